@@ -1,0 +1,1 @@
+"""Assets: what lands and what is computed, with the settings of each."""

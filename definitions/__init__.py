@@ -1,0 +1,17 @@
+"""The reference workspace. Composition only."""
+
+from __future__ import annotations
+
+from assets.flights import flights, weather
+from floodmark import Workspace
+from operators.flights import busiest_hour, daily_carriers, hourly_departures, rolling_departures, split_delays
+from resources.settings import settings
+
+
+def workspace(environment: str = "dev") -> Workspace:
+    """Every source and operator, with the settings of an environment."""
+    return Workspace(
+        sources=[flights, weather],
+        operators=[hourly_departures, rolling_departures, daily_carriers, busiest_hour, split_delays],
+        settings=settings(environment),
+    )

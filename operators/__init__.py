@@ -1,0 +1,1 @@
+"""Operator definitions and their contracts: pure, no Spark, no Dagster."""

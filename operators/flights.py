@@ -1,0 +1,94 @@
+"""Departures from New York's three airports in 2013."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from floodmark import (
+    Calendar,
+    Contract,
+    EventTime,
+    LocalTime,
+    Outputs,
+    Sliding,
+    Stream,
+    Tumbling,
+    count,
+    count_distinct,
+    max,  # noqa: A004 - the aggregate
+    mean,
+    operator,
+)
+
+NEW_YORK = "America/New_York"
+
+
+class Flight(Contract, key=("scheduled", "carrier", "flight", "origin")):
+    """One flight, known when it has landed, or at its scheduled departure when it was cancelled."""
+
+    scheduled: Annotated[EventTime, LocalTime(NEW_YORK)] = Field(description="scheduled departure, local time in the file")
+    origin: str = Field(description="airport of departure: EWR, JFK or LGA")
+    dest: str = Field(description="airport of arrival")
+    carrier: str = Field(description="two-letter airline code")
+    flight: int = Field(description="flight number")
+    tailnum: str | None = Field(default=None, description="aircraft; missing for some cancelled flights")
+    dep_delay: int | None = Field(default=None, description="minutes, negative when early; missing when cancelled")
+    arr_delay: int | None = Field(default=None, description="minutes, negative when early")
+    air_time: int | None = Field(default=None, description="minutes", ge=0)
+    distance: int = Field(description="miles", gt=0)
+
+
+@operator
+def hourly_departures(flights: Stream[Flight]) -> Stream:
+    """Departures and mean delay per airport and hour."""
+    return (
+        flights.filter("dep_delay IS NOT NULL")
+        .key_by("origin")
+        .window(Tumbling("1 hour"), allowed_lateness="2 hours", late="side_output")
+        .aggregate(departures=count(), mean_delay=mean("dep_delay"))
+    )
+
+
+@operator
+def rolling_departures(flights: Stream[Flight]) -> Stream:
+    """Departures and worst delay per airport in the last hour, every quarter of an hour."""
+    return (
+        flights.filter("dep_delay IS NOT NULL")
+        .key_by("origin")
+        .window(Sliding("1 hour", "15 minutes"))
+        .aggregate(departures=count(), max_delay=max("dep_delay"))
+    )
+
+
+@operator
+def daily_carriers(flights: Stream[Flight]) -> Stream:
+    """Per carrier and New York day: flights, mean delay, share cancelled, aircraft. A day has 23, 24 or 25 hours."""
+    return (
+        flights.with_columns(cancelled="CASE WHEN dep_delay IS NULL THEN 1.0 ELSE 0.0 END")
+        .key_by("carrier")
+        .window(Calendar("day", NEW_YORK), allowed_lateness="6 hours")
+        .aggregate(
+            flights=count(),
+            mean_delay=mean("dep_delay"),
+            share_cancelled=mean("cancelled"),
+            tails=count_distinct("tailnum"),
+        )
+    )
+
+
+@operator(inputs={"departures": hourly_departures})
+def busiest_hour(departures: Stream) -> Stream:
+    """Per airport and New York day: the busiest hour's departures, and how many hours had any. A chain on hourly_departures."""
+    return (
+        departures.key_by("origin")
+        .window(Calendar("day", NEW_YORK), allowed_lateness="1 day")
+        .aggregate(busiest=max("departures"), hours=count())
+    )
+
+
+@operator
+def split_delays(flights: Stream[Flight]) -> Outputs:
+    """Flights an hour or more behind, and the others that flew."""
+    return Outputs(severe=flights.filter("dep_delay >= 60"), normal=flights.filter("dep_delay < 60"))

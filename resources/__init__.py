@@ -1,0 +1,1 @@
+"""Resources: where a workspace acts, per environment. The only place that reads the environment."""

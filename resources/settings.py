@@ -1,0 +1,39 @@
+"""Settings per environment; ``FLOODMARK_LAKE``, ``FLOODMARK_LOGS`` and their like win over what is written here."""
+
+from __future__ import annotations
+
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from floodmark import Settings
+
+_LAKES = {"dev": "lake", "prod": "lake-prod"}
+
+
+class Variables(BaseSettings):
+    """What may be set from outside."""
+
+    model_config = SettingsConfigDict(env_prefix="FLOODMARK_", frozen=True)
+
+    lake: str | None = None
+    """Root of the tables."""
+    logs: str | None = None
+    """Root of a lake whose logs are read instead of the lake's own, and never written."""
+    folder: str = "."
+    """What relative paths of sources start from; itself relative to the workspace."""
+    master: str = "local[2]"
+    """Spark master."""
+    shuffle_partitions: int = 2
+    """State partitions of a new unbounded run."""
+
+
+def settings(environment: str) -> Settings:
+    """The settings of ``dev`` or ``prod``."""
+    variables = Variables()
+    return Settings(
+        environment=environment,
+        lake=variables.lake or _LAKES[environment],
+        logs=variables.logs,
+        folder=variables.folder,
+        master=variables.master,
+        shuffle_partitions=variables.shuffle_partitions,
+    )

@@ -1,0 +1,52 @@
+"""floodmark: one operator definition, bounded or unbounded, over Delta tables, with the same answer."""
+
+from floodmark.spec.aggregates import (
+    Aggregate,
+    approx_count_distinct,
+    count,
+    count_distinct,
+    max,  # noqa: A004 - the field's words
+    mean,
+    min,  # noqa: A004
+    stddev,
+    sum,  # noqa: A004
+)
+from floodmark.spec.contract import Contract, EventTime, LocalTime
+from floodmark.spec.operator import Operator, operator
+from floodmark.spec.source import Ascending, BoundedOutOfOrderness, DeltaTable, Files, FromColumn, Punctuated, Rows, Source
+from floodmark.spec.stream import Outputs, Stream
+from floodmark.spec.windows import Calendar, Global, Sliding, Tumbling
+from floodmark.spec.workspace import Settings, Workspace
+
+__all__ = [
+    "Aggregate",
+    "Ascending",
+    "BoundedOutOfOrderness",
+    "Calendar",
+    "Contract",
+    "DeltaTable",
+    "EventTime",
+    "Files",
+    "FromColumn",
+    "Global",
+    "LocalTime",
+    "Operator",
+    "Outputs",
+    "Punctuated",
+    "Rows",
+    "Settings",
+    "Sliding",
+    "Source",
+    "Stream",
+    "Tumbling",
+    "Workspace",
+    "approx_count_distinct",
+    "count",
+    "count_distinct",
+    "max",
+    "mean",
+    "min",
+    "operator",
+    "stddev",
+    "sum",
+]

@@ -1,0 +1,100 @@
+"""What a verb says: results on stdout (text, or one JSON document), everything about the way there on stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import Console as RichConsole
+
+
+class Console:
+    """Where a verb writes.
+
+    Args:
+        as_json: keep stdout for the one document that ``document`` prints.
+    """
+
+    def __init__(self, *, as_json: bool) -> None:
+        self.as_json = as_json
+
+    def say(self, text: str = "") -> None:
+        """A line of the result; nothing with ``--json``, where the document holds it."""
+        if not self.as_json:
+            click.echo(text)
+
+    def note(self, text: str) -> None:
+        """A line about the way there, on stderr."""
+        click.echo(text, err=True)
+
+    def lake(self, lake: str, environment: str) -> None:
+        """The lake a verb acts on; the first thing it says."""
+        (self.note if self.as_json else self.say)(f"lake {lake} ({environment})")
+
+    def document(self, document: Mapping[str, Any]) -> None:
+        """The result as JSON, where that was asked for."""
+        if self.as_json:
+            click.echo(json.dumps(document, default=str))
+
+    def table(self, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+        """A table of the result; whole numbers to the right, with thousands separated."""
+        rows = list(rows)
+        if self.as_json or not rows:
+            return
+        from rich.box import SIMPLE_HEAD
+        from rich.table import Table
+
+        table = Table(box=SIMPLE_HEAD, pad_edge=False)
+        for at, name in enumerate(columns):
+            whole = all(isinstance(row[at], int) or row[at] is None for row in rows)
+            table.add_column(name, justify="right" if whole else "left", overflow="fold")
+        for row in rows:
+            table.add_row(*map(_cell, row))
+        console = _rich(stderr=False)
+        console.print(table, width=None if console.is_terminal else _wide(columns, rows))
+
+    def error(self, parts: Mapping[str, str]) -> None:
+        """An error for a person: code, where, expected, got, fix."""
+        click.echo(f"{parts['code']} {parts['where']}", err=True)
+        for name in ("expected", "got", "fix"):
+            click.echo(f"  {name + ':':<9} {parts[name]}", err=True)
+
+    @contextmanager
+    def step(self, title: str) -> Iterator[None]:
+        """Something that may take over a second: a spinner with the time, then one line with how long it took."""
+        begun = time.monotonic()
+        console = _rich(stderr=True)
+        if console.is_terminal:
+            from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+            columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+            with Progress(*columns, console=console, transient=True) as progress:
+                progress.add_task(title, total=None)
+                yield
+        else:
+            yield
+        self.note(f"{title}: {time.monotonic() - begun:.1f} s")
+
+
+def _rich(*, stderr: bool) -> RichConsole:
+    from rich.console import Console as RichConsole
+
+    return RichConsole(file=sys.stderr if stderr else sys.stdout, highlight=False, markup=False, emoji=False)
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return ""
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def _wide(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> int:
+    """Into a file or a pipe nothing is folded."""
+    return sum(max(len(name), *(len(_cell(row[at])) for row in rows)) + 2 for at, name in enumerate(columns)) + 2

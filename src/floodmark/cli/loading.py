@@ -1,0 +1,129 @@
+"""Finding and loading the workspace around the current folder."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import tomllib
+import traceback
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import ModuleType
+
+from floodmark.cli.invocation import Invocation
+from floodmark.core.errors import DefinitionError, FloodmarkError, UserCodeError
+from floodmark.spec.workspace import Workspace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """A loaded workspace with every path made absolute.
+
+    Args:
+        root: the folder of its ``pyproject.toml``.
+        workspace: sources, operators and settings.
+        lake: root of the tables to act on.
+        logs: root of another lake whose logs are read; None for its own.
+    """
+
+    root: Path
+    workspace: Workspace
+    lake: str
+    logs: str | None
+
+    @property
+    def environment(self) -> str:
+        """``dev`` or ``prod``."""
+        return self.workspace.settings.environment
+
+
+def open_workspace(invocation: Invocation, start: Path | None = None) -> Opened:
+    """Find, import and build the workspace.
+
+    Raises:
+        DefinitionError: DEFINITION-080 no workspace here or above, 081 no such module, 082 no ``workspace`` function,
+            083 it returns something else; and whatever is wrong with the definitions.
+        UserCodeError: USER-002, the workspace's own code raised.
+    """
+    root, name = find((start or Path.cwd()).resolve())
+    module = _import(name, root)
+    build = getattr(module, "workspace", None)
+    if not callable(build):
+        where = f"module '{name}' ({module.__file__})"
+        fix = "Add: def workspace(environment: str) -> Workspace: return Workspace(sources=[...], operators=[...])."
+        raise DefinitionError(where, "a function `workspace`", "none", fix, code="DEFINITION-082")
+    with _UserCode(f"{name}.workspace({invocation.environment!r})", root):
+        workspace = build(invocation.environment)
+    if not isinstance(workspace, Workspace):
+        fix = "Return floodmark.Workspace(sources=[...], operators=[...], settings=...)."
+        where, got = f"{name}.workspace({invocation.environment!r})", type(workspace).__name__
+        raise DefinitionError(where, "a Workspace", got, fix, code="DEFINITION-083")
+    return _located(root, workspace, invocation.lake)
+
+
+def find(start: Path) -> tuple[Path, str]:
+    """The folder of the nearest ``pyproject.toml`` with ``[tool.floodmark]``, and the definitions module it names."""
+    for folder in (start, *start.parents):
+        file = folder / "pyproject.toml"
+        if file.is_file():
+            settings = _settings(file)
+            if settings is not None:
+                return folder, str(settings.get("definitions", "definitions"))
+    fix = "Go to your workspace's folder, or make one: `floodmark init shop`."
+    expected = "a pyproject.toml with [tool.floodmark] here or in a folder above"
+    raise DefinitionError(f"folder {start}", expected, "none", fix, code="DEFINITION-080")
+
+
+def _settings(file: Path) -> dict[str, object] | None:
+    try:
+        found = tomllib.loads(file.read_text("utf-8")).get("tool", {}).get("floodmark")
+    except tomllib.TOMLDecodeError as error:
+        raise DefinitionError(str(file), "TOML", str(error), "Correct that line.", code="DEFINITION-084") from None
+    return found if isinstance(found, dict) else None
+
+
+def _import(name: str, root: Path) -> ModuleType:
+    if str(root) not in sys.path:
+        sys.path.insert(0, str(root))
+    try:
+        with _UserCode(f"module '{name}'", root):
+            return importlib.import_module(name)
+    except ModuleNotFoundError:
+        fix = f"Create {root / name / '__init__.py'}, or correct `definitions` under [tool.floodmark]."
+        raise DefinitionError(f"{root / 'pyproject.toml'}", f"a module '{name}'", "none", fix, code="DEFINITION-081") from None
+
+
+def _located(root: Path, workspace: Workspace, lake: str | None) -> Opened:
+    """Relative paths of settings start at the workspace, those of the command line at the current folder."""
+    settings = workspace.settings
+    folder = str(root / settings.folder)
+    logs = None if settings.logs is None else _absolute(settings.logs, root)
+    root_of_lake = _absolute(lake, Path.cwd()) if lake else _absolute(settings.lake, root)
+    settings = replace(settings, folder=folder, lake=root_of_lake, logs=logs)
+    workspace = Workspace(sources=workspace.sources, operators=workspace.operators, settings=settings)
+    return Opened(root=root, workspace=workspace, lake=root_of_lake, logs=logs)
+
+
+def _absolute(path: str, start: Path) -> str:
+    return path if "://" in path else str((start / path).resolve())
+
+
+class _UserCode:
+    """Around the import of a workspace: floodmark's errors pass, others say file and line of the user's code."""
+
+    def __init__(self, where: str, root: Path) -> None:
+        self.where, self.root = where, root
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None or isinstance(error, FloodmarkError) or not isinstance(error, Exception):
+            return
+        frames = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).is_relative_to(self.root)]
+        if isinstance(error, ModuleNotFoundError) and not frames:
+            raise error
+        place = f"{frames[-1].filename}:{frames[-1].lineno}: {frames[-1].line}" if frames else self.where
+        if isinstance(error, SyntaxError) and error.filename:
+            place = f"{error.filename}:{error.lineno}: {(error.text or '').strip()}"
+        got = f"{type(error).__name__}: {error.msg if isinstance(error, SyntaxError) else error}"
+        raise UserCodeError(self.where, "code that runs", got, f"See {place}", code="USER-002") from error

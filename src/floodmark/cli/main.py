@@ -1,0 +1,101 @@
+"""The group of all verbs, and how errors reach a person (or, with ``--json``, a program)."""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+import click
+
+from floodmark.cli.console import Console
+from floodmark.cli.invocation import shared
+from floodmark.core.errors import FloodmarkError, closest
+
+VERBS = {
+    "init": "workspace",
+    "validate": "workspace",
+    "explain": "workspace",
+    "land": "workspace",
+    "status": "workspace",
+    "run": "run",
+    "quarantine": "things",
+    "demo": "demo",
+}
+"""Verb -> the module of ``floodmark.cli`` that holds it; imported when the verb is used."""
+
+UNEXPECTED = "This is not an error floodmark knows; the traceback above says where it comes from."
+
+
+class Verbs(click.Group):
+    """Imports a verb's module when it is asked for, and turns errors into an exit status and words."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The verbs, in the order of a first day."""
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The verb of that name."""
+        if cmd_name not in VERBS:
+            return None
+        command: click.Command = getattr(import_module(f"floodmark.cli.{VERBS[cmd_name]}"), cmd_name)
+        return command
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:  # noqa: ANN401 - click's own signature
+        """As click, with a suggestion for a verb that does not exist."""
+        if args and not args[0].startswith("-") and args[0] not in VERBS:
+            msg = f"no verb '{args[0]}'. {closest(args[0], VERBS)}Verbs: {', '.join(VERBS)}."
+            raise click.UsageError(msg, ctx)
+        return super().resolve_command(ctx, args)
+
+    def main(self, args: Sequence[str] | None = None, *rest: Any, **settings: Any) -> Any:  # noqa: ANN401 - click's own
+        """Run a verb and leave with 0, 1 (an error), 2 (wrong usage) or 130 (aborted)."""
+        given = list(sys.argv[1:] if args is None else args)
+        try:
+            status = super().main(given, *rest, **{**settings, "standalone_mode": False})
+        except (FloodmarkError, click.ClickException, click.Abort, KeyboardInterrupt, Exception) as error:  # noqa: BLE001 - the outermost frame
+            status = _report(error, as_json="--json" in given)
+        sys.exit(status if isinstance(status, int) else 0)
+
+
+def _report(error: BaseException, *, as_json: bool) -> int:
+    """Print an error; the exit status that goes with it."""
+    match error:
+        case FloodmarkError():
+            status, parts = 1, error.as_json()
+            if not as_json:
+                Console(as_json=False).error(parts)
+        case click.ClickException():
+            status, parts = 2, {"code": "USAGE", "got": error.format_message()}
+            if not as_json:
+                error.show()
+        case click.Abort() | KeyboardInterrupt():
+            status, parts = 130, {"code": "ABORTED", "got": "interrupted"}
+            if not as_json:
+                click.echo("aborted", err=True)
+        case _:
+            status, parts = 1, {"code": "UNEXPECTED", "got": f"{type(error).__name__}: {error}"}
+            traceback.print_exception(error)
+            click.echo(UNEXPECTED, err=True)
+    if as_json:
+        click.echo(json.dumps({"error": parts}))
+    return status
+
+
+@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="floodmark")
+@shared
+def cli() -> None:
+    """One operator definition, bounded or unbounded, over Delta tables, with the same answer."""
+
+
+def main() -> None:
+    """The ``floodmark`` program."""
+    cli.main()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,52 @@
+"""Rows in memory, for tests and examples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from floodmark.connectors.unit import Landed, Record, Unit
+from floodmark.core.errors import ConnectorError
+from floodmark.core.fingerprint import digest
+from floodmark.spec.source import Rows
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryReader:
+    """Lands a list of rows once; a longer list that begins with the same rows lands the rest."""
+
+    settings: Rows
+    source: str
+    format: Literal["json"] = "json"
+
+    def pending(self, landed: Mapping[str, Landed]) -> tuple[list[Unit], list[Landed]]:
+        """All rows behind those that landed, as one unit."""
+        rows = self.settings.rows
+        done = max((int(name.rpartition("-")[2]) for name in landed), default=0)
+        last = next((unit for name, unit in landed.items() if name.endswith(f"-{done}")), None)
+        if last is not None and (done > len(rows) or digest(rows[:done]) != last.digest):
+            fix = "Rows only grow at their end; give a source with other rows another name, or use a new lake."
+            got = f"{len(rows)} rows that differ from them"
+            raise ConnectorError(f"source '{self.source}'", f"the {done} rows that landed, first", got, fix, code="CONNECTOR-001")
+        return ([Unit(name=f"rows {done + 1}-{len(rows)}")] if done < len(rows) else []), []
+
+    def open(self, unit: Unit) -> _Rows:
+        """The rows of a unit."""
+        return _Rows(self.settings.rows, *(int(part) for part in unit.name.removeprefix("rows ").split("-")))
+
+
+@dataclass(slots=True)
+class _Rows:
+    rows: tuple[str, ...]
+    first: int
+    last: int
+    replay: str | None = field(default='{"format": "json"}', init=False)
+
+    def records(self) -> Iterator[Record]:
+        for position in range(self.first, self.last + 1):
+            text = self.rows[position - 1].encode()
+            yield Record(position, text, text)
+
+    def fingerprint(self) -> tuple[int, str]:
+        return 0, digest(self.rows[: self.last])

@@ -1,0 +1,101 @@
+"""Units: what a source lands whole or not at all: a file, a commit of a table, a list of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+Status = Literal["landed", "unreadable", "replaced", "changing"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """Something to land.
+
+    Args:
+        name: what it is known by for ever, within its source: a file's path below the folder.
+        size: bytes; a file that has another size when it is read is still being written, and waits.
+        modified: as the storage says it, ns; 0 where it says nothing.
+        replaces: its name has landed already, with another content; it is reported and not landed.
+    """
+
+    name: str
+    size: int = 0
+    modified: int = 0
+    replaces: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Landed:
+    """What became of a unit.
+
+    Args:
+        name: of the unit.
+        size: bytes, when it was read.
+        modified: ns, when it was read.
+        digest: of its content.
+        status: ``landed``; ``unreadable``: reported, and pending again once it is replaced; ``replaced``: landed, and reported
+            because it has changed since; ``changing``: it was being written, nothing happened.
+        ordinal: of the landing commit that decided it.
+    """
+
+    name: str
+    size: int
+    modified: int
+    digest: str
+    status: Status
+    ordinal: int
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One row as it stands in the source.
+
+    Args:
+        position: of the row in its unit, for people: the 1-based line of its first line, or the row number.
+        raw: its bytes as they are.
+        value: what the contract checks: a dictionary, or JSON.
+        reason: why there is no value to check; empty when there is.
+    """
+
+    position: int
+    raw: bytes
+    value: object
+    reason: str = ""
+
+
+class Unreadable(Exception):  # noqa: N818 - not an error of the program: the file is reported and the source goes on
+    """A unit that cannot be read to its end; nothing of it lands."""
+
+
+class Content(Protocol):
+    """An opened unit."""
+
+    replay: str | None
+    """JSON from which a raw row of this unit can be read again, on its own; None where it cannot."""
+
+    def records(self) -> Iterator[Record]:
+        """The rows in order. Raises Unreadable in the middle when the unit is broken."""
+        ...
+
+    def fingerprint(self) -> tuple[int, str]:
+        """Bytes and digest of the content; after the last record."""
+        ...
+
+
+class Reader(Protocol):
+    """What a connector's settings become. Plain data: it travels to the workers."""
+
+    @property
+    def format(self) -> Literal["json", "python"]:
+        """Whether a record's value is JSON or a Python dictionary."""
+        ...
+
+    def pending(self, landed: Mapping[str, Landed]) -> tuple[list[Unit], list[Landed]]:
+        """Units to land or to report, in order of arrival; and landed ones whose content is the same under a new date."""
+        ...
+
+    def open(self, unit: Unit) -> Content:
+        """Open a unit, in a worker."""
+        ...

@@ -1,0 +1,275 @@
+"""Validation: records against a contract, row by row, into Arrow batches of good rows and reasons for the broken ones."""
+
+from __future__ import annotations
+
+import enum
+import types
+import typing
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import ValidationError
+
+from floodmark.connectors.unit import Record
+from floodmark.core.errors import CapabilityError
+from floodmark.core.time import NEVER, describe, describe_span
+from floodmark.semantics.watermarks import Trace, candidates, candidates_from_column
+from floodmark.spec.contract import Contract, event_time_field
+from floodmark.spec.schema import Schema
+from floodmark.spec.source import FromColumn, Source
+
+_BATCH_ROWS, _BATCH_BYTES = 16_384, 4 << 20
+_MICROSECONDS = pa.timestamp("us", tz="UTC")
+_ARROW = {
+    "string": pa.string(),
+    "bigint": pa.int64(),
+    "double": pa.float64(),
+    "boolean": pa.bool_(),
+    "date": pa.date32(),
+    "timestamp": _MICROSECONDS,
+    "binary": pa.binary(),
+}
+EVENT, ASKED = "_event", "_asked"
+"""Extra columns of a batch: event time and candidate watermark, ms."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Broken:
+    """A row that does not keep its contract, and why, for people."""
+
+    position: int
+    raw: str
+    reason: str
+    replayable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Some rows of a unit, in order: the good ones as Arrow, with EVENT and ASKED, and the broken ones."""
+
+    rows: pa.RecordBatch
+    broken: tuple[Broken, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What a row of a source has to keep at one moment of landing.
+
+    Args:
+        source: contract, strategy, limits.
+        now: the landing clock, ms.
+    """
+
+    source: Source
+    now: int
+
+    def batches(self, records: Iterable[Record], form: Literal["json", "python"]) -> Iterator[Batch]:
+        """Check records in order, a few thousand at a time."""
+        return _Checker(self, form).run(records)
+
+
+@dataclass(slots=True)
+class _Checker:
+    rules: Rules
+    form: Literal["json", "python"]
+    models: list[dict[str, Any]] = field(default_factory=list)
+    kept: list[Record] = field(default_factory=list)
+    broken: list[Broken] = field(default_factory=list)
+    contract: type[Contract] = field(init=False)
+    schema: Schema = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.contract, self.schema = self.rules.source.contract, self.rules.source.schema
+
+    def run(self, records: Iterable[Record]) -> Iterator[Batch]:
+        validator = self.contract.__pydantic_validator__
+        check = validator.validate_json if self.form == "json" else validator.validate_python
+        models, kept, size = self.models, self.kept, 0
+        for record in records:
+            size += len(record.raw)
+            if record.reason:
+                self._break(record, record.reason)
+            else:
+                try:
+                    models.append(check(record.value).__dict__)  # type: ignore[arg-type]  # bytes for JSON, else a dict
+                    kept.append(record)
+                except ValidationError as error:
+                    self._break(record, explain(error))
+                except Exception as error:  # noqa: BLE001 - a validator of the user's; the row waits until it is mended
+                    self._break(record, f"the contract's validator failed: {type(error).__name__}: {error}")
+            if len(kept) >= _BATCH_ROWS or size >= _BATCH_BYTES:
+                yield self._flush()
+                size = 0
+        if kept or self.broken:
+            yield self._flush()
+
+    def _break(self, record: Record, reason: str) -> None:
+        raw, exact = readable(record.raw)
+        self.broken.append(Broken(position=record.position, raw=raw, reason=reason, replayable=exact))
+
+    def _flush(self) -> Batch:
+        columns = [self._column(name, kind) for name, kind in self.schema.types.items()]
+        while (short := min(map(len, columns), default=0)) != max(map(len, columns), default=0) or short != len(self.kept):
+            columns = [self._column(name, kind) for name, kind in self.schema.types.items()]
+        rows = pa.RecordBatch.from_arrays(columns, names=list(self.schema.names))
+        rows = self._within_time(rows)
+        batch = Batch(rows, tuple(self.broken))
+        self.models.clear()
+        self.kept.clear()
+        self.broken.clear()
+        return batch
+
+    def _column(self, name: str, kind: str) -> pa.Array:
+        """A column as Arrow; rows whose value does not fit the type are taken out of the batch and reported."""
+        values = [model[name] for model in self.models]
+        if any(isinstance(value, enum.Enum) for value in values):
+            values = [_plain(value, kind) for value in values]
+        try:
+            return pa.array(values, type=arrow_type(kind))
+        except (pa.ArrowException, OverflowError, TypeError, ValueError):
+            return self._column_of_fitting(name, kind, values)
+
+    def _column_of_fitting(self, name: str, kind: str, values: list[Any]) -> pa.Array:
+        wanted, fitting = arrow_type(kind), []
+        for row, value in enumerate(values):
+            try:
+                pa.array([value], type=wanted)
+                fitting.append(row)
+            except (pa.ArrowException, OverflowError, TypeError, ValueError):
+                self._break(self.kept[row], f"{name}: expected a {kind}, got {shown(value)}, which does not fit into one")
+        self.models[:] = [self.models[row] for row in fitting]
+        self.kept[:] = [self.kept[row] for row in fitting]
+        return pa.array([values[row] for row in fitting], type=wanted)
+
+    def _within_time(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Add EVENT and ASKED; take out rows without an event time or too far in the future."""
+        source, now = self.rules.source, self.rules.now
+        name = event_time_field(self.contract)
+        if self.contract.floodmark_ingestion_time or name is None:
+            moments = np.full(len(rows), now, dtype=np.int64)
+            return _with_times(rows, moments, source)
+        column = rows.column(name)
+        valid = column.is_valid().to_numpy(zero_copy_only=False)
+        moments = column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False) // 1000
+        ahead = np.zeros(len(rows), dtype=bool) if source.future_limit is None else moments > now + source.future_limit
+        for row in np.flatnonzero(~valid | ahead):
+            reason = f"{name}: expected an event time, got null"
+            if valid[row]:
+                limit = describe_span(source.future_limit or 0)
+                reason = (
+                    f"{name}: expected at most {limit} after the moment of landing ({describe(now)}), "
+                    f"got {describe(int(moments[row]))}; it would make every row after it late"
+                )
+            self._break(self.kept[row], reason)
+        good = valid & ~ahead
+        return _with_times(rows.filter(pa.array(good)), moments[good], source)
+
+
+def _with_times(rows: pa.RecordBatch, moments: Any, source: Source) -> pa.RecordBatch:
+    strategy = source.watermark
+    if isinstance(strategy, FromColumn):
+        column = rows.column(strategy.column)
+        number = column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+        stated = number // 1000 if pa.types.is_timestamp(column.type) else number
+        asked = candidates_from_column(stated, column.is_valid().to_numpy(zero_copy_only=False))
+    else:
+        asked = candidates(moments, bound=strategy.bound)
+    return rows.append_column(EVENT, pa.array(moments)).append_column(ASKED, pa.array(asked))
+
+
+def trace_of(rows: pa.RecordBatch, partition_by: str | None) -> Trace:
+    """The rows as watermarks see them."""
+    asked = rows.column(ASKED).to_numpy(zero_copy_only=False)
+    return Trace(asked, None if partition_by is None else partition_keys(rows.column(partition_by)))
+
+
+def partition_keys(column: pa.Array) -> list[str]:
+    """A text per row that tells source partitions apart: ``null``, or ``=`` and the value."""
+    texts = pc.binary_join_element_wise("=", column.cast(pa.string()), "", null_handling="emit_null")
+    return pc.fill_null(texts, "null").to_pylist()  # type: ignore[no-any-return]
+
+
+def arrow_type(kind: str) -> pa.DataType:
+    """The Arrow type of a Spark SQL type of a contract."""
+    if kind.startswith("array<"):
+        return pa.list_(arrow_type(kind[6:-1]))
+    if kind.startswith("decimal("):
+        precision, scale = kind[8:-1].split(",")
+        return pa.decimal128(int(precision), int(scale))
+    if kind not in _ARROW:
+        fix = "Tell us; every type a contract may use should be here."
+        raise CapabilityError("contract", "a type that can land", kind, fix, code="CAPABILITY-020")
+    return _ARROW[kind]
+
+
+def texts_of_literals(contract: type[Contract]) -> dict[str, dict[str, object]]:
+    """For formats that hold only text: field to {text: value} where the allowed values are numbers or booleans."""
+    found = {}
+    for name, model_field in contract.model_fields.items():
+        values = [value for value in _allowed(model_field.annotation) if not isinstance(value, str)]
+        if values:
+            found[name] = {str(value).lower() if isinstance(value, bool) else str(value): value for value in values}
+    return found
+
+
+def _allowed(annotation: Any) -> Sequence[object]:
+    origin = typing.get_origin(annotation)
+    if origin is Literal:
+        return typing.get_args(annotation)
+    if origin is typing.Annotated:
+        return _allowed(typing.get_args(annotation)[0])
+    if origin in {typing.Union, types.UnionType}:
+        return [value for argument in typing.get_args(annotation) for value in _allowed(argument)]
+    if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
+        return [member.value for member in annotation]
+    return ()
+
+
+def _plain(value: object, kind: str) -> object:
+    if isinstance(value, enum.Enum):
+        return str(value.value) if kind == "string" else value.value
+    return value
+
+
+def explain(error: ValidationError) -> str:
+    """What is wrong with a row, for people: field, expected, got."""
+    return "; ".join(_explain(detail) for detail in error.errors(include_url=False, include_context=False))
+
+
+def _explain(detail: Any) -> str:
+    where = ".".join(str(part) for part in detail["loc"])
+    prefix, message = f"{where}: " if where else "", detail["msg"]
+    if detail["type"] == "missing":
+        return f"{prefix}expected a value, got nothing"
+    if detail["type"] == "json_invalid":
+        return f"expected one JSON object, got {shown(detail['input'])} ({message.removeprefix('Invalid JSON: ')})"
+    if message.startswith("Input should be "):
+        wanted = message.removeprefix("Input should be ").split(", unable to")[0]
+        return f"{prefix}expected {wanted}, got {shown(detail['input'])}"
+    return f"{prefix}{message.removeprefix('Value error, ')}, got {shown(detail['input'])}"
+
+
+def shown(value: object) -> str:
+    """A value for a message: at most some eighty characters of it."""
+    if value is None:
+        return "null"
+    if isinstance(value, bytes):
+        value = value.decode(errors="backslashreplace")
+    text = repr(value if not isinstance(value, str) else value[:100])
+    return text if len(text) <= 80 else f"{text[:77]}..."  # noqa: PLR2004 - a line
+
+
+def readable(raw: bytes) -> tuple[str, bool]:
+    """Bytes as text, and whether that is exact; what is not UTF-8 becomes ``\\xff``."""
+    try:
+        return raw.decode(), True
+    except UnicodeDecodeError:
+        return raw.decode(errors="backslashreplace"), False
+
+
+NOTHING_ASKED = NEVER
+"""The candidate of a row that moves no watermark."""

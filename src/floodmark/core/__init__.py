@@ -1,0 +1,1 @@
+"""Pure foundations: time, errors, fingerprints. Imports nothing else of floodmark."""

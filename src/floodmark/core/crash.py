@@ -1,0 +1,65 @@
+"""Named places where a test may kill the process, so that every gap between two writes is tried."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from types import MappingProxyType
+
+VARIABLE = "FLOODMARK_CRASH_AT"
+"""``landing.after_log`` or ``landing.after_log:2`` (the second time it is reached)."""
+
+POINTS = MappingProxyType({
+    "landing": (
+        "landing.before_create",
+        "landing.after_create",
+        "landing.before_recover",
+        "landing.after_recover",
+        "landing.before_quarantine",
+        "landing.after_quarantine",
+        "landing.before_log",
+        "landing.after_log",
+        "landing.before_files",
+        "landing.after_files",
+        "landing.before_end",
+        "landing.after_end",
+    ),
+    "replay": (
+        "replay.before_mark",
+        "replay.after_mark",
+        "replay.before_log",
+        "replay.after_log",
+    ),
+    "micro_batch": (),
+})
+"""Every point, per kind of writer, in the order in which it is reached."""
+
+_hits: dict[str, int] = {}
+
+
+def point(name: str) -> None:
+    """Die here if the environment says so; otherwise nothing.
+
+    Raises:
+        ValueError: ``name`` is not in POINTS: a crash test could never reach it.
+    """
+    if not any(name in names for names in POINTS.values()):
+        msg = f"'{name}' is no crash point; add it to floodmark.core.crash.POINTS"
+        raise ValueError(msg)
+    wanted, _, count = os.environ.get(VARIABLE, "").partition(":")
+    if wanted != name:
+        return
+    _hits[name] = _hits.get(name, 0) + 1
+    if _hits[name] == int(count or 1):
+        _die()
+
+
+def _die() -> None:
+    """SIGKILL to the engine's JVM, if this process started one, and then to this process: no clean-up of any kind."""
+    spark = sys.modules.get("pyspark.core.context") or sys.modules.get("pyspark")
+    context = getattr(getattr(spark, "SparkContext", None), "_active_spark_context", None)
+    java = getattr(getattr(context, "_gateway", None), "proc", None)
+    if java is not None:
+        os.kill(java.pid, signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGKILL)

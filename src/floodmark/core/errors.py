@@ -1,0 +1,100 @@
+"""The exception tree. Every message says where, what was expected, what was found and what to do now.
+
+FloodmarkError
+├── DefinitionError      an operator, contract or source is written wrongly; raised when it is defined
+├── PlanError            what is deployed and what is defined do not fit together
+├── CapabilityError      right, but not possible here
+├── StateError           state or a checkpoint does not belong to what reads it
+├── ConnectorError       a source's input is missing, broken or has changed behind our back
+├── ExecutionError       a run could not go on
+├── UserCodeError        a function of the user's raised; its traceback is kept
+├── LifecycleError       two runs at once, a reversed interval, nothing to stop
+└── SetupError           the machine lacks something (Java, Python, jars)
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+
+class FloodmarkError(Exception):
+    """An error for a person to act on.
+
+    Args:
+        where: the thing that is wrong, as the user knows it: ``operator 'x', step 'filter'``.
+        expected: what would have been right.
+        got: what was found.
+        fix: what to do now; a command where there is one.
+        code: stable, documented in ``docs/errors.md``.
+    """
+
+    def __init__(self, where: str, expected: str, got: str, fix: str, *, code: str) -> None:
+        self.where, self.expected, self.got, self.fix, self.code = where, expected, got, fix, code
+        super().__init__(f"{code} {where}: expected {expected}, got {got}. {fix}")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild, (type(self), self.where, self.expected, self.got, self.fix, self.code)
+
+    def as_json(self) -> dict[str, str]:
+        """The parts by name, for ``--json``."""
+        return {k: getattr(self, k) for k in ("code", "where", "expected", "got", "fix")}
+
+
+def _rebuild(kind: type[FloodmarkError], where: str, expected: str, got: str, fix: str, code: str) -> FloodmarkError:
+    return kind(where, expected, got, fix, code=code)
+
+
+class DefinitionError(FloodmarkError):
+    """An operator, contract or source is written wrongly."""
+
+
+class PlanError(FloodmarkError):
+    """What is deployed and what is defined do not fit together."""
+
+
+class CapabilityError(FloodmarkError):
+    """Right, but not possible here."""
+
+
+class StateError(FloodmarkError):
+    """State or a checkpoint does not belong to what reads it."""
+
+
+class ConnectorError(FloodmarkError):
+    """A source's input is missing, broken or has changed."""
+
+
+class ExecutionError(FloodmarkError):
+    """A run could not go on."""
+
+
+class UserCodeError(FloodmarkError):
+    """A function of the user's raised."""
+
+
+class LifecycleError(FloodmarkError):
+    """The action does not fit the moment: two runs at once, a reversed interval."""
+
+
+class SetupError(FloodmarkError):
+    """The machine lacks something floodmark needs."""
+
+
+def closest(name: str, known: Iterable[str]) -> str:
+    """``did you mean 'x'? `` when something known is close, else an empty string."""
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return f"Did you mean '{near[0]}'? " if near else ""
+
+
+@contextmanager
+def user_code_boundary(where: str, fix: str = "See the traceback above for the line in your function.") -> Iterator[None]:
+    """Turn whatever a user's function raises into a UserCodeError that keeps the original as its cause."""
+    try:
+        yield
+    except FloodmarkError:
+        raise
+    except Exception as error:
+        got = f"{type(error).__name__}: {error}"
+        raise UserCodeError(where, "a result", got, fix, code="USER-001") from error

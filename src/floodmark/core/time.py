@@ -1,0 +1,144 @@
+"""Instants, spans and intervals: integer milliseconds, UTC, half-open."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from floodmark.core.errors import DefinitionError, LifecycleError
+
+NEVER = -62_135_596_800_000
+"""0001-01-01: the watermark before any row."""
+END = 253_402_300_799_999
+"""9999-12-31T23:59:59.999: the watermark at the end of input."""
+
+_UNITS = {"ms": 1, "millisecond": 1, "s": 1_000, "second": 1_000, "m": 60_000, "min": 60_000, "minute": 60_000}
+_UNITS |= {"h": 3_600_000, "hour": 3_600_000, "d": 86_400_000, "day": 86_400_000, "w": 604_800_000, "week": 604_800_000}
+_PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]+)")
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def span(text: str | timedelta, where: str = "duration") -> int:
+    """A length of time in milliseconds.
+
+    Args:
+        text: ``"1 hour"``, ``"90 seconds"``, ``"1h 30m"``, ``"500ms"``, or a ``timedelta``.
+
+    Raises:
+        DefinitionError: DEFINITION-001, not a duration, or finer than a millisecond.
+    """
+    if isinstance(text, timedelta):
+        micros = text // timedelta(microseconds=1)
+        if micros % 1000 == 0:
+            return micros // 1000
+    elif isinstance(text, str):
+        sign, rest = (-1, text.strip()[1:]) if text.strip().startswith("-") else (1, text)
+        total, position = 0.0, 0
+        while match := _PART.match(rest, position):
+            unit = match[2].lower()
+            unit = unit if unit in _UNITS else unit.removesuffix("s")
+            if unit not in _UNITS:
+                break
+            total, position = total + float(match[1]) * _UNITS[unit], match.end()
+        if position and not rest[position:].strip() and total == int(total):
+            return sign * int(total)
+    expected = 'a duration such as "1 hour", "90 seconds" or "500ms"'
+    fix = "Units are ms, seconds, minutes, hours, days and weeks; months and years are Calendar windows."
+    raise DefinitionError(where, expected, repr(text), fix, code="DEFINITION-001")
+
+
+def describe_span(milliseconds: int) -> str:
+    """``3600000`` -> ``1 hour``; the largest units that say it exactly."""
+    if milliseconds == 0:
+        return "0 s"
+    parts, rest = [], abs(milliseconds)
+    for name, size in (("day", 86_400_000), ("hour", 3_600_000), ("minute", 60_000), ("second", 1000), ("ms", 1)):
+        count, rest = divmod(rest, size)
+        if count:
+            parts.append(f"{count} {name}{'s' if count > 1 and name != 'ms' else ''}")
+    return ("-" if milliseconds < 0 else "") + " ".join(parts)
+
+
+def zone(name: str, where: str = "time zone") -> ZoneInfo:
+    """The IANA time zone of that name, or DEFINITION-002."""
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        fix = 'Use an IANA name such as "America/New_York" or "UTC".'
+        raise DefinitionError(where, "an IANA time zone", repr(name), fix, code="DEFINITION-002") from error
+
+
+def to_ms(moment: datetime) -> int:
+    """Milliseconds since 1970 UTC, floored; a naive datetime is UTC."""
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return (moment - EPOCH) // timedelta(milliseconds=1)
+
+
+def from_ms(milliseconds: int) -> datetime:
+    """The aware UTC datetime of an instant between NEVER and END."""
+    return EPOCH + timedelta(milliseconds=milliseconds)
+
+
+def describe(milliseconds: int) -> str:
+    """An instant for people: ISO 8601, or words for the two ends of time."""
+    if milliseconds <= NEVER:
+        return "the beginning (no row yet)"
+    if milliseconds >= END:
+        return "the end of input"
+    text = from_ms(milliseconds).strftime("%Y-%m-%dT%H:%M:%S")
+    return f"{text}.{milliseconds % 1000:03d}Z" if milliseconds % 1000 else f"{text}Z"
+
+
+def parse_instant(text: str | date | datetime | int, where: str, timezone: str = "UTC") -> int:
+    """An instant as the user writes it: a date, or date and time; without an offset it is in ``timezone``."""
+    if isinstance(text, int):
+        return text
+    try:
+        moment = datetime.fromisoformat(text) if isinstance(text, str) else text
+    except ValueError:
+        fix = 'Write a date "2013-03-01" or a time "2013-03-01T06:00:00" (optionally with an offset).'
+        raise LifecycleError(where, "an ISO 8601 date or time", repr(text), fix, code="LIFECYCLE-002") from None
+    if not isinstance(moment, datetime):
+        moment = datetime(moment.year, moment.month, moment.day)  # noqa: DTZ001 - given its zone in the next line
+    return to_ms(moment if moment.tzinfo else moment.replace(tzinfo=zone(timezone)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interval:
+    """A half-open stretch of event time, in ms UTC. The default is all of time."""
+
+    start: int = NEVER
+    end: int = END + 1
+
+    def __post_init__(self) -> None:
+        if self.start >= self.end:
+            fix = "Swap --from and --to; --to is exclusive."
+            got = f"from {describe(self.start)} to {describe(self.end)}"
+            raise LifecycleError("interval", "a start before its end", got, fix, code="LIFECYCLE-001")
+
+    @property
+    def everything(self) -> bool:
+        """True for all of time."""
+        return self.start <= NEVER and self.end > END
+
+    def __str__(self) -> str:
+        return f"[{describe(self.start)}, {describe(self.end)})" if not self.everything else "all of time"
+
+    def covers(self, other: Interval) -> bool:
+        """True when no instant of ``other`` is outside."""
+        return self.start <= other.start and other.end <= self.end
+
+    def minus(self, others: list[Interval]) -> list[Interval]:
+        """What is left of this interval once ``others`` are taken away, in time order."""
+        left = [self]
+        for other in others:
+            left = [
+                Interval(start=a, end=b)
+                for piece in left
+                for a, b in ((piece.start, min(piece.end, other.start)), (max(piece.start, other.end), piece.end))
+                if a < b
+            ]
+        return sorted(left, key=lambda piece: piece.start)

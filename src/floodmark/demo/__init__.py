@@ -1,0 +1,1 @@
+"""Real data in the box: the flights of 2013 as files that arrive, and the answers computed without floodmark."""

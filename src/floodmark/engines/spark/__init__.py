@@ -1,0 +1,1 @@
+"""Spark: sessions, tables, and the two runners."""

@@ -1,0 +1,52 @@
+"""The lake: one folder (or bucket prefix) that holds every table floodmark writes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Lake:
+    """Where tables lie; nothing is opened or created here.
+
+    Args:
+        root: a folder, made absolute, or a URI such as ``s3a://bucket/lake``.
+        logs: the root of another lake whose logs are read instead of this one's; None is this lake.
+    """
+
+    root: str = "lake"
+    logs: str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "root", absolute(self.root))
+        if self.logs is not None:
+            object.__setattr__(self, "logs", absolute(self.logs))
+
+    @property
+    def is_local(self) -> bool:
+        """True for a folder of this machine, where locks work."""
+        return "://" not in self.root
+
+    def log(self, source: str) -> str:
+        """The log a source lands in."""
+        return f"{self.logs or self.root}/logs/{source}"
+
+    def quarantine(self, log: str) -> str:
+        """The table of rows that broke the contract of a log."""
+        return f"{self.logs or self.root}/logs/{log}__quarantine"
+
+    def output(self, table: str) -> str:
+        """An output of an operator: ``hourly``, ``split__severe``, ``hourly__late``, ``hourly__current``."""
+        return f"{self.root}/outputs/{table}"
+
+    def internal(self, *parts: str) -> str:
+        """Floodmark's own: checkpoints, ledger, lists of landed files, locks."""
+        return "/".join((self.root, "_floodmark", *parts))
+
+
+def absolute(path: str) -> str:
+    """An absolute path without a trailing slash; ``file:`` is taken off, other URIs stay as they are."""
+    if path.startswith("file:"):
+        path = "/" + path.removeprefix("file:").lstrip("/")
+    return path.rstrip("/") if "://" in path else str(Path(path).expanduser().absolute())

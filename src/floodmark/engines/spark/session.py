@@ -1,0 +1,186 @@
+"""The one place that starts Spark: settings, Java options, and quiet.
+
+Everything a setting below says was measured; the surprising ones carry their reason.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+
+from py4j.java_gateway import JavaGateway
+from py4j.protocol import Py4JError
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from floodmark.engines.spark import archive
+from floodmark.engines.spark.jars import cache_folder, class_path
+from floodmark.engines.spark.java import find_java
+
+_STATE = "spark.sql.streaming.stateStore"
+_SETTINGS: Mapping[str, str] = MappingProxyType({
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.sql.catalogImplementation": "in-memory",
+    "spark.sql.session.timeZone": "UTC",
+    # transformWithState runs on RocksDB only; without a changelog each batch writes a whole snapshot
+    f"{_STATE}.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+    f"{_STATE}.rocksdb.changelogCheckpointing.enabled": "true",
+    f"{_STATE}.checkpointFormatVersion": "2",
+    "spark.sql.streaming.minBatchesToRetain": "100",
+    "spark.databricks.delta.snapshotPartitions": "2",  # the default of 50 makes a small commit four times slower
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",  # VACUUM of ten files: 2 s instead of 26 s
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+})
+_LOCAL: Mapping[str, str] = MappingProxyType({
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+})
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
+_NOISE = (
+    b"WARNING: Using incubator modules",
+    b"Streaming TransformWithState",
+    b"Starting Streaming TransformWithState",
+)
+
+
+def spark_session(
+    *,
+    app: str = "floodmark",
+    cores: str = "local[2]",
+    shuffle_partitions: int = 2,
+    memory: str = "1g",
+    extra: Mapping[str, str] = MappingProxyType({}),
+    archive_to: Path | None = None,
+) -> SparkSession:
+    """The running session, or a new one with all of floodmark's settings.
+
+    Args:
+        app: the name Spark shows.
+        cores: a Spark master; ``local[N]`` is N cores of this machine.
+        shuffle_partitions: state partitions per stateful step; fixed for the life of a checkpoint.
+        memory: the Java heap of the driver.
+        extra: Spark settings that win over floodmark's; ``spark.driver.extraJavaOptions`` is appended instead.
+        archive_to: write the class archive there when the session ends (set-up only).
+
+    Time: the session, this process and Java all run in UTC.
+
+    Raises:
+        SetupError: SETUP-001 no Java, SETUP-002 no Delta jars.
+    """
+    _prepare_process(cores)
+    if SparkContext._active_spark_context is None:  # noqa: SLF001 - there is no public question for it
+        conf = _conf(app, cores, memory, extra, archive_to)
+        # the Java of an earlier session of this process is used again
+        SparkContext(conf=conf, gateway=SparkContext._gateway or _launch(conf))  # noqa: SLF001
+    spark = SparkSession.builder.getOrCreate()
+    for key, value in {"spark.sql.shuffle.partitions": str(shuffle_partitions), **extra}.items():
+        if spark.conf.isModifiable(key):
+            spark.conf.set(key, value)
+    _ = spark.streams  # once, or reading state in a session without a stream fails (SPARK-58973)
+    return spark
+
+
+def stop_session(spark: SparkSession) -> None:
+    """Stop Spark and its Java, and wait until the Java is gone."""
+    spark.stop()
+    gateway = SparkContext._gateway  # noqa: SLF001 - there is no public question for it
+    if gateway is None:
+        return
+    process = getattr(gateway, "proc", None)
+    gateway.shutdown()
+    SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - so that a later session starts a new Java
+    if process is not None:
+        process.stdin.close()  # Java ends when this does
+        process.wait(timeout=60)
+
+
+def _prepare_process(cores: str) -> None:
+    os.environ.update(TZ="UTC", PYSPARK_PYTHON=sys.executable, PYSPARK_DRIVER_PYTHON=sys.executable)
+    if hasattr(time, "tzset"):
+        time.tzset()
+    os.environ["JAVA_HOME"] = str(find_java().home)
+    if _is_local(cores):  # a Spark of another version in the environment must not be mixed with this pyspark
+        os.environ["SPARK_HOME"] = str(archive.spark_home())
+
+
+def _is_local(cores: str) -> bool:
+    return cores.startswith("local")
+
+
+def _conf(app: str, cores: str, memory: str, extra: Mapping[str, str], archive_to: Path | None) -> SparkConf:
+    jars = class_path()
+    settings = {"spark.app.name": app, "spark.master": cores, "spark.driver.memory": memory, **_SETTINGS}
+    options = [f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}", "-Duser.timezone=UTC"]
+    settings["spark.driver.extraClassPath"] = os.pathsep.join(map(str, jars))
+    settings["spark.sql.warehouse.dir"] = str(_scratch() / "warehouse")
+    if _is_local(cores):
+        settings |= {**_LOCAL, "spark.local.dir": str(_scratch() / "local")}
+        options += _java_options(jars, archive_to)
+    else:
+        settings["spark.jars"] = ",".join(map(str, jars))
+    settings |= extra
+    if more := extra.get(_JAVA_OPTIONS):
+        options.append(more)
+    quoted = [option if option == more or " " not in option else f'"{option}"' for option in options]
+    settings[_JAVA_OPTIONS] = " ".join(quoted)
+    return SparkConf(loadDefaults=False).setAll(list(settings.items()))
+
+
+def _java_options(jars: Sequence[Path], archive_to: Path | None) -> tuple[str, ...]:
+    if archive_to is None:
+        return archive.options(cache_folder(), jars)
+    return (*archive.LEAN, f"-XX:ArchiveClassesAtExit={archive_to}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off")
+
+
+@cache
+def _scratch() -> Path:
+    """A folder for Spark's spills, gone when this process ends."""
+    folder = Path(tempfile.mkdtemp(prefix="floodmark-"))
+    atexit.register(_clean_up, folder)
+    return folder
+
+
+def _clean_up(folder: Path) -> None:
+    spark = SparkSession.getActiveSession()
+    if spark is not None:
+        with suppress(Py4JError, OSError, subprocess.TimeoutExpired):  # Java may be gone already
+            stop_session(spark)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _launch(conf: SparkConf) -> JavaGateway:
+    """Start Java with its stderr read by a thread that drops what no setting silences."""
+    reader, writer = os.pipe()
+    try:
+        gateway = launch_gateway(conf, popen_kwargs={"stderr": writer})
+    finally:
+        os.close(writer)
+        threading.Thread(target=_forward, args=(reader,), name="java-stderr", daemon=True).start()
+    return gateway
+
+
+def _forward(reader: int) -> None:
+    after_noise = False
+    with os.fdopen(reader, "rb") as lines, suppress(OSError):
+        for line in lines:
+            noise = line.startswith(_NOISE) or (after_noise and not line.strip())
+            if not noise:
+                os.write(2, line)
+            after_noise = noise

@@ -1,0 +1,1 @@
+"""The kernel: windows, accumulators, firing and lateness. Pure; what both engines run."""

@@ -1,0 +1,75 @@
+"""Spark SQL types as Arrow types, and tables of them as bytes."""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+
+import pyarrow as pa
+
+from floodmark.core.errors import StateError
+from floodmark.spec.schema import Schema
+
+CODEC = 1
+"""Version of the byte format of a chunk; it stands in every chunk's header."""
+
+_ARROW = {
+    "string": pa.string(),
+    "tinyint": pa.int8(),
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "boolean": pa.bool_(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "date": pa.date32(),
+    "binary": pa.binary(),
+}
+
+
+def arrow_type(kind: str) -> pa.DataType:
+    """The Arrow type of a Spark SQL type, as Spark itself exchanges it in a UTC session."""
+    if match := re.fullmatch(r"decimal\((\d+),(-?\d+)\)", kind):
+        return pa.decimal128(int(match[1]), int(match[2]))
+    if match := re.fullmatch(r"array<(.+)>", kind):
+        return pa.list_(arrow_type(match[1]))
+    return _ARROW[kind]
+
+
+def arrow_schema(schema: Schema) -> pa.Schema:
+    """All columns nullable, as in the tables."""
+    return pa.schema([pa.field(column.name, arrow_type(column.type)) for column in schema.columns])
+
+
+def encode(tables: dict[str, pa.Table]) -> bytes:
+    """Named tables as one chunk: a JSON header with version and lengths, then an Arrow stream each."""
+    streams = []
+    for table in tables.values():
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table.combine_chunks())
+        streams.append(sink.getvalue().to_pybytes())
+    header = json.dumps({"codec": CODEC, "tables": dict(zip(tables, map(len, streams), strict=True))}).encode()
+    return b"".join((struct.pack("<I", len(header)), header, *streams))
+
+
+def decode(chunk: bytes) -> dict[str, pa.Table]:
+    """The tables of a chunk.
+
+    Raises:
+        StateError: STATE-001, written by another version of the format.
+    """
+    (length,) = struct.unpack_from("<I", chunk)
+    header = json.loads(bytes(chunk[4 : 4 + length]))
+    if header["codec"] != CODEC:
+        fix = "Run with the floodmark release that wrote it."
+        got = f"version {header['codec']}"
+        raise StateError("state chunk", f"chunk format version {CODEC}", got, fix, code="STATE-001")
+    position, found = 4 + length, {}
+    for name, size in header["tables"].items():
+        with pa.ipc.open_stream(pa.py_buffer(chunk[position : position + size])) as reader:
+            found[name] = reader.read_all()
+        position += size
+    return found

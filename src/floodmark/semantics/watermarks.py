@@ -1,0 +1,211 @@
+"""Watermarks: how the rows of a source move its time, exactly and in any split.
+
+A landing keeps one :class:`WatermarkState` per source, in the metadata of its commits. Each row has a *candidate*: the
+watermark it asks for (:func:`candidates`), NEVER where it asks for none. :func:`advance` walks over candidates in arrival
+order and gives every row its stamp: the watermark in force just before it.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from floodmark.core.time import END, NEVER
+
+Milliseconds = npt.NDArray[np.int64]
+
+WHOLE = ""
+"""The key of the only source partition of a source without ``partition_by``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourcePartition:
+    """What is known of one source partition.
+
+    Args:
+        watermark: the largest candidate of its rows, ms; NEVER before the first.
+        seen: when its last row landed, ms by the landing clock.
+        idle: it has left the minimum.
+    """
+
+    watermark: int = NEVER
+    seen: int = NEVER
+    idle: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatermarkState:
+    """The watermark of a source and what it was made from.
+
+    Args:
+        watermark: of the source, ms; never goes back.
+        partitions: by key, see :func:`partition_key`.
+    """
+
+    watermark: int = NEVER
+    partitions: dict[str, SourcePartition] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """For a commit's metadata."""
+        partitions = {key: [p.watermark, p.seen, int(p.idle)] for key, p in self.partitions.items()}
+        return {"watermark": self.watermark, "partitions": partitions}
+
+    @staticmethod
+    def from_json(value: dict[str, Any]) -> WatermarkState:
+        """The state that :meth:`as_json` wrote."""
+        partitions = {
+            key: SourcePartition(watermark=watermark, seen=seen, idle=bool(idle))
+            for key, (watermark, seen, idle) in value["partitions"].items()
+        }
+        return WatermarkState(watermark=value["watermark"], partitions=partitions)
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Rows in arrival order, as far as they matter for watermarks.
+
+    Args:
+        candidates: ms, one per row.
+        partitions: the key of each row's source partition; None when there is only one.
+    """
+
+    candidates: Milliseconds
+    partitions: Sequence[str] | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """For the few numbers a worker sends to the driver."""
+        keys = None if self.partitions is None else list(self.partitions)
+        return {"candidates": self.candidates.tolist(), "partitions": keys}
+
+    @staticmethod
+    def from_json(value: dict[str, Any]) -> Trace:
+        """The trace that :meth:`as_json` wrote."""
+        return Trace(np.array(value["candidates"], dtype=np.int64), value["partitions"])
+
+
+def candidates(moments: Milliseconds, *, bound: int = 0, moves: npt.NDArray[np.bool_] | None = None) -> Milliseconds:
+    """The watermark each row asks for: its event time - bound - 1 ms.
+
+    Args:
+        moments: event times, ms.
+        bound: how far behind a row others may come, ms; 0 for ascending times.
+        moves: rows that move the watermark at all (punctuated); None is all of them.
+    """
+    asked = np.clip(moments, NEVER + bound + 1, END - 1) - bound - 1
+    return asked if moves is None else np.where(moves, asked, NEVER)
+
+
+def candidates_from_column(values: Milliseconds, valid: npt.NDArray[np.bool_]) -> Milliseconds:
+    """The watermark each row states itself; a null states none. END is kept for the end of input."""
+    return np.where(valid, np.clip(values, NEVER, END - 1), NEVER)
+
+
+def leave_idle(state: WatermarkState, *, now: int, idle_timeout: int | None) -> WatermarkState:
+    """The state once source partitions unseen for ``idle_timeout`` have left the minimum.
+
+    When all are idle nobody holds the watermark back: it becomes the largest of theirs.
+
+    Source: Flink, ``WatermarkStrategy.withIdleness`` and ``StatusWatermarkValve``.
+    """
+    if idle_timeout is None:
+        return state
+    partitions = {
+        key: replace(p, idle=True) if not p.idle and now - p.seen >= idle_timeout else p
+        for key, p in state.partitions.items()
+    }
+    active = [p.watermark for p in partitions.values() if not p.idle]
+    combined = min(active) if active else max((p.watermark for p in partitions.values()), default=NEVER)
+    return WatermarkState(watermark=max(state.watermark, combined), partitions=partitions)
+
+
+def advance(
+    state: WatermarkState, trace: Trace, *, now: int, idle_timeout: int | None = None
+) -> tuple[Milliseconds, WatermarkState]:
+    """Walk over rows in arrival order.
+
+    Args:
+        state: before the first row.
+        trace: the rows.
+        now: the landing clock, ms; all rows of a commit see the same.
+        idle_timeout: ms; None: no source partition ever goes idle.
+
+    Returns:
+        The watermark in force just before each row, and the state after the last. Walking over two pieces, one after the
+        other at the same ``now``, gives the same as walking over both at once.
+    """
+    state = leave_idle(state, now=now, idle_timeout=idle_timeout)
+    if not len(trace.candidates):
+        return trace.candidates, state
+    if trace.partitions is None:
+        return _advance_one(state, trace.candidates, now)
+    return _advance_several(state, trace.candidates, trace.partitions, now)
+
+
+def compress(trace: Trace) -> Trace:
+    """The fewest rows that move any state as the whole trace does.
+
+    Between two first appearances of source partitions the set of active ones cannot change, so the minimum only grows and
+    the largest candidate of each is all that matters; the newcomer comes first, because it may hold the others back.
+    """
+    if not len(trace.candidates):
+        return trace
+    if trace.partitions is None:
+        return Trace(trace.candidates.max(keepdims=True))
+    keys, first, index = np.unique(np.asarray(trace.partitions, dtype=object), return_index=True, return_inverse=True)
+    starts = np.sort(first)
+    stops = [*starts[1:], len(index)]
+    values, rows = [], []
+    for start, stop in zip(starts, stops, strict=True):
+        present, inverse = np.unique(index[start:stop], return_inverse=True)
+        largest = np.full(len(present), NEVER, dtype=np.int64)
+        np.maximum.at(largest, inverse, trace.candidates[start:stop])
+        order = np.argsort(present != index[start], kind="stable")
+        values.append(largest[order])
+        rows.append(present[order])
+    return Trace(np.concatenate(values), [str(key) for key in keys[np.concatenate(rows)]])
+
+
+def _advance_one(state: WatermarkState, asked: Milliseconds, now: int) -> tuple[Milliseconds, WatermarkState]:
+    before = state.partitions.get(WHOLE, SourcePartition()).watermark
+    after = np.maximum.accumulate(asked)
+    stamps = np.empty_like(after)
+    stamps[0] = state.watermark
+    np.maximum(after[:-1], state.watermark, out=stamps[1:])
+    newest = max(before, int(after[-1]))
+    partition = SourcePartition(watermark=newest, seen=now)
+    partitions = {**state.partitions, WHOLE: partition}
+    return stamps, WatermarkState(watermark=max(state.watermark, newest), partitions=partitions)
+
+
+def _advance_several(
+    state: WatermarkState, asked: Milliseconds, keys: Sequence[str], now: int
+) -> tuple[Milliseconds, WatermarkState]:
+    """Row by row with a heap of the active watermarks; an entry that its source partition has outgrown is dropped lazily."""
+    current = {key: p.watermark for key, p in state.partitions.items()}
+    active = {key for key, p in state.partitions.items() if not p.idle}
+    heap = [(current[key], key) for key in active]
+    heapq.heapify(heap)
+    overall, touched = state.watermark, set()
+    stamps = np.empty_like(asked)
+    for row, (value, key) in enumerate(zip(asked.tolist(), keys, strict=True)):
+        stamps[row] = overall
+        touched.add(key)
+        before = current.get(key, NEVER)
+        if value <= before and key in active:
+            continue
+        current[key] = max(value, before)
+        active.add(key)
+        heapq.heappush(heap, (current[key], key))
+        while heap[0][0] != current[heap[0][1]]:
+            heapq.heappop(heap)
+        overall = max(overall, heap[0][0])
+    partitions = {
+        **state.partitions,
+        **{key: SourcePartition(watermark=current[key], seen=now) for key in touched},
+    }
+    return stamps, WatermarkState(watermark=overall, partitions=partitions)

@@ -1,0 +1,1 @@
+"""What authors write: frozen values, no Spark, no Dagster, no disk, no clock."""

@@ -1,0 +1,172 @@
+"""Aggregates: what a window computes. Declarations only; ``semantics.accumulators`` does the arithmetic."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from floodmark.core.errors import DefinitionError
+from floodmark.core.fingerprint import source_of
+from floodmark.spec.expressions import check
+from floodmark.spec.schema import Schema
+
+NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double")
+
+
+@dataclass(frozen=True, slots=True)
+class Builtin:
+    """One of floodmark's own aggregates over an expression (None only for ``count()``)."""
+
+    function: str
+    expression: str | None = None
+
+    def canonical(self) -> dict[str, object]:
+        """For fingerprints."""
+        return {"aggregate": self.function, "expression": self.expression}
+
+
+def count(expression: str | None = None) -> Builtin:
+    """Number of rows, or of rows where ``expression`` is not null. ``bigint``; 0 never appears, as empty windows do not fire."""
+    return Builtin("count", expression)
+
+
+def sum(expression: str) -> Builtin:  # noqa: A001 - the field's word for it
+    """Sum of the non-null values; null when there are none. ``bigint`` for integers (an overflow is an error), else ``double``."""
+    return Builtin("sum", expression)
+
+
+def min(expression: str) -> Builtin:  # noqa: A001
+    """Smallest non-null value; null when there are none. Type of the expression."""
+    return Builtin("min", expression)
+
+
+def max(expression: str) -> Builtin:  # noqa: A001
+    """Largest non-null value; null when there are none. Type of the expression."""
+    return Builtin("max", expression)
+
+
+def mean(expression: str) -> Builtin:
+    """Arithmetic mean of the non-null values, ``double``; null when there are none."""
+    return Builtin("mean", expression)
+
+
+def stddev(expression: str) -> Builtin:
+    """Sample standard deviation (n - 1) of the non-null values, ``double``; null for fewer than two. SQL ``stddev_samp``."""
+    return Builtin("stddev", expression)
+
+
+def count_distinct(expression: str) -> Builtin:
+    """Exact number of different non-null values, ``bigint``. State grows with them."""
+    return Builtin("count_distinct", expression)
+
+
+def approx_count_distinct(expression: str) -> Builtin:
+    """Number of different non-null values within about 2 %, ``bigint``; exact up to 4,096 of them.
+
+    The 4,096 smallest hashes are kept (k minimum values), so the answer depends on the set of values alone, not on their order.
+    Source: Bar-Yossef et al., "Counting distinct elements in a data stream", 2002.
+    """
+    return Builtin("approx_count_distinct", expression)
+
+
+class Aggregate:
+    """An aggregate of your own: plain Python, one accumulator per key and window.
+
+    Accumulators are plain data (numbers, strings, booleans, None, lists, dictionaries with string keys): they are kept as JSON.
+    Subclass it, set ``type`` and write the four methods; ``retract`` too, if the input can be revised and the function can
+    be undone (without it the values themselves are kept there, and the function runs again).
+
+    Example:
+        >>> class Range(Aggregate):
+        ...     type = "bigint"
+        ...     def create(self): return None
+        ...     def add(self, acc, value): return [min(acc[0], value), max(acc[1], value)] if acc else [value, value]
+        ...     def merge(self, a, b): return [min(a[0], b[0]), max(a[1], b[1])] if a and b else a or b
+        ...     def result(self, acc): return acc[1] - acc[0] if acc else None
+    """
+
+    type: ClassVar[str]
+    """Spark SQL type of the result."""
+
+    def __init__(self, expression: str) -> None:
+        self.expression = expression
+
+    def create(self) -> Any:  # noqa: ANN401 - plain data of the user's choice
+        """An empty accumulator."""
+        raise NotImplementedError
+
+    def add(self, accumulator: Any, value: Any) -> Any:  # noqa: ANN401
+        """The accumulator with one more non-null value; values come in no particular order."""
+        raise NotImplementedError
+
+    def merge(self, left: Any, right: Any) -> Any:  # noqa: ANN401
+        """Two accumulators of the same window made one. Must be associative and commutative."""
+        raise NotImplementedError
+
+    def result(self, accumulator: Any) -> Any:  # noqa: ANN401
+        """The value that goes into the output."""
+        raise NotImplementedError
+
+    def canonical(self) -> dict[str, object]:
+        """For fingerprints: the class's source is part of the version."""
+        settings = {k: v for k, v in sorted(vars(self).items()) if k != "expression"}
+        return {"aggregate": type(self).__qualname__, "expression": self.expression} | (
+            {"code": source_of(type(self)), "type": self.type} | ({"settings": settings} if settings else {})
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Aggregate) and type(self) is type(other) and vars(self) == vars(other)
+
+    def __hash__(self) -> int:
+        return hash((type(self).__qualname__, self.expression))
+
+
+AnyAggregate = Builtin | Aggregate
+
+
+def result_type(aggregate: object, schema: Schema, where: str) -> str:
+    """Check an aggregate against the input's columns; the type of its column.
+
+    Raises:
+        DefinitionError: DEFINITION-040 no aggregate, 041 a type it cannot work on, 042 an incomplete user aggregate.
+    """
+    if not isinstance(aggregate, (Builtin, Aggregate)):
+        fix = 'Write departures=count() or mean_delay=mean("dep_delay"); import them from floodmark.'
+        raise DefinitionError(where, "an aggregate", repr(aggregate), fix, code="DEFINITION-040")
+    if aggregate.expression is None:
+        return "bigint"
+    kind = check(aggregate.expression, schema, where)
+    if not kind:
+        fix = f"Write CAST({aggregate.expression} AS double), or the type you mean."
+        raise DefinitionError(where, "an expression of known type", repr(aggregate.expression), fix, code="DEFINITION-043")
+    if isinstance(aggregate, Aggregate):
+        return _user_type(aggregate, where)
+    numeric = kind in NUMBERS or kind.startswith("decimal")
+    if aggregate.function in {"sum", "mean", "stddev"} and not numeric:
+        fix = f"Use count() or count_distinct(), or cast it: {aggregate.function}(\"CAST({aggregate.expression} AS double)\")."
+        got = f"'{aggregate.expression}' of type {kind}"
+        raise DefinitionError(where, f"a number to take the {aggregate.function} of", got, fix, code="DEFINITION-041")
+    if aggregate.function in {"min", "max"} and not (numeric or kind in {"string", "timestamp", "date", "boolean"}):
+        fix = "min and max work on numbers, strings, dates and timestamps."
+        got = f"'{aggregate.expression}' of type {kind}"
+        raise DefinitionError(where, "values with an order", got, fix, code="DEFINITION-041")
+    match aggregate.function:
+        case "count" | "count_distinct" | "approx_count_distinct":
+            return "bigint"
+        case "mean" | "stddev":
+            return "double"
+        case "sum":
+            scale = re.match(r"decimal\((\d+),(\d+)\)", kind)
+            return f"decimal(38,{scale[2]})" if scale else ("double" if kind in {"float", "double"} else "bigint")
+        case _:
+            return kind
+
+
+def _user_type(aggregate: Aggregate, where: str) -> str:
+    missing = [n for n in ("create", "add", "merge", "result") if getattr(type(aggregate), n) is getattr(Aggregate, n)]
+    missing += [] if hasattr(aggregate, "type") else ["type"]
+    if missing:
+        fix = f"Define them on {type(aggregate).__name__}; see the docstring of Aggregate."
+        raise DefinitionError(where, "a complete Aggregate", f"none of {', '.join(missing)}", fix, code="DEFINITION-042")
+    return aggregate.type

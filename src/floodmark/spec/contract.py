@@ -1,0 +1,177 @@
+"""Contracts: pydantic models that say what a row is, and become a schema."""
+
+from __future__ import annotations
+
+import enum
+import types
+import typing
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, GetCoreSchemaHandler
+from pydantic.fields import FieldInfo
+from pydantic_core import CoreSchema, core_schema
+
+from floodmark.core.errors import DefinitionError, closest
+from floodmark.core.time import zone
+from floodmark.spec.schema import STAMPS, Column, Schema
+
+_TYPES: dict[object, str] = {
+    str: "string",
+    int: "bigint",
+    float: "double",
+    bool: "boolean",
+    date: "date",
+    datetime: "timestamp",
+    bytes: "binary",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _IsEventTime:
+    pass
+
+
+def _as_utc(value: datetime) -> datetime:
+    return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+EventTime = Annotated[datetime, _IsEventTime(), AfterValidator(_as_utc)]
+"""The instant a row is about. Without an offset it is UTC; ``Annotated[EventTime, LocalTime("...")]`` says otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalTime:
+    """A timestamp written without offset in the local time of a zone, made UTC when the row lands.
+
+    Args:
+        timezone: IANA name.
+        ambiguous: what to do with the hour that exists twice when clocks go back: ``"quarantine"`` (the default: no guess),
+            ``"earlier"`` or ``"later"``. A time that does not exist (clocks going forward) always breaks the contract.
+    """
+
+    timezone: str
+    ambiguous: Literal["quarantine", "earlier", "later"] = "quarantine"
+
+    def __post_init__(self) -> None:
+        zone(self.timezone, "LocalTime")
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        base = core_schema.datetime_schema()
+        return core_schema.no_info_after_validator_function(self.localise, base)
+
+    def localise(self, value: datetime) -> datetime:
+        """The UTC instant; an offset in the text wins. ValueError for a time that does not exist or exists twice."""
+        if value.tzinfo is not None:
+            return value.astimezone(UTC)
+        local = zone(self.timezone)
+        earlier, later = (value.replace(tzinfo=local, fold=fold).astimezone(UTC) for fold in (0, 1))
+        if earlier.astimezone(local).replace(tzinfo=None) != value.replace(fold=0):
+            msg = f"{value:%Y-%m-%d %H:%M} does not exist in {self.timezone} (clocks go forward over it)"
+            raise ValueError(msg)
+        if earlier != later and self.ambiguous == "quarantine":
+            msg = (
+                f"{value:%Y-%m-%d %H:%M} exists twice in {self.timezone} ({earlier:%H:%M}Z and {later:%H:%M}Z); "
+                'say LocalTime(..., ambiguous="earlier") or "later"'
+            )
+            raise ValueError(msg)
+        return later if self.ambiguous == "later" else earlier
+
+
+class Contract(BaseModel):
+    """What one row is: field types, nullability (``| None``), allowed values (``Literal``, ``Field(ge=...)``, validators).
+
+    Class arguments:
+        key: names of the fields that identify a row; documentation and joins.
+        event_time: ``"field"`` (default: the one field typed ``EventTime``) or ``"ingestion"``: the moment of landing.
+
+    Example:
+        >>> class Flight(Contract, key=("carrier", "flight", "scheduled")):
+        ...     scheduled: EventTime
+        ...     carrier: str
+        ...     flight: int
+        ...     dep_delay: int | None = None
+        >>> schema(Flight).names
+        ('scheduled', 'carrier', 'flight', 'dep_delay')
+
+    Raises:
+        DefinitionError: DEFINITION-010..013 when the class is defined.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+    floodmark_key: ClassVar[tuple[str, ...]] = ()
+    floodmark_ingestion_time: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **_: Any) -> None:
+        super().__init_subclass__()  # the class arguments are read below, once the fields are known
+
+    @classmethod
+    def __pydantic_init_subclass__(
+        cls, *, key: tuple[str, ...] | str = (), event_time: Literal["field", "ingestion"] = "field", **kwargs: Any
+    ) -> None:
+        super().__pydantic_init_subclass__(**kwargs)
+        cls.floodmark_key = (key,) if isinstance(key, str) else tuple(key)
+        cls.floodmark_ingestion_time = event_time == "ingestion"
+        columns = schema(cls)
+        for name in cls.floodmark_key:
+            if name not in columns:
+                where, fix = f"contract '{cls.__name__}'", closest(name, columns.names) + f"Fields: {columns.describe()}."
+                raise DefinitionError(where, "a key made of its fields", repr(name), fix, code="DEFINITION-010")
+        event_time_field(cls)
+
+
+def schema(contract: type[Contract]) -> Schema:
+    """The columns of a contract, in the order of its fields."""
+    columns = []
+    for name, field in contract.model_fields.items():
+        if name in STAMPS or name.startswith("_"):
+            fix = "Rename the field; names that begin with an underscore are floodmark's."
+            raise DefinitionError(f"contract '{contract.__name__}'", "field names", name, fix, code="DEFINITION-013")
+        kind, nullable = _sql_type(field.annotation, field, f"contract '{contract.__name__}', field '{name}'")
+        columns.append(Column(name=name, type=kind, nullable=nullable, description=field.description or ""))
+    return Schema(tuple(columns))
+
+
+def event_time_field(contract: type[Contract]) -> str | None:
+    """The name of the field typed ``EventTime``; None when there is none.
+
+    Raises:
+        DefinitionError: DEFINITION-012, more than one.
+    """
+    found = [n for n, f in contract.model_fields.items() if any(isinstance(m, _IsEventTime) for m in f.metadata)]
+    if len(found) > 1:
+        fix = "Keep EventTime on the one that decides windows and lateness; type the others datetime."
+        where = f"contract '{contract.__name__}'"
+        raise DefinitionError(where, "one EventTime field", ", ".join(found), fix, code="DEFINITION-012")
+    return found[0] if found else None
+
+
+def _sql_type(annotation: Any, field: FieldInfo, where: str) -> tuple[str, bool]:
+    """Spark SQL type and nullability of a field's annotation."""
+    origin = typing.get_origin(annotation)
+    if origin is Annotated:
+        return _sql_type(typing.get_args(annotation)[0], field, where)
+    if origin in {typing.Union, types.UnionType}:
+        arguments = [a for a in typing.get_args(annotation) if a is not type(None)]
+        if len(arguments) == 1:
+            return _sql_type(arguments[0], field, where)[0], True
+    elif origin is Literal:
+        kinds = {type(a) for a in typing.get_args(annotation)}
+        if len(kinds) == 1 and kinds <= {str, int, bool}:
+            return _TYPES[kinds.pop()], False
+    elif origin in {list, tuple} and typing.get_args(annotation):
+        return f"array<{_sql_type(typing.get_args(annotation)[0], field, where)[0]}>", False
+    elif annotation is Decimal:
+        digits = {a: getattr(m, a) for m in field.metadata for a in ("max_digits", "decimal_places") if hasattr(m, a)}
+        return f"decimal({digits.get('max_digits') or 38},{digits.get('decimal_places') or 0})", False
+    elif annotation in _TYPES:
+        return _TYPES[annotation], False
+    elif isinstance(annotation, type) and issubclass(annotation, enum.Enum):
+        return "string", False
+    expected = "str, int, float, bool, date, datetime, Decimal, bytes, Literal, Enum, list[...] or one of these | None"
+    fix = "Use one of these types, or land the value as str and take it apart in an operator."
+    raise DefinitionError(where, expected, repr(annotation), fix, code="DEFINITION-011")
+
+

@@ -1,0 +1,270 @@
+"""Operators: a decorated pure function from streams to streams, frozen into a graph."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, overload
+
+from floodmark.core.errors import CapabilityError, DefinitionError, closest
+from floodmark.core.fingerprint import canonical, digest
+from floodmark.spec import steps
+from floodmark.spec.contract import Contract
+from floodmark.spec.contract import schema as contract_schema
+from floodmark.spec.expressions import clocks
+from floodmark.spec.schema import Schema
+from floodmark.spec.source import Source, check_name
+from floodmark.spec.stream import Body, Outputs, Stream
+
+
+@dataclass(frozen=True, slots=True)
+class OutputRef:
+    """One output of an operator, to bind another operator's input to: ``hourly_departures["late"]``."""
+
+    operator: Operator
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """A named result: one Delta table.
+
+    Args:
+        name: within the operator; ``""`` where there is only one.
+        table: its name in the lake.
+        schema: columns without stamps.
+        revisable: may hold retractions (refires), and so has a ``current`` table.
+        side: rows beside the result: late ones.
+        keys: columns that identify a result, for ``current``.
+    """
+
+    name: str
+    table: str
+    schema: Schema
+    revisable: bool
+    side: bool = False
+    keys: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Input:
+    """A named input: the table it reads and what its rows are.
+
+    Args:
+        name: the parameter's.
+        table: source or output table it reads.
+        schema: columns without stamps.
+        upstream: the output it is bound to; None for a source.
+        revisable: rows may be retracted.
+    """
+
+    name: str
+    table: str
+    schema: Schema
+    upstream: OutputRef | None = None
+    revisable: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Operator:
+    """A pure function from streams to streams: name, inputs, outputs and the graph of steps between them.
+
+    Two operators are equal when their names and canonical forms are.
+    """
+
+    name: str
+    inputs: tuple[Input, ...]
+    results: tuple[tuple[str, steps.Step], ...]
+    description: str = ""
+    location: str = field(default="", compare=False)
+
+    @cached_property
+    def stateful(self) -> steps.WindowAggregate | None:
+        """The stateful step; None for an operator without state."""
+        found = {s for _, r in self.results for s in steps.walk(r) if isinstance(s, steps.WindowAggregate)}
+        return next(iter(found), None)
+
+    @cached_property
+    def outputs(self) -> tuple[Output, ...]:
+        """Every table the operator writes: its results, then their late rows."""
+        found, step = [], self.stateful
+        read = {i.name: i.revisable for i in self.inputs}
+        incoming = any(read[s.input] for _, r in self.results for s in steps.walk(r) if isinstance(s, steps.Read))
+        for name, result in self.results:
+            table = f"{self.name}__{name}" if name else self.name
+            revisable = step.allowed_lateness > 0 if step else incoming
+            key = tuple(n for n in result.schema.names if step and n in (*step.keys, "window_start", "window_end"))
+            found.append(Output(name=name, table=table, schema=result.schema, revisable=revisable, keys=key))
+        if step and step.late == "side_output":
+            table = f"{self.name}__late"
+            found.append(Output(name="late", table=table, schema=step.parent.schema, revisable=incoming, side=True))
+        return tuple(found)
+
+    def __getitem__(self, name: str) -> OutputRef:
+        self.output(name)
+        return OutputRef(self, name)
+
+    def output(self, name: str) -> Output:
+        """The output of that name.
+
+        Raises:
+            DefinitionError: DEFINITION-063, there is none.
+        """
+        for output in self.outputs:
+            if output.name == name:
+                return output
+        names = [o.name or "(the result)" for o in self.outputs]
+        fix = closest(name, names) + f"Outputs: {', '.join(names)}."
+        raise DefinitionError(f"operator '{self.name}'", "one of its outputs", repr(name), fix, code="DEFINITION-063")
+
+    def canonical(self) -> dict[str, object]:
+        """Everything that decides the answer, as JSON values."""
+        return {
+            "operator": self.name,
+            "inputs": [[i.name, i.table, i.schema.canonical(), i.revisable] for i in self.inputs],
+            "outputs": [[name, step.canonical()] for name, step in self.results],
+        }
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Digest of the canonical form; comments, formatting and descriptions do not count."""
+        return digest(self.canonical())
+
+    @property
+    def version(self) -> str:
+        """``name@3f9a2c1b``."""
+        return f"{self.name}@{self.fingerprint[:8]}"
+
+    @cached_property
+    def warnings(self) -> tuple[str, ...]:
+        """What ``validate`` flags: expressions that read a clock or a random number, and so break the determinism contract."""
+        texts = []
+        for step in (s for _, r in self.results for s in steps.walk(r)):
+            if isinstance(step, steps.Filter):
+                texts.append(step.condition)
+            elif isinstance(step, steps.Project):
+                texts += [text for _, text in step.columns]
+            elif isinstance(step, steps.WindowAggregate):
+                texts += [a.expression for _, a in step.aggregates if a.expression]
+        found = dict.fromkeys(text for text in texts if clocks(text))
+        return tuple(f"operator '{self.name}': '{text}' reads a clock or a random number; a replay will differ" for text in found)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Operator) and canonical(self.canonical()) == canonical(other.canonical())
+
+    def __hash__(self) -> int:
+        return hash(self.fingerprint)
+
+    def __repr__(self) -> str:
+        return f"Operator({self.version})"
+
+
+Binding = Operator | OutputRef | Source | str
+
+
+@overload
+def operator(body: Body, /) -> Operator: ...
+@overload
+def operator(*, inputs: Mapping[str, Binding] = ..., name: str | None = None) -> Callable[[Body], Operator]: ...
+
+
+def operator(
+    body: Body | None = None, /, *, inputs: Mapping[str, Binding] | None = None, name: str | None = None
+) -> Operator | Callable[[Body], Operator]:
+    """Make a function from streams to streams an operator.
+
+    The function runs once, here, to build the graph; it touches no engine, disk, clock or environment.
+
+    Args:
+        inputs: parameter -> what it reads: another operator, one of its outputs, a source, or a table's name. A parameter
+            typed ``Stream[SomeContract]`` and not named here reads the source of its own name.
+        name: by default the function's.
+
+    Raises:
+        DefinitionError: DEFINITION-060..062, and those of the steps.
+        CapabilityError: CAPABILITY-001, more than one stateful step, or stateful and stateless results mixed.
+    """
+
+    def define(function: Body) -> Operator:
+        return _define(function, name or function.__name__, dict(inputs or {}))
+
+    return define if body is None else define(body)
+
+
+def _define(function: Body, name: str, bindings: dict[str, Binding]) -> Operator:
+    where = f"operator '{name}'"
+    check_name(name, where)
+    parameters = tuple(inspect.signature(function).parameters)
+    for unknown in bindings.keys() - set(parameters):
+        fix = closest(unknown, parameters) + f"Parameters: {', '.join(parameters)}."
+        raise DefinitionError(where, "inputs named like its parameters", repr(unknown), fix, code="DEFINITION-060")
+    hints = _hints(function)
+    bound = tuple(_input(p, hints.get(p), bindings.get(p), where) for p in parameters)
+    result = function(*(Stream(steps.Read(i.name, i.schema), name) for i in bound))
+    results = result.streams if isinstance(result, Outputs) else (("", result),)
+    for label, stream in results:
+        if not isinstance(stream, Stream):
+            fix = "Return a stream, or Outputs(severe=..., normal=...); a window needs .aggregate(...) to become one."
+            got = f"{type(stream).__name__}" + (f" for '{label}'" if label else "")
+            raise DefinitionError(where, "a Stream or Outputs", got, fix, code="DEFINITION-061")
+        if label:
+            check_name(label, f"{where}, output '{label}'")
+        if label in {"late", "current", "quarantine"}:
+            fix = "Choose another name; floodmark writes tables of that name itself."
+            raise DefinitionError(where, "names of its own", repr(label), fix, code="DEFINITION-064")
+    graph = tuple((label, stream.step) for label, stream in results)
+    _check_stages(graph, where)
+    code = function.__code__
+    location = f"{code.co_filename}:{code.co_firstlineno}"
+    return Operator(name, bound, graph, inspect.cleandoc(function.__doc__ or ""), location)
+
+
+def _hints(function: Body) -> dict[str, Any]:
+    closure = inspect.getclosurevars(function).nonlocals
+    try:
+        return typing.get_type_hints(function, localns=dict(closure))
+    except NameError:  # a contract defined inside a function body: look in the frames that called the decorator
+        frame, names = inspect.currentframe(), dict(closure)
+        while frame is not None:
+            names = dict(frame.f_locals) | names
+            frame = frame.f_back
+        return typing.get_type_hints(function, localns=names)
+
+
+def _input(parameter: str, hint: Any, binding: Binding | None, where: str) -> Input:  # noqa: ANN401 - an annotation
+    contract = next(iter(typing.get_args(hint)), None)
+    typed = isinstance(contract, type) and issubclass(contract, Contract)
+    if isinstance(binding, Operator):
+        binding = OutputRef(binding, binding.outputs[0].name)
+    if isinstance(binding, OutputRef):
+        out = binding.operator.output(binding.name)
+        upstream = Input(name=parameter, table=out.table, schema=out.schema, upstream=binding, revisable=out.revisable)
+        if typed:
+            _compatible(contract_schema(contract), out.schema, f"{where}, input '{parameter}'")
+        return upstream
+    if isinstance(binding, Source):
+        return Input(name=parameter, table=binding.name, schema=binding.schema)
+    if not typed:
+        fix = f"Annotate it: {parameter}: Stream[YourContract], or bind it: @operator(inputs={{\"{parameter}\": other_operator}})."
+        raise DefinitionError(where, "typed or bound inputs", f"'{parameter}' without either", fix, code="DEFINITION-062")
+    return Input(name=parameter, table=binding or parameter, schema=contract_schema(contract))
+
+
+def _compatible(wanted: Schema, found: Schema, where: str) -> None:
+    wrong = [c for c in wanted.columns if c.name not in found or found[c.name].type != c.type]
+    if wrong:
+        fix = f"The bound output has: {found.describe()}."
+        got = ", ".join(f"no {c.name} {c.type}" for c in wrong)
+        raise DefinitionError(where, "an output with the columns of its contract", got, fix, code="DEFINITION-065")
+
+
+def _check_stages(graph: tuple[tuple[str, steps.Step], ...], where: str) -> None:
+    stateful = {s for _, r in graph for s in steps.walk(r) if isinstance(s, steps.WindowAggregate)}
+    plain = [label for label, r in graph if not any(isinstance(s, steps.WindowAggregate) for s in steps.walk(r))]
+    if len(stateful) > 1 or (stateful and plain):
+        got = f"{len(stateful)} stateful steps" if len(stateful) > 1 else f"a window beside the plain output '{plain[0]}'"
+        fix = "Split it into two operators and bind one to the other: @operator(inputs={...: first_operator})."
+        raise CapabilityError(where, "one stateful step that all outputs go through", got, fix, code="CAPABILITY-001")

@@ -1,0 +1,74 @@
+"""Columns of a stream: names, Spark SQL types, nullability. Pure text, so that no engine is needed to check a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+
+STAMPS = ("_event_time", "_watermark", "_progress", "_sequence", "_ingest_time", "_kind")
+"""The columns every landed and every output row carries beside its own."""
+
+ROW, RETRACTION, MARKER = 0, -1, 1
+"""The values of ``_kind``."""
+
+STAMP_DDL = (
+    "`_event_time` timestamp, `_watermark` bigint, `_progress` bigint, `_sequence` bigint, "
+    "`_ingest_time` timestamp, `_kind` int"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One column.
+
+    Args:
+        name: as in the table.
+        type: Spark SQL type in lower case: ``bigint``, ``string``, ``decimal(10,2)``, ``array<bigint>``.
+        nullable: whether a null is a value or a broken contract.
+        description: for people: unit, meaning.
+    """
+
+    name: str
+    type: str
+    nullable: bool = True
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """An ordered set of columns."""
+
+    columns: tuple[Column, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names in order."""
+        return tuple(column.name for column in self.columns)
+
+    @property
+    def types(self) -> dict[str, str]:
+        """Name to type, in order."""
+        return {column.name: column.type for column in self.columns}
+
+    def __getitem__(self, name: str) -> Column:
+        return next(column for column in self.columns if column.name == name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.names
+
+    def ddl(self) -> str:
+        """``a bigint, b string``: what Spark reads; every column nullable, as markers have no payload."""
+        return ", ".join(f"`{column.name}` {column.type}" for column in self.columns)
+
+    def canonical(self) -> list[dict[str, object]]:
+        """For fingerprints and ``--json``: descriptions are left out, they change no meaning."""
+        return [{k: v for k, v in asdict(column).items() if k != "description"} for column in self.columns]
+
+    def describe(self) -> str:
+        """``origin string, dep_delay bigint``: for error messages."""
+        return ", ".join(f"{column.name} {column.type}" for column in self.columns)
+
+
+def schema_of(columns: Iterable[Column]) -> Schema:
+    """A schema from any iterable of columns."""
+    return Schema(tuple(columns))

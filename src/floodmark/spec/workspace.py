@@ -1,0 +1,122 @@
+"""The workspace: every source and operator, checked against each other."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from floodmark.core.errors import DefinitionError, closest
+from floodmark.spec.operator import Operator
+from floodmark.spec.source import Source
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Where a workspace acts, as ``resources/`` decides it per environment.
+
+    Args:
+        environment: ``dev`` or ``prod``.
+        lake: root of the tables.
+        logs: root of a lake whose logs are read instead of its own; that lake is never written.
+        spark: Spark configuration on top of floodmark's own.
+        master: Spark master.
+        shuffle_partitions: state partitions of a new unbounded run.
+        folder: what relative paths of sources start from.
+    """
+
+    environment: str = "dev"
+    lake: str = "lake"
+    logs: str | None = None
+    spark: tuple[tuple[str, str], ...] = ()
+    master: str = "local[2]"
+    shuffle_partitions: int = 2
+    folder: str = "."
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Workspace:
+    """Sources and operators by name.
+
+    Raises:
+        DefinitionError: DEFINITION-070 two of one name, 071 an input nobody writes, 072 a contract that is not the source's,
+            073 an operator used as input but not listed.
+    """
+
+    sources: tuple[Source, ...]
+    operators: tuple[Operator, ...]
+    settings: Settings = field(default_factory=Settings)
+
+    def __init__(
+        self, *, sources: Iterable[Source] = (), operators: Iterable[Operator] = (), settings: Settings | None = None
+    ) -> None:
+        object.__setattr__(self, "sources", tuple(sources))
+        object.__setattr__(self, "operators", _in_order(tuple(operators)))
+        object.__setattr__(self, "settings", settings or Settings())
+        self._check_names()
+        for operator in self.operators:
+            self._check_inputs(operator)
+
+    def source(self, name: str) -> Source:
+        """The source of that name, or DEFINITION-074 with the names there are."""
+        return _named(name, self.sources, "source")
+
+    def operator(self, name: str) -> Operator:
+        """The operator of that name, or DEFINITION-074 with the names there are."""
+        return _named(name, self.operators, "operator")
+
+    def _check_names(self) -> None:
+        names = Counter([s.name for s in self.sources] + [o.name for o in self.operators])
+        for name, times in names.items():
+            if times > 1:
+                places = [o.location for o in self.operators if o.name == name]
+                fix = "Rename one: @operator(name=\"...\")." + (f" Defined at {' and '.join(places)}." if places else "")
+                raise DefinitionError("workspace", "one definition per name", f"{times} named '{name}'", fix, code="DEFINITION-070")
+
+    def _check_inputs(self, operator: Operator) -> None:
+        tables = {s.name: s.schema for s in self.sources}
+        tables |= {out.table: out.schema for o in self.operators for out in o.outputs}
+        for given in operator.inputs:
+            where = f"operator '{operator.name}', input '{given.name}'"
+            if given.upstream and given.upstream.operator not in self.operators:
+                fix = f"Add {given.upstream.operator.name} to the workspace's operators."
+                got = f"'{given.upstream.operator.name}', which is not in it (or is another version there)"
+                raise DefinitionError(where, "an operator of the workspace", got, fix, code="DEFINITION-073")
+            if given.table not in tables:
+                fix = closest(given.table, tables) + f"Tables: {', '.join(sorted(tables)) or 'none'}."
+                raise DefinitionError(where, "a source or an output", f"'{given.table}'", fix, code="DEFINITION-071")
+            found = tables[given.table]
+            wrong = [c.name for c in given.schema.columns if found.types.get(c.name) != c.type]
+            if wrong:
+                fix = f"'{given.table}' has: {found.describe()}."
+                got = f"other or no {', '.join(wrong)}"
+                raise DefinitionError(where, f"the columns of '{given.table}'", got, fix, code="DEFINITION-072")
+
+
+Named = TypeVar("Named", Source, Operator)
+
+
+def _named(name: str, found: tuple[Named, ...], kind: str) -> Named:
+    for one in found:
+        if one.name == name:
+            return one
+    names = [one.name for one in found]
+    fix = closest(name, names) + f"There are: {', '.join(names) or 'none'}."
+    raise DefinitionError("workspace", f"the name of one of its {kind}s", repr(name), fix, code="DEFINITION-074")
+
+
+def _in_order(operators: tuple[Operator, ...]) -> tuple[Operator, ...]:
+    """Upstream first; otherwise as listed. Bindings are values, so there can be no cycle."""
+    done: dict[int, Operator] = {}
+
+    def visit(operator: Operator) -> None:
+        for given in operator.inputs:
+            for other in operators:
+                if given.table in {out.table for out in other.outputs} and other is not operator:
+                    visit(other)
+        done.setdefault(id(operator), operator)
+
+    for operator in operators:
+        visit(operator)
+    return tuple(done.values())

@@ -1,0 +1,32 @@
+"""Shared fixtures: one Spark session per test process, a fresh lake per test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from floodmark.engines.spark.lake import Lake
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """The one session of this process."""
+    from floodmark.engines.spark.session import spark_session
+
+    session = spark_session(app="tests")
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """An empty lake of the test's own."""
+    from floodmark.engines.spark.lake import Lake
+
+    return Lake(str(tmp_path / "lake"))
