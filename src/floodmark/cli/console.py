@@ -48,17 +48,12 @@ class Console:
         rows = list(rows)
         if self.as_json or not rows:
             return
-        from rich.box import SIMPLE_HEAD
-        from rich.table import Table
-
-        table = Table(box=SIMPLE_HEAD, pad_edge=False)
-        for at, name in enumerate(columns):
-            whole = all(isinstance(row[at], int) or row[at] is None for row in rows)
-            table.add_column(name, justify="right" if whole else "left", overflow="fold")
-        for row in rows:
-            table.add_row(*map(_cell, row))
-        console = _rich(stderr=False)
-        console.print(table, width=None if console.is_terminal else _wide(columns, rows))
+        cells = [list(columns), *([_cell(value) for value in row] for row in rows)]
+        widths = [max(len(row[at]) for row in cells) for at in range(len(columns))]
+        right = [all(isinstance(row[at], int) or row[at] is None for row in rows) for at in range(len(columns))]
+        for row in cells:
+            padded = (c.rjust(w) if r else c.ljust(w) for c, w, r in zip(row, widths, right, strict=True))
+            self.say("  " + "  ".join(padded).rstrip())
 
     def error(self, parts: Mapping[str, str]) -> None:
         """An error for a person: code, where, expected, got, fix."""
@@ -70,7 +65,7 @@ class Console:
     def step(self, title: str) -> Iterator[None]:
         """Something that may take over a second: a spinner with the time, then one line with how long it took."""
         begun = time.monotonic()
-        console = _rich(stderr=True)
+        console = _stderr()
         if console.is_terminal:
             from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
@@ -83,18 +78,13 @@ class Console:
         self.note(f"{title}: {time.monotonic() - begun:.1f} s")
 
 
-def _rich(*, stderr: bool) -> RichConsole:
+def _stderr() -> RichConsole:
     from rich.console import Console as RichConsole
 
-    return RichConsole(file=sys.stderr if stderr else sys.stdout, highlight=False, markup=False, emoji=False)
+    return RichConsole(file=sys.stderr, highlight=False, markup=False, emoji=False)
 
 
 def _cell(value: object) -> str:
     if value is None:
         return ""
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
-
-
-def _wide(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> int:
-    """Into a file or a pipe nothing is folded."""
-    return sum(max(len(name), *(len(_cell(row[at])) for row in rows)) + 2 for at, name in enumerate(columns)) + 2

@@ -42,3 +42,7 @@ def shared(command: Command) -> Command:
     for option in options:
         command = option(command)
     return command
+
+
+pass_invocation = click.make_pass_decorator(Invocation, ensure=True)
+"""Hands a verb its ``Invocation``."""

@@ -18,7 +18,6 @@ class MemoryReader:
 
     settings: Rows
     source: str
-    format: Literal["json"] = "json"
 
     def pending(self, landed: Mapping[str, Landed]) -> tuple[list[Unit], list[Landed]]:
         """All rows behind those that landed, as one unit."""
@@ -41,6 +40,7 @@ class _Rows:
     rows: tuple[str, ...]
     first: int
     last: int
+    form: Literal["json"] = field(default="json", init=False)
     replay: str | None = field(default='{"format": "json"}', init=False)
 
     def records(self) -> Iterator[Record]:

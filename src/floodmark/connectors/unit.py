@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 Status = Literal["landed", "unreadable", "replaced", "changing"]
 
@@ -48,8 +48,7 @@ class Landed:
     ordinal: int
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(NamedTuple):
     """One row as it stands in the source.
 
     Args:
@@ -72,8 +71,15 @@ class Unreadable(Exception):  # noqa: N818 - not an error of the program: the fi
 class Content(Protocol):
     """An opened unit."""
 
-    replay: str | None
-    """JSON from which a raw row of this unit can be read again, on its own; None where it cannot."""
+    @property
+    def form(self) -> Literal["json", "python"]:
+        """Whether a record's value is JSON or a Python dictionary."""
+        ...
+
+    @property
+    def replay(self) -> str | None:
+        """JSON from which a raw row of this unit can be read again, on its own; None where it cannot. After the first record."""
+        ...
 
     def records(self) -> Iterator[Record]:
         """The rows in order. Raises Unreadable in the middle when the unit is broken."""
@@ -86,11 +92,6 @@ class Content(Protocol):
 
 class Reader(Protocol):
     """What a connector's settings become. Plain data: it travels to the workers."""
-
-    @property
-    def format(self) -> Literal["json", "python"]:
-        """Whether a record's value is JSON or a Python dictionary."""
-        ...
 
     def pending(self, landed: Mapping[str, Landed]) -> tuple[list[Unit], list[Landed]]:
         """Units to land or to report, in order of arrival; and landed ones whose content is the same under a new date."""

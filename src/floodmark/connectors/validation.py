@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import json
 import types
 import typing
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,10 +14,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import ValidationError
+from pydantic.fields import FieldInfo
 
 from floodmark.connectors.unit import Record
 from floodmark.core.errors import CapabilityError
-from floodmark.core.time import NEVER, describe, describe_span
+from floodmark.core.time import describe, describe_span
 from floodmark.semantics.watermarks import Trace, candidates, candidates_from_column
 from floodmark.spec.contract import Contract, event_time_field
 from floodmark.spec.schema import Schema
@@ -108,13 +110,16 @@ class _Checker:
             yield self._flush()
 
     def _break(self, record: Record, reason: str) -> None:
+        if not record.raw and record.value is not None:
+            record = record._replace(raw=json.dumps(record.value, default=str).encode())
         raw, exact = readable(record.raw)
         self.broken.append(Broken(position=record.position, raw=raw, reason=reason, replayable=exact))
 
     def _flush(self) -> Batch:
-        columns = [self._column(name, kind) for name, kind in self.schema.types.items()]
-        while (short := min(map(len, columns), default=0)) != max(map(len, columns), default=0) or short != len(self.kept):
+        while True:  # again when a column took rows out, as those before it still hold them
             columns = [self._column(name, kind) for name, kind in self.schema.types.items()]
+            if all(len(column) == len(self.kept) for column in columns):
+                break
         rows = pa.RecordBatch.from_arrays(columns, names=list(self.schema.names))
         rows = self._within_time(rows)
         batch = Batch(rows, tuple(self.broken))
@@ -206,10 +211,19 @@ def arrow_type(kind: str) -> pa.DataType:
     return _ARROW[kind]
 
 
-def texts_of_literals(contract: type[Contract]) -> dict[str, dict[str, object]]:
-    """For formats that hold only text: field to {text: value} where the allowed values are numbers or booleans."""
+def inputs_of(contract: type[Contract]) -> dict[str, FieldInfo]:
+    """The fields by the name they have in the source: their alias, where there is one."""
     found = {}
     for name, model_field in contract.model_fields.items():
+        alias = model_field.validation_alias
+        found[alias if isinstance(alias, str) else name] = model_field
+    return found
+
+
+def texts_of_literals(contract: type[Contract]) -> dict[str, dict[str, object]]:
+    """For formats that hold only text: input to {text: value} where the allowed values are numbers or booleans."""
+    found = {}
+    for name, model_field in inputs_of(contract).items():
         values = [value for value in _allowed(model_field.annotation) if not isinstance(value, str)]
         if values:
             found[name] = {str(value).lower() if isinstance(value, bool) else str(value): value for value in values}
@@ -270,6 +284,3 @@ def readable(raw: bytes) -> tuple[str, bool]:
     except UnicodeDecodeError:
         return raw.decode(errors="backslashreplace"), False
 
-
-NOTHING_ASKED = NEVER
-"""The candidate of a row that moves no watermark."""

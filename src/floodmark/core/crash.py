@@ -31,7 +31,25 @@ POINTS = MappingProxyType({
         "replay.before_log",
         "replay.after_log",
     ),
-    "micro_batch": (),
+    "micro_batch": (
+        "micro_batch.before_evaluate",
+        "micro_batch.before_side",
+        "micro_batch.after_side",
+        "micro_batch.before_main",
+        "micro_batch.after_main",
+        "micro_batch.before_settle",
+        "micro_batch.after_settle",
+        "micro_batch.before_current",
+        "micro_batch.after_current",
+    ),
+    "bounded": (
+        "bounded.before_side",
+        "bounded.after_side",
+        "bounded.before_main",
+        "bounded.after_main",
+        "bounded.before_current",
+        "bounded.after_current",
+    ),
 })
 """Every point, per kind of writer, in the order in which it is reached."""
 

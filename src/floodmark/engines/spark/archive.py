@@ -1,4 +1,4 @@
-"""The class archive (AppCDS): Java's loaded classes, kept in a file so that a session starts in a third of the time.
+"""The class archive (AppCDS): Java's loaded classes, kept in a file so that a session starts in about half the time.
 
 Java uses an archive only if version, flags and class path are what it was built with, so all of them are in its name: one
 that does not fit is never found, and a session starts without one.
@@ -72,7 +72,13 @@ def _run(command: list[str]) -> str:
     environment = {**os.environ, "PYTHONWARNINGS": "ignore"}
     try:
         done = subprocess.run(
-            command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_BUILD_SECONDS, check=False
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_BUILD_SECONDS,
+            check=False,
         )
     except subprocess.TimeoutExpired as error:
         raise _build_error(f"nothing within {_BUILD_SECONDS} s") from error

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -76,15 +77,15 @@ def warm() -> None:
         if not all((jar_folder() / name).is_file() for name in JARS):
             _step("fetching the Delta jars", _fetch)
         if not archive.path(cache_folder(), class_path()).is_file():
-            _step("building the class archive, so that sessions start in a third of the time", _archive)
+            _step("building the class archive, so that sessions start in about half the time", _archive)
 
 
-def _step(title: str, work: object) -> None:
+def _step(title: str, work: Callable[[], None]) -> None:
     console, begun = Console(stderr=True), time.monotonic()
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         progress.add_task(title, total=None)
-        work()  # type: ignore[operator]
+        work()
     console.print(f"{title}: {time.monotonic() - begun:.0f} s", highlight=False)
 
 
@@ -115,12 +116,22 @@ def _resolve(work: Path) -> None:
     environment = {**os.environ, **_mirror(), "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
     try:
         done = subprocess.run(
-            command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_RESOLVE_SECONDS, check=False
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_RESOLVE_SECONDS,
+            check=False,
         )
     except subprocess.TimeoutExpired as error:
         raise _resolver_error(f"nothing within {_RESOLVE_SECONDS} s") from error
     if done.returncode != 0:
-        problems = [line.strip() for line in done.stderr.splitlines() if "UNRESOLVED" in line or "not found" in line or "Exception" in line]
+        problems = [
+            line.strip()
+            for line in done.stderr.splitlines()
+            if "UNRESOLVED" in line or "not found" in line or "Exception" in line
+        ]
         raise _resolver_error("; ".join(problems[:3]) or f"exit status {done.returncode}")
 
 

@@ -18,7 +18,12 @@ OLDEST = 17
 """The oldest Java that Spark 4.2 runs on."""
 
 _BINARY = "java.exe" if os.name == "nt" else "java"
-_USUAL_HOMES = ("/usr/lib/jvm/*", "/opt/homebrew/opt/openjdk*", "/usr/local/opt/openjdk*", "/Library/Java/JavaVirtualMachines/*/Contents/Home")
+_USUAL_HOMES = (
+    "/usr/lib/jvm/*",
+    "/opt/homebrew/opt/openjdk*",
+    "/usr/local/opt/openjdk*",
+    "/Library/Java/JavaVirtualMachines/*/Contents/Home",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +107,9 @@ def _version(home: Path) -> str | None:
 
 def _ask(home: Path) -> str:
     try:
-        done = subprocess.run([home / "bin" / _BINARY, "-version"], capture_output=True, text=True, timeout=30, check=False)
+        done = subprocess.run(
+            [home / "bin" / _BINARY, "-version"], capture_output=True, text=True, timeout=30, check=False
+        )
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stderr

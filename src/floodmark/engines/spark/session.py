@@ -6,6 +6,7 @@ Everything a setting below says was measured; the surprising ones carry their re
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import shutil
 import subprocess
@@ -30,27 +31,31 @@ from floodmark.engines.spark.jars import cache_folder, class_path
 from floodmark.engines.spark.java import find_java
 
 _STATE = "spark.sql.streaming.stateStore"
-_SETTINGS: Mapping[str, str] = MappingProxyType({
-    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    "spark.sql.catalogImplementation": "in-memory",
-    "spark.sql.session.timeZone": "UTC",
-    # transformWithState runs on RocksDB only; without a changelog each batch writes a whole snapshot
-    f"{_STATE}.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
-    f"{_STATE}.rocksdb.changelogCheckpointing.enabled": "true",
-    f"{_STATE}.checkpointFormatVersion": "2",
-    "spark.sql.streaming.minBatchesToRetain": "100",
-    "spark.databricks.delta.snapshotPartitions": "2",  # the default of 50 makes a small commit four times slower
-    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",  # VACUUM of ten files: 2 s instead of 26 s
-    "spark.sql.execution.arrow.pyspark.enabled": "true",
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-})
-_LOCAL: Mapping[str, str] = MappingProxyType({
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-})
+_SETTINGS: Mapping[str, str] = MappingProxyType(
+    {
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.session.timeZone": "UTC",
+        # transformWithState runs on RocksDB only; without a changelog each batch writes a whole snapshot
+        f"{_STATE}.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+        f"{_STATE}.rocksdb.changelogCheckpointing.enabled": "true",
+        f"{_STATE}.checkpointFormatVersion": "2",
+        "spark.sql.streaming.minBatchesToRetain": "100",
+        "spark.databricks.delta.snapshotPartitions": "2",  # the default of 50 makes a small commit four times slower
+        "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",  # VACUUM of ten files: 2 s instead of 26 s
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+)
+_LOCAL: Mapping[str, str] = MappingProxyType(
+    {
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+    }
+)
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 _NOISE = (
@@ -115,6 +120,7 @@ def _prepare_process(cores: str) -> None:
     os.environ.update(TZ="UTC", PYSPARK_PYTHON=sys.executable, PYSPARK_DRIVER_PYTHON=sys.executable)
     if hasattr(time, "tzset"):
         time.tzset()
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # it prints what the exception says anyway
     os.environ["JAVA_HOME"] = str(find_java().home)
     if _is_local(cores):  # a Spark of another version in the environment must not be mixed with this pyspark
         os.environ["SPARK_HOME"] = str(archive.spark_home())
@@ -169,7 +175,7 @@ def _launch(conf: SparkConf) -> JavaGateway:
     """Start Java with its stderr read by a thread that drops what no setting silences."""
     reader, writer = os.pipe()
     try:
-        gateway = launch_gateway(conf, popen_kwargs={"stderr": writer})
+        gateway: JavaGateway = launch_gateway(conf, popen_kwargs={"stderr": writer})  # type: ignore[no-untyped-call] # pyspark's
     finally:
         os.close(writer)
         threading.Thread(target=_forward, args=(reader,), name="java-stderr", daemon=True).start()

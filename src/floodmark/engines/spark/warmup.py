@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
-from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from floodmark.engines.spark.session import spark_session, stop_session
 
@@ -31,8 +31,9 @@ class _Count(StatefulProcessor):
         self._rows = handle.getListState("rows", "n BIGINT")
         self._panes = handle.getMapState("panes", "s BIGINT", "n BIGINT")
 
-    def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:  # noqa: N802, N803 - Spark's names
-        n = sum(len(frame) for frame in rows) + (self._count.get()[0] if self._count.exists() else 0)
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[pd.DataFrame]:  # noqa: ARG002, N802, N803 - Spark's names
+        before = self._count.get()
+        n = sum(len(frame) for frame in rows) + (before[0] if before else 0)
         self._count.update((n,))
         self._rows.appendValue((n,))
         self._panes.updateValue((n,), (n,))
@@ -69,7 +70,12 @@ def _stream(spark: SparkSession, source: str, target: str, checkpoint: str) -> N
     counted = stream.groupBy("k").transformWithStateInPandas(
         statefulProcessor=_Count(), outputStructType="k BIGINT, n BIGINT", outputMode="Append", timeMode="None"
     )
-    query = counted.writeStream.foreachBatch(append).option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+    query = (
+        counted.writeStream.foreachBatch(append)
+        .option("checkpointLocation", checkpoint)
+        .trigger(availableNow=True)
+        .start()
+    )
     query.awaitTermination()
 
 

@@ -1,0 +1,48 @@
+# make demo | test | bench | lint | docs | clean | setup.  All but clean set the clone up first, once, in .venv.
+.PHONY: demo test bench lint docs clean setup
+SHELL := /bin/bash
+.DEFAULT_GOAL := demo
+PYTHON := $(shell for p in python3.13 python3.12 python3.11 python3; do \
+	"$$p" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo "$$p"; break; }; done)
+JAVA := $(shell for j in "$$JAVA_HOME/bin/java" java /usr/lib/jvm/*/bin/java /opt/homebrew/opt/openjdk*/bin/java \
+	/usr/local/opt/openjdk*/bin/java; do \
+	v=$$("$$j" -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p'); [ "$${v:-0}" -ge 17 ] && { echo "$$j"; break; }; done)
+INSTALL := $(if $(filter Darwin,$(shell uname -s)),brew install,sudo apt-get install -y)
+INSTALL_JAVA := $(INSTALL) $(if $(filter Darwin,$(shell uname -s)),openjdk@17,openjdk-17-jre-headless)
+INSTALL_PYTHON := $(INSTALL) $(if $(filter Darwin,$(shell uname -s)),python@3.12,python3 python3-venv)
+
+setup: .venv/.ready
+	@.venv/bin/python -m floodmark.engines.spark.jars
+	@echo "ready: try .venv/bin/floodmark --help"
+
+.venv/.ready: requirements.lock pyproject.toml
+	@[ -n "$(PYTHON)" ] || { echo "floodmark needs Python 3.11 or newer with venv, and found none: run '$(INSTALL_PYTHON)'."; exit 1; }
+	@[ -n "$(JAVA)" ] || { echo "floodmark needs Java 17 or newer, and found none: run '$(INSTALL_JAVA)'."; exit 1; }
+	@echo "setting up .venv with $$($(PYTHON) --version): about two minutes, once"
+	@[ -x .venv/bin/python ] || $(PYTHON) -m venv .venv
+	.venv/bin/python -m pip install --disable-pip-version-check --progress-bar on -r requirements.lock
+	.venv/bin/python -m pip install --disable-pip-version-check --quiet --no-deps -e .
+	.venv/bin/python -m floodmark.engines.spark.jars
+	@touch $@
+
+demo: .venv/.ready
+	.venv/bin/floodmark demo
+
+test: .venv/.ready
+	.venv/bin/python tests/run.py
+
+bench: .venv/.ready
+	@[ -f bench/run.py ] || { echo "bench/run.py is missing: there is no benchmark in this clone yet."; exit 1; }
+	.venv/bin/python bench/run.py
+
+lint: .venv/.ready
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy src $(wildcard operators assets resources definitions)
+	PYTHONPATH=. .venv/bin/lint-imports
+
+docs: .venv/.ready
+	.venv/bin/python tests/links.py
+
+clean:
+	rm -rf .venv lake build dist src/*.egg-info spark-warehouse .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

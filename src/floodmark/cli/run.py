@@ -1,0 +1,168 @@
+"""``floodmark run``: one operator, or all, bounded over an interval or unbounded until stopped."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from floodmark.cli.console import Console
+from floodmark.cli.invocation import Invocation, pass_invocation, shared
+from floodmark.cli.loading import Opened
+from floodmark.cli.signals import stopping
+from floodmark.cli.spark import start
+from floodmark.cli.workspace import opened_lake
+from floodmark.core.time import END, NEVER, Interval, describe, parse_instant
+from floodmark.spec.operator import Operator
+from floodmark.spec.run import BatchInfo, LateRows, RunResult
+
+if TYPE_CHECKING:
+    import threading
+
+    from pyspark.sql import SparkSession
+
+    from floodmark.engines.spark.lake import Lake
+
+
+@click.command()
+@click.argument("operator", required=False)
+@click.option("--all", "everything", is_flag=True, help="Every operator, upstream first.")
+@click.option("--from", "start_text", metavar="TIME", help="Bounded: from this date or time on.")
+@click.option("--to", "end_text", metavar="TIME", help="Bounded: up to this date or time, which is not part of it.")
+@click.option("--timezone", default="UTC", show_default=True, help="Of --from and --to, where they name no offset.")
+@click.option("--late-rows", type=click.Choice(["as_landed", "all"]), help="Bounded: late as the log says (default), or none late.")
+@click.option("--force", is_flag=True, help="Bounded: compute again what is covered already.")
+@click.option("--unbounded", is_flag=True, help="As a stream, until Ctrl-C.")
+@click.option("--until-caught-up", is_flag=True, help="Unbounded: end when everything there is has been read.")
+@click.option("--files-per-batch", type=click.IntRange(min=1), help="Unbounded: at most so many files of a log per micro-batch.")
+@shared
+@pass_invocation
+def run(  # noqa: PLR0913 - click hands over each option by name
+    invocation: Invocation,
+    *,
+    operator: str | None,
+    everything: bool,
+    start_text: str | None,
+    end_text: str | None,
+    timezone: str,
+    late_rows: LateRows | None,
+    force: bool,
+    unbounded: bool,
+    until_caught_up: bool,
+    files_per_batch: int | None,
+) -> None:
+    """Run OPERATOR bounded, over all of time or an interval, or --unbounded."""
+    _check(operator, everything=everything)
+    bounded_only = {"--from": start_text, "--to": end_text, "--late-rows": late_rows, "--force": force}
+    unbounded_only = {"--until-caught-up": until_caught_up, "--files-per-batch": files_per_batch}
+    _refuse(bounded_only if unbounded else unbounded_only, unbounded=unbounded)
+    if everything and unbounded and not until_caught_up:
+        msg = "--all --unbounded needs --until-caught-up: operators run one after the other here"
+        raise click.UsageError(msg)
+    interval = Interval(
+        start=NEVER if start_text is None else parse_instant(start_text, "--from", timezone),
+        end=END + 1 if end_text is None else parse_instant(end_text, "--to", timezone),
+    )
+    console = Console(as_json=invocation.json)
+    opened = opened_lake(invocation, console)
+    workspace = opened.workspace
+    operators = workspace.operators if everything else (workspace.operator(operator or ""),)
+    if unbounded:
+        results = _unbounded(opened, operators, console, until_caught_up=until_caught_up, files_per_batch=files_per_batch)
+    else:
+        results = _bounded(opened, operators, console, interval, late_rows=late_rows or "as_landed", force=force)
+    documents = [result.as_json() for result in results]
+    console.document({"lake": opened.lake, "runs": documents} if everything else {"lake": opened.lake, **documents[0]})
+
+
+def _check(operator: str | None, *, everything: bool) -> None:
+    if (operator is None) == (not everything):
+        msg = "name one operator, or give --all"
+        raise click.UsageError(msg)
+
+
+def _refuse(options: dict[str, object], *, unbounded: bool) -> None:
+    for name in (name for name, value in options.items() if value):
+        mode, other = ("an unbounded", "Leave out --unbounded") if unbounded else ("a bounded", "Add --unbounded")
+        msg = f"{name} means nothing for {mode} run. {other}, or leave out {name}."
+        raise click.UsageError(msg)
+
+
+def _bounded(
+    opened: Opened,
+    operators: tuple[Operator, ...],
+    console: Console,
+    interval: Interval,
+    *,
+    late_rows: LateRows,
+    force: bool,
+) -> list[RunResult]:
+    spark, lake = start(opened, console)
+    from floodmark.engines.spark.bounded import run_bounded
+
+    results = []
+    for operator in operators:
+        with console.step(f"{operator.version} bounded, {interval}"):
+            result = run_bounded(
+                spark, operator, lake, interval, late_rows=late_rows, force=force, on_step=lambda step: console.note(f"  {step}")
+            )
+        _say(console, result)
+        results.append(result)
+    return results
+
+
+def _unbounded(
+    opened: Opened, operators: tuple[Operator, ...], console: Console, *, until_caught_up: bool, files_per_batch: int | None
+) -> list[RunResult]:
+    spark, lake = start(opened, console)
+    results = []
+    with stopping(console, "this micro-batch") as stop:
+        for operator in operators:
+            if not stop.is_set():
+                results.append(_stream(spark, operator, lake, console, stop, until_caught_up, files_per_batch))
+    return results
+
+
+def _stream(  # noqa: PLR0913 - what one run takes
+    spark: SparkSession,
+    operator: Operator,
+    lake: Lake,
+    console: Console,
+    stop: threading.Event,
+    until_caught_up: bool,  # noqa: FBT001 - private, and by name at its one call
+    files_per_batch: int | None,
+) -> RunResult:
+    from floodmark.engines.spark.unbounded import run_unbounded
+
+    console.note(f"{operator.version} unbounded{', until caught up' if until_caught_up else '; Ctrl-C stops it'}")
+    result = run_unbounded(
+        spark,
+        operator,
+        lake,
+        until_caught_up=until_caught_up,
+        stop=stop,
+        files_per_batch=files_per_batch,
+        on_batch=lambda batch: console.note(_batch(batch)),
+    )
+    if stop.is_set():
+        console.note(f"stopped at a micro-batch boundary, at {describe(result.watermark)}; run it again to go on from there")
+    _say(console, result)
+    return result
+
+
+def _batch(batch: BatchInfo) -> str:
+    rows = ", ".join(f"{table} {count:,}" for table, count in batch.rows.items()) or "none"
+    late = f", late: {batch.refired:,} refired, {batch.dropped:,} dropped" if batch.refired or batch.dropped else ""
+    rate = f"{batch.rows_in / batch.seconds:,.0f} rows/s" if batch.seconds else ""
+    when = describe(batch.progress)
+    return f"  micro-batch {batch.batch_id}: {batch.rows_in:,} in, out: {rows}{late}, up to {when}, {batch.seconds:.1f} s, {rate}"
+
+
+def _say(console: Console, result: RunResult) -> None:
+    for reason in result.reasons:
+        console.say(reason)
+    for warning in result.warnings:
+        console.say(f"warning: {warning}")
+    rows = ", ".join(f"{table} {count:,} rows" for table, count in result.rows.items()) or "nothing to do"
+    late = f"late: {result.refired:,} refired, {result.dropped:,} dropped"
+    console.say(f"{result.version} {result.mode}: {rows}; {late}; up to {describe(result.watermark)}; {result.seconds:.1f} s")

@@ -1,0 +1,33 @@
+"""The Spark session of a verb, and the lake it writes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from floodmark.cli.console import Console
+from floodmark.cli.loading import Opened
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from floodmark.engines.spark.lake import Lake
+
+
+def start(opened: Opened, console: Console) -> tuple[SparkSession, Lake]:
+    """Start Spark with the workspace's settings.
+
+    Raises:
+        SetupError: SETUP-001 no Java, SETUP-002 no Delta jars.
+    """
+    settings = opened.workspace.settings
+    with console.step("starting Spark"):
+        from floodmark.engines.spark.lake import Lake
+        from floodmark.engines.spark.session import spark_session
+
+        spark = spark_session(
+            app="floodmark",
+            cores=settings.master,
+            shuffle_partitions=settings.shuffle_partitions,
+            extra=dict(settings.spark),
+        )
+    return spark, Lake(opened.lake, logs=opened.logs)

@@ -1,0 +1,244 @@
+"""Verbs about the workspace: init, validate, explain, status, land."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from floodmark.cli.console import Console
+from floodmark.cli.invocation import Invocation, pass_invocation, shared
+from floodmark.cli.loading import Opened, open_workspace
+from floodmark.cli.signals import stopping
+from floodmark.cli.spark import start
+from floodmark.core.time import describe, describe_span
+from floodmark.spec.contract import event_time_field
+from floodmark.spec.operator import Operator
+from floodmark.spec.source import Source
+
+if TYPE_CHECKING:
+    from floodmark.engines.spark.landing import Committed, LandingResult
+
+
+@click.command()
+@click.argument("name")
+@click.option("--from", "data", metavar="FILE", help="A CSV, JSON lines or Parquet file to write a first contract for.")
+@shared
+@pass_invocation
+def init(invocation: Invocation, name: str, data: str | None) -> None:
+    """Make a workspace: a folder NAME that works at once."""
+    from floodmark.cli.scaffold import scaffold
+
+    console = Console(as_json=invocation.json)
+    looked = None
+    if data is not None:
+        from floodmark.cli.inference import look
+
+        with console.step(f"looking at {data}"):
+            looked = look(Path(data))
+    folder = Path(name).absolute()
+    files = scaffold(folder, looked)
+    console.say(f"made {name}: {len(files)} files")
+    source, operator = ("orders", "hourly_sales") if looked is None else (looked.source, f"daily_{looked.source}")
+    if looked is not None:
+        _say_looked(console, looked)
+    from floodmark.engines.spark import jars
+
+    jars.warm()
+    following = [f"cd {name}", f"floodmark land {source}", f"floodmark run {operator}"]
+    following.append(f"floodmark run {operator} --unbounded --until-caught-up")
+    console.say("next:")
+    for command in following:
+        console.say(f"  {command}")
+    document = {"folder": str(folder), "files": [str(file) for file in files], "source": source, "operator": operator}
+    console.document({**document, "next": following})
+
+
+def _say_looked(console: Console, looked: Any) -> None:
+    console.table(
+        ("field", "type", "nulls", "column"),
+        [
+            (f.name, "EventTime" if f.name == looked.event_time else f.type, "yes" if f.nullable else "", f.column)
+            for f in looked.fields
+        ],
+    )
+    for reason in looked.left_out:
+        console.say(f"not taken: {reason}")
+    if looked.event_time is None:
+        console.say('no column is a time without gaps: event_time="ingestion", the moment a row lands')
+
+
+@click.command()
+@shared
+@pass_invocation
+def validate(invocation: Invocation) -> None:
+    """Load the workspace and check everything against everything."""
+    console = Console(as_json=invocation.json)
+    opened = open_workspace(invocation)
+    workspace = opened.workspace
+    warnings = [warning for operator in workspace.operators for warning in operator.warnings]
+    console.say(f"workspace {opened.root} ({opened.environment})")
+    console.table(
+        ("source", "contract", "event time", "watermark", "late judged by"),
+        [_source_row(source) for source in workspace.sources],
+    )
+    console.table(
+        ("operator", "reads", "writes"),
+        [
+            (o.version, ", ".join(i.table for i in o.inputs), ", ".join(out.table for out in o.outputs))
+            for o in workspace.operators
+        ],
+    )
+    for warning in warnings:
+        console.say(f"warning: {warning}")
+    sources, operators = len(workspace.sources), len(workspace.operators)
+    console.say(f"valid: {sources} source{'s' * (sources != 1)}, {operators} operator{'s' * (operators != 1)}")
+    console.document(
+        {
+            "valid": True,
+            "root": str(opened.root),
+            "environment": opened.environment,
+            "sources": [source.name for source in workspace.sources],
+            "operators": [_operator_document(operator) for operator in workspace.operators],
+            "warnings": warnings,
+        }
+    )
+
+
+def _source_row(source: Source) -> tuple[str, ...]:
+    strategy = source.watermark
+    bound = describe_span(strategy.bound) if getattr(strategy, "bound", None) else ""
+    watermark = f"{type(strategy).__name__} {bound}".strip()
+    event_time = event_time_field(source.contract) or "ingestion"
+    return source.name, source.contract.__name__, event_time, watermark, source.granularity
+
+
+def _operator_document(operator: Operator) -> dict[str, Any]:
+    return {
+        "name": operator.name,
+        "version": operator.version,
+        "reads": [given.table for given in operator.inputs],
+        "writes": [output.table for output in operator.outputs],
+    }
+
+
+@click.command()
+@click.argument("operator")
+@shared
+@pass_invocation
+def explain(invocation: Invocation, operator: str) -> None:
+    """Show what OPERATOR is made of: steps, state, time, outputs."""
+    from floodmark.compiler.explain import explain as explained
+
+    console = Console(as_json=invocation.json)
+    text, document = explained(open_workspace(invocation).workspace.operator(operator))
+    console.say(text)
+    console.document(document)
+
+
+@click.command()
+@shared
+@pass_invocation
+def status(invocation: Invocation) -> None:
+    """Show how far every source and operator is. Starts no Spark."""
+    console = Console(as_json=invocation.json)
+    opened = open_workspace(invocation)
+    console.lake(opened.lake, opened.environment)
+    if opened.logs:
+        console.say(f"logs {opened.logs} (read only)")
+    from floodmark.engines.spark.lake import Lake
+    from floodmark.engines.spark.status import status as found
+
+    rows = found(opened.workspace, Lake(opened.lake, logs=opened.logs))
+    for kind in ("source", "operator"):
+        of_kind = [row for row in rows if row["kind"] == kind]
+        columns = [name for name in (of_kind[0] if of_kind else ()) if name != "kind"]
+        console.table(columns, [tuple(row[name] for name in columns) for row in of_kind])
+    console.document({"lake": opened.lake, "environment": opened.environment, "tables": rows})
+
+
+@click.command()
+@click.argument("sources", nargs=-1)
+@click.option("--all", "everything", is_flag=True, help="Every source of the workspace.")
+@click.option("--continuous", is_flag=True, help="Keep looking for more, until Ctrl-C. One source.")
+@click.option("--end", is_flag=True, help="Then land the end of input: every window fires, nothing can land any more.")
+@click.option("--limit-commits", type=click.IntRange(min=1), help="At most so many landing commits per source.")
+@shared
+@pass_invocation
+def land(  # noqa: PLR0913 - click hands over each option by name
+    invocation: Invocation,
+    *,
+    sources: tuple[str, ...],
+    everything: bool,
+    continuous: bool,
+    end: bool,
+    limit_commits: int | None,
+) -> None:
+    """Land what is new at SOURCES into their logs."""
+    _check_landing(sources, everything=everything, continuous=continuous, end=end)
+    console = Console(as_json=invocation.json)
+    opened = opened_lake(invocation, console)
+    workspace = opened.workspace
+    chosen = workspace.sources if everything else tuple(workspace.source(name) for name in sources)
+    spark, lake = start(opened, console)
+    from floodmark.engines.spark.landing import land as land_source
+
+    results = []
+    with stopping(console, "this landing commit") as stop:
+        for source in chosen:
+            if stop.is_set():
+                break
+            begun = time.monotonic()
+            result = land_source(
+                spark,
+                source,
+                lake,
+                until_caught_up=not continuous,
+                end=end,
+                on_commit=lambda commit: console.note(_commit(commit)),
+                stop=stop,
+                max_commits=limit_commits,
+                workspace=Path(workspace.settings.folder),
+            )
+            _say_landed(console, result, time.monotonic() - begun)
+            results.append(result)
+    console.document({"lake": opened.lake, "sources": [asdict(result) for result in results]})
+
+
+def _check_landing(sources: tuple[str, ...], *, everything: bool, continuous: bool, end: bool) -> None:
+    if bool(sources) == everything:
+        msg = "name the sources to land, or give --all"
+        raise click.UsageError(msg)
+    if continuous and (everything or len(sources) > 1):
+        msg = "--continuous lands one source; start one process per source"
+        raise click.UsageError(msg)
+    if continuous and end:
+        msg = "--end means nothing with --continuous; land with --end once the source has really ended"
+        raise click.UsageError(msg)
+
+
+def _commit(commit: Committed) -> str:
+    quarantined = f", {commit.quarantined:,} quarantined" if commit.quarantined else ""
+    pending = f", {commit.pending:,} files to go" if commit.pending else ""
+    rate = f", {commit.rows / commit.seconds:,.0f} rows/s" if commit.seconds else ""
+    when = describe(commit.watermark)
+    return f"  {commit.source} commit {commit.ordinal}: {commit.rows:,} rows{quarantined}, watermark {when}{pending}{rate}"
+
+
+def _say_landed(console: Console, result: LandingResult, seconds: float) -> None:
+    landed = f"{result.rows:,} rows in {result.commits:,} commit{'s' * (result.commits != 1)}, {result.quarantined:,} quarantined"
+    console.say(f"{result.source}: {landed}; watermark {describe(result.watermark)}; {seconds:.1f} s")
+    for name in result.waiting:
+        console.say(f"  waiting: {name} is still being written")
+    if result.quarantined:
+        console.say(f"  see them: floodmark quarantine show {result.source}")
+
+
+def opened_lake(invocation: Invocation, console: Console) -> Opened:
+    """The workspace, its lake said; the first thing every writing verb does."""
+    opened = open_workspace(invocation)
+    console.lake(opened.lake, opened.environment)
+    return opened

@@ -1,0 +1,163 @@
+"""Files of a folder or bucket, each landed once, whole."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
+from typing import Literal
+
+from pyarrow.fs import FileSelector, FileType
+
+from floodmark.connectors.formats import Csv, csv_records, header_of, json_records, lines_of, parquet_records, whole
+from floodmark.connectors.storage import Hashed, digest_of, file_system, open_hashed
+from floodmark.connectors.unit import Landed, Record, Unit
+from floodmark.core.errors import ConnectorError, closest
+from floodmark.spec.contract import Contract
+from floodmark.spec.source import Files
+
+Format = Literal["csv", "json", "parquet"]
+_ENDINGS: dict[str, Format] = {
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".json": "json",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".parquet": "parquet",
+}
+_UNFINISHED = (".tmp", ".part", ".partial", ".crdownload", ".inprogress", ".crc")
+_DIGEST_THREADS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class FileReader:
+    """Reads the files that ``Files`` names.
+
+    Args:
+        settings: as the author wrote them, with an absolute path.
+        contract: what a row is.
+        source: its name, for messages.
+    """
+
+    settings: Files
+    contract: type[Contract]
+    source: str
+
+    def pending(self, landed: Mapping[str, Landed]) -> tuple[list[Unit], list[Landed]]:
+        """New files and those whose content has changed since they landed; and those only their date has changed.
+
+        Raises:
+            ConnectorError: CONNECTOR-002, the folder is missing.
+        """
+        new, seen = [], []
+        for unit in self._listed():
+            known = landed.get(unit.name)
+            if known is None or (known.status == "unreadable" and (known.size, known.modified) != (unit.size, unit.modified)):
+                new.append(unit)
+            elif (known.size, known.modified) != (unit.size, unit.modified):
+                seen.append((unit, known))
+        touched = []
+        with ThreadPoolExecutor(_DIGEST_THREADS) as pool:
+            digests = pool.map(lambda pair: digest_of(self.location(pair[0].name)), seen)
+            for (unit, known), digest in zip(seen, digests, strict=True):
+                if digest == known.digest:
+                    touched.append(replace(known, size=unit.size, modified=unit.modified))
+                else:
+                    new.append(replace(unit, replaces=True))
+        by_date = self.settings.order_by == "modified"
+        return sorted(new, key=lambda unit: (unit.modified if by_date else 0, unit.name)), touched
+
+    def open(self, unit: Unit) -> _File:
+        """Open a file, in a worker."""
+        return _File(self, unit.name)
+
+    def location(self, name: str) -> str:
+        """The path or URI of a unit."""
+        return f"{self._base_and_pattern()[0]}/{name}"
+
+    def format_of(self, name: str) -> Format | None:
+        """What a file is read as; None when its ending says nothing."""
+        return self.settings.format or _ENDINGS.get(PurePosixPath(name.removesuffix(".gz")).suffix.lower())
+
+    def _base_and_pattern(self) -> tuple[str, str | None]:
+        parts = self.settings.path.rstrip("/").split("/")
+        place = next((n for n, part in enumerate(parts) if any(c in part for c in "*?[")), None)
+        return ("/".join(parts), None) if place is None else ("/".join(parts[:place]), "/".join(parts[place:]))
+
+    def _listed(self) -> Iterator[Unit]:
+        base, pattern = self._base_and_pattern()
+        files, path = file_system(base)
+        info = files.get_file_info(path)
+        if info.type == FileType.NotFound:
+            parent, _, name = path.rstrip("/").rpartition("/")
+            known = [f.base_name for f in files.get_file_info(FileSelector(parent or "/", allow_not_found=True))]
+            fix = f"{closest(name, known)}Create it, or correct the path in Files(...)."
+            raise ConnectorError(f"source '{self.source}'", f"a folder {base}", "none there", fix, code="CONNECTOR-002")
+        if info.type == FileType.File:
+            got, fix = f"the file {base}", f'Name its folder, or a glob: "{path.rpartition("/")[0]}/*.csv".'
+            raise ConnectorError(f"source '{self.source}'", "a folder or a glob", got, fix, code="CONNECTOR-003")
+        matches = re.compile(_expression(pattern)).fullmatch if pattern else None
+        deep = pattern is not None and ("/" in pattern or "**" in pattern)
+        for file in files.get_file_info(FileSelector(path, recursive=deep)):
+            name = file.path[len(path.rstrip("/")) + 1 :]
+            hidden = any(part.startswith((".", "_")) for part in name.split("/")) or name.endswith(_UNFINISHED)
+            if file.type == FileType.File and not hidden and (matches is None or matches(name)) and self.format_of(name):
+                yield Unit(name=name, size=file.size, modified=file.mtime_ns or 0)
+
+
+def _expression(pattern: str) -> str:
+    """A glob as a regular expression: ``*`` stays inside a folder, ``**/`` is any number of folders."""
+    found = ""
+    for part in re.split(r"(\*\*/|\*\*|\*|\?|\[[^]]*\])", pattern):
+        special = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}.get(part)
+        if special is None:
+            special = part.replace("[!", "[^", 1) if part.startswith("[") and part.endswith("]") else re.escape(part)
+        found += special
+    return found
+
+
+@dataclass(slots=True)
+class _File:
+    reader: FileReader
+    name: str
+    replay: str | None = None
+    _stream: Hashed = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._stream = open_hashed(self.reader.location(self.name))
+
+    @property
+    def form(self) -> Literal["json", "python"]:
+        return "json" if self.reader.format_of(self.name) == "json" else "python"
+
+    def records(self) -> Iterator[Record]:
+        form = self.reader.format_of(self.name)
+        if form == "parquet":
+            self.replay = json.dumps({"format": "python"})
+            files, path = file_system(self.reader.location(self.name))
+            with files.open_input_file(path) as opened:
+                yield from parquet_records(opened)
+            return
+        with whole():
+            lines = lines_of(self._stream, self.name)
+            if form == "json":
+                self.replay = json.dumps({"format": "json"})
+                yield from json_records(lines)
+            else:
+                settings = self.settings()
+                names = header_of(lines, settings)
+                self.replay = json.dumps({"format": "csv", "header": names, **settings.as_json()})
+                yield from csv_records(lines, names, settings)
+
+    def settings(self) -> Csv:
+        """How to read the file as CSV."""
+        files = self.reader.settings
+        delimiter = "\t" if files.delimiter == "," and self.name.removesuffix(".gz").endswith(".tsv") else files.delimiter
+        where = f"source '{self.reader.source}', file {self.reader.location(self.name)}"
+        return Csv(contract=self.reader.contract, delimiter=delimiter, null_values=files.null_values, where=where)
+
+    def fingerprint(self) -> tuple[int, str]:
+        return self._stream.finish()

@@ -1,0 +1,62 @@
+"""Storage: local folders and buckets behind one pyarrow file system, and files read with their digest."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from pathlib import Path
+
+from pyarrow import NativeFile
+from pyarrow.fs import FileSystem, LocalFileSystem
+
+_CHUNK = 1 << 20
+
+
+def file_system(location: str) -> tuple[FileSystem, str]:
+    """The file system of a path or URI, and the path in it. ``s3a://`` and ``s3n://`` are S3."""
+    if "://" not in location:
+        return LocalFileSystem(), str(Path(location).expanduser().absolute())
+    for name in ("s3a://", "s3n://"):
+        location = location.replace(name, "s3://", 1) if location.startswith(name) else location
+    found, path = FileSystem.from_uri(location)
+    return found, path
+
+
+class Hashed(io.RawIOBase):
+    """A file that counts and digests what is read from it."""
+
+    def __init__(self, raw: NativeFile) -> None:
+        super().__init__()
+        self._raw, self._digest = raw, hashlib.sha256()
+        self.size = 0
+
+    def readable(self) -> bool:
+        """Always."""
+        return True
+
+    def readinto(self, buffer: object) -> int:
+        """The next bytes."""
+        view = memoryview(buffer)  # type: ignore[arg-type]  # what io passes is a buffer
+        data = self._raw.read(len(view))
+        view[: len(data)] = data
+        self.size += len(data)
+        self._digest.update(data)
+        return len(data)
+
+    def finish(self) -> tuple[int, str]:
+        """Read what is left; bytes and digest of the whole file."""
+        buffer = bytearray(_CHUNK)
+        while self.readinto(buffer):
+            pass
+        return self.size, self._digest.hexdigest()
+
+
+def open_hashed(location: str) -> Hashed:
+    """Open a file for one pass."""
+    files, path = file_system(location)
+    return Hashed(files.open_input_stream(path, compression=None))
+
+
+def digest_of(location: str) -> str:
+    """SHA-256 of a file's content."""
+    return open_hashed(location).finish()[1]

@@ -1,0 +1,73 @@
+"""Small pictures as inline SVG: lines and bars."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+
+_WIDTH, _HEIGHT = 720, 220
+_LEFT, _RIGHT, _TOP, _BOTTOM = 56, 96, 12, 28
+_COLOURS = ("#1f5f99", "#c2571a", "#3c7d3f", "#7a4a9e")
+_TICKS = 4
+_LABELS = 8
+
+
+def lines(series: Mapping[str, Sequence[float | None]], labels: Sequence[str], unit: str) -> str:
+    """Several lines over the same labels; a None is a gap.
+
+    Args:
+        series: name -> one value per label.
+        labels: along the x axis; some of them are shown.
+        unit: of the values.
+    """
+    values = [value for points in series.values() for value in points if value is not None]
+    low, high = min(0.0, *values), max(1.0, *values)
+    parts = [_axis(low, high, unit)]
+    step = max(1, len(labels) // _LABELS)
+    parts += [_text(_x(at, len(labels)), _HEIGHT - 8, labels[at], "middle") for at in range(0, len(labels), step)]
+    for n, (name, points) in enumerate(series.items()):
+        colour = _COLOURS[n % len(_COLOURS)]
+        known = [(at, value) for at, value in enumerate(points) if value is not None]
+        path = " ".join(f"{_x(at, len(labels)):.1f},{_y(value, low, high):.1f}" for at, value in known)
+        parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="1.6"/>')
+        parts.append(_text(_WIDTH - _RIGHT + 8, _TOP + 14 + 18 * n, name, "start", colour))
+    return _picture(parts, _HEIGHT)
+
+
+def bars(values: Mapping[str, float], unit: str) -> str:
+    """Horizontal bars, one per name, each with its number."""
+    height, left = 24, 250
+    most = max(1.0, *values.values())
+    parts = []
+    for n, (name, value) in enumerate(values.items()):
+        top, width = n * height + 4, value / most * (_WIDTH - left - 130)
+        parts.append(_text(left - 8, top + 13, name, "end"))
+        parts.append(f'<rect x="{left}" y="{top}" width="{width:.1f}" height="{height - 8}" fill="{_COLOURS[0]}"/>')
+        parts.append(_text(left + width + 6, top + 13, f"{value:,.0f} {unit}", "start"))
+    return _picture(parts, len(values) * height + 8)
+
+
+def _axis(low: float, high: float, unit: str) -> str:
+    parts = []
+    for n in range(_TICKS + 1):
+        value = low + (high - low) * n / _TICKS
+        y = _y(value, low, high)
+        parts.append(f'<line x1="{_LEFT}" y1="{y:.1f}" x2="{_WIDTH - _RIGHT}" y2="{y:.1f}" stroke="#ddd"/>')
+        parts.append(_text(_LEFT - 6, y + 4, f"{value:,.0f}", "end"))
+    return "".join(parts) + _text(_WIDTH - _RIGHT + 8, _HEIGHT - _BOTTOM, unit, "start")
+
+
+def _x(at: int, count: int) -> float:
+    return _LEFT + (_WIDTH - _LEFT - _RIGHT) * at / max(1, count - 1)
+
+
+def _y(value: float, low: float, high: float) -> float:
+    return _TOP + (_HEIGHT - _TOP - _BOTTOM) * (1 - (value - low) / (high - low))
+
+
+def _text(x: float, y: float, text: str, anchor: str, colour: str = "#444") -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{colour}">{escape(text)}</text>'
+
+
+def _picture(parts: Sequence[str], height: int) -> str:
+    return f'<svg viewBox="0 0 {_WIDTH} {height}" role="img" font-size="12">{"".join(parts)}</svg>'

@@ -1,0 +1,123 @@
+"""Comparing two tables row by row: integers, strings and instants bit-equal, floats within 1e-9 relative."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Any
+
+import pyarrow as pa
+
+RELATIVE = 1e-9
+"""Floating sums and means depend on the order of addition, which no engine fixes; nothing else has a tolerance."""
+_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """What comparing two tables gave.
+
+    Args:
+        left: name of one.
+        right: name of the other.
+        rows: of the left one.
+        differences: rows missing, rows too many, and rows with another value.
+        examples: the first few, in words.
+    """
+
+    left: str
+    right: str
+    rows: int
+    differences: int
+    examples: tuple[str, ...] = ()
+
+
+def compare(left: pa.Table, right: pa.Table, *, keys: Sequence[str] = (), names: tuple[str, str] = ("left", "right")) -> Comparison:
+    """Compare two tables whatever the order of their rows.
+
+    Args:
+        left: one table.
+        right: the other; columns may come in another order.
+        keys: columns that identify a row, each combination once; without them rows are compared as multisets.
+        names: of the two, for the examples.
+    """
+    wrong = _columns_differ(left.schema, right.schema, names)
+    if wrong:
+        rows = max(left.num_rows, right.num_rows, 1)
+        return Comparison(left=names[0], right=names[1], rows=left.num_rows, differences=rows, examples=wrong)
+    columns = left.column_names
+    identity = [c for c in columns if c in keys] if keys else [c for c in columns if not pa.types.is_floating(left.schema.field(c).type)]
+    rest = [c for c in columns if c not in identity]
+    here, there = _grouped(left, identity, rest), _grouped(right, identity, rest)
+    found = list(_differences(here, there, identity, rest, names, single=bool(keys)))
+    return Comparison(left=names[0], right=names[1], rows=left.num_rows, differences=len(found), examples=tuple(found[:_SHOWN]))
+
+
+def _columns_differ(left: pa.Schema, right: pa.Schema, names: tuple[str, str]) -> tuple[str, ...]:
+    mine, theirs = ({field.name: _plain(field.type) for field in schema} for schema in (left, right))
+    return tuple(
+        f"column {name}: {names[0]} {mine.get(name, 'has none')}, {names[1]} {theirs.get(name, 'has none')}"
+        for name in sorted(mine.keys() | theirs.keys())
+        if mine.get(name) != theirs.get(name)
+    )
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    """Large and small strings hold the same values."""
+    return pa.string() if pa.types.is_large_string(kind) or pa.types.is_string_view(kind) else kind
+
+
+Rows = dict[tuple[Any, ...], list[tuple[Any, ...]]]
+
+
+def _grouped(table: pa.Table, identity: Sequence[str], rest: Sequence[str]) -> Rows:
+    groups: Rows = {}
+    count = table.num_rows
+    firsts, seconds = (_tuples(table, columns, count) for columns in (identity, rest))
+    for first, second in zip(firsts, seconds, strict=True):
+        groups.setdefault(first, []).append(second)
+    return groups
+
+
+def _tuples(table: pa.Table, columns: Sequence[str], count: int) -> Iterator[tuple[Any, ...]]:
+    if not columns:
+        return iter([()] * count)
+    return zip(*(_values(table[column]) for column in columns), strict=True)
+
+
+def _values(column: pa.ChunkedArray) -> list[Any]:
+    """Python values; instants as their number, which is exact and twenty times as fast."""
+    kind = column.type
+    return (column.cast(pa.int64()) if pa.types.is_timestamp(kind) else column).to_pylist()  # type: ignore[no-any-return]
+
+
+def _differences(
+    here: Rows, there: Rows, identity: Sequence[str], rest: Sequence[str], names: tuple[str, str], *, single: bool
+) -> Iterator[str]:
+    for key in here.keys() | there.keys():
+        mine, theirs = sorted(here.get(key, ()), key=_order), sorted(there.get(key, ()), key=_order)
+        shown = ", ".join(f"{name}={value!r}" for name, value in zip(identity, key, strict=True))
+        for side, rows in zip(names, (mine, theirs), strict=True):
+            if single and len(rows) > 1:
+                yield f"{shown}: {len(rows)} rows of this key in {side}"
+        for a, b in zip_longest(mine, theirs):
+            if a is None or b is None:
+                yield f"{shown}: only in {names[0] if b is None else names[1]}"
+            elif not all(map(_equal, a, b)):
+                yield "; ".join(
+                    f"{shown}: {name} is {x!r} in {names[0]}, {y!r} in {names[1]}"
+                    for name, x, y in zip(rest, a, b, strict=True)
+                    if not _equal(x, y)
+                )
+
+
+def _order(row: tuple[Any, ...]) -> list[tuple[bool, Any]]:
+    return [(value is None, str(value) if isinstance(value, str) else value or 0) for value in row]
+
+
+def _equal(a: Any, b: Any) -> bool:
+    if isinstance(a, float) and isinstance(b, float):
+        return a == b or (math.isnan(a) and math.isnan(b)) or math.isclose(a, b, rel_tol=RELATIVE, abs_tol=0.0)
+    return type(a) is type(b) and bool(a == b)

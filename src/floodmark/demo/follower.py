@@ -1,0 +1,130 @@
+"""The unbounded half of the demo: `floodmark run` in a process of its own, killed in the middle and started again."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from floodmark.core.errors import ExecutionError
+from floodmark.demo.tables import commits
+
+if TYPE_CHECKING:
+    from floodmark.demo.run import Places, Progress
+
+FILES_PER_BATCH = 4
+"""53 landing commits become 14 micro-batches."""
+_KILL_AFTER_COMMITS = 5
+_INTO_THE_BATCH_SECONDS = 0.4
+_WATCHED = "hourly_departures"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Followed:
+    """What the unbounded runs came to.
+
+    Args:
+        killed_after: commits of the watched output when the first process was killed; None when it was done before.
+        runs: of the second process, as ``floodmark run --json`` says them.
+        micro_batches: per operator, both processes together, as far as the first one said them.
+        seconds: both processes.
+    """
+
+    killed_after: int | None
+    runs: tuple[dict[str, Any], ...]
+    micro_batches: dict[str, int]
+    seconds: float
+
+
+def follow(places: Places, progress: Progress) -> Followed:
+    """Run every operator unbounded until caught up, through one kill.
+
+    Raises:
+        ExecutionError: EXECUTION-080, the process ended with an error.
+    """
+    begun = time.monotonic()
+    table = places.unbounded.output(_WATCHED)
+    first = _Process(places, progress)
+    killed_after = None
+    try:
+        while first.running and killed_after is None:
+            if commits(table) >= _KILL_AFTER_COMMITS:
+                time.sleep(_INTO_THE_BATCH_SECONDS)
+                first.kill()
+                killed_after = commits(table)
+                progress.note(f"killed (SIGKILL) after {killed_after} commits of {_WATCHED}; starting again")
+            time.sleep(0.05)
+        done = first if killed_after is None else _Process(places, progress)
+        document = done.result()
+    finally:
+        first.kill()
+    batches = {run["operator"]: run["micro_batches"] for run in document["runs"]}
+    if killed_after is not None:
+        batches[_WATCHED] += first.micro_batches
+    return Followed(
+        killed_after=killed_after, runs=tuple(document["runs"]), micro_batches=batches, seconds=time.monotonic() - begun
+    )
+
+
+class _Process:
+    """One `floodmark run --all --unbounded --until-caught-up`; its stderr is passed on."""
+
+    def __init__(self, places: Places, progress: Progress) -> None:
+        verb = ["run", "--all", "--unbounded", "--until-caught-up", "--files-per-batch", str(FILES_PER_BATCH)]
+        command = [sys.executable, "-m", "floodmark.cli.main", *verb, "--lake", places.unbounded.root, "--json"]
+        environment = {**os.environ, "FLOODMARK_LOGS": places.bounded.root}
+        self.micro_batches = 0
+        self._progress = progress
+        self._errors: list[str] = []
+        self._process = subprocess.Popen(
+            command,
+            cwd=places.root,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,  # so that the kill takes Java and the Python workers along
+        )
+        self._reader = threading.Thread(target=self._pass_on, name="follower-stderr", daemon=True)
+        self._reader.start()
+
+    @property
+    def running(self) -> bool:
+        """True until it has ended."""
+        return self._process.poll() is None
+
+    def kill(self) -> None:
+        """SIGKILL to all of it, if it still runs."""
+        if self.running:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._reader.join(timeout=10)
+
+    def result(self) -> dict[str, Any]:
+        """Wait for the end; the document it printed."""
+        try:
+            text = self._process.stdout.read() if self._process.stdout else ""
+            status = self._process.wait()
+            self._reader.join(timeout=10)
+        finally:
+            self.kill()
+        if status != 0:
+            got = "; ".join([text.strip(), *self._errors[-3:]]).strip("; ")
+            fix = f"See what it printed above, or start it by hand in {Path.cwd()}."
+            raise ExecutionError("the unbounded process", "status 0", f"status {status}: {got}", fix, code="EXECUTION-080")
+        document: dict[str, Any] = json.loads(text)
+        return document
+
+    def _pass_on(self) -> None:
+        for line in self._process.stderr or ():
+            self.micro_batches += line.startswith("  micro-batch ")
+            self._errors.append(line.rstrip())
+            self._progress.note(f"  | {line.rstrip()}")

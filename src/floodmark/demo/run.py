@@ -1,0 +1,299 @@
+"""The reference workspace from its inbox to three answers that must be the same: bounded, unbounded, and DuckDB's."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from floodmark.core.errors import FloodmarkError
+from floodmark.demo.comparison import Comparison, compare
+from floodmark.demo.follower import Followed, follow
+from floodmark.demo.inbox import write_inbox
+from floodmark.demo.oracle import Oracle
+from floodmark.demo.tables import commits, final, read, without_stamps
+from floodmark.engines.spark.lake import Lake
+from floodmark.spec.operator import Operator, Output
+from floodmark.spec.run import RunResult
+from floodmark.spec.workspace import Workspace
+
+LOSS_OF = "hourly_departures"
+"""The operator whose late loss is shown window by window."""
+
+
+class Progress(Protocol):
+    """Where the demo says what it does."""
+
+    def say(self, text: str = "") -> None:
+        """A line of the result."""
+        ...
+
+    def note(self, text: str) -> None:
+        """A line about the way there."""
+        ...
+
+    def step(self, title: str) -> AbstractContextManager[None]:
+        """Around something that takes a while."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    """The folders of one demo.
+
+    Args:
+        folder: holds everything below.
+        root: of the workspace, where its ``pyproject.toml`` lies.
+    """
+
+    folder: Path
+    root: Path
+
+    @property
+    def inbox(self) -> Path:
+        """The files that land."""
+        return self.folder / "inbox"
+
+    @property
+    def bounded(self) -> Lake:
+        """Lake A: the logs, and what bounded runs write."""
+        return Lake(str(self.folder / "bounded"))
+
+    @property
+    def unbounded(self) -> Lake:
+        """Lake B: what unbounded runs write, over the logs of A."""
+        return Lake(str(self.folder / "unbounded"), logs=self.bounded.root)
+
+    @property
+    def complete(self) -> Lake:
+        """Lake C: a bounded run in which no row is late."""
+        return Lake(str(self.folder / "complete"), logs=self.bounded.root)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Landed:
+    """What landing one source came to."""
+
+    source: str
+    rows: int
+    commits: int
+    quarantined: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """One output in its three versions.
+
+    Args:
+        table: of the output.
+        rows: DuckDB's.
+        comparisons: of each pair that was compared.
+    """
+
+    table: str
+    rows: int
+    comparisons: tuple[Comparison, ...]
+
+    @property
+    def differences(self) -> int:
+        """Of all pairs."""
+        return sum(comparison.differences for comparison in self.comparisons)
+
+
+@dataclass(slots=True, kw_only=True)
+class Outcome:
+    """Everything the demo found, for the text and for the report."""
+
+    days: int | None
+    landed: list[Landed] = field(default_factory=list)
+    bounded: dict[str, RunResult] = field(default_factory=dict)
+    followed: Followed | None = None
+    compared: list[Compared] = field(default_factory=list)
+    lateness: dict[str, dict[str, int]] = field(default_factory=dict)
+    loss: pa.Table | None = None
+    answers: dict[str, pa.Table] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    @property
+    def rows(self) -> int:
+        """Flights landed."""
+        return next((landed.rows for landed in self.landed if landed.source == "flights"), 0)
+
+    @property
+    def problems(self) -> list[str]:
+        """Why the demo failed; empty when it did not."""
+        found = [f"{c.table}: {c.differences:,} differences" for c in self.compared if c.differences]
+        total = {kind: sum(one[kind] for one in self.lateness.values()) for kind in ("late", "refired", "dropped")}
+        if self.days is None:
+            found += [f"no {kind} row in the whole year; the demo proves nothing about them" for kind, n in total.items() if not n]
+        for operator, result in self.bounded.items():
+            expected = self.lateness.get(operator)
+            if expected and (expected["refired"], expected["dropped"]) != (result.refired, result.dropped):
+                got = f"refired {result.refired:,}, dropped {result.dropped:,}"
+                found.append(f"{operator}: {got}, but DuckDB counts {expected['refired']:,} and {expected['dropped']:,}")
+        return found
+
+
+def run_demo(
+    workspace: Workspace, places: Places, progress: Progress, *, days: int | None, open_session: Callable[[], Any]
+) -> Outcome:
+    """Run it.
+
+    Args:
+        workspace: the reference workspace.
+        places: folders; the lakes in them must not exist yet.
+        progress: told about every step.
+        days: the first so many days of flights; the year when None.
+        open_session: starts Spark.
+    """
+    begun, outcome = time.monotonic(), Outcome(days=days)
+    with progress.step("writing the inbox"):
+        write_inbox(places.inbox, days=days)
+    _in_one_session(workspace, places, progress, outcome, open_session)
+    outcome.followed = follow(places, progress)
+    with progress.step("asking DuckDB, and comparing row by row"):
+        _compare(workspace, places, outcome)
+    outcome.seconds = time.monotonic() - begun
+    return outcome
+
+
+def _in_one_session(
+    workspace: Workspace, places: Places, progress: Progress, outcome: Outcome, open_session: Callable[[], Any]
+) -> None:
+    """Land, then run everything bounded; Java is gone afterwards."""
+    from floodmark.engines.spark.bounded import run_bounded
+    from floodmark.engines.spark.session import stop_session
+
+    spark = open_session()
+    outcome.landed.extend(_land(spark, workspace, places, progress))
+    for operator in workspace.operators:
+        with progress.step(f"{operator.version} bounded"):
+            outcome.bounded[operator.name] = run_bounded(spark, operator, places.bounded)
+    with progress.step(f"{LOSS_OF} bounded, with no row late"):
+        run_bounded(spark, workspace.operator(LOSS_OF), places.complete, late_rows="all")
+    stop_session(spark)  # not in a finally: an error of Java's can be read only while it runs
+
+
+def _land(spark: Any, workspace: Workspace, places: Places, progress: Progress) -> Iterator[Landed]:
+    from floodmark.engines.spark.landing import land
+
+    for source in workspace.sources:
+        begun = time.monotonic()
+        with progress.step(f"landing {source.name}"):
+            result = land(spark, source, places.bounded, end=True, workspace=places.folder)
+        seconds = time.monotonic() - begun
+        progress.say(f"{source.name}: {result.rows:,} rows in {result.commits} commits, {result.rows / seconds:,.0f} rows/s")
+        yield Landed(
+            source=source.name, rows=result.rows, commits=result.commits, quarantined=result.quarantined, seconds=seconds
+        )
+
+
+def _compare(workspace: Workspace, places: Places, outcome: Outcome) -> None:
+    oracle = Oracle(places.inbox, bound_minutes=_bound_minutes(workspace))
+    for operator in workspace.operators:
+        for output in operator.outputs:
+            outcome.compared.append(_compared(oracle, places, output, outcome))
+        if operator.stateful is not None:
+            outcome.lateness[operator.name] = oracle.lateness(operator.name)
+    outcome.loss = _loss(workspace.operator(LOSS_OF), places, outcome)
+
+
+def _bound_minutes(workspace: Workspace) -> int:
+    return int(getattr(workspace.source("flights").watermark, "bound", 0)) // 60_000
+
+
+def _compared(oracle: Oracle, places: Places, output: Output, outcome: Outcome) -> Compared:
+    """DuckDB's answer with each lake's final rows, and a revisable output's ``current`` table with its changelog."""
+    answer = oracle.answer(output.table)
+    tables: dict[str, pa.Table] = {}
+    for name, lake in (("bounded", places.bounded), ("unbounded", places.unbounded)):
+        tables[name] = _final(lake, output, answer)
+        if output.revisable and not output.side:
+            tables[f"{name} current"] = without_stamps(_existing(lake.output(f"{output.table}__current"), answer))
+    outcome.answers[output.table] = answer
+    comparisons = [
+        compare(table.select(_shared(table, answer)), answer, keys=output.keys, names=(name, "duckdb"))
+        for name, table in tables.items()
+    ]
+    comparisons.append(
+        compare(tables["bounded"], tables["unbounded"], keys=output.keys, names=("bounded", "unbounded")),
+    )
+    return Compared(table=output.table, rows=answer.num_rows, comparisons=tuple(comparisons))
+
+
+def _shared(table: pa.Table, answer: pa.Table) -> list[str]:
+    """DuckDB also knows columns that no contract has."""
+    return [name for name in table.column_names if name in answer.column_names]
+
+
+def _final(lake: Lake, output: Output, answer: pa.Table) -> pa.Table:
+    path = lake.output(output.table)
+    return final(read(path), output) if commits(path) else answer.schema.empty_table()
+
+
+def _existing(path: str, answer: pa.Table) -> pa.Table:
+    return read(path) if commits(path) else answer.schema.empty_table()
+
+
+def _loss(operator: Operator, places: Places, outcome: Outcome) -> pa.Table:
+    """Per window: how many departures the landed answer lacks against the complete one. Only windows that lack some."""
+    output = operator.outputs[0]
+    keys = list(output.keys)
+    complete = final(read(places.complete.output(output.table)), output).select([*keys, "departures"])
+    landed = outcome.answers[output.table].select([*keys, "departures"]).rename_columns([*keys, "landed"])
+    joined = complete.join(landed, keys, join_type="left outer").to_pylist()
+    rows = [row | {"lost": row["departures"] - (row["landed"] or 0)} for row in joined]
+    lost = sorted((row for row in rows if row["lost"]), key=lambda row: (-row["lost"], row["window_start"], row["origin"]))
+    return pa.Table.from_pylist(lost)
+
+
+def lines(outcome: Outcome) -> Iterator[str]:
+    """The result as text."""
+    followed = outcome.followed
+    if followed is not None:
+        yield _killed(followed)
+    for compared in outcome.compared:
+        verdict = f"{compared.rows:,} rows, {compared.differences:,} differences"
+        yield f"{compared.table}: bounded = unbounded = duckdb: {verdict}"
+        for comparison in compared.comparisons:
+            yield from (f"  {example}" for example in comparison.examples)
+    yield from _late(outcome)
+    yield from _rates(outcome)
+
+
+def _killed(followed: Followed) -> str:
+    if followed.killed_after is None:
+        return "the unbounded process was done before it could be killed"
+    return f"the unbounded process was killed (SIGKILL) after {followed.killed_after} commits and started again"
+
+
+def _late(outcome: Outcome) -> Iterator[str]:
+    for operator, one in outcome.lateness.items():
+        yield f"late in {operator}: {one['late']:,}, of them {one['refired']:,} refired and {one['dropped']:,} dropped"
+    if outcome.loss is not None and outcome.loss.num_rows:
+        lost, windows = sum(outcome.loss["lost"].to_pylist()), outcome.loss.num_rows
+        yield f"late loss of {LOSS_OF}: {lost:,} departures missing in {windows:,} windows against a run with no row late"
+
+
+def _rates(outcome: Outcome) -> Iterator[str]:
+    for name, rate in rates(outcome).items():
+        yield f"{name}: {rate:,.0f} rows/s"
+
+
+def rates(outcome: Outcome) -> Mapping[str, float]:
+    """Rows of the log per second: of landing and of each run. The wall clock of this machine, start of Spark not counted."""
+    found = {f"landing {one.source}": one.rows / one.seconds for one in outcome.landed}
+    found |= {f"{name} bounded": outcome.rows / r.seconds for name, r in outcome.bounded.items() if r.seconds and name != "busiest_hour"}
+    runs = outcome.followed.runs if outcome.followed else ()
+    first = LOSS_OF if outcome.followed and outcome.followed.killed_after is not None else ""
+    found |= {f"{r['operator']} unbounded": outcome.rows / r["seconds"] for r in runs if r["operator"] not in {first, "busiest_hour"}}
+    return found
+
+
+__all__ = ["Compared", "FloodmarkError", "Landed", "Outcome", "Places", "Progress", "lines", "rates", "run_demo"]

@@ -1,0 +1,325 @@
+"""Bounded runs: an operator over an interval of event time, closed by the end of input."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark import StorageLevel
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from floodmark.core import crash
+from floodmark.core.errors import CapabilityError, ExecutionError, LifecycleError
+from floodmark.core.time import END, NEVER, Interval, describe
+from floodmark.engines.spark import current, fast, history, tables
+from floodmark.engines.spark.compile import compiled, stage_rows
+from floodmark.engines.spark.lake import Lake
+from floodmark.engines.spark.lock import exclusive
+from floodmark.engines.spark.preaggregate import PACKED, packing, result_ddl, side_ddl, unpacking_side
+from floodmark.lifecycle.coverage import Entry, todo
+from floodmark.semantics.columns import decode
+from floodmark.semantics.kernel import Kernel, MemoryStore, Stage
+from floodmark.spec.operator import Operator, Output
+from floodmark.spec.run import LateRows, RunResult
+from floodmark.spec.schema import MARKER, RETRACTION, ROW
+from floodmark.spec.steps import WindowAggregate
+from floodmark.spec.windows import Calendar, Global, Sliding, Tumbling
+
+Step = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Computed:
+    """The rows of every output for one interval, not written yet, and what was counted on the way."""
+
+    outputs: tuple[tuple[Output, DataFrame], ...]
+    late: int
+    dropped: int
+    held: tuple[DataFrame, ...] = ()
+
+
+def run_bounded(  # noqa: PLR0913 - settings by name
+    spark: SparkSession,
+    operator: Operator,
+    lake: Lake,
+    interval: Interval | None = None,
+    *,
+    late_rows: LateRows = "as_landed",
+    force: bool = False,
+    on_step: Step | None = None,
+) -> RunResult:
+    """Compute the output rows with ``interval.start <= _event_time < interval.end`` and put them in place of what is there.
+
+    A window belongs to its last millisecond. Stretches already computed by this version from the same input are left alone.
+
+    Args:
+        spark: session.
+        operator: any.
+        lake: read and written.
+        interval: of event time; all of it by default.
+        late_rows: ``"as_landed"``: late rows are treated as the stream treated them; ``"all"``: every row counts as on time.
+        force: compute again what is covered.
+        on_step: told what is going on.
+
+    Raises:
+        CapabilityError: CAPABILITY-002, part of a ``Global`` window.
+        ExecutionError: EXECUTION-002 an input has no table, EXECUTION-003 Spark failed.
+        LifecycleError: LIFECYCLE-003, another run of this operator is at work.
+    """
+    interval, say, began = interval or Interval(), on_step or (lambda _: None), time.monotonic()
+    step = operator.stateful
+    if step and isinstance(step.window, Global) and not interval.everything:
+        fix = "Run it without --from and --to, or use Tumbling, Sliding or Calendar."
+        where = f"operator '{operator.name}'"
+        raise CapabilityError(where, "all of time for a Global window", str(interval), fix, code="CAPABILITY-002")
+    with exclusive(lake, "operators", operator.name, "run"):
+        inputs = read_inputs(spark, operator, lake)
+        check_stream(spark, operator, lake, interval)
+        plan = todo(
+            interval,
+            () if force else history.bounded_runs(spark, lake.output(operator.outputs[0].table)),
+            version=operator.version,
+            fingerprint=operator.fingerprint,
+            late_rows=late_rows,
+            stale=lambda entry: _stale(spark, operator, lake, entry),
+        )
+        rows: dict[str, int] = {}
+        late = dropped = retractions = 0
+        for piece in plan.missing:
+            say(f"computing {operator.version} over {piece}")
+            try:
+                found = compute(spark, operator, inputs, piece, late_rows)
+                counts = write(spark, operator, lake, found, piece, late_rows, inputs_metadata(spark, operator, lake))
+            except PySparkException as error:
+                where = f"bounded run of {operator.version}"
+                fix = "Correct the operator or its input and run it again; nothing of the failed output was committed."
+                raise ExecutionError(where, "an answer", tables.text_of(error), fix, code="EXECUTION-003") from error
+            for table, (written, taken) in counts.items():
+                rows[table] = rows.get(table, 0) + written
+                retractions += taken
+            late, dropped = late + found.late, dropped + found.dropped
+        warnings = _reach(spark, operator, lake, interval) if plan.missing else ()
+    return RunResult(
+        operator=operator.name,
+        version=operator.version,
+        mode="bounded",
+        interval=interval,
+        rows=rows,
+        retractions=retractions,
+        late=late,
+        dropped=dropped,
+        seconds=time.monotonic() - began,
+        watermark=min(interval.end - 1, END),
+        skipped=plan.covered,
+        reasons=plan.reasons,
+        warnings=warnings,
+    )
+
+
+def read_inputs(spark: SparkSession, operator: Operator, lake: Lake) -> dict[str, DataFrame]:
+    """The inputs as they are now, pinned to a version, without markers."""
+    found = {}
+    for given in operator.inputs:
+        path = input_path(operator, lake, given.name)
+        fix = f"Land it first: floodmark land {given.table}" if given.upstream is None else (
+            f"Run it first: floodmark run {given.upstream.operator.name}"
+        )
+        tables.require(spark, path, f"input '{given.name}' of operator '{operator.name}'", fix)
+        reader = spark.read.format("delta").option("versionAsOf", tables.version(spark, path)).load(path)
+        found[given.name] = reader.filter(F.col("_kind") != MARKER)
+    return found
+
+
+def input_path(operator: Operator, lake: Lake, name: str) -> str:
+    """Where the table of an input lies."""
+    given = next(i for i in operator.inputs if i.name == name)
+    return lake.log(given.table) if given.upstream is None else lake.output(given.table)
+
+
+def inputs_metadata(spark: SparkSession, operator: Operator, lake: Lake) -> dict[str, dict[str, int]]:
+    """Version of every input table, for the ledger."""
+    return {i.table: {"version": tables.version(spark, input_path(operator, lake, i.name))} for i in operator.inputs}
+
+
+def compute(
+    spark: SparkSession, operator: Operator, inputs: dict[str, DataFrame], interval: Interval, late_rows: LateRows
+) -> Computed:
+    """All outputs of an operator for an interval."""
+    step = operator.stateful
+    margin = _margin(step)
+    if not interval.everything:
+        low, high = (F.expr(f"timestamp_millis({ms})") for ms in (max(interval.start - margin, NEVER), min(interval.end, END)))
+        inputs = {n: df.filter((F.col("_event_time") >= low) & (F.col("_event_time") < high)) for n, df in inputs.items()}
+    if late_rows == "all":
+        inputs = {n: df.withColumn("_watermark", F.lit(NEVER).cast("bigint")) for n, df in inputs.items()}
+    if step is None:
+        results = {name: compiled(result, inputs) for name, result in operator.results}
+        return Computed(outputs=tuple((operator.output(n), df) for n, df in results.items()), late=0, dropped=0)
+    revisable = any(i.revisable for i in operator.inputs)
+    before = compiled(step.parent, inputs)
+    if fast.possible(step, revisable=revisable, late_rows=late_rows):
+        rows, side, dropped = fast.compute(step, before, interval)
+        return Computed(outputs=_with_results(operator, step, rows, side), late=0, dropped=dropped)
+    stage = Stage.of(step, revisable=revisable)
+    packed = stage_rows(stage, before).mapInArrow(packing(stage, interval), PACKED).persist(StorageLevel.MEMORY_AND_DISK)
+    totals = packed.agg(F.sum("late"), F.sum("dropped")).collect()[0]
+    base = 1 << 62
+    rows = packed.filter("payload IS NOT NULL").select("group", "payload").groupBy("group").applyInArrow(
+        _kernel(stage, interval, base), result_ddl(stage)
+    )
+    side = packed.select("side").filter("side IS NOT NULL").mapInArrow(unpacking_side(stage), side_ddl(stage))
+    outputs = _with_results(operator, step, rows, side)
+    return Computed(outputs=outputs, late=int(totals[0] or 0), dropped=int(totals[1] or 0), held=(packed,))
+
+
+def _with_results(
+    operator: Operator, step: WindowAggregate, rows: DataFrame, side: DataFrame
+) -> tuple[tuple[Output, DataFrame], ...]:
+    found = [(operator.output(name), compiled(result, {}, {step: rows})) for name, result in operator.results]
+    return tuple(found + [(output, side) for output in operator.outputs if output.side])
+
+
+def _kernel(stage: Stage, interval: Interval, base: int) -> Any:  # noqa: ANN401 - a function over Arrow tables, for applyInArrow
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    def run(key: tuple[Any, ...], table: pa.Table) -> pa.Table:
+        packed = [decode(chunk) for chunk in table["payload"].to_pylist()]
+        results = Kernel(stage, MemoryStore()).advance(packed, END).results
+        if not interval.everything:
+            times = results["_event_time"]
+            results = results.filter(pc.and_(pc.greater_equal(times, interval.start), pc.less(times, interval.end)))
+        place = base + (int(key[0].as_py()) << 40)
+        return results.drop_columns(["order"]).append_column("_sequence", pc.add(results["order"], place))
+
+    return run
+
+
+def write(  # noqa: PLR0913, PLR0917 - everything that goes into one commit
+    spark: SparkSession,
+    operator: Operator,
+    lake: Lake,
+    found: Computed,
+    interval: Interval,
+    late_rows: LateRows,
+    inputs: dict[str, dict[str, int]],
+) -> dict[str, tuple[int, int]]:
+    """Replace the interval in every output, side outputs first: the first output's commit is what counts as covered."""
+    metadata: dict[str, Any] = {
+        "operator": operator.name,
+        "version": operator.version,
+        "fingerprint": operator.fingerprint,
+        "mode": "bounded",
+        "run": uuid.uuid4().hex,
+        "from": interval.start,
+        "to": interval.end,
+        "late_rows": late_rows,
+        "inputs": inputs,
+        "late": found.late,
+        "dropped": found.dropped,
+    }
+    counts: dict[str, tuple[int, int]] = {}
+    try:
+        for output, rows in reversed(found.outputs):
+            name = "main" if output is found.outputs[0][0] else "side"
+            path = tables.ensure(spark, lake, operator, output, replace=interval.everything)
+            stamped = tables.stamped(rows, output, None).persist(StorageLevel.MEMORY_AND_DISK)
+            total = stamped.groupBy("_kind").count().collect()
+            by_kind = {row["_kind"]: row["count"] for row in total}
+            counts[output.table] = (by_kind.get(ROW, 0), by_kind.get(RETRACTION, 0))
+            files = max(1, sum(by_kind.values()) // tables.ROWS_PER_FILE)
+            crash.point(f"bounded.before_{name}")
+            more = {"table": output.table, "rows": counts[output.table][0], "retractions": counts[output.table][1]}
+            changed = interval.everything and not _same_columns(spark, path, output)
+            tables.replace(stamped.coalesce(files), path, predicate(interval), metadata | more, schema_too=changed)
+            crash.point(f"bounded.after_{name}")
+            if output.revisable and output.keys:
+                crash.point("bounded.before_current")
+                current.replace(spark, operator, lake, output, stamped, interval)
+                crash.point("bounded.after_current")
+            stamped.unpersist()
+    finally:
+        for frame in found.held:
+            frame.unpersist()
+    return counts
+
+
+def _same_columns(spark: SparkSession, path: str, output: Output) -> bool:
+    found = {f.name: f.dataType.simpleString() for f in spark.read.format("delta").load(path).schema}
+    return all(found.get(n) == t for n, t in output.schema.types.items()) and len(found) == len(output.schema.names) + 6
+
+
+def predicate(interval: Interval) -> str:
+    """The rows of an interval; markers are never among them."""
+    if interval.everything:
+        return f"_kind <> {MARKER}"
+    start, end = (f"timestamp'{describe(ms).replace('Z', '+00:00')}'" for ms in (max(interval.start, NEVER + 1), min(interval.end, END)))
+    return f"_event_time >= {start} AND _event_time < {end}"
+
+
+def _margin(step: WindowAggregate | None) -> int:
+    """How far before the interval the rows of its windows begin."""
+    match step.window if step else None:
+        case Tumbling() | Sliding() as window:
+            return window.size
+        case Calendar() as window:
+            return window.longest
+        case _:
+            return 0
+
+
+def _stale(spark: SparkSession, operator: Operator, lake: Lake, entry: Entry) -> str | None:
+    """Why a covered stretch has to be computed again: its input has got rows since. None when it has not."""
+    margin = _margin(operator.stateful)
+    for given in operator.inputs:
+        path = input_path(operator, lake, given.name)
+        known, now = int(entry.inputs.get(given.table, {}).get("version", -1)), tables.version(spark, path)
+        if known == now:
+            continue
+        start, end = max(entry.interval.start - margin, NEVER), min(entry.interval.end, END)
+        rows = spark.read.format("delta").load(path).filter(
+            f"_kind <> {MARKER} AND _event_time >= timestamp_millis({start}) AND _event_time < timestamp_millis({end})"
+        )
+        before = spark.read.format("delta").option("versionAsOf", max(known, 0)).load(path)
+        newest = before.filter(f"_kind <> {MARKER}").agg(F.max("_sequence")).collect()[0][0]
+        changed = given.upstream is not None or newest is None or bool(rows.filter(F.col("_sequence") > newest).take(1))
+        if changed:
+            return f"its input '{given.table}' has changed since (version {known} -> {now})"
+    return None
+
+
+def check_stream(spark: SparkSession, operator: Operator, lake: Lake, interval: Interval) -> None:
+    """Where a stream of this operator is at work, only what it is done with may be replaced.
+
+    Raises:
+        LifecycleError: LIFECYCLE-005, the interval reaches into what the stream has yet to write.
+    """
+    done = history.stream_progress(spark, lake.output(operator.outputs[0].table))
+    step = operator.stateful
+    lateness = step.allowed_lateness if step else 0
+    if done is None or min(interval.end - 1, END) + (0 if done >= END else lateness) <= done:
+        return
+    reached = done - lateness + 1
+    fix = f"End the interval earlier (--to {describe(reached)}), or compute into another lake: --lake elsewhere."
+    where, got = f"operator '{operator.name}' in {lake.root}", f"--to {describe(interval.end)}"
+    expected = f"an interval its stream is done with (up to {describe(reached)})"
+    raise LifecycleError(where, expected, got, fix, code="LIFECYCLE-005")
+
+
+def _reach(spark: SparkSession, operator: Operator, lake: Lake, interval: Interval) -> tuple[str, ...]:
+    """A warning where an input log has not reached the end of the interval."""
+    found = []
+    for given in operator.inputs:
+        rows = spark.read.format("delta").load(input_path(operator, lake, given.name))
+        progress = rows.agg(F.max("_progress")).collect()[0][0]
+        if given.upstream is None and not interval.everything and (progress is None or progress < interval.end - 1):
+            found.append(
+                f"'{given.table}' has reached {describe(NEVER if progress is None else progress)}; rows for the rest of "
+                f"{interval} may still land"
+            )
+    return tuple(found)

@@ -1,0 +1,91 @@
+"""The fast path of bounded runs: windows as plain Spark SQL, where that is proven to equal the kernel.
+
+Used for tumbling, sliding and global windows without refires, over inputs that are not revised, with aggregates SQL has too.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from floodmark.core.time import END, Interval
+from floodmark.engines.spark.compile import maybe_dropped
+from floodmark.spec.aggregates import Builtin
+from floodmark.spec.run import LateRows
+from floodmark.spec.steps import WindowAggregate
+from floodmark.spec.windows import Global, Sliding, Tumbling
+
+_FUNCTIONS = frozenset({"count", "sum", "min", "max", "mean", "stddev", "count_distinct"})
+
+
+def possible(step: WindowAggregate, *, revisable: bool, late_rows: LateRows) -> bool:
+    """True where the answer in SQL is the kernel's."""
+    plain = all(isinstance(a, Builtin) and a.function in _FUNCTIONS for _, a in step.aggregates)
+    grid = isinstance(step.window, (Tumbling, Sliding, Global))
+    return plain and grid and not revisable and (step.allowed_lateness == 0 or late_rows == "all")
+
+
+def compute(step: WindowAggregate, rows: DataFrame, interval: Interval) -> tuple[DataFrame, DataFrame, int]:
+    """Result rows, side rows, and how many (row, window) pairs were dropped.
+
+    Args:
+        step: of the operator.
+        rows: its input, stamped.
+        interval: only windows whose last millisecond lies in it.
+    """
+    window = step.window
+    time = "unix_millis(`_event_time`)"
+    if isinstance(window, Global):
+        placed = rows.withColumn("_end", F.lit(END + 1).cast("bigint"))
+    else:
+        assert isinstance(window, (Tumbling, Sliding))
+        last = f"{time} - pmod({time} - ({window.offset}), {window.slide}) + {window.size}"
+        lowest = f"{time} + 1 + pmod(({last}) - {time} - 1, {window.slide})"
+        ends = f"CASE WHEN ({last}) > {time} THEN sequence({lowest}, {last}, {window.slide}L) ELSE array() END"
+        placed = rows.withColumn("_end", F.explode(F.expr(ends)))
+    if not interval.everything:
+        placed = placed.filter((F.col("_end") > interval.start) & (F.col("_end") <= interval.end))
+    on_time = placed.filter("_end - 1 > _watermark")
+    dropped = placed.filter("_end - 1 <= _watermark").count()
+    keys = [F.expr(_plain(rows, k)).alias(k) for k in step.keys]
+    types = step.schema.types
+    measures = [_aggregate(a).cast(types[n]).alias(n) for n, a in step.aggregates if isinstance(a, Builtin)]
+    grouped = on_time.groupBy(*keys, "_end").agg(*measures)
+    bounds = []
+    if not isinstance(window, Global):
+        bounds = [
+            F.expr(f"timestamp_millis(_end - {window.size})").alias("window_start"),
+            F.expr("timestamp_millis(_end)").alias("window_end"),
+        ]
+    result = grouped.select(
+        *(F.col(f"`{k}`") for k in step.keys),
+        *bounds,
+        *(F.col(f"`{n}`") for n, _ in step.aggregates),
+        F.least(F.col("_end") - 1, F.lit(END)).alias("_event_time"),
+        (F.col("_end") - 2).alias("_watermark"),
+        F.lit(0).cast("int").alias("_kind"),
+        (F.lit(1 << 62) + F.monotonically_increasing_id()).alias("_sequence"),
+    )
+    inside = f"{time} >= {interval.start} AND {time} < {interval.end}"
+    side = rows.filter(f"({maybe_dropped(step)}) AND {inside}")
+    return result, side, dropped
+
+
+def _plain(rows: DataFrame, column: str) -> str:
+    kind = dict(rows.dtypes)[column]
+    return f"`{column}` + CAST(0 AS {kind})" if kind in {"float", "double"} else f"`{column}`"
+
+
+def _aggregate(aggregate: Builtin) -> Column:
+    sql = aggregate.expression
+    match aggregate.function:
+        case "count":
+            return F.count(F.lit(1)) if sql is None else F.count(F.expr(sql))
+        case "mean":
+            return F.avg(F.expr(f"CAST(({sql}) AS double)"))
+        case "stddev":
+            return F.stddev_samp(F.expr(f"CAST(({sql}) AS double)"))
+        case "count_distinct":
+            return F.count_distinct(F.expr(sql or "1"))
+        case _:
+            return getattr(F, aggregate.function)(F.expr(sql or "1"))

@@ -1,0 +1,131 @@
+"""The unbounded host: the kernel inside ``transformWithState``, one Spark state group per key group.
+
+Spark's watermark is defined on the carrier, our progress shifted to be positive, so it drops nothing, and its event-time timers fire
+for groups without rows too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, TimerValues
+
+from floodmark.core.time import NEVER
+from floodmark.engines.spark.preaggregate import counts
+from floodmark.semantics.columns import decode, encode
+from floodmark.semantics.kernel import Kernel, Stage
+
+SHIFT = 1 - NEVER
+"""Added to progress to make the carrier: rows at or below Spark's first watermark, 0, would vanish."""
+
+PIECE = 4_000_000
+"""Bytes per state value: the socket to the worker is slow for larger ones."""
+
+
+def progress_of(spark_watermark: int) -> int:
+    """Our progress from Spark's watermark on the carrier, which is one behind."""
+    return spark_watermark + 1 - SHIFT
+
+
+class StateStore:
+    """A kernel's store in Spark state: the index with its deadline in a value, chunks in a map, in pieces.
+
+    Nothing is read twice in a micro-batch, and one timer stands per group.
+    """
+
+    def __init__(self, handle: StatefulProcessorHandle) -> None:
+        self.handle = handle
+        self.head = handle.getValueState("index", "deadline bigint, index binary")
+        self.pieces = handle.getMapState("chunks", "number bigint, piece int", "pieces int, chunk binary")
+        self.deadline: int | None = None
+        self.fresh: bytes | None = None
+
+    def index(self) -> bytes | None:
+        """The index, and with it the deadline that has a timer."""
+        found = self.head.get()
+        self.deadline, index = (found[0], bytes(found[1])) if found else (None, None)
+        return index
+
+    def put_index(self, index: bytes) -> None:
+        """Kept until ``settle`` knows the deadline."""
+        self.fresh = index
+
+    def settle(self, deadline: int | None) -> None:
+        """Write the index and move the timer to the new deadline."""
+        if self.deadline is not None and self.deadline != deadline:
+            self.handle.deleteTimer(self.deadline + SHIFT - 1)
+        if deadline is None:
+            self.head.clear()
+        else:
+            self.head.update((deadline, self.fresh))
+            if self.deadline != deadline:
+                self.handle.registerTimer(deadline + SHIFT - 1)
+
+    def get(self, number: int) -> bytes:
+        """A chunk, put together."""
+        count, first = self.pieces.getValue((number, 0))
+        rest = (self.pieces.getValue((number, piece))[1] for piece in range(1, count))
+        return b"".join((bytes(first), *map(bytes, rest)))
+
+    def put(self, number: int, chunk: bytes) -> None:
+        """A chunk, cut into pieces."""
+        cut = [chunk[i : i + PIECE] for i in range(0, len(chunk), PIECE)]
+        for piece, part in enumerate(cut):
+            self.pieces.updateValue((number, piece), (len(cut), part))
+
+    def remove(self, number: int) -> None:
+        """All pieces of a chunk."""
+        for piece in range(self.pieces.getValue((number, 0))[0]):
+            self.pieces.removeKey((number, piece))
+
+
+class Host(StatefulProcessor):
+    """Runs a stage's kernel in a Spark worker.
+
+    Args:
+        stage: what to compute.
+    """
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        """Called once per state partition and micro-batch."""
+        self.handle = handle
+        self.store = StateStore(handle)
+
+    def handleInputRows(  # noqa: N802 - Spark's name
+        self, key: Any, rows: Iterator[pd.DataFrame], timerValues: TimerValues  # noqa: ANN401, ARG002, N803
+    ) -> Iterator[pd.DataFrame]:
+        """Packed rows of one key group."""
+        frames = list(rows)
+        yield self._advance(frames, timerValues)
+
+    def handleExpiredTimer(  # noqa: N802 - Spark's name
+        self, key: Any, timerValues: TimerValues, expiredTimerInfo: ExpiredTimerInfo  # noqa: ANN401, ARG002, N803
+    ) -> Iterator[pd.DataFrame]:
+        """A deadline has passed for a group that may have no new rows."""
+        yield self._advance([], timerValues)
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def _advance(self, frames: list[pd.DataFrame], timers: TimerValues) -> pd.DataFrame:
+        payloads = [bytes(chunk) for frame in frames for chunk in frame["payload"] if chunk is not None]
+        sides = [bytes(chunk) for frame in frames for chunk in frame["side"] if chunk is not None]
+        late, dropped = (sum(int(frame[name].sum()) for frame in frames) for name in ("late", "dropped"))
+        emission = Kernel(self.stage, self.store).advance(
+            [decode(chunk) for chunk in payloads], progress_of(timers.getCurrentWatermarkInMs())
+        )
+        self.store.settle(emission.deadline)
+        rows, retractions = counts(emission)
+        results = encode({"results": emission.results}) if emission.results.num_rows else None
+        out = {"rows": [rows], "retractions": [retractions], "late": [late], "dropped": [dropped]}
+        frame = pd.DataFrame(out | {"results": [results], "side": [None]})
+        if not sides:
+            return frame
+        nothing: dict[str, Any] = {"rows": 0, "retractions": 0, "late": 0, "dropped": 0, "results": None}
+        return pd.concat([frame, pd.DataFrame([nothing | {"side": chunk} for chunk in sides])], ignore_index=True)

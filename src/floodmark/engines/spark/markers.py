@@ -1,0 +1,68 @@
+"""Restarts of operators with several inputs: Spark forgets how far each input had got, so every start says it again.
+
+A small table per operator, ``_floodmark/operators/<name>/starts``, is read beside every input; each start appends one marker per
+input with the progress that input had reached. Without it, an input that has ended would hold the others back for ever.
+"""
+
+from __future__ import annotations
+
+import json
+
+from delta.tables import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from floodmark.core.time import NEVER
+from floodmark.engines.spark.bounded import input_path
+from floodmark.engines.spark.checkpoint import Checkpoint
+from floodmark.engines.spark.lake import Lake
+from floodmark.spec.operator import Input, Operator
+from floodmark.spec.schema import MARKER, STAMPS
+
+
+def begin(spark: SparkSession, operator: Operator, lake: Lake, checkpoint: Checkpoint) -> None:
+    """Before a start: one marker per input, with the progress it had at the last committed micro-batch."""
+    if len(operator.inputs) < 2:  # noqa: PLR2004 - with one input Spark's own memory is enough
+        return
+    path = _path(operator, lake)
+    if not DeltaTable.isDeltaTable(spark, path):
+        DeltaTable.createIfNotExists(spark).location(path).addColumn("input", "string").addColumn("progress", "bigint").execute()
+    last = checkpoint.last_committed()
+    positions = checkpoint.positions(last)
+    reached = [
+        (given.name, _progress(spark, input_path(operator, lake, given.name), positions[2 * i])) for i, given in enumerate(operator.inputs)
+    ] if positions else [(given.name, NEVER) for given in operator.inputs]
+    spark.createDataFrame(reached, "input string, progress bigint").coalesce(1).write.format("delta").mode("append").save(path)
+
+
+def with_starts(spark: SparkSession, operator: Operator, lake: Lake, given: Input, rows: DataFrame) -> DataFrame:
+    """The rows of an input and the markers of the starts."""
+    if len(operator.inputs) < 2:  # noqa: PLR2004 - see begin
+        return rows
+    starts = spark.readStream.format("delta").option("startingVersion", 0).load(_path(operator, lake))
+    mine = (F.col("input") == given.name) | F.col("input").isNull()
+    stamps = {
+        "_event_time": F.lit(None).cast("timestamp"),
+        "_watermark": F.col("progress"),
+        "_progress": F.col("progress"),
+        "_sequence": F.lit(None).cast("bigint"),
+        "_ingest_time": F.lit(None).cast("timestamp"),
+        "_kind": F.lit(MARKER).cast("int"),
+    }
+    payload = [F.lit(None).cast(column.type).alias(column.name) for column in given.schema.columns]
+    return rows.unionByName(starts.filter(mine).select(*payload, *(stamps[name].alias(name) for name in STAMPS)))
+
+
+def _path(operator: Operator, lake: Lake) -> str:
+    return lake.internal("operators", operator.name, "starts")
+
+
+def _progress(spark: SparkSession, path: str, version: int) -> int:
+    """Progress once all of a table version is read, from the metadata of the commits up to it."""
+    history = DeltaTable.forPath(spark, path).history().filter(F.col("version") <= version)
+    for row in history.select("version", "userMetadata").orderBy("version", ascending=False).limit(20).collect():
+        found = json.loads(row["userMetadata"]) if (row["userMetadata"] or "").startswith("{") else {}
+        said = found.get("landing") or found.get("floodmark") or {}
+        if said.get("progress") is not None:
+            return int(said["progress"])
+    return NEVER

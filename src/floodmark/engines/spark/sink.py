@@ -1,0 +1,157 @@
+"""The sink of unbounded runs: every output of a micro-batch exactly once, each with a transaction id of its own.
+
+Spark's own Delta sink behind a stateful step can wedge a query for ever when it is killed between the table's commit and its own;
+here every micro-batch is evaluated before anything is written, so that a replayed one, whose writes are skipped, still commits its state.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from floodmark.core import crash
+from floodmark.core.time import NEVER
+from floodmark.engines.spark import tables
+from floodmark.engines.spark.checkpoint import Checkpoint
+from floodmark.engines.spark.compile import compiled
+from floodmark.engines.spark.lake import Lake
+from floodmark.engines.spark.preaggregate import result_ddl, side_ddl, unpacking, unpacking_side
+from floodmark.semantics.kernel import Stage
+from floodmark.spec.operator import Operator, Output
+from floodmark.spec.run import BatchInfo
+from floodmark.spec.schema import MARKER, ROW
+
+
+class Stopped(Exception):  # noqa: N818 - not an error: the way out of a query between two micro-batches
+    """Raised inside a micro-batch that has not begun: the run was asked to stop."""
+
+
+@dataclass(slots=True)
+class Sink:
+    """Writes the micro-batches of one operator.
+
+    Args:
+        operator: whose outputs are written.
+        lake: they lie in.
+        checkpoint: of the query.
+        stage: of the stateful step; None without one.
+        inputs: turns a stateless micro-batch into the operator's inputs.
+        metadata: goes into every commit.
+        stop: asks to stop before the next micro-batch.
+        on_batch: told about each one.
+    """
+
+    operator: Operator
+    lake: Lake
+    checkpoint: Checkpoint
+    stage: Stage | None
+    inputs: Callable[[DataFrame], Mapping[str, DataFrame]]
+    metadata: Mapping[str, Any]
+    stop: threading.Event
+    on_batch: Callable[[BatchInfo], None]
+    done: list[BatchInfo] = field(default_factory=list)
+    failure: BaseException | None = None
+
+    def __call__(self, batch: DataFrame, number: int) -> None:
+        """One micro-batch, for ``foreachBatch``."""
+        if self.stop.is_set():
+            raise Stopped
+        try:
+            self._write(batch, number)
+        except BaseException as error:
+            self.failure = error
+            raise
+
+    def progress(self, number: int) -> int:
+        """What rows of micro-batch ``number`` may say: all on time up to it came in earlier commits.
+
+        A timer up to the progress in force in batch N - 1 has fired in N - 1 at the latest; without state, every row read before N
+        is written.
+        """
+        return self.checkpoint.progress_before(number - 1 if self.stage else number)
+
+    def settled(self, number: int) -> int:
+        """What can be said once micro-batch ``number`` is committed and nothing follows it."""
+        return self.checkpoint.progress_before(number) if self.stage else self.checkpoint.progress_after(number)
+
+    def settle(self, spark: SparkSession) -> None:
+        """After the last micro-batch: one marker per output, so that readers need not wait for the next one."""
+        number = self.checkpoint.last_committed()
+        progress = self.settled(number)
+        if number < 0 or progress <= NEVER:
+            return
+        crash.point("micro_batch.before_settle")
+        for output in self.operator.outputs:
+            path, app = self.lake.output(output.table), f"{self._app(output)}/settle"
+            metadata = {**self.metadata, "table": output.table, "batch": number, "progress": progress, "rows": 0, "settled": True}
+            tables.append(tables.marker(spark, output, progress), path, app, number, metadata)
+        crash.point("micro_batch.after_settle")
+
+    def _write(self, batch: DataFrame, number: int) -> None:
+        began, spark, main = time.monotonic(), batch.sparkSession, self.operator.outputs[0]
+        crash.point("micro_batch.before_evaluate")
+        batch.persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            if self.stage:
+                totals = batch.agg(*(F.sum(n) for n in ("rows", "retractions", "late", "dropped")), F.count("side")).collect()[0]
+                rows_in, (emitted, retractions, late, dropped, sides) = 0, (int(n or 0) for n in totals)
+            else:
+                rows_in, emitted, retractions, late, dropped, sides = batch.count(), -1, 0, 0, 0, 0
+            progress, written = self.progress(number), {}
+            counted = {"batch": number, "progress": progress, "late": late, "dropped": dropped}
+            for output in reversed(self.operator.outputs):
+                name = "main" if output is main else "side"
+                path = self.lake.output(output.table)
+                fix = f"Begin anew: floodmark run {self.operator.name} --unbounded --from-scratch"
+                tables.require(spark, path, f"output '{output.table}' of the running stream", fix)
+                rows = self._rows(batch, output, number)
+                if output.side and not sides:
+                    continue
+                count = self._count(rows, emitted, output)
+                crash.point(f"micro_batch.before_{name}")
+                files = max(1, count // tables.ROWS_PER_FILE)
+                out = tables.stamped(rows, output, progress).coalesce(files).unionByName(tables.marker(spark, output, progress))
+                metadata = {**self.metadata, **counted, "table": output.table, "rows": count}
+                tables.append(out.coalesce(files), path, self._app(output), number, metadata)
+                crash.point(f"micro_batch.after_{name}")
+                written[output.table] = count
+        finally:
+            batch.unpersist()
+        info = BatchInfo(
+            batch_id=number,
+            rows_in=rows_in,
+            rows=written,
+            late=late,
+            dropped=dropped,
+            retractions=retractions,
+            progress=progress,
+            seconds=time.monotonic() - began,
+        )
+        self.done.append(info)
+        self.on_batch(info)
+
+    def _rows(self, batch: DataFrame, output: Output, number: int) -> DataFrame:
+        if self.stage is None:
+            result = dict(self.operator.results)[output.name]
+            return compiled(result, self.inputs(batch)).filter(F.col("_kind") != MARKER)
+        if output.side:
+            return batch.select("side").filter("side IS NOT NULL").mapInArrow(unpacking_side(self.stage), side_ddl(self.stage))
+        results = batch.select("results").mapInArrow(unpacking(self.stage, (number + 1) << 40), result_ddl(self.stage))
+        return compiled(dict(self.operator.results)[output.name], {}, {self.stage.step: results})
+
+    def _count(self, rows: DataFrame, emitted: int, output: Output) -> int:
+        """Rows that are written, retractions left out; counted again only where it is not known."""
+        plain = self.stage is not None and dict(self.operator.results).get(output.name) is self.stage.step
+        return emitted if plain else rows.filter(F.col("_kind") == ROW).count()
+
+    def _app(self, output: Output) -> str:
+        return f"{self.operator.name}/{self.metadata['timeline']}/{output.table}"
+
+

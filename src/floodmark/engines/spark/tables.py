@@ -1,0 +1,126 @@
+"""Output tables: created with their stamps, written exactly once, with what was done in the commit's metadata."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from delta.tables import DeltaTable
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from floodmark.core.errors import ExecutionError, LifecycleError, PlanError
+from floodmark.engines.spark.lake import Lake
+from floodmark.spec.operator import Operator, Output
+from floodmark.spec.schema import MARKER, STAMP_DDL, STAMPS
+
+Result = TypeVar("Result")
+
+ROWS_PER_FILE = 1_000_000
+_CONFLICTS = re.compile(r"DELTA_(CONCURRENT|METADATA_CHANGED|PROTOCOL_CHANGED)\w*")
+TRIES = 5
+
+
+def ensure(spark: SparkSession, lake: Lake, operator: Operator, output: Output, *, replace: bool = False) -> str:
+    """Create an output's table, or check that it has the columns it should have. Its path.
+
+    Raises:
+        PlanError: PLAN-002, the table has other columns.
+    """
+    path = lake.output(output.table)
+    if not DeltaTable.isDeltaTable(spark, path):
+        builder = DeltaTable.createIfNotExists(spark).location(path).addColumns(spark.createDataFrame([], _ddl(output)).schema)
+        builder = builder.property("delta.checkpointInterval", "100").property("floodmark.operator", operator.name)
+        builder.execute()
+        return path
+    found = {f.name: f.dataType.simpleString() for f in spark.read.format("delta").load(path).schema}
+    wanted = output.schema.types
+    if {k: v for k, v in found.items() if k not in STAMPS} != wanted and not replace:
+        fix = (
+            f"Compute all of it anew, which replaces the table: floodmark run {operator.name} --force (without --from and --to)."
+        )
+        got = ", ".join(f"{k} {v}" for k, v in found.items() if k not in STAMPS)
+        raise PlanError(f"table {path}", output.schema.describe(), got, fix, code="PLAN-002")
+    return path
+
+
+def _ddl(output: Output) -> str:
+    return f"{output.schema.ddl()}, {STAMP_DDL}"
+
+
+def require(spark: SparkSession, path: str, what: str, fix: str) -> None:
+    """Raise ExecutionError EXECUTION-002 when a table is not there (any more)."""
+    if not DeltaTable.isDeltaTable(spark, path):
+        raise ExecutionError(what, f"a Delta table at {path}", "none", fix, code="EXECUTION-002")
+
+
+def version(spark: SparkSession, path: str) -> int:
+    """The newest version of a table."""
+    return int(DeltaTable.forPath(spark, path).history(1).select("version").collect()[0][0])
+
+
+def marker(spark: SparkSession, output: Output, progress: int) -> DataFrame:
+    """The one row without payload that tells readers how far they may go."""
+    empty = [F.lit(None).cast(c.type).alias(c.name) for c in output.schema.columns]
+    stamps = [
+        F.lit(None).cast("timestamp").alias("_event_time"),
+        F.lit(progress).cast("bigint").alias("_watermark"),
+        F.lit(progress).cast("bigint").alias("_progress"),
+        F.lit(None).cast("bigint").alias("_sequence"),
+        F.current_timestamp().alias("_ingest_time"),
+        F.lit(MARKER).cast("int").alias("_kind"),
+    ]
+    return spark.range(1).select(*empty, *stamps)
+
+
+def stamped(rows: DataFrame, output: Output, progress: int | None) -> DataFrame:
+    """Rows with all columns of the table in order; ``_event_time`` may come as ms."""
+    if dict(rows.dtypes)["_event_time"] == "bigint":
+        rows = rows.withColumn("_event_time", F.expr("timestamp_millis(`_event_time`)"))
+    rows = rows.withColumn("_progress", F.lit(progress).cast("bigint")).withColumn("_ingest_time", F.current_timestamp())
+    return rows.select(*(f"`{name}`" for name in (*output.schema.names, *STAMPS)))
+
+
+def append(rows: DataFrame, path: str, app: str, number: int, metadata: Mapping[str, Any]) -> None:
+    """Append once: a second call with the same application id and number does nothing."""
+    writer = rows.write.format("delta").mode("append").option("txnAppId", app).option("txnVersion", number)
+    writer.option("userMetadata", json.dumps({"floodmark": metadata})).save(path)
+
+
+def replace(rows: DataFrame, path: str, predicate: str, metadata: Mapping[str, Any], *, schema_too: bool = False) -> None:
+    """Replace what ``predicate`` selects, atomically; conflicts with other writers are tried again."""
+    writer = rows.write.format("delta").mode("overwrite").option("userMetadata", json.dumps({"floodmark": metadata}))
+    writer = writer.option("overwriteSchema", "true") if schema_too else writer.option("replaceWhere", predicate)
+    retried(lambda: writer.save(path), path)
+
+
+def retried(write: Callable[[], Result], path: str) -> Result:
+    """Run a write again when another writer came in between.
+
+    Raises:
+        LifecycleError: LIFECYCLE-004, it came in between every time.
+    """
+    for left in reversed(range(TRIES)):
+        try:
+            return write()
+        except (PySparkException, Py4JError) as error:
+            if not _CONFLICTS.search(str(error)):
+                raise
+            if not left:
+                fix = "Run it again when the other writer has finished."
+                raise LifecycleError(f"table {path}", "no other writer", "one each time", fix, code="LIFECYCLE-004") from error
+    raise AssertionError
+
+
+def text_of(error: BaseException) -> str:
+    """The line of a Spark exception that says what happened, without the stack."""
+    text = str(error)
+    ours = re.findall(r"floodmark\.core\.errors\.(\w+: [^\n]*)", text)
+    if ours:
+        return str(ours[-1])
+    conditions = [line for line in text.splitlines() if re.search(r"\[[A-Z][A-Z0-9_.]+\]", line)]
+    return (conditions or text.splitlines() or [type(error).__name__])[-1].strip()[:2000]

@@ -1,0 +1,260 @@
+"""Unbounded runs: an operator as a stream over Delta logs, until it is stopped or has caught up."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from functools import reduce
+from typing import Any
+
+from delta.tables import DeltaTable
+from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming import StreamingQuery
+
+from floodmark.core.errors import ExecutionError, FloodmarkError
+from floodmark.core.time import END, Interval
+from floodmark.engines.spark import current, markers, tables
+from floodmark.engines.spark.bounded import input_path
+from floodmark.engines.spark.checkpoint import Checkpoint
+from floodmark.engines.spark.compile import CARRIER, compiled, stage_rows
+from floodmark.engines.spark.host import SHIFT, Host
+from floodmark.engines.spark.lake import Lake
+from floodmark.engines.spark.lock import exclusive
+from floodmark.engines.spark.preaggregate import EMITTED, PACKED, packing
+from floodmark.engines.spark.sink import Sink
+from floodmark.semantics.kernel import Stage
+from floodmark.spec.operator import Input, Operator
+from floodmark.spec.run import BatchInfo, RunResult
+from floodmark.spec.schema import STAMPS
+from floodmark.spec.windows import Global
+
+_POLL_SECONDS = 0.2
+
+
+def run_unbounded(  # noqa: PLR0913 - settings by name
+    spark: SparkSession,
+    operator: Operator,
+    lake: Lake,
+    *,
+    until_caught_up: bool = False,
+    stop: threading.Event | None = None,
+    files_per_batch: int | None = None,
+    trigger_seconds: float = 1.0,
+    from_scratch: bool = False,
+    on_batch: Callable[[BatchInfo], None] | None = None,
+) -> RunResult:
+    """Run an operator as a stream. A restart goes on where the last run stopped, whatever stopped it.
+
+    Args:
+        spark: session; its ``spark.sql.shuffle.partitions`` is the number of state partitions of a new run.
+        operator: any.
+        lake: read and written; the checkpoint is in it too.
+        until_caught_up: end once everything landed so far is processed.
+        stop: when set, the run ends at the next micro-batch boundary.
+        files_per_batch: at most so many files per input and micro-batch.
+        trigger_seconds: pause between looks for new rows.
+        from_scratch: forget checkpoint and output, and compute all of it again.
+        on_batch: told about each committed micro-batch.
+
+    Raises:
+        ExecutionError: EXECUTION-002 a table is missing, EXECUTION-004 Spark failed.
+        LifecycleError: LIFECYCLE-003, another run of this operator is at work.
+        StateError: STATE-002, STATE-003, the checkpoint is not this operator's.
+    """
+    began, stop, tell = time.monotonic(), stop or threading.Event(), on_batch or (lambda _: None)
+    with exclusive(lake, "operators", operator.name, "run"):
+        for given in operator.inputs:
+            verb = "run" if given.upstream else "land"
+            target = given.upstream.operator.name if given.upstream else given.table
+            fix = f"Fill it first: floodmark {verb} {target}"
+            tables.require(spark, input_path(operator, lake, given.name), f"input '{given.name}' of '{operator.name}'", fix)
+        if from_scratch:
+            _forget(spark, operator, lake)
+        sink = _prepare(spark, operator, lake, stop, tell)
+        markers.begin(spark, operator, lake, sink.checkpoint)
+        _run(spark, operator, lake, sink, until_caught_up=until_caught_up, files=files_per_batch, pause=trigger_seconds)
+        watermark = sink.settled(sink.checkpoint.last_committed())
+    rows: dict[str, int] = {output.table: 0 for output in operator.outputs}
+    for info in sink.done:
+        for table, count in info.rows.items():
+            rows[table] += count
+    return RunResult(
+        operator=operator.name,
+        version=operator.version,
+        mode="unbounded",
+        interval=Interval(),
+        rows=rows,
+        retractions=sum(info.retractions for info in sink.done),
+        late=sum(info.late for info in sink.done),
+        dropped=sum(info.dropped for info in sink.done),
+        seconds=time.monotonic() - began,
+        micro_batches=len(sink.done),
+        watermark=watermark,
+        warnings=_warnings(operator, watermark),
+    )
+
+
+def _warnings(operator: Operator, watermark: int) -> tuple[str, ...]:
+    step = operator.stateful
+    if step is None or not isinstance(step.window, Global) or watermark >= END:
+        return ()
+    sources = " and ".join(f"floodmark land {given.table} --end" for given in operator.inputs)
+    return (
+        f"'{operator.name}' uses Global(), which fires at the end of input: it will never fire while its input has no end. "
+        f"End the input ({sources}), run it bounded (floodmark run {operator.name}), or use Tumbling, Sliding or Calendar.",
+    )
+
+
+def _prepare(
+    spark: SparkSession, operator: Operator, lake: Lake, stop: threading.Event, tell: Callable[[BatchInfo], None]
+) -> Sink:
+    paths = [tables.ensure(spark, lake, operator, output) for output in operator.outputs]
+    checkpoint = Checkpoint(lake.internal("operators", operator.name, "checkpoint"))
+    known = checkpoint.claim(operator, [output.table for output in operator.outputs])
+    if not known:  # the stream computes the whole log: what bounded runs left would be there twice
+        for path in paths:
+            table = DeltaTable.forPath(spark, path)
+            if table.toDF().filter("_kind <> 1").take(1):
+                table.delete("_kind <> 1")
+    step = operator.stateful
+    stage = Stage.of(step, revisable=any(i.revisable for i in operator.inputs)) if step else None
+    metadata = {
+        "operator": operator.name,
+        "version": operator.version,
+        "fingerprint": operator.fingerprint,
+        "mode": "unbounded",
+        "run": uuid.uuid4().hex,
+        "timeline": 0,
+    }
+    sink = Sink(operator, lake, checkpoint, stage, lambda batch: _untagged(operator, batch), metadata, stop, tell)
+    if known:
+        sink.settle(spark)
+    return sink
+
+
+def _forget(spark: SparkSession, operator: Operator, lake: Lake) -> None:
+    """Remove checkpoint and output tables of an operator."""
+    from floodmark.connectors.storage import file_system
+
+    folders = [lake.internal("operators", operator.name, name) for name in ("checkpoint", "current", "starts")]
+    folders += [lake.output(o.table) for o in operator.outputs]
+    folders += [lake.output(f"{o.table}__current") for o in operator.outputs if o.revisable]
+    for folder in folders:
+        files, path = file_system(folder)
+        if files.get_file_info(path).is_file is False and files.get_file_info(path).type.name == "Directory":
+            files.delete_dir(path)
+    spark.catalog.clearCache()
+
+
+def _run(  # noqa: PLR0913 - settings by name
+    spark: SparkSession, operator: Operator, lake: Lake, sink: Sink, *, until_caught_up: bool, files: int | None, pause: float
+) -> None:
+    query = _start(_streaming(spark, operator, lake, sink, files), sink, until_caught_up=until_caught_up, pause=pause, name=operator.name)
+    revised = [output for output in operator.outputs if output.revisable and output.keys]
+    followers: list[StreamingQuery] = []
+
+    def follow() -> None:
+        for output in revised:
+            checkpoint = lake.internal("operators", operator.name, "current", output.table)
+            writer = current.follow(spark, operator, lake, output, checkpoint)
+            trigger: dict[str, Any] = {"availableNow": True} if until_caught_up else {"processingTime": f"{pause} seconds"}
+            followers.append(writer.trigger(**trigger).start())
+
+    if not until_caught_up:
+        follow()
+    try:
+        _wait(spark, query, sink)
+        sink.settle(spark)
+        if until_caught_up:
+            follow()
+            for follower in followers:
+                follower.awaitTermination()
+    except PySparkException as error:
+        raise _told(operator, sink, error) from error
+    finally:
+        for started in (query, *followers):
+            if started.isActive:
+                started.stop()
+
+
+def _start(rows: DataFrame, sink: Sink, *, until_caught_up: bool, pause: float, name: str) -> StreamingQuery:
+    writer = rows.writeStream.queryName(name).foreachBatch(sink).option("checkpointLocation", sink.checkpoint.path)
+    writer = writer.trigger(availableNow=True) if until_caught_up else writer.trigger(processingTime=f"{pause} seconds")
+    return writer.start()
+
+
+def _wait(spark: SparkSession, query: StreamingQuery, sink: Sink) -> None:
+    """Until the query ends by itself, or is between two micro-batches after ``stop``."""
+    settled = sink.checkpoint.last_committed()
+    try:
+        while not query.awaitTermination(_POLL_SECONDS):
+            idle = not query.status["isTriggerActive"]
+            last = sink.checkpoint.last_committed() if idle else settled
+            if idle and sink.stop.is_set():
+                query.stop()
+            elif idle and last != settled and last == max(sink.checkpoint.batches("offsets"), default=-1):
+                sink.settle(spark)
+                settled = last
+    except StreamingQueryException:
+        if isinstance(sink.failure, BaseException) or not sink.stop.is_set():
+            raise
+
+
+def _told(operator: Operator, sink: Sink, error: PySparkException) -> FloodmarkError:
+    """The failure of a query as an error for people."""
+    if isinstance(sink.failure, FloodmarkError):
+        return sink.failure
+    text = tables.text_of(sink.failure or error)
+    where = f"unbounded run of {operator.version}"
+    fix = f"Nothing is lost or double. Mend the cause, then go on: floodmark run {operator.name} --unbounded"
+    return ExecutionError(where, "a stream that goes on", text, fix, code="EXECUTION-004")
+
+
+# ---- the query
+
+
+def _streaming(spark: SparkSession, operator: Operator, lake: Lake, sink: Sink, files: int | None) -> DataFrame:
+    inputs = {given.name: _read(spark, operator, lake, given, files) for given in operator.inputs}
+    if sink.stage is None:
+        return _tagged(operator, inputs)
+    rows = stage_rows(sink.stage, compiled(sink.stage.step.parent, inputs))
+    packed = rows.mapInArrow(packing(sink.stage, Interval()), PACKED)
+    return packed.groupBy("group").transformWithStateInPandas(Host(sink.stage), EMITTED, "Append", "EventTime")
+
+
+def _read(spark: SparkSession, operator: Operator, lake: Lake, given: Input, files: int | None) -> DataFrame:
+    """The rows of an input from the first version on, with Spark's watermark on the carrier."""
+    reader = spark.readStream.format("delta").option("startingVersion", 0)
+    reader = reader.option("maxFilesPerTrigger", files) if files else reader
+    if given.upstream is not None:  # bounded runs replace rows there; they are not the stream's
+        reader = reader.option("skipChangeCommits", "true")
+    rows = reader.load(input_path(operator, lake, given.name)).filter("_progress IS NOT NULL")
+    rows = rows.select(*(f"`{name}`" for name in (*given.schema.names, *STAMPS)))
+    rows = markers.with_starts(spark, operator, lake, given, rows)
+    carrier = F.expr(f"timestamp_millis(`_progress` + {SHIFT})").alias(CARRIER)
+    return rows.select("*", carrier).withWatermark(CARRIER, "1 millisecond")
+
+
+def _tagged(operator: Operator, inputs: Mapping[str, DataFrame]) -> DataFrame:
+    """Several inputs as one stream: a struct column per input, filled for its own rows."""
+    if len(inputs) == 1:
+        return next(iter(inputs.values()))
+    types = {given.name: inputs[given.name].select(F.struct("*").alias("row")).schema["row"].dataType for given in operator.inputs}
+    parts = [
+        rows.select(*((F.struct("*") if n == name else F.lit(None).cast(types[n])).alias(n) for n in types))
+        for name, rows in inputs.items()
+    ]
+    return reduce(DataFrame.union, parts)
+
+
+def _untagged(operator: Operator, batch: DataFrame) -> dict[str, DataFrame]:
+    names = [given.name for given in operator.inputs]
+    if len(names) == 1:
+        return {names[0]: batch.drop(CARRIER)}
+    return {name: batch.filter(F.col(name).isNotNull()).select(f"{name}.*").drop(CARRIER) for name in names}
+
+

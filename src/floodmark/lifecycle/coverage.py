@@ -1,0 +1,93 @@
+"""What bounded runs have computed already, and what is left to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from floodmark.core.time import Interval
+from floodmark.spec.run import LateRows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One committed bounded run, as its commit's metadata tells it.
+
+    Args:
+        interval: what it computed.
+        version: of the operator, ``name@3f9a2c1b``.
+        fingerprint: of the operator.
+        late_rows: how it treated late rows.
+        inputs: input table -> what was read of it.
+        at: when, for people.
+    """
+
+    interval: Interval
+    version: str
+    fingerprint: str
+    late_rows: str
+    inputs: Mapping[str, Mapping[str, Any]]
+    at: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Todo:
+    """What a bounded run has to compute, and why.
+
+    Args:
+        missing: in time order.
+        covered: in time order; nothing is done there.
+        reasons: for people, one per stretch that is skipped or computed again.
+    """
+
+    missing: tuple[Interval, ...]
+    covered: tuple[Interval, ...]
+    reasons: tuple[str, ...]
+
+
+def todo(
+    interval: Interval,
+    newest_first: Iterable[Entry],
+    *,
+    version: str,
+    fingerprint: str,
+    late_rows: LateRows,
+    stale: Callable[[Entry], str | None],
+) -> Todo:
+    """Decide every stretch of an interval by the newest run that computed it.
+
+    Args:
+        interval: asked for.
+        newest_first: runs whose rows may still be in the table.
+        version: of the operator now.
+        fingerprint: of the operator now.
+        late_rows: asked for.
+        stale: why an entry's input is no longer what it read; None when it is.
+    """
+    undecided, covered, reasons = [interval], [], []
+    for entry in newest_first:
+        parts = [part for piece in undecided if (part := _overlap(piece, entry.interval))]
+        if not parts:
+            continue
+        undecided = [left for piece in undecided for left in piece.minus([entry.interval])]
+        if entry.fingerprint != fingerprint:
+            why = f"the code changed: it was computed by {entry.version}, now it is {version}"
+        elif entry.late_rows != late_rows:
+            why = f"it was computed with late rows {entry.late_rows}, now asked for {late_rows}"
+        else:
+            why = stale(entry) or ""
+        if why:
+            reasons += [f"{part} is computed again: {why}" for part in parts]
+        else:
+            covered += parts
+            reasons += [f"{part} is covered already: by {entry.version} at {entry.at}" for part in parts]
+        if not undecided:
+            break
+    covered.sort(key=lambda part: part.start)
+    return Todo(missing=tuple(interval.minus(covered)), covered=tuple(covered), reasons=tuple(reasons))
+
+
+def _overlap(a: Interval, b: Interval) -> Interval | None:
+    start, end = max(a.start, b.start), min(a.end, b.end)
+    return Interval(start=start, end=end) if start < end else None

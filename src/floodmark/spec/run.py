@@ -1,0 +1,104 @@
+"""Runs: the only place that says bounded or unbounded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from floodmark.core.time import NEVER, Interval, describe
+
+Mode = Literal["bounded", "unbounded"]
+LateRows = Literal["as_landed", "all"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResult:
+    """What a run did.
+
+    Args:
+        operator: its name.
+        version: ``name@3f9a2c1b``.
+        mode: how it ran.
+        interval: what was asked for.
+        rows: output table -> rows written (retractions not counted).
+        retractions: rows taken back.
+        late: (row, window) pairs late but within the allowed lateness; each refired its window.
+        dropped: (row, window) pairs beyond it.
+        seconds: wall clock.
+        micro_batches: of an unbounded run.
+        watermark: progress the outputs reached, ms.
+        skipped: stretches already covered, where nothing was committed.
+        reasons: why something was skipped or computed again, for people.
+        warnings: what will not happen by itself, and the remedy.
+    """
+
+    operator: str
+    version: str
+    mode: Mode
+    interval: Interval = field(default_factory=Interval)
+    rows: Mapping[str, int] = field(default_factory=dict)
+    retractions: int = 0
+    late: int = 0
+    dropped: int = 0
+    seconds: float = 0.0
+    micro_batches: int = 0
+    watermark: int = NEVER
+    skipped: tuple[Interval, ...] = ()
+    reasons: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def refired(self) -> int:
+        """The same as ``late``: every late pair that is not dropped refires its window."""
+        return self.late
+
+    def as_json(self) -> dict[str, object]:
+        """Plain values, for ``--json``."""
+        return {
+            "operator": self.operator,
+            "version": self.version,
+            "mode": self.mode,
+            "interval": str(self.interval),
+            "rows": dict(self.rows),
+            "retractions": self.retractions,
+            "late": self.late,
+            "refired": self.refired,
+            "dropped": self.dropped,
+            "seconds": round(self.seconds, 3),
+            "micro_batches": self.micro_batches,
+            "watermark": describe(self.watermark),
+            "skipped": [str(interval) for interval in self.skipped],
+            "reasons": list(self.reasons),
+            "warnings": list(self.warnings),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchInfo:
+    """One committed micro-batch of an unbounded run.
+
+    Args:
+        batch_id: Spark's number of it.
+        rows_in: rows read, markers included.
+        rows: output table -> rows written.
+        late: (row, window) pairs that refire.
+        dropped: (row, window) pairs beyond the allowed lateness.
+        retractions: rows taken back.
+        progress: ms that outputs have reached.
+        seconds: of its writing.
+    """
+
+    batch_id: int
+    rows_in: int
+    rows: Mapping[str, int]
+    late: int
+    dropped: int
+    retractions: int
+    progress: int
+    seconds: float
+
+    @property
+    def refired(self) -> int:
+        """The same as ``late``."""
+        return self.late

@@ -1,0 +1,109 @@
+"""Run the tests group by group, each group in one pytest process (so in one Spark session).
+
+    python tests/run.py [--workers N] [GROUP ...]
+
+A group is a folder under tests/. Two run at a time; what a group prints comes whole when it ends. In CI a skip is a failure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from xml.etree import ElementTree
+
+ROOT = Path(__file__).resolve().parent.parent
+GROUPS = ("unit", "spark", "crash", "property", "cli", "docs")
+NOTHING_COLLECTED = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What one group came to."""
+
+    group: str
+    status: int
+    seconds: float
+    passed: int
+    failed: int
+    skipped: int
+    output: str
+
+
+def run(group: str, report: Path) -> Result:
+    """One pytest process over one group."""
+    begun = time.monotonic()
+    command = [sys.executable, "-m", "pytest", f"tests/{group}", "-q", "--color=no", f"--junitxml={report}"]
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    tests, failed, skipped = _counts(report)
+    return Result(
+        group=group,
+        status=done.returncode,
+        seconds=time.monotonic() - begun,
+        passed=tests - failed - skipped,
+        failed=failed or int(done.returncode not in {0, NOTHING_COLLECTED}),
+        skipped=skipped,
+        output=done.stdout,
+    )
+
+
+def _counts(report: Path) -> tuple[int, int, int]:
+    """Tests, failures and skips; an expected failure is neither."""
+    if not report.is_file():
+        return 0, 0, 0
+    cases = list(ElementTree.parse(report).getroot().iter("testcase"))
+    failed = sum(case.find("failure") is not None or case.find("error") is not None for case in cases)
+    skips = [skip for case in cases if (skip := case.find("skipped")) is not None]
+    return len(cases), failed, sum(skip.get("type") != "pytest.xfail" for skip in skips)
+
+
+def _show(results: Iterable[Result]) -> list[Result]:
+    shown = []
+    for result in results:
+        print(f"\n===== tests/{result.group}: {result.seconds:.0f} s\n{result.output}", flush=True)
+        shown.append(result)
+    return shown
+
+
+def main() -> int:
+    """0 when something ran and nothing failed."""
+    existing = [name for name in GROUPS if any((ROOT / "tests" / name).glob("**/test_*.py"))]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--workers", type=int, default=2, help="groups at a time (default 2)")
+    parser.add_argument("groups", nargs="*", default=existing, help=f"of {', '.join(existing)}")
+    options = parser.parse_args()
+    print(f"groups: {', '.join(options.groups)}", flush=True)
+    with TemporaryDirectory() as reports, ThreadPoolExecutor(options.workers) as pool:
+        jobs = [pool.submit(run, group, Path(reports) / f"{group}.xml") for group in options.groups]
+        results = _show(job.result() for job in as_completed(jobs))
+    print("\nminutes per group")
+    for result in sorted(results, key=lambda r: -r.seconds):
+        print(
+            f"  {result.group:10} {result.seconds / 60:5.1f}  {result.passed} passed, {result.failed} failed, {result.skipped} skipped"
+        )
+    passed, failed, skipped = (sum(getattr(r, name) for r in results) for name in ("passed", "failed", "skipped"))
+    skips_fail = os.environ.get("CI") == "true" and skipped > 0
+    if skips_fail:
+        print("in CI a skipped test is a failure")
+        failed, skipped = failed + skipped, 0
+    print(f"{passed} passed, {failed} failed, {skipped} skipped")
+    return int(failed > 0 or passed == 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

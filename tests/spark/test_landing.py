@@ -1,0 +1,376 @@
+"""Landing: files, rows and tables into logs, stamped, once."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import sys
+import threading
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import pytest
+
+from floodmark.core.errors import ConnectorError, LifecycleError, PlanError
+from floodmark.core.time import END, NEVER, to_ms
+from floodmark.engines.spark import quarantine
+from floodmark.engines.spark.landing import land
+from floodmark.spec.contract import Contract, EventTime
+from floodmark.spec.source import (
+    Ascending,
+    BoundedOutOfOrderness,
+    DeltaTable,
+    Files,
+    FromColumn,
+    Punctuated,
+    Rows,
+    Source,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from floodmark.engines.spark.lake import Lake
+
+
+class Reading(Contract):
+    at: EventTime
+    sensor: str
+    value: int | None = None
+    unit: Literal[1, 2] = 1
+
+
+def clock() -> int:
+    return 1_000_000_000_000
+
+
+def second(n: int) -> str:
+    return f"2001-01-01T00:{n // 60:02d}:{n % 60:02d}"
+
+
+def ms(n: int) -> int:
+    return 978_307_200_000 + n * 1000
+
+
+def row(n: int, sensor: str = "a", value: int | None = None) -> dict[str, object]:
+    return {"at": second(n), "sensor": sensor, "value": value}
+
+
+def source(connector: object, **settings: object) -> Source:
+    settings = {"contract": Reading, "watermark": BoundedOutOfOrderness("10 s"), **settings}
+    return Source("readings", connector=connector, **settings)  # type: ignore[arg-type]  # tests pass whatever fits
+
+
+def log(spark: SparkSession, lake: Lake, name: str = "readings") -> list[tuple[object, ...]]:
+    """(event second or None, watermark, progress, sequence, kind) in order of arrival."""
+    table = spark.read.format("delta").load(lake.log(name)).orderBy("_sequence")
+    rows = table.selectExpr("unix_millis(_event_time) AS e", "_watermark AS w", "_progress AS p", "_sequence AS s", "_kind AS k")
+    return [(r.e, r.w, r.p, r.s, r.k) for r in rows.collect()]
+
+
+def payload(spark: SparkSession, lake: Lake, column: str) -> list[object]:
+    table = spark.read.format("delta").load(lake.log("readings")).where("_kind = 0").orderBy("_sequence")
+    return [r[column] for r in table.collect()]
+
+
+def csv(folder: Path, name: str, *lines: str) -> Path:
+    folder.mkdir(exist_ok=True)
+    path = folder / name
+    path.write_text("\n".join(("at,sensor,value,unit", *lines)) + "\n")
+    return path
+
+
+def test_every_row_is_stamped_with_the_watermark_before_it(spark, lake) -> None:
+    rows = [row(100), row(80), row(130), row(100)]
+    land(spark, source(Rows(rows)), lake, clock=clock)
+    first = ms(100) - 10_001
+    assert log(spark, lake) == [
+        (ms(100), NEVER, NEVER, 0, 0),
+        (ms(80), first, first, 1, 0),
+        (ms(130), first, first, 2, 0),
+        (ms(100), ms(130) - 10_001, ms(130) - 10_001, 3, 0),
+        (None, ms(130) - 10_001, ms(130) - 10_001, 4, 1),
+    ]
+
+
+def test_more_rows_go_on_where_the_last_landing_stopped(spark, lake) -> None:
+    rows = [row(100), row(80), row(130), row(100)]
+    for size in (1, 1, 3, 4):
+        result = land(spark, source(Rows(rows[:size])), lake, clock=clock)
+    assert (result.commits, result.rows, result.watermark) == (1, 1, ms(130) - 10_001)
+    stamps = [(event, stamp) for event, stamp, _, _, kind in log(spark, lake) if kind == 0]
+    first = ms(100) - 10_001
+    assert stamps == [(ms(100), NEVER), (ms(80), first), (ms(130), first), (ms(100), ms(130) - 10_001)]
+    assert [sequence for *_, sequence, _ in log(spark, lake)] == list(range(7))
+
+
+def test_files_land_in_the_order_of_their_names_each_once(spark, lake, tmp_path) -> None:
+    folder = tmp_path / "in"
+    for n in (3, 1, 2, 5, 4):
+        csv(folder, f"f{n}.csv", f"{second(n)},s{n},{n},1", f"{second(n)},s{n},NA,2")
+    inbox = source(Files(str(folder)), files_per_commit=2)
+    told = []
+    result = land(spark, inbox, lake, clock=clock, on_commit=told.append)
+    assert [(c.units, c.rows, c.pending) for c in told] == [(2, 4, 3), (2, 4, 1), (1, 2, 0)]
+    assert (result.commits, result.rows, result.quarantined) == (3, 10, 0)
+    assert payload(spark, lake, "value") == [1, None, 2, None, 3, None, 4, None, 5, None]
+    assert payload(spark, lake, "unit") == [1, 2] * 5
+    csv(folder, "f0.csv", f"{second(9)},late,9,1")
+    assert land(spark, inbox, lake, clock=clock).rows == 1
+    assert land(spark, inbox, lake, clock=clock).commits == 0
+    assert payload(spark, lake, "sensor")[-1] == "late"
+
+
+def test_files_may_land_by_date_of_change(spark, lake, tmp_path) -> None:
+    for age, name in enumerate(("b", "c", "a")):
+        os.utime(csv(tmp_path / "in", f"{name}.csv", f"{second(1)},{name},1,1"), (1000 + age, 1000 + age))
+    land(spark, source(Files(str(tmp_path / "in" / "*.csv"), order_by="modified")), lake, clock=clock)
+    assert payload(spark, lake, "sensor") == ["b", "c", "a"]
+
+
+def test_broken_rows_are_set_aside_with_line_reason_and_text(spark, lake, tmp_path) -> None:
+    folder = tmp_path / "in"
+    csv(
+        folder,
+        "a.csv",
+        f'{second(1)},"two\nlines",1,1',
+        f"{second(2)},s,abc,1",
+        f"{second(3)},NA,1,7",
+        f"{second(4)},s",
+        f'{second(5)},"never closed,1,1',
+        f"{second(6)},s,99999999999999999999,1",
+        f"{second(7)},last,1,1",
+    )
+    with (folder / "a.csv").open("ab") as file:
+        file.write(f"{second(8)},caf\xe9,1,1\n2099-01-01T00:00:00,s,1,1\n".encode("latin-1"))
+    result = land(spark, source(Files(str(folder))), lake, clock=clock)
+    assert (result.rows, result.quarantined) == (2, 7)
+    assert payload(spark, lake, "sensor") == ["two\nlines", "last"]
+    found = {entry.position: (entry.reason, entry.raw) for entry in quarantine.show(spark, "readings", lake).newest}
+    assert found[4] == ("value: expected a valid integer, got 'abc'", f"{second(2)},s,abc,1")
+    assert found[5][0] == "sensor: expected a valid string, got null; unit: expected 1 or 2, got '7'"
+    assert found[6][0] == "expected 4 fields as in the header, got 2"
+    assert found[7][0].startswith("expected a CSV record, got a broken one")
+    assert found[8][0] == "value: expected a bigint, got 99999999999999999999, which does not fit into one"
+    assert found[10] == ("expected UTF-8 text, got other bytes (shown as \\xNN)", f"{second(8)},caf\\xe9,1,1")
+    assert "at most 1 day after the moment of landing" in found[11][0]
+    assert sorted(found) == [4, 5, 6, 7, 8, 10, 11]
+
+
+def test_a_damaged_file_lands_nothing_until_it_is_whole(spark, lake, tmp_path) -> None:
+    folder = tmp_path / "in"
+    csv(folder, "a.csv", f"{second(1)},a,1,1")
+    csv(folder, "c.csv", f"{second(3)},c,1,1")
+    whole = gzip.compress(("at,sensor,value,unit\n" + "".join(f"{second(2)},b{zlib.crc32(bytes([n]))},{n},1\n" for n in range(200))).encode())
+    (folder / "b.csv.gz").write_bytes(whole[: len(whole) // 2])
+    (folder / "d.csv").write_bytes(b"")
+    inbox = source(Files(str(folder)))
+    result = land(spark, inbox, lake, clock=clock)
+    assert (result.rows, result.quarantined) == (2, 2)
+    assert payload(spark, lake, "sensor") == ["a", "c"]
+    reasons = {entry.file: entry.reason for entry in quarantine.show(spark, "readings", lake).newest}
+    assert reasons["b.csv.gz"].startswith("the file cannot be read to its end: Compressed file ended")
+    assert "it is empty" in reasons["d.csv"]
+    assert land(spark, inbox, lake, clock=clock).commits == 0
+    (folder / "b.csv.gz").write_bytes(whole)
+    result = land(spark, inbox, lake, clock=clock)
+    assert (result.rows, result.quarantined) == (200, 0)
+
+
+def test_a_file_that_changes_after_landing_is_reported_once_and_never_lands_twice(spark, lake, tmp_path) -> None:
+    path = csv(tmp_path / "in", "a.csv", f"{second(1)},a,1,1")
+    inbox = source(Files(str(tmp_path / "in")))
+    land(spark, inbox, lake, clock=clock)
+    os.utime(path, (5, 5))
+    assert land(spark, inbox, lake, clock=clock).commits == 0
+    csv(tmp_path / "in", "a.csv", f"{second(1)},a,1,1", f"{second(2)},a,1,1")
+    result = land(spark, inbox, lake, clock=clock)
+    assert (result.rows, result.quarantined) == (0, 1)
+    assert "give it a new name" in quarantine.show(spark, "readings", lake).newest[0].reason
+    assert land(spark, inbox, lake, clock=clock).commits == 0
+    assert len(payload(spark, lake, "at")) == 1
+
+
+def test_a_missing_column_stops_behind_the_files_before_it(spark, lake, tmp_path) -> None:
+    csv(tmp_path / "in", "a.csv", f"{second(1)},a,1,1")
+    (tmp_path / "in" / "b.csv").write_text(f"at,senser\n{second(1)},b\n")
+    csv(tmp_path / "in", "c.csv", f"{second(1)},c,1,1")
+    with pytest.raises(ConnectorError, match=r"b\.csv: expected a column 'sensor', got columns at, senser. Did you mean 'senser'"):
+        land(spark, source(Files(str(tmp_path / "in"))), lake, clock=clock)
+    assert payload(spark, lake, "sensor") == ["a"]
+
+
+def test_a_missing_folder_is_named_and_an_empty_one_is_not_an_error(spark, lake, tmp_path) -> None:
+    (tmp_path / "inbox").mkdir()
+    with pytest.raises(ConnectorError, match=r"CONNECTOR-002 .*Did you mean 'inbox'"):
+        land(spark, source(Files(str(tmp_path / "imbox"))), lake, clock=clock)
+    assert land(spark, source(Files(str(tmp_path / "inbox"))), lake, clock=clock).commits == 0
+
+
+def test_lines_of_ten_megabytes_land(spark, lake, tmp_path) -> None:
+    csv(tmp_path / "in", "a.csv", f"{second(1)},{'x' * 10_000_000},1,1", f"{second(2)},s,{'9' * 10_000_000},1")
+    result = land(spark, source(Files(str(tmp_path / "in"))), lake, clock=clock)
+    assert (result.rows, result.quarantined) == (1, 1)
+
+
+def test_json_lines_and_parquet_land_alike(spark, lake, tmp_path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.jsonl").write_text(f'{{"at": "{second(1)}", "sensor": "j", "value": 5}}\n\n{{"at": 1\n')
+    pq.write_table(pa.Table.from_pylist([row(2, "p", 6), row(3, "p"), {"sensor": None}]), tmp_path / "in" / "b.parquet")
+    (tmp_path / "in" / "c.parquet").write_bytes(b"PAR1 cut")
+    result = land(spark, source(Files(str(tmp_path / "in"))), lake, clock=clock)
+    assert (result.rows, result.quarantined) == (3, 3)
+    assert payload(spark, lake, "value") == [5, 6, None]
+
+
+def test_moments_before_1970_are_floored_to_milliseconds(spark, lake) -> None:
+    land(spark, source(Rows([{"at": "1969-12-31T23:59:59.999900", "sensor": "a"}])), lake, clock=clock)
+    assert log(spark, lake)[0][0] == -1
+    assert payload(spark, lake, "at")[0].microsecond == 999_900
+
+
+def test_commit_granularity_judges_by_the_commits_before(spark, lake) -> None:
+    rows = [row(100), row(80), row(130)]
+    for size in (2, 3):
+        land(spark, source(Rows(rows[:size]), granularity="commit"), lake, clock=clock)
+    after = ms(100) - 10_001
+    assert [stamp for _, stamp, *_ in log(spark, lake)] == [NEVER, NEVER, after, after, ms(130) - 10_001]
+
+
+def test_only_punctuation_moves_the_watermark(spark, lake) -> None:
+    rows = [row(10, value=0), row(20, value=1), row(30), row(25, value=0)]
+    inbox = source(Rows(rows), watermark=Punctuated("value = 1"))
+    land(spark, inbox, lake, clock=clock)
+    assert [stamp for _, stamp, *_ in log(spark, lake)] == [NEVER, NEVER, ms(20) - 1, ms(20) - 1, ms(20) - 1]
+
+
+def test_a_source_may_state_its_own_watermark(spark, lake) -> None:
+    rows = [row(10, value=5000), row(20), row(30, value=4000)]
+    land(spark, source(Rows(rows), watermark=FromColumn("value")), lake, clock=clock)
+    assert [stamp for _, stamp, *_ in log(spark, lake)] == [NEVER, 5000, 5000, 5000]
+
+
+def test_the_slowest_source_partition_holds_the_watermark_until_it_is_idle(spark, lake, tmp_path) -> None:
+    folder = tmp_path / "in"
+    inbox = source(Files(str(folder)), watermark=Ascending(), partition_by="sensor", idle_timeout="1 minute", files_per_commit=1)
+    csv(folder, "a.csv", f"{second(10)},a,1,1", f"{second(5)},b,1,1")
+    csv(folder, "b.csv", f"{second(20)},a,1,1")
+    assert land(spark, inbox, lake, clock=lambda: 0 + clock()).watermark == ms(10) - 1
+    csv(folder, "c.csv", f"{second(30)},a,1,1")
+    assert land(spark, inbox, lake, clock=lambda: 60_000 + clock()).watermark == ms(30) - 1
+    stamps = [stamp for _, stamp, _, _, kind in log(spark, lake) if kind == 0]
+    assert stamps == [NEVER, ms(10) - 1, ms(10) - 1, ms(20) - 1]
+
+
+def test_a_continuous_landing_lands_an_idle_marker(spark, lake) -> None:
+    rows = Rows([row(10, "a"), row(5, "b"), row(20, "a")])
+    inbox = source(rows, watermark=Ascending(), partition_by="sensor", idle_timeout="1 minute")
+    moments, stop = iter([clock(), *[clock() + 60_000] * 1000]), threading.Event()
+    told = []
+
+    def note(committed: object) -> None:
+        told.append(committed)
+        if len(told) == 2:  # noqa: PLR2004 - the rows, then the marker
+            stop.set()
+
+    land(spark, inbox, lake, until_caught_up=False, stop=stop, on_commit=note, clock=lambda: next(moments), poll_seconds=0.01)
+    assert [(c.rows, c.watermark) for c in told] == [(3, ms(10) - 1), (0, ms(20) - 1)]
+    assert [kind for *_, kind in log(spark, lake)] == [0, 0, 0, 1, 1]
+
+
+def test_a_delta_table_lands_commit_by_commit_and_refuses_updates(spark, lake, tmp_path) -> None:
+    path = str(tmp_path / "table")
+    frame = "SELECT timestamp '{}' AS at, '{}' AS sensor, CAST({} AS BIGINT) AS value"
+    for n in (1, 2, 3):
+        spark.sql(frame.format(second(n), f"s{n}", n)).write.format("delta").mode("append").save(path)
+    inbox = source(DeltaTable(path, starting_version=1), files_per_commit=1)
+    assert land(spark, inbox, lake, clock=clock).commits == 2
+    assert payload(spark, lake, "sensor") == ["s2", "s3"]
+    spark.sql(frame.format(second(4), "s4", 4)).write.format("delta").mode("append").save(path)
+    spark.sql(f"DELETE FROM delta.`{path}` WHERE sensor = 's1'")
+    with pytest.raises(ConnectorError, match=r"CONNECTOR-006 .*version 4, which deletes or updates rows \(DELETE\)"):
+        land(spark, inbox, lake, clock=clock)
+    assert payload(spark, lake, "sensor") == ["s2", "s3", "s4"]
+
+
+def test_the_end_of_input_lands_once_and_nothing_after_it(spark, lake) -> None:
+    land(spark, source(Rows([row(1)])), lake, clock=clock, end=True)
+    assert land(spark, source(Rows([row(1)])), lake, clock=clock, end=True).commits == 0
+    assert log(spark, lake)[-1] == (None, END, END, 2, 1)
+    with pytest.raises(LifecycleError, match="LIFECYCLE-011"):
+        land(spark, source(Rows([row(1), row(2)])), lake, clock=clock)
+
+
+def test_a_second_landing_is_refused_at_once(spark, lake) -> None:
+    told = []
+
+    def again(_: object) -> None:
+        with pytest.raises(LifecycleError, match=f"LIFECYCLE-010 .*one by process {os.getpid()}") as error:
+            land(spark, source(Rows([row(1)])), lake, clock=clock)
+        told.append(error)
+
+    land(spark, source(Rows([row(1)])), lake, clock=clock, on_commit=again)
+    assert len(told) == 1
+
+
+def test_a_source_that_no_longer_fits_its_log_is_refused_with_every_difference(spark, lake) -> None:
+    land(spark, source(Rows([row(1)])), lake, clock=clock)
+
+    class Changed(Contract):
+        at: EventTime
+        value: str | None = None
+        unit: Literal[1, 2] = 1
+        more: int
+
+    with pytest.raises(PlanError) as error:
+        land(spark, source(Rows([row(1)]), contract=Changed, watermark=BoundedOutOfOrderness("20 s")), lake, clock=clock)
+    for difference in ("'sensor' was removed", "'value' was bigint and is string", "'more' was added", "bound 10000"):
+        assert difference in str(error.value)
+
+
+def test_a_nullable_column_may_be_added(spark, lake) -> None:
+    land(spark, source(Rows([row(1)])), lake, clock=clock)
+
+    class Wider(Reading):
+        note: str | None = None
+
+    land(spark, source(Rows([row(1), {**row(2), "note": "x"}]), contract=Wider), lake, clock=clock)
+    assert payload(spark, lake, "note") == [None, "x"]
+
+
+def test_workers_need_not_import_the_workspace(spark, lake, tmp_path, monkeypatch) -> None:
+    package = tmp_path / "workspace" / "contracts_of_mine"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / "words.py").write_text("def shout(text):\n    return text.upper()\n")
+    (package / "readings.py").write_text(
+        "from pydantic import field_validator\n"
+        "from floodmark.spec.contract import Contract, EventTime\n"
+        "from contracts_of_mine.words import shout\n"
+        "class Loud(Contract):\n"
+        "    at: EventTime\n"
+        "    sensor: str\n"
+        "    @field_validator('sensor')\n"
+        "    @classmethod\n"
+        "    def loud(cls, value):\n"
+        "        return shout(value)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path / "workspace"))
+    from contracts_of_mine.readings import Loud  # type: ignore[import-not-found]  # written just above
+
+    try:
+        land(spark, source(Rows([row(1, "hi")]), contract=Loud), lake, clock=clock)
+    finally:
+        for name in [name for name in sys.modules if name.startswith("contracts_of_mine")]:
+            del sys.modules[name]
+    assert payload(spark, lake, "sensor") == ["HI"]
+
+
+def test_the_moment_of_landing_is_the_clock_of_the_commit(spark, lake) -> None:
+    land(spark, source(Rows([row(1)])), lake, clock=clock)
+    table = spark.read.format("delta").load(lake.log("readings"))
+    assert {to_ms(r[0]) for r in table.select("_ingest_time").collect()} == {clock()}
