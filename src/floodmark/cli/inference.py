@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import keyword
 import re
@@ -45,6 +46,7 @@ class LookedField:
         name: the field's; differs where the column's is no Python name.
         type: Python text.
         nullable: nulls were seen.
+        digits: precision and scale of a decimal.
         note: a comment for the author.
     """
 
@@ -52,6 +54,7 @@ class LookedField:
     name: str
     type: str
     nullable: bool
+    digits: tuple[int, int] | None = None
     note: str = ""
 
 
@@ -156,7 +159,7 @@ def _first(batches: Iterable[pa.RecordBatch]) -> tuple[pa.Table, bool]:
 
 
 def _json(path: Path) -> Read:
-    with pa.input_stream(str(path), compression="detect") as stream:
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
         lines = (line for line in stream if line.strip())
         rows = [row for row in map(_object, islice(lines, ROWS)) if row is not None]
         whole = next(lines, None) is None
@@ -193,7 +196,8 @@ def _looked(path: Path, table: pa.Table, *, whole: bool, delimiter: str | None) 
         if kind is None or not column:
             left_out.append(f"'{column}' ({values.type if column else 'no name'})")
             continue
-        fields.append(LookedField(column=column, name=name, type=kind, nullable=values.null_count > 0))
+        digits = (values.type.precision, values.type.scale) if kind == "Decimal" else None
+        fields.append(LookedField(column=column, name=name, type=kind, nullable=values.null_count > 0, digits=digits))
     event_time = _event_time(fields, table)
     fields = [_noted(f, table[f.column]) if f.name == event_time else f for f in fields]
     return Looked(

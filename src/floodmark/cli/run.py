@@ -153,9 +153,8 @@ def _stream(  # noqa: PLR0913 - what one run takes
 def _batch(batch: BatchInfo) -> str:
     rows = ", ".join(f"{table} {count:,}" for table, count in batch.rows.items()) or "none"
     late = f", late: {batch.refired:,} refired, {batch.dropped:,} dropped" if batch.refired or batch.dropped else ""
-    rate = f"{batch.rows_in / batch.seconds:,.0f} rows/s" if batch.seconds else ""
-    when = describe(batch.progress)
-    return f"  micro-batch {batch.batch_id}: {batch.rows_in:,} in, out: {rows}{late}, up to {when}, {batch.seconds:.1f} s, {rate}"
+    read = f"{batch.rows_in:,} rows in ({batch.rows_in / batch.seconds:,.0f} rows/s), out: " if batch.rows_in and batch.seconds else ""
+    return f"  micro-batch {batch.batch_id}: {read}{rows}{late}; up to {describe(batch.progress)}; {batch.seconds:.1f} s"
 
 
 def _say(console: Console, result: RunResult) -> None:

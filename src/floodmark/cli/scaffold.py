@@ -50,8 +50,8 @@ def _values(looked: Looked) -> dict[str, str]:
     timed = looked.event_time is not None
     names = ["Contract", *(["EventTime"] if timed else []), "Stream", "Tumbling", "count", "operator"]
     lines = [*_standard_imports(looked), f"from floodmark import {', '.join(names)}"]
-    if any(f.name != f.column for f in looked.fields):
-        lines[-1:-1] = ["from pydantic import Field", ""]
+    if any(f.name != f.column or f.digits for f in looked.fields):
+        lines.append("from pydantic import Field")
     path = looked.path.parent / looked.path.name.replace(".", "[.]", 1)  # a glob for this one file
     return {
         "source": looked.source,
@@ -69,7 +69,7 @@ def _values(looked: Looked) -> dict[str, str]:
 
 
 def _standard_imports(looked: Looked) -> list[str]:
-    kinds = " ".join(f.type for f in looked.fields)
+    kinds = " ".join(f.type for f in looked.fields if f.name != looked.event_time)
     moments = [name for name in ("date", "datetime") if name in kinds.replace("[", " ").replace("]", " ").split()]
     lines = [f"from datetime import {', '.join(moments)}"] if moments else []
     lines += ["from decimal import Decimal"] if "Decimal" in kinds else []
@@ -84,6 +84,7 @@ def _fields(looked: Looked) -> str:
         kind = "EventTime" if field.name == looked.event_time else field.type + (" | None" if field.nullable else "")
         arguments = ["default=None"] if field.nullable else []
         arguments += [f'alias="{field.column}"'] if field.name != field.column else []
+        arguments += [f"max_digits={field.digits[0]}", f"decimal_places={field.digits[1]}"] if field.digits else []
         default = " = None" if arguments == ["default=None"] else f" = Field({', '.join(arguments)})" if arguments else ""
         note = f"  # {field.note}" if field.note else ""
         lines.append(f"{field.name}: {kind}{default}{note}")

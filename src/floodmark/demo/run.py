@@ -218,7 +218,7 @@ def _compared(oracle: Oracle, places: Places, output: Output, outcome: Outcome) 
             tables[f"{name} current"] = without_stamps(_existing(lake.output(f"{output.table}__current"), answer))
     outcome.answers[output.table] = answer
     comparisons = [
-        compare(table.select(_shared(table, answer)), answer, keys=output.keys, names=(name, "duckdb"))
+        compare(table, answer.select(_shared(table, answer)), keys=output.keys, names=(name, "duckdb"))
         for name, table in tables.items()
     ]
     comparisons.append(

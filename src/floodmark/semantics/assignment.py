@@ -40,6 +40,9 @@ class Assigner(Protocol):
     def ends(self, first: int, last: int) -> list[int]:
         """All window ends from ``first`` to ``last``, both ends of windows themselves."""
 
+    def expand(self, slices: Instants, from_ends: Instants, after: int, upto: int) -> tuple[Instants, Instants]:
+        """Each slice once per window it is in, on time from ``from_ends`` on, that ends in (after, upto]: index and end."""
+
     def start(self, end: int) -> int:
         """The start of the window that ends there."""
 
@@ -73,6 +76,15 @@ class Grid:
         """Ends are ``slide`` apart."""
         return list(range(first, last + 1, self.slide))
 
+    def expand(self, slices: Instants, from_ends: Instants, after: int, upto: int) -> tuple[Instants, Instants]:
+        """Ends are ``slide`` apart."""
+        low = self.next_end(from_ends, np.full_like(from_ends, after + 1))
+        high = np.minimum(self.last_end(slices), upto)
+        times = np.maximum(0, (high - low) // self.slide + 1)
+        rows = np.repeat(np.arange(len(slices), dtype=np.int64), times)
+        steps = np.arange(len(rows), dtype=np.int64) - np.repeat(np.cumsum(times) - times, times)
+        return rows, low[rows] + steps * self.slide
+
     def start(self, end: int) -> int:
         """All windows have one size."""
         return end - self.size
@@ -104,12 +116,17 @@ class Days:
         """A slice is in one window."""
         return [first] if first == last else []
 
+    def expand(self, slices: Instants, from_ends: Instants, after: int, upto: int) -> tuple[Instants, Instants]:
+        """A slice is in one window."""
+        return _single(self.last_end(slices), from_ends, after, upto)
+
     def start(self, end: int) -> int:
         """The boundary before."""
         return int(self.slices(np.array([end - 1], dtype=np.int64))[0])
 
     def _bounds(self, times: Instants) -> Instants:
-        return _calendar(self.window, from_ms(int(times.min())).year, from_ms(int(times.max())).year)
+        first, last = (int(times.min()), int(times.max())) if len(times) else (0, 0)
+        return _calendar(self.window, from_ms(first).year, from_ms(last).year)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +151,18 @@ class Forever:
         """There is one."""
         return [first] if first == last else []
 
+    def expand(self, slices: Instants, from_ends: Instants, after: int, upto: int) -> tuple[Instants, Instants]:
+        """There is one window."""
+        return _single(self.last_end(slices), from_ends, after, upto)
+
     def start(self, end: int) -> int:
         """It has no start; slices are at 0."""
         return 0
+
+
+def _single(ends: Instants, from_ends: Instants, after: int, upto: int) -> tuple[Instants, Instants]:
+    rows = np.flatnonzero((ends > after) & (ends <= upto) & (from_ends <= ends)).astype(np.int64)
+    return rows, ends[rows]
 
 
 def assigner(window: Window) -> Assigner:

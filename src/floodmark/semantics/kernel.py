@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from floodmark.core.time import END
+from floodmark.core.time import END, NEVER
 from floodmark.semantics.accumulators import Accumulators, Partials, group_ids
 from floodmark.semantics.assignment import Assigner, assigner, judge
 from floodmark.semantics.columns import arrow_schema, arrow_type, decode, encode
@@ -178,14 +178,30 @@ def _by_group(tables: dict[str, pa.Table]) -> dict[int, dict[str, pa.Table]]:
 
 
 @dataclass(slots=True)
-class _Index:
-    """What a group holds: chunk numbers by slice and by window end."""
+class _Chunk:
+    """A chunk of partials: how many rows, and the slices in it with the first end each is on time for."""
 
-    slices: dict[int, list[int]] = field(default_factory=dict)
-    last_end: dict[int, int] = field(default_factory=dict)
-    open: list[int] = field(default_factory=list)
+    rows: int
+    slices: list[int]
+    from_ends: list[int]
+
+
+@dataclass(slots=True)
+class _Index:
+    """What a group holds, by chunk number.
+
+    Args:
+        parts: chunks of on-time partials.
+        pending: chunks of late rows whose windows have not fired -> those windows' ends.
+        fired: end of a window that has fired and may refire -> its chunk.
+        fired_to: progress of the last firing.
+        next: chunk number.
+    """
+
+    parts: dict[int, _Chunk] = field(default_factory=dict)
     pending: dict[int, list[int]] = field(default_factory=dict)
     fired: dict[int, int] = field(default_factory=dict)
+    fired_to: int = NEVER - 1
     next: int = 0
 
     @staticmethod
@@ -193,12 +209,14 @@ class _Index:
         if text is None:
             return _Index()
         raw = json.loads(bytes(text))
-        named = {k: {int(n): v for n, v in raw[k].items()} for k in ("slices", "last_end", "pending", "fired")}
-        return _Index(**named, open=raw["open"], next=raw["next"])
+        pending, fired = ({int(n): v for n, v in raw[k].items()} for k in ("pending", "fired"))
+        parts = {int(n): _Chunk(*chunk) for n, chunk in raw["parts"].items()}
+        return _Index(parts, pending, fired, raw["fired_to"], raw["next"])
 
     def dump(self) -> bytes:
-        fields = ("slices", "last_end", "open", "pending", "fired", "next")
-        return json.dumps({name: getattr(self, name) for name in fields}).encode()
+        parts = {n: [c.rows, c.slices, c.from_ends] for n, c in self.parts.items()}
+        rest = {"pending": self.pending, "fired": self.fired, "fired_to": self.fired_to, "next": self.next}
+        return json.dumps({"parts": parts, **rest}, separators=(",", ":")).encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,44 +255,25 @@ class Kernel:
             progress: all rows on time up to here are in.
         """
         index = _Index.load(self.store.index())
-        late = self._take_in(index, packed)
-        closing = sorted(end for end in index.open if end - 1 <= progress)
         out: list[pa.Table] = []
-        fired = self._fire(index, closing, out)
-        refired = self._refire(index, closing, late, progress, fired, out)
-        self._free(index, closing, progress)
+        fresh = [{n: t for n, t in part.items() if n == "main" or n.startswith("bag")} for part in packed if "main" in part]
+        fired = self._fire(index, fresh, progress, out)
+        self._keep_parts(index, fresh, progress)
+        refired = self._refire(index, [part["late"] for part in packed if "late" in part], progress, fired, out)
+        for end in [end for end in index.fired if end - 1 + self.lateness <= progress]:
+            self.store.remove(index.fired.pop(end))
+        index.fired_to = progress
         self.store.put_index(index.dump())
-        waits = [end - 1 for end in index.open] + [end - 1 + self.lateness for end in index.fired]
         results = pa.concat_tables(out) if out else self.stage.result_schema.empty_table()
-        return Emission(_numbered(results), refired, min(waits, default=None))
+        return Emission(_numbered(results), refired, self._deadline(index, progress))
 
-    # ---- rows in
-
-    def _take_in(self, index: _Index, packed: Sequence[dict[str, pa.Table]]) -> list[pa.Table]:
-        """Append partials to their slices; the late rows."""
-        late = [part["late"] for part in packed if "late" in part]
-        parts = [{n: t for n, t in part.items() if n == "main" or n.startswith("bag")} for part in packed if "main" in part]
-        if not parts:
-            return late
-        dims = [*self.stage.keys, "slice", "from_end"]
-        merged = self.stage.accumulators.merge(parts, dims) if len(parts) > 1 else parts[0]
-        windows, opened = self.stage.assigner, set(index.open)
-        pairs = merged["main"].group_by(["slice", "from_end"], use_threads=False).aggregate([])
-        for start, from_end in zip(pairs["slice"].to_pylist(), pairs["from_end"].to_pylist(), strict=True):
-            last = int(windows.last_end(np.array([start], dtype=np.int64))[0])
-            index.last_end[start] = last
-            opened.update(windows.ends(from_end, last))
-        index.open = sorted(opened)
-        for start in pc.unique(merged["main"]["slice"]).to_pylist():
-            part = {n: t.filter(pc.equal(t["slice"], start)) for n, t in merged.items()}
-            chunks = index.slices.setdefault(start, [])
-            if len(chunks) >= _COMPACT:
-                part = self.stage.accumulators.merge([*(decode(self.store.get(n)) for n in chunks), part], dims)
-                for number in chunks:
-                    self.store.remove(number)
-                chunks.clear()
-            chunks.append(self._put(index, part))
-        return late
+    def _deadline(self, index: _Index, progress: int) -> int | None:
+        waits = [end - 1 for ends in index.pending.values() for end in ends]
+        waits += [end - 1 + self.lateness for end in index.fired]
+        for chunk in index.parts.values():
+            from_ends = np.array(chunk.from_ends, dtype=np.int64)
+            waits.append(int(self.stage.assigner.next_end(from_ends, np.full_like(from_ends, progress + 2)).min()) - 1)
+        return min(waits, default=None)
 
     def _put(self, index: _Index, tables: dict[str, pa.Table]) -> int:
         number, index.next = index.next, index.next + 1
@@ -283,9 +282,15 @@ class Kernel:
 
     # ---- on-time panes
 
-    def _fire(self, index: _Index, closing: list[int], out: list[pa.Table]) -> Partials | None:
-        """Send the on-time panes of these windows; what stays behind for refires."""
-        parts = list(self._expanded(index, closing))
+    def _fire(self, index: _Index, fresh: list[Partials], progress: int, out: list[pa.Table]) -> Partials | None:
+        """Send the on-time panes that are due; what stays behind for refires."""
+        after, upto, parts = index.fired_to + 1, progress + 1, []
+        for number, chunk in index.parts.items():
+            slices, from_ends = (np.array(values, dtype=np.int64) for values in (chunk.slices, chunk.from_ends))
+            if len(self.stage.assigner.expand(slices, from_ends, after, upto)[0]):
+                parts.append(self._expanded(decode(self.store.get(number)), after, upto))
+        parts += [self._expanded(part, after, upto) for part in fresh]
+        parts = [part for part in parts if part["main"].num_rows]
         if not parts:
             return None
         merged = self.stage.accumulators.merge(parts, self.dims)
@@ -294,60 +299,77 @@ class Kernel:
         out.append(self._rows(results, pc.subtract(results["end"], 2), ROW))
         return merged | {"out": results.drop_columns(["n"])} if self.lateness else None
 
-    def _expanded(self, index: _Index, closing: list[int]) -> Iterable[Partials]:
-        """The partials of every slice, once for each closing window it is in and was on time for."""
-        if not closing:
+    def _expanded(self, tables: Partials, after: int, upto: int) -> Partials:
+        """Partials by slice -> partials by window, for the windows that end in (after, upto]."""
+        found = {}
+        for name, table in tables.items():
+            slices, from_ends = (table[column].to_numpy().astype(np.int64) for column in ("slice", "from_end"))
+            rows, ends = self.stage.assigner.expand(slices, from_ends, after, upto)
+            placed = table.drop_columns(["slice", "from_end"]).take(pa.array(rows))
+            found[name] = placed.add_column(len(self.stage.keys), "end", pa.array(ends))
+        return found
+
+    def _keep_parts(self, index: _Index, fresh: list[Partials], progress: int) -> None:
+        """Store what windows still to fire need, in chunks of falling size: merging is geometric."""
+        dims = [*self.stage.keys, "slice", "from_end"]
+        for number, chunk in list(index.parts.items()):
+            live = self._live(chunk.slices, progress)
+            if not live.any():
+                self.store.remove(number)
+                del index.parts[number]
+            elif not live.all():
+                chunk.slices = np.array(chunk.slices)[live].tolist()
+                chunk.from_ends = np.array(chunk.from_ends)[live].tolist()
+        parts = [kept for part in fresh if (kept := self._alive(part, progress))["main"].num_rows]
+        if not parts:
             return
-        windows, wanted = self.stage.assigner, set(closing)
-        for start, chunks in sorted(index.slices.items()):
-            first = int(windows.first_end(np.array([start], dtype=np.int64))[0])
-            if first > closing[-1]:
-                continue
-            ends = [end for end in windows.ends(first, index.last_end[start]) if end in wanted]
-            for number in chunks if ends else ():
-                tables = decode(self.store.get(number))
-                for end in ends:
-                    part = {n: t.filter(pc.less_equal(t["from_end"], end)) for n, t in tables.items()}
-                    yield {n: _with_end(t.drop_columns(["slice", "from_end"]), end, len(self.stage.keys)) for n, t in part.items()}
+        part = self.stage.accumulators.merge(parts, dims) if len(parts) > 1 else parts[0]
+        for number, chunk in sorted(index.parts.items(), reverse=True):
+            if chunk.rows >= 2 * part["main"].num_rows:
+                break
+            old = self._alive(decode(self.store.get(number)), progress)
+            part = self.stage.accumulators.merge([old, part], dims)
+            self.store.remove(number)
+            del index.parts[number]
+        pairs = part["main"].group_by(["slice", "from_end"], use_threads=False).aggregate([])
+        chunk = _Chunk(part["main"].num_rows, pairs["slice"].to_pylist(), pairs["from_end"].to_pylist())
+        index.parts[self._put(index, part)] = chunk
+
+    def _alive(self, part: Partials, progress: int) -> Partials:
+        return {n: t.filter(pa.array(self._live(t["slice"].to_numpy(), progress))) for n, t in part.items()}
+
+    def _live(self, slices: Any, progress: int) -> Any:  # noqa: ANN401 - integers to booleans
+        """Which slices are in a window that has not fired."""
+        starts = np.asarray(slices, dtype=np.int64)
+        return self.stage.assigner.last_end(starts) - 1 > progress if len(starts) else np.zeros(0, dtype=bool)
 
     # ---- late rows
 
     def _refire(  # noqa: PLR0913, PLR0917 - the parts of one step, kept apart for reading
-        self,
-        index: _Index,
-        closing: list[int],
-        late: list[pa.Table],
-        progress: int,
-        fired: Partials | None,
-        out: list[pa.Table],
+        self, index: _Index, late: list[pa.Table], progress: int, fired: Partials | None, out: list[pa.Table]
     ) -> int:
         """Late rows of closed windows, each in arrival order a pane of its own; those of open windows wait."""
-        numbers = [n for end in closing for n in index.pending.pop(end, ())]
-        rows = [*(decode(self.store.get(n))["late"] for n in numbers), *late]
-        for number in numbers:
+        due = [number for number, ends in index.pending.items() if min(ends) - 1 <= progress]
+        rows = [*(decode(self.store.get(number))["late"] for number in due), *late]
+        for number in due:
             self.store.remove(number)
-        states, refired = [fired] if fired else [], 0
+            del index.pending[number]
+        states, refired, ready = [fired] if fired else [], 0, None
         if rows:
             table = pa.concat_tables(rows)
-            due = pc.less_equal(pc.subtract(table["end"], 1), progress)
-            self._wait(index, table.filter(pc.invert(due)))
-            ready = table.filter(due)
+            closed = pc.less_equal(pc.subtract(table["end"], 1), progress)
+            waiting, ready = table.filter(pc.invert(closed)), table.filter(closed)
+            if waiting.num_rows:  # late by their stamp, but the on-time pane is not out yet: they wait for it
+                index.pending[self._put(index, {"late": waiting})] = pc.unique(waiting["end"]).to_pylist()
             refired = ready.num_rows
             touched = pc.unique(ready["end"]).to_pylist()
             states += [decode(self.store.get(index.fired[end])) for end in touched if end in index.fired]
         state = {n: pa.concat_tables([s[n] for s in states]) for n in states[0]} if states else None
-        if refired:
+        if ready is not None and refired:
             state = self._rounds(state, ready, out)
         if state is not None:
-            self._keep(index, state, progress)
+            self._keep_fired(index, state, progress)
         return refired
-
-    def _wait(self, index: _Index, rows: pa.Table) -> None:
-        """Late by its stamp, but the on-time pane is not out yet: it waits for it."""
-        for end in pc.unique(rows["end"]).to_pylist():
-            number = self._put(index, {"late": rows.filter(pc.equal(rows["end"], end))})
-            index.pending.setdefault(end, []).append(number)
-            index.open = sorted({*index.open, end})
 
     def _rounds(self, state: Partials | None, rows: pa.Table, out: list[pa.Table]) -> Partials:
         """Round r applies the r-th late unit of every key and window at once; a retraction pair is one unit."""
@@ -381,23 +403,13 @@ class Kernel:
                 tables[1] = tables[1].set_column(tables[1].num_columns - 1, "order", pa.array([-1], pa.int64()))
             out.extend(tables)
 
-    def _keep(self, index: _Index, state: Partials, progress: int) -> None:
+    def _keep_fired(self, index: _Index, state: Partials, progress: int) -> None:
         """Store what may be revised again; forget the rest."""
         for end in pc.unique(state["main"]["end"]).to_pylist():
             if end in index.fired:
                 self.store.remove(index.fired.pop(end))
             if end - 1 + self.lateness > progress:
                 index.fired[end] = self._put(index, {n: t.filter(pc.equal(t["end"], end)) for n, t in state.items()})
-
-    def _free(self, index: _Index, closing: list[int], progress: int) -> None:
-        closed = set(closing)
-        index.open = [end for end in index.open if end not in closed]
-        for end in [end for end in index.fired if end - 1 + self.lateness <= progress]:
-            self.store.remove(index.fired.pop(end))
-        for start in [start for start, last in index.last_end.items() if last - 1 <= progress]:
-            for number in index.slices.pop(start, ()):
-                self.store.remove(number)
-            del index.last_end[start]
 
     # ---- rows out
 
@@ -416,13 +428,6 @@ class Kernel:
         columns["_kind"] = pa.array([kind] * size, pa.int32())
         columns["order"] = pa.array([0] * size, pa.int64())
         return pa.table([columns[name] for name in schema.names], schema=schema)
-
-
-_COMPACT = 8
-
-
-def _with_end(table: pa.Table, end: int, position: int) -> pa.Table:
-    return table.add_column(position, "end", pa.array(np.full(table.num_rows, end, dtype=np.int64)))
 
 
 def _turns(ids: Any, sequences: Any) -> Any:  # noqa: ANN401 - integer arrays

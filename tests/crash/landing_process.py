@@ -1,0 +1,62 @@
+"""The process the crash tests kill: lands an inbox to its end, or replays its quarantine, one file per commit."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from floodmark.engines.spark import quarantine
+from floodmark.engines.spark.lake import Lake
+from floodmark.engines.spark.landing import land
+from floodmark.spec.contract import Contract, EventTime
+from floodmark.spec.source import BoundedOutOfOrderness, Files, Source
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Reading(Contract):
+    """As it was first written."""
+
+    at: EventTime
+    value: int
+
+
+class Mended(Contract):
+    """As it is after somebody saw the quarantine."""
+
+    at: EventTime
+    value: int | None
+
+
+FILES = {
+    "f1.csv": "2001-01-01T00:00:01,1\n2001-01-01T00:00:02,2\n",
+    "f2.csv": "2001-01-01T00:01:00,3\n2001-01-01T00:02:00,NA\nnever,4\n",
+    "f3.csv": "2001-01-01T00:00:30,5\n",
+    "f4.csv": "2001-01-01T00:03:00,6\n2001-01-01T00:04:00,NA\n",
+}
+
+
+def write_inbox(folder: Path) -> None:
+    """Four tiny files, two of them with broken rows."""
+    folder.mkdir()
+    for name, lines in FILES.items():
+        (folder / name).write_text("at,value\n" + lines)
+
+
+def act(spark: SparkSession, action: str, lake: str, inbox: str) -> None:
+    """Do what a person would have asked for; the clock stands still, so that lakes can be compared."""
+    contract = Mended if action == "replay" else Reading
+    watermark = BoundedOutOfOrderness("10 s")
+    source = Source("readings", contract=contract, connector=Files(inbox), watermark=watermark, files_per_commit=1)
+    if action == "replay":
+        quarantine.replay(spark, source, Lake(lake), clock=lambda: 1_000_000_000_000)
+    else:
+        land(spark, source, Lake(lake), end=action == "land to the end", clock=lambda: 1_000_000_000_000)
+
+
+if __name__ == "__main__":
+    from floodmark.engines.spark.session import spark_session
+
+    act(spark_session(app="crash"), *sys.argv[1:4])

@@ -1,0 +1,97 @@
+"""A landing is killed between any two of its writes; the next one makes the log what it would have been."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from floodmark.core import crash
+from floodmark.engines.spark.lake import Lake
+
+PROGRAM = Path(__file__).with_name("landing_process.py")
+_LATER = {"landing.before_log": 2, "landing.after_log": 2}
+"""Points at which dying a second time round says more, as there is a state to go on from."""
+
+
+def program() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("landing_process", PROGRAM)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["landing_process"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def die(point: str, action: str, lake: Path, inbox: Path) -> None:
+    """Run the program until it kills itself at a point."""
+    at = f"{point}:{_LATER.get(point, 1)}"
+    command = [sys.executable, str(PROGRAM), action, str(lake), str(inbox)]
+    done = subprocess.run(
+        command, env={**os.environ, crash.VARIABLE: at}, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == -signal.SIGKILL, f"{point} was never reached: {done.stderr[-3000:]}"
+
+
+def tables(spark, root: Path) -> dict[str, list[tuple[object, ...]]]:
+    """Everything the landing has written, in order."""
+    lake = Lake(str(root))
+    log = spark.read.format("delta").load(lake.log("readings")).orderBy("_sequence").collect()
+    quarantine = spark.read.format("delta").load(lake.quarantine("readings")).orderBy("file", "position").collect()
+    files = spark.read.format("delta").load(lake.internal("sources", "readings", "files"))
+    names = files.select("name", "status", "ordinal").distinct().orderBy("ordinal", "name").collect()
+    return {"log": [tuple(r) for r in log], "quarantine": [tuple(r) for r in quarantine], "files": [tuple(r) for r in names]}
+
+
+@pytest.fixture(scope="module")
+def inbox(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("crash") / "inbox"
+    program().write_inbox(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(spark, tmp_path_factory, inbox) -> dict[str, Path]:
+    """Lakes nobody was killed over: landed; landed and replayed; landed to the end."""
+    root = tmp_path_factory.mktemp("uninterrupted")
+    module, lakes = program(), {}
+    for action in ("land", "land to the end"):
+        lakes[action] = root / action.replace(" ", "_")
+        module.act(spark, action, str(lakes[action]), str(inbox))
+    lakes["replay"] = root / "replay"
+    shutil.copytree(lakes["land"], lakes["replay"])
+    module.act(spark, "replay", str(lakes["replay"]), str(inbox))
+    return lakes
+
+
+def check(spark, lake: Path, expected: Path) -> None:
+    found, wanted = tables(spark, lake), tables(spark, expected)
+    assert [row[-3] for row in found["log"]] == list(range(len(found["log"])))
+    assert found == wanted
+
+
+@pytest.mark.parametrize("point", crash.POINTS["landing"])
+def test_a_killed_landing_goes_on_as_if_nothing_had_happened(spark, tmp_path, inbox, uninterrupted, point) -> None:
+    lake = tmp_path / "lake"
+    if "recover" in point:
+        die("landing.after_quarantine", "land to the end", lake, inbox)
+    die(point, "land to the end", lake, inbox)
+    program().act(spark, "land to the end", str(lake), str(inbox))
+    check(spark, lake, uninterrupted["land to the end"])
+
+
+@pytest.mark.parametrize("point", crash.POINTS["replay"])
+def test_a_killed_replay_lands_every_row_once(spark, tmp_path, inbox, uninterrupted, point) -> None:
+    lake = tmp_path / "lake"
+    shutil.copytree(uninterrupted["land"], lake)
+    die(point, "replay", lake, inbox)
+    program().act(spark, "replay", str(lake), str(inbox))
+    check(spark, lake, uninterrupted["replay"])

@@ -1,0 +1,137 @@
+"""Write docs/errors.md from the code: every error with what was expected and what to do.
+
+    python tests/docs/errors_page.py > docs/errors.md
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+CODE = re.compile(r'code="([A-Z]+-\d+)"')
+HEAD = """\
+# Errors
+
+Every error says where it is, what was expected, what was found and what to do; `--json` gives the same parts as
+`{"error": {"code", "where", "expected", "got", "fix"}}`. The exit status is 1; wrong usage of a verb is 2, an abort 130.
+An exception without a code is none that floodmark foresaw: its traceback is kept.
+
+This page is written from the code: `python tests/docs/errors_page.py > docs/errors.md`. Words in `<angle brackets>` stand for
+what the message fills in.
+"""
+FAMILIES = {
+    "DEFINITION": "An operator, contract, source or workspace is written wrongly.",
+    "PLAN": "What is deployed and what is defined do not fit together.",
+    "CAPABILITY": "Right, but not possible here.",
+    "STATE": "State or a checkpoint does not belong to what reads it.",
+    "CONNECTOR": "A source's input is missing, broken or has changed.",
+    "EXECUTION": "A run could not go on.",
+    "USER": "A function of yours raised.",
+    "LIFECYCLE": "The action does not fit the moment.",
+    "SETUP": "The machine lacks something.",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Raised:
+    """One place that raises a code."""
+
+    code: str
+    where: str
+    expected: str
+    fix: str
+
+
+def raised() -> Iterator[Raised]:
+    """Every error in the code, in order of file and line."""
+    for file in sorted((ROOT / "src").rglob("*.py")):
+        tree = ast.parse(file.read_text("utf-8"))
+        for scope in [node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]:
+            names = _texts(scope)
+            for call in [node for node in ast.walk(scope) if isinstance(node, ast.Call)]:
+                code = next((_text(k.value, {}) for k in call.keywords if k.arg == "code"), "")
+                if re.fullmatch(r"[A-Z]+-\d+", code) and len(call.args) >= 4:  # noqa: PLR2004 - where, expected, got, fix
+                    where, expected, _, fix = (_text(argument, names) for argument in call.args[:4])
+                    yield Raised(code=code, where=where, expected=expected, fix=fix)
+
+
+def codes() -> set[str]:
+    """Every code that stands in the code."""
+    return {code for file in (ROOT / "src").rglob("*.py") for code in CODE.findall(file.read_text("utf-8"))}
+
+
+def page() -> str:
+    """The whole page."""
+    found: dict[str, list[Raised]] = {code: [] for code in codes()}
+    for one in raised():
+        if one.code in found and one not in found[one.code]:
+            found[one.code].append(one)
+    parts = [HEAD]
+    for family, about in FAMILIES.items():
+        of_family = sorted(code for code in found if code.startswith(f"{family}-"))
+        if of_family:
+            parts.append(f"\n## {family}\n\n{about}\n")
+            parts += [_entry(code, found[code]) for code in of_family]
+    return "".join(parts)
+
+
+def _entry(code: str, places: list[Raised]) -> str:
+    lines = [f"- {_code(one.where)}: expected {_plain(one.expected)}. {_plain(one.fix)}" for one in places]
+    return f"\n### {code}\n\n" + "\n".join(dict.fromkeys(lines or ["- See the message."])) + "\n"
+
+
+def _code(text: str) -> str:
+    return f"`{text.replace('`', '')}`"
+
+
+def _plain(text: str) -> str:
+    text = text.strip().rstrip(".")
+    return re.sub(r"(?<!`)(<[^<>`]+>)(?!`)", r"`\1`", text) if "`" not in text else text
+
+
+def _texts(scope: ast.AST) -> dict[str, str]:
+    """Names of a function that are assigned a text just before it raises."""
+    found: dict[str, str] = {}
+    for node in ast.walk(scope):
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                pairs = zip(target.elts, node.value.elts, strict=False) if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple) else [(target, node.value)]
+                for name, value in pairs:
+                    if isinstance(name, ast.Name) and (text := _text(value, {})) and not text.startswith("<"):
+                        found.setdefault(name.id, text)
+    return found
+
+
+def _text(node: ast.AST, names: dict[str, str]) -> str:
+    match node:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.JoinedStr(values=values):
+            return "".join(_text(value, names) for value in values)
+        case ast.FormattedValue(value=value):
+            return _text(value, {}) if isinstance(value, ast.Constant) else f"<{_short(value)}>"
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            return _text(left, names) + _text(right, names)
+        case ast.IfExp(body=body):
+            return _text(body, names)
+        case ast.Name(id=name) if name in names:
+            return names[name]
+        case _:
+            return f"<{_short(node)}>"
+
+
+def _short(node: ast.AST) -> str:
+    """The last name in an expression, as a word."""
+    if isinstance(node, ast.Call) and _short(node.func) == "closest":
+        return "suggestion"
+    names = [n.attr if isinstance(n, ast.Attribute) else n.id for n in ast.walk(node) if isinstance(n, (ast.Attribute, ast.Name))]
+    return (names or ["value"])[0].strip("_").replace("_", " ")
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page())
