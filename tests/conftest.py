@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """The one session of this process."""
-    from floodmark.engines.spark.session import spark_session
+    from floodmark.engines.spark.session import spark_session  # noqa: PLC0415 - unit tests need no Spark
 
     session = spark_session(app="tests")
     yield session
@@ -27,6 +27,6 @@ def spark() -> Iterator[SparkSession]:
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
     """An empty lake of the test's own."""
-    from floodmark.engines.spark.lake import Lake
+    from floodmark.engines.spark.lake import Lake  # noqa: PLC0415 - its package imports Spark
 
     return Lake(str(tmp_path / "lake"))

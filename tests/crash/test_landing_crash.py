@@ -48,7 +48,11 @@ def tables(spark, root: Path) -> dict[str, list[tuple[object, ...]]]:
     quarantine = spark.read.format("delta").load(lake.quarantine("readings")).orderBy("file", "position").collect()
     files = spark.read.format("delta").load(lake.internal("sources", "readings", "files"))
     names = files.select("name", "status", "ordinal").distinct().orderBy("ordinal", "name").collect()
-    return {"log": [tuple(r) for r in log], "quarantine": [tuple(r) for r in quarantine], "files": [tuple(r) for r in names]}
+    return {
+        "log": [tuple(r) for r in log],
+        "quarantine": [tuple(r) for r in quarantine],
+        "files": [tuple(r) for r in names],
+    }
 
 
 @pytest.fixture(scope="module")

@@ -52,10 +52,10 @@ def raised() -> Iterator[Raised]:
     for file in sorted((ROOT / "src").rglob("*.py")):
         tree = ast.parse(file.read_text("utf-8"))
         for scope in [node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]:
-            names = _texts(scope)
             for call in [node for node in ast.walk(scope) if isinstance(node, ast.Call)]:
                 code = next((_text(k.value, {}) for k in call.keywords if k.arg == "code"), "")
                 if re.fullmatch(r"[A-Z]+-\d+", code) and len(call.args) >= 4:  # noqa: PLR2004 - where, expected, got, fix
+                    names = _texts(scope, call.lineno)
                     where, expected, _, fix = (_text(argument, names) for argument in call.args[:4])
                     yield Raised(code=code, where=where, expected=expected, fix=fix)
 
@@ -94,17 +94,20 @@ def _plain(text: str) -> str:
     return re.sub(r"(?<!`)(<[^<>`]+>)(?!`)", r"`\1`", text) if "`" not in text else text
 
 
-def _texts(scope: ast.AST) -> dict[str, str]:
-    """Names of a function that are assigned a text just before it raises."""
-    found: dict[str, str] = {}
+def _texts(scope: ast.AST, before: int) -> dict[str, str]:
+    """Names of a function and the text each was last assigned before a line."""
+    found: dict[str, tuple[int, str]] = {}
     for node in ast.walk(scope):
-        if isinstance(node, ast.Assign):
+        if isinstance(node, ast.Assign) and node.lineno <= before:
             for target in node.targets:
-                pairs = zip(target.elts, node.value.elts, strict=False) if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple) else [(target, node.value)]
+                pairs = [(target, node.value)]
+                if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+                    pairs = list(zip(target.elts, node.value.elts, strict=True))
                 for name, value in pairs:
-                    if isinstance(name, ast.Name) and (text := _text(value, {})) and not text.startswith("<"):
-                        found.setdefault(name.id, text)
-    return found
+                    text = _text(value, {})
+                    if isinstance(name, ast.Name) and not re.fullmatch(r"(<[^<>]*>)*", text):
+                        found[name.id] = max(found.get(name.id, (0, "")), (node.lineno, text))
+    return {name: text for name, (_, text) in found.items()}
 
 
 def _text(node: ast.AST, names: dict[str, str]) -> str:
@@ -113,12 +116,16 @@ def _text(node: ast.AST, names: dict[str, str]) -> str:
             return text
         case ast.JoinedStr(values=values):
             return "".join(_text(value, names) for value in values)
+        case ast.FormattedValue(value=ast.Call(func=ast.Name(id="closest"))):
+            return ""
         case ast.FormattedValue(value=value):
             return _text(value, {}) if isinstance(value, ast.Constant) else f"<{_short(value)}>"
         case ast.BinOp(left=left, op=ast.Add(), right=right):
             return _text(left, names) + _text(right, names)
         case ast.IfExp(body=body):
             return _text(body, names)
+        case ast.Call(func=ast.Name(id="closest")):
+            return ""
         case ast.Name(id=name) if name in names:
             return names[name]
         case _:
@@ -127,8 +134,6 @@ def _text(node: ast.AST, names: dict[str, str]) -> str:
 
 def _short(node: ast.AST) -> str:
     """The last name in an expression, as a word."""
-    if isinstance(node, ast.Call) and _short(node.func) == "closest":
-        return "suggestion"
     names = [n.attr if isinstance(n, ast.Attribute) else n.id for n in ast.walk(node) if isinstance(n, (ast.Attribute, ast.Name))]
     return (names or ["value"])[0].strip("_").replace("_", " ")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import importlib
 import os
 import sys
 import threading
@@ -10,6 +11,8 @@ import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from floodmark.core.errors import ConnectorError, LifecycleError, PlanError
@@ -65,7 +68,9 @@ def source(connector: object, **settings: object) -> Source:
 def log(spark: SparkSession, lake: Lake, name: str = "readings") -> list[tuple[object, ...]]:
     """(event second or None, watermark, progress, sequence, kind) in order of arrival."""
     table = spark.read.format("delta").load(lake.log(name)).orderBy("_sequence")
-    rows = table.selectExpr("unix_millis(_event_time) AS e", "_watermark AS w", "_progress AS p", "_sequence AS s", "_kind AS k")
+    rows = table.selectExpr(
+        "unix_millis(_event_time) AS e", "_watermark AS w", "_progress AS p", "_sequence AS s", "_kind AS k"
+    )
     return [(r.e, r.w, r.p, r.s, r.k) for r in rows.collect()]
 
 
@@ -162,7 +167,11 @@ def test_a_damaged_file_lands_nothing_until_it_is_whole(spark, lake, tmp_path) -
     folder = tmp_path / "in"
     csv(folder, "a.csv", f"{second(1)},a,1,1")
     csv(folder, "c.csv", f"{second(3)},c,1,1")
-    whole = gzip.compress(("at,sensor,value,unit\n" + "".join(f"{second(2)},b{zlib.crc32(bytes([n]))},{n},1\n" for n in range(200))).encode())
+    whole = gzip.compress(
+        (
+            "at,sensor,value,unit\n" + "".join(f"{second(2)},b{zlib.crc32(bytes([n]))},{n},1\n" for n in range(200))
+        ).encode()
+    )
     (folder / "b.csv.gz").write_bytes(whole[: len(whole) // 2])
     (folder / "d.csv").write_bytes(b"")
     inbox = source(Files(str(folder)))
@@ -196,7 +205,9 @@ def test_a_missing_column_stops_behind_the_files_before_it(spark, lake, tmp_path
     csv(tmp_path / "in", "a.csv", f"{second(1)},a,1,1")
     (tmp_path / "in" / "b.csv").write_text(f"at,senser\n{second(1)},b\n")
     csv(tmp_path / "in", "c.csv", f"{second(1)},c,1,1")
-    with pytest.raises(ConnectorError, match=r"b\.csv: expected a column 'sensor', got columns at, senser. Did you mean 'senser'"):
+    with pytest.raises(
+        ConnectorError, match=r"b\.csv: expected a column 'sensor', got columns at, senser. Did you mean 'senser'"
+    ):
         land(spark, source(Files(str(tmp_path / "in"))), lake, clock=clock)
     assert payload(spark, lake, "sensor") == ["a"]
 
@@ -215,9 +226,6 @@ def test_lines_of_ten_megabytes_land(spark, lake, tmp_path) -> None:
 
 
 def test_json_lines_and_parquet_land_alike(spark, lake, tmp_path) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.jsonl").write_text(f'{{"at": "{second(1)}", "sensor": "j", "value": 5}}\n\n{{"at": 1\n')
     pq.write_table(pa.Table.from_pylist([row(2, "p", 6), row(3, "p"), {"sensor": None}]), tmp_path / "in" / "b.parquet")
@@ -256,7 +264,9 @@ def test_a_source_may_state_its_own_watermark(spark, lake) -> None:
 
 def test_the_slowest_source_partition_holds_the_watermark_until_it_is_idle(spark, lake, tmp_path) -> None:
     folder = tmp_path / "in"
-    inbox = source(Files(str(folder)), watermark=Ascending(), partition_by="sensor", idle_timeout="1 minute", files_per_commit=1)
+    inbox = source(
+        Files(str(folder)), watermark=Ascending(), partition_by="sensor", idle_timeout="1 minute", files_per_commit=1
+    )
     csv(folder, "a.csv", f"{second(10)},a,1,1", f"{second(5)},b,1,1")
     csv(folder, "b.csv", f"{second(20)},a,1,1")
     assert land(spark, inbox, lake, clock=lambda: 0 + clock()).watermark == ms(10) - 1
@@ -274,10 +284,19 @@ def test_a_continuous_landing_lands_an_idle_marker(spark, lake) -> None:
 
     def note(committed: object) -> None:
         told.append(committed)
-        if len(told) == 2:  # noqa: PLR2004 - the rows, then the marker
+        if len(told) == 2:  # the rows, then the marker
             stop.set()
 
-    land(spark, inbox, lake, until_caught_up=False, stop=stop, on_commit=note, clock=lambda: next(moments), poll_seconds=0.01)
+    land(
+        spark,
+        inbox,
+        lake,
+        until_caught_up=False,
+        stop=stop,
+        on_commit=note,
+        clock=lambda: next(moments),
+        poll_seconds=0.01,
+    )
     assert [(c.rows, c.watermark) for c in told] == [(3, ms(10) - 1), (0, ms(20) - 1)]
     assert [kind for *_, kind in log(spark, lake)] == [0, 0, 0, 1, 1]
 
@@ -327,7 +346,9 @@ def test_a_source_that_no_longer_fits_its_log_is_refused_with_every_difference(s
         more: int
 
     with pytest.raises(PlanError) as error:
-        land(spark, source(Rows([row(1)]), contract=Changed, watermark=BoundedOutOfOrderness("20 s")), lake, clock=clock)
+        land(
+            spark, source(Rows([row(1)]), contract=Changed, watermark=BoundedOutOfOrderness("20 s")), lake, clock=clock
+        )
     for difference in ("'sensor' was removed", "'value' was bigint and is string", "'more' was added", "bound 10000"):
         assert difference in str(error.value)
 
@@ -360,7 +381,7 @@ def test_workers_need_not_import_the_workspace(spark, lake, tmp_path, monkeypatc
         "        return shout(value)\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path / "workspace"))
-    from contracts_of_mine.readings import Loud  # type: ignore[import-not-found]  # written just above
+    Loud = importlib.import_module("contracts_of_mine.readings").Loud  # noqa: N806 - a class
 
     try:
         land(spark, source(Rows([row(1, "hi")]), contract=Loud), lake, clock=clock)
@@ -374,3 +395,24 @@ def test_the_moment_of_landing_is_the_clock_of_the_commit(spark, lake) -> None:
     land(spark, source(Rows([row(1)])), lake, clock=clock)
     table = spark.read.format("delta").load(lake.log("readings"))
     assert {to_ms(r[0]) for r in table.select("_ingest_time").collect()} == {clock()}
+
+
+def test_a_retry_that_takes_other_files_replaces_what_the_first_try_quarantined(
+    spark, lake, tmp_path, monkeypatch
+) -> None:
+    folder = tmp_path / "in"
+    csv(folder, "b.csv", f"{second(1)},b,broken,1", f"{second(2)},b,1,1")
+    inbox = source(Files(str(folder)), files_per_commit=1)
+
+    def die(name: str) -> None:
+        if name == "landing.before_log":
+            raise RuntimeError(name)
+
+    monkeypatch.setattr("floodmark.core.crash.point", die)
+    with pytest.raises(RuntimeError, match=r"landing\.before_log"):
+        land(spark, inbox, lake, clock=clock)
+    monkeypatch.undo()
+    csv(folder, "a.csv", f"{second(1)},a,broken too,1")
+    assert land(spark, inbox, lake, clock=clock).quarantined == 2
+    table = spark.read.format("delta").load(lake.quarantine("readings")).orderBy("_landing")
+    assert [(r.file, r._landing) for r in table.collect()] == [("a.csv", 0), ("b.csv", 1)]

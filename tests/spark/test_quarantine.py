@@ -44,7 +44,13 @@ def source(connector: object, contract: type[Contract] = Strict) -> Source:
 
 def inbox(tmp_path: Path) -> Files:
     (tmp_path / "in").mkdir()
-    lines = ["at,value,note", '2001-01-01T00:00:01,NA,"a, b"', "2001-01-01T00:01:00,5,x", "2001-01-01T00:02:00,,y", "never,6,z"]
+    lines = [
+        "at,value,note",
+        '2001-01-01T00:00:01,NA,"a, b"',
+        "2001-01-01T00:01:00,5,x",
+        "2001-01-01T00:02:00,,y",
+        "never,6,z",
+    ]
     (tmp_path / "in" / "a.csv").write_text("\n".join(lines) + "\n")
     (tmp_path / "in" / "b.csv.gz").write_bytes(b"\x1f\x8b\x08\x00cut")
     return Files(str(tmp_path / "in"))
@@ -91,7 +97,10 @@ def test_what_stays_broken_gets_the_reason_of_today(spark, lake) -> None:
 
     rows = [{"at": "2001-01-01T00:00:01", "value": "x", "note": "n"}, {"at": "2001-01-01T00:00:02", "value": 1}]
     land(spark, source(Rows(rows), Words), lake, clock=clock)
-    assert [r.reason for r in table(spark, lake)] == ["value: expected a valid integer, got 'x'", "note: expected a value, got nothing"]
+    assert [r.reason for r in table(spark, lake)] == [
+        "value: expected a valid integer, got 'x'",
+        "note: expected a value, got nothing",
+    ]
 
     class Fewer(Words):
         note: str | None = None  # type: ignore[assignment]  # wider on purpose
@@ -117,8 +126,10 @@ def test_marks_of_a_replay_that_never_landed_are_taken_back(spark, lake, tmp_pat
     assert quarantine.show(spark, "readings", lake).rows == 2
     assert quarantine.replay(spark, source(files, Mended), lake, clock=clock).landed == 2
     assert [r._replayed for r in table(spark, lake)] == [1, 1, None, None]
-    assert [datetime.fromisoformat(str(r.at)).minute for r in
-            spark.read.format("delta").load(lake.log("readings")).where("_kind = 0").orderBy("_sequence").collect()] == [1, 0, 2]
+    assert [
+        datetime.fromisoformat(str(r.at)).minute
+        for r in spark.read.format("delta").load(lake.log("readings")).where("_kind = 0").orderBy("_sequence").collect()
+    ] == [1, 0, 2]
 
 
 def test_replay_into_an_ended_source_is_refused(spark, lake, tmp_path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 @click.option("--unbounded", is_flag=True, help="As a stream, until Ctrl-C.")
 @click.option("--until-caught-up", is_flag=True, help="Unbounded: end when everything there is has been read.")
 @click.option("--files-per-batch", type=click.IntRange(min=1), help="Unbounded: at most so many files of a log per micro-batch.")
+@click.option("--from-scratch", is_flag=True, help="Unbounded: forget checkpoint and output, and read the whole log again.")
 @shared
 @pass_invocation
 def run(  # noqa: PLR0913 - click hands over each option by name
@@ -50,11 +52,12 @@ def run(  # noqa: PLR0913 - click hands over each option by name
     unbounded: bool,
     until_caught_up: bool,
     files_per_batch: int | None,
+    from_scratch: bool,
 ) -> None:
     """Run OPERATOR bounded, over all of time or an interval, or --unbounded."""
     _check(operator, everything=everything)
     bounded_only = {"--from": start_text, "--to": end_text, "--late-rows": late_rows, "--force": force}
-    unbounded_only = {"--until-caught-up": until_caught_up, "--files-per-batch": files_per_batch}
+    unbounded_only = {"--until-caught-up": until_caught_up, "--files-per-batch": files_per_batch, "--from-scratch": from_scratch}
     _refuse(bounded_only if unbounded else unbounded_only, unbounded=unbounded)
     if everything and unbounded and not until_caught_up:
         msg = "--all --unbounded needs --until-caught-up: operators run one after the other here"
@@ -68,7 +71,8 @@ def run(  # noqa: PLR0913 - click hands over each option by name
     workspace = opened.workspace
     operators = workspace.operators if everything else (workspace.operator(operator or ""),)
     if unbounded:
-        results = _unbounded(opened, operators, console, until_caught_up=until_caught_up, files_per_batch=files_per_batch)
+        how = _Unbounded(until_caught_up=until_caught_up, files_per_batch=files_per_batch, from_scratch=from_scratch)
+        results = _unbounded(opened, operators, console, how)
     else:
         results = _bounded(opened, operators, console, interval, late_rows=late_rows or "as_landed", force=force)
     documents = [result.as_json() for result in results]
@@ -111,37 +115,39 @@ def _bounded(
     return results
 
 
-def _unbounded(
-    opened: Opened, operators: tuple[Operator, ...], console: Console, *, until_caught_up: bool, files_per_batch: int | None
-) -> list[RunResult]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Unbounded:
+    """How an unbounded run was asked for."""
+
+    until_caught_up: bool
+    files_per_batch: int | None
+    from_scratch: bool
+
+
+def _unbounded(opened: Opened, operators: tuple[Operator, ...], console: Console, how: _Unbounded) -> list[RunResult]:
     spark, lake = start(opened, console)
     results = []
     with stopping(console, "this micro-batch") as stop:
         for operator in operators:
             if not stop.is_set():
-                results.append(_stream(spark, operator, lake, console, stop, until_caught_up, files_per_batch))
+                results.append(_stream(spark, operator, lake, console, stop, how))
     return results
 
 
-def _stream(  # noqa: PLR0913 - what one run takes
-    spark: SparkSession,
-    operator: Operator,
-    lake: Lake,
-    console: Console,
-    stop: threading.Event,
-    until_caught_up: bool,  # noqa: FBT001 - private, and by name at its one call
-    files_per_batch: int | None,
+def _stream(  # noqa: PLR0913, PLR0917 - what one run takes
+    spark: SparkSession, operator: Operator, lake: Lake, console: Console, stop: threading.Event, how: _Unbounded
 ) -> RunResult:
     from floodmark.engines.spark.unbounded import run_unbounded
 
-    console.note(f"{operator.version} unbounded{', until caught up' if until_caught_up else '; Ctrl-C stops it'}")
+    console.note(f"{operator.version} unbounded{', until caught up' if how.until_caught_up else '; Ctrl-C stops it'}")
     result = run_unbounded(
         spark,
         operator,
         lake,
-        until_caught_up=until_caught_up,
+        until_caught_up=how.until_caught_up,
         stop=stop,
-        files_per_batch=files_per_batch,
+        files_per_batch=how.files_per_batch,
+        from_scratch=how.from_scratch,
         on_batch=lambda batch: console.note(_batch(batch)),
     )
     if stop.is_set():

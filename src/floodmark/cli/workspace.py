@@ -150,13 +150,13 @@ def status(invocation: Invocation) -> None:
     if opened.logs:
         console.say(f"logs {opened.logs} (read only)")
     from floodmark.engines.spark.lake import Lake
-    from floodmark.engines.spark.status import status as found
+    from floodmark.observe.status import status as found
 
     rows = found(opened.workspace, Lake(opened.lake, logs=opened.logs))
-    for kind in ("source", "operator"):
+    for kind in ("source", "output"):
         of_kind = [row for row in rows if row["kind"] == kind]
-        columns = [name for name in (of_kind[0] if of_kind else ()) if name != "kind"]
-        console.table(columns, [tuple(row[name] for name in columns) for row in of_kind])
+        columns = list(dict.fromkeys(name for row in of_kind for name in row if name != "kind"))
+        console.table(columns, [tuple(row.get(name, "") for name in columns) for row in of_kind])
     console.document({"lake": opened.lake, "environment": opened.environment, "tables": rows})
 
 

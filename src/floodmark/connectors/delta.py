@@ -46,14 +46,18 @@ class DeltaReader:
         versions = sorted(int(name[:20]) for name in names if name.endswith(".json") and name[:-5].isdigit())
         if not versions:
             fix = "Correct the path in DeltaTable(...), or write the table first."
-            raise ConnectorError(self._where, f"a Delta table at {self.settings.path}", "none", fix, code="CONNECTOR-004")
+            raise ConnectorError(
+                self._where, f"a Delta table at {self.settings.path}", "none", fix, code="CONNECTOR-004"
+            )
         if versions[0] > done + 1:
             fix = (
                 f"Land it from there with DeltaTable(..., starting_version={versions[0]}) under a new source name, "
                 "or raise delta.logRetentionDuration of the table before it happens."
             )
             got = f"{versions[0]} as the oldest still kept"
-            raise ConnectorError(self._where, f"version {done + 1} of {self.settings.path}", got, fix, code="CONNECTOR-005")
+            raise ConnectorError(
+                self._where, f"version {done + 1} of {self.settings.path}", got, fix, code="CONNECTOR-005"
+            )
         return [Unit(name=f"{_PREFIX}{version}") for version in versions if version > done], []
 
     @property
@@ -73,7 +77,9 @@ class DeltaReader:
         removed = [action for action in actions if action.get("remove", {}).get("dataChange", False)]
         vectors = [add for add in added if add.get("deletionVector")]
         if removed or vectors:
-            made = next((action["commitInfo"].get("operation") for action in actions if "commitInfo" in action), "a change")
+            made = next(
+                (action["commitInfo"].get("operation") for action in actions if "commitInfo" in action), "a change"
+            )
             fix = (
                 f"Land only appended tables. To go on behind it, use a new source name with starting_version={version + 1}; "
                 "for changing rows, append the table's change feed to a table and land that."

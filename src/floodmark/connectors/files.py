@@ -55,7 +55,9 @@ class FileReader:
         new, seen = [], []
         for unit in self._listed():
             known = landed.get(unit.name)
-            if known is None or (known.status == "unreadable" and (known.size, known.modified) != (unit.size, unit.modified)):
+            if known is None or (
+                known.status == "unreadable" and (known.size, known.modified) != (unit.size, unit.modified)
+            ):
                 new.append(unit)
             elif (known.size, known.modified) != (unit.size, unit.modified):
                 seen.append((unit, known))
@@ -104,7 +106,12 @@ class FileReader:
         for file in files.get_file_info(FileSelector(path, recursive=deep)):
             name = file.path[len(path.rstrip("/")) + 1 :]
             hidden = any(part.startswith((".", "_")) for part in name.split("/")) or name.endswith(_UNFINISHED)
-            if file.type == FileType.File and not hidden and (matches is None or matches(name)) and self.format_of(name):
+            if (
+                file.type == FileType.File
+                and not hidden
+                and (matches is None or matches(name))
+                and self.format_of(name)
+            ):
                 yield Unit(name=name, size=file.size, modified=file.mtime_ns or 0)
 
 
@@ -155,7 +162,9 @@ class _File:
     def settings(self) -> Csv:
         """How to read the file as CSV."""
         files = self.reader.settings
-        delimiter = "\t" if files.delimiter == "," and self.name.removesuffix(".gz").endswith(".tsv") else files.delimiter
+        delimiter = (
+            "\t" if files.delimiter == "," and self.name.removesuffix(".gz").endswith(".tsv") else files.delimiter
+        )
         where = f"source '{self.reader.source}', file {self.reader.location(self.name)}"
         return Csv(contract=self.reader.contract, delimiter=delimiter, null_values=files.null_values, where=where)
 

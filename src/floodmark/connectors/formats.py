@@ -49,12 +49,12 @@ class Csv:
         return {"delimiter": self.delimiter, "null_values": list(self.null_values)}
 
 
-def lines_of(stream: io.RawIOBase, name: str) -> io.BufferedReader:
+def lines_of(stream: io.RawIOBase, name: str) -> Iterator[bytes]:
     """The lines of a file, decompressed when its name says so."""
-    buffered = io.BufferedReader(stream, _BUFFER)
     if name.endswith(".gz"):
-        return io.BufferedReader(gzip.GzipFile(fileobj=buffered), _BUFFER)  # type: ignore[arg-type]  # it has readinto
-    return buffered
+        # a buffer around it, because GzipFile itself hands out lines ten times as slowly
+        return io.BufferedReader(gzip.GzipFile(fileobj=io.BufferedReader(stream, _BUFFER)), _BUFFER)
+    return io.BufferedReader(stream, _BUFFER)
 
 
 @contextmanager
@@ -107,7 +107,9 @@ def header_of(lines: Iterator[bytes], settings: Csv) -> list[str]:
     return names
 
 
-def csv_records(lines: Iterator[bytes], names: Sequence[str], settings: Csv, *, first_line: int = 2) -> Iterator[Record]:
+def csv_records(
+    lines: Iterator[bytes], names: Sequence[str], settings: Csv, *, first_line: int = 2
+) -> Iterator[Record]:
     """Records below a header, each with its raw lines; a quoted field may hold line ends.
 
     A record whose quotes do not match costs its first line only: reading goes on at the second.
@@ -116,45 +118,62 @@ def csv_records(lines: Iterator[bytes], names: Sequence[str], settings: Csv, *, 
     wanted = [(place, name) for place, name in enumerate(names) if name in inputs_of(settings.contract)]
     literals = texts_of_literals(settings.contract)
     nulls, width = frozenset(settings.null_values), len(names)
-    waiting: deque[bytes] = deque()
-    taken: list[bytes] = []
-    undecodable = False
-
-    def feed() -> Iterator[str]:
-        nonlocal undecodable
-        while (line := waiting.popleft() if waiting else next(lines, None)) is not None:
-            taken.append(line)
-            if len(taken) > _LONGEST_RECORD_LINES:
-                msg = f"a quote that is not closed within {_LONGEST_RECORD_LINES:,} lines"
-                raise csv.Error(msg)
-            try:
-                yield line.decode()
-            except UnicodeDecodeError:
-                undecodable = True
-                yield line.decode(errors="backslashreplace")
-
-    number, rows = first_line, csv.reader(feed(), delimiter=settings.delimiter, strict=True)
+    feed, number = _Feed(lines), first_line
+    rows = csv.reader(feed.texts(), delimiter=settings.delimiter, strict=True)
     while True:
         try:
             row = next(rows)
         except StopIteration:
             return
         except csv.Error as error:
-            yield Record(number, taken[0].rstrip(b"\r\n"), None, f"expected a CSV record, got a broken one ({error})")
-            waiting.extendleft(reversed(taken[1:]))
-            taken, undecodable, number = [], False, number + 1
-            rows = csv.reader(feed(), delimiter=settings.delimiter, strict=True)
+            raw = feed.give_back()
+            yield Record(number, raw, None, f"expected a CSV record, got a broken one ({error})")
+            number += 1
+            rows = csv.reader(feed.texts(), delimiter=settings.delimiter, strict=True)
             continue
-        raw = (taken[0] if len(taken) == 1 else b"".join(taken)).rstrip(b"\r\n")
-        at, number, taken = number, number + len(taken), []
-        if undecodable:
-            undecodable = False
+        at, (raw, count, is_text) = number, feed.take()
+        number += count
+        if not is_text:
             yield Record(at, raw, None, "expected UTF-8 text, got other bytes (shown as \\xNN)")
-        elif len(row) != width:
-            if row:
-                yield Record(at, raw, None, f"expected {width} fields as in the header, got {len(row)}")
-        else:
+        elif len(row) == width:
             yield Record(at, raw, _values(row, wanted, nulls, literals))
+        elif row:
+            yield Record(at, raw, None, f"expected {width} fields as in the header, got {len(row)}")
+
+
+class _Feed:
+    """Lines on their way into the CSV parser; keeps those of the record it is in."""
+
+    def __init__(self, lines: Iterator[bytes]) -> None:
+        self._lines = lines
+        self._again: deque[bytes] = deque()
+        self._taken: list[bytes] = []
+        self._is_text = True
+
+    def texts(self) -> Iterator[str]:
+        while (line := self._again.popleft() if self._again else next(self._lines, None)) is not None:
+            self._taken.append(line)
+            if len(self._taken) > _LONGEST_RECORD_LINES:
+                msg = f"a quote that is not closed within {_LONGEST_RECORD_LINES:,} lines"
+                raise csv.Error(msg)
+            try:
+                yield line.decode()
+            except UnicodeDecodeError:
+                self._is_text = False
+                yield line.decode(errors="backslashreplace")
+
+    def take(self) -> tuple[bytes, int, bool]:
+        """The record's lines, how many, and whether they are UTF-8."""
+        taken, is_text = self._taken, self._is_text
+        self._taken, self._is_text = [], True
+        return (taken[0] if len(taken) == 1 else b"".join(taken)).rstrip(b"\r\n"), len(taken), is_text
+
+    def give_back(self) -> bytes:
+        """The record's first line; the others are read once more."""
+        first, *others = self._taken
+        self._again.extendleft(reversed(others))
+        self._taken, self._is_text = [], True
+        return first.rstrip(b"\r\n")
 
 
 def _values(
@@ -179,4 +198,3 @@ def parquet_records(file: pa.NativeFile) -> Iterator[Record]:
                 yield Record(number, b"", row)
     except pa.ArrowInvalid as error:
         raise Unreadable(str(error).split("\n")[0]) from error
-

@@ -27,7 +27,9 @@ class MemoryReader:
         if last is not None and (done > len(rows) or digest(rows[:done]) != last.digest):
             fix = "Rows only grow at their end; give a source with other rows another name, or use a new lake."
             got = f"{len(rows)} rows that differ from them"
-            raise ConnectorError(f"source '{self.source}'", f"the {done} rows that landed, first", got, fix, code="CONNECTOR-001")
+            raise ConnectorError(
+                f"source '{self.source}'", f"the {done} rows that landed, first", got, fix, code="CONNECTOR-001"
+            )
         return ([Unit(name=f"rows {done + 1}-{len(rows)}")] if done < len(rows) else []), []
 
     def open(self, unit: Unit) -> _Rows:

@@ -145,7 +145,9 @@ class _Checker:
                 pa.array([value], type=wanted)
                 fitting.append(row)
             except (pa.ArrowException, OverflowError, TypeError, ValueError):
-                self._break(self.kept[row], f"{name}: expected a {kind}, got {shown(value)}, which does not fit into one")
+                self._break(
+                    self.kept[row], f"{name}: expected a {kind}, got {shown(value)}, which does not fit into one"
+                )
         self.models[:] = [self.models[row] for row in fitting]
         self.kept[:] = [self.kept[row] for row in fitting]
         return pa.array([values[row] for row in fitting], type=wanted)
@@ -278,9 +280,8 @@ def shown(value: object) -> str:
 
 
 def readable(raw: bytes) -> tuple[str, bool]:
-    """Bytes as text, and whether that is exact; what is not UTF-8 becomes ``\\xff``."""
+    """Bytes as text, and whether that is exact; what is not UTF-8 is written in hex behind a backslash."""
     try:
         return raw.decode(), True
     except UnicodeDecodeError:
         return raw.decode(errors="backslashreplace"), False
-

@@ -10,47 +10,49 @@ from types import MappingProxyType
 VARIABLE = "FLOODMARK_CRASH_AT"
 """``landing.after_log`` or ``landing.after_log:2`` (the second time it is reached)."""
 
-POINTS = MappingProxyType({
-    "landing": (
-        "landing.before_create",
-        "landing.after_create",
-        "landing.before_recover",
-        "landing.after_recover",
-        "landing.before_quarantine",
-        "landing.after_quarantine",
-        "landing.before_log",
-        "landing.after_log",
-        "landing.before_files",
-        "landing.after_files",
-        "landing.before_end",
-        "landing.after_end",
-    ),
-    "replay": (
-        "replay.before_mark",
-        "replay.after_mark",
-        "replay.before_log",
-        "replay.after_log",
-    ),
-    "micro_batch": (
-        "micro_batch.before_evaluate",
-        "micro_batch.before_side",
-        "micro_batch.after_side",
-        "micro_batch.before_main",
-        "micro_batch.after_main",
-        "micro_batch.before_settle",
-        "micro_batch.after_settle",
-        "micro_batch.before_current",
-        "micro_batch.after_current",
-    ),
-    "bounded": (
-        "bounded.before_side",
-        "bounded.after_side",
-        "bounded.before_main",
-        "bounded.after_main",
-        "bounded.before_current",
-        "bounded.after_current",
-    ),
-})
+POINTS = MappingProxyType(
+    {
+        "landing": (
+            "landing.before_create",
+            "landing.after_create",
+            "landing.before_recover",
+            "landing.after_recover",
+            "landing.before_quarantine",
+            "landing.after_quarantine",
+            "landing.before_log",
+            "landing.after_log",
+            "landing.before_files",
+            "landing.after_files",
+            "landing.before_end",
+            "landing.after_end",
+        ),
+        "replay": (
+            "replay.before_mark",
+            "replay.after_mark",
+            "replay.before_log",
+            "replay.after_log",
+        ),
+        "micro_batch": (
+            "micro_batch.before_evaluate",
+            "micro_batch.before_side",
+            "micro_batch.after_side",
+            "micro_batch.before_main",
+            "micro_batch.after_main",
+            "micro_batch.before_settle",
+            "micro_batch.after_settle",
+            "micro_batch.before_current",
+            "micro_batch.after_current",
+        ),
+        "bounded": (
+            "bounded.before_side",
+            "bounded.after_side",
+            "bounded.before_main",
+            "bounded.after_main",
+            "bounded.before_current",
+            "bounded.after_current",
+        ),
+    }
+)
 """Every point, per kind of writer, in the order in which it is reached."""
 
 _hits: dict[str, int] = {}

@@ -138,8 +138,9 @@ def pack(stage: Stage, batches: Iterable[pa.RecordBatch]) -> dict[int, dict[str,
             late = rows.take(pa.array(verdict.late)).append_column("end", pa.array(verdict.late_end))
             kept["late"].append(late.drop_columns([n for n in ("side",) if n in late.column_names]))
         if len(verdict.dropped):
-            lost = rows.take(pa.array(verdict.dropped)).select(["group"]).append_column("end", pa.array(verdict.dropped_end))
-            kept["dropped"].append(lost.append_column("n", pa.array(np.ones(len(verdict.dropped), dtype=np.int64))))
+            lost = rows.take(pa.array(verdict.dropped)).select(["group", "kind"]).append_column("end", pa.array(verdict.dropped_end))
+            once = pc.cast(pc.equal(lost["kind"], ROW), pa.int64())  # a retraction pair is one
+            kept["dropped"].append(lost.drop_columns(["kind"]).append_column("n", once))
         if step.late == "side_output" and verdict.side.any():
             kept["side"].append(rows.filter(pa.array(verdict.side)).select(["group", "t", "w", "s", "kind", "side"]))
         if len(parts) > _MERGE_EVERY:

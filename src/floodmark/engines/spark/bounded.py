@@ -20,7 +20,7 @@ from floodmark.engines.spark import current, fast, history, tables
 from floodmark.engines.spark.compile import compiled, stage_rows
 from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.lock import exclusive
-from floodmark.engines.spark.preaggregate import PACKED, packing, result_ddl, side_ddl, unpacking_side
+from floodmark.engines.spark.preaggregate import PACKED, Stamping, output_ddl, packing, unpacking
 from floodmark.lifecycle.coverage import Entry, todo
 from floodmark.semantics.columns import decode
 from floodmark.semantics.kernel import Kernel, MemoryStore, Stage
@@ -170,9 +170,10 @@ def compute(
     totals = packed.agg(F.sum("late"), F.sum("dropped")).collect()[0]
     base = 1 << 62
     rows = packed.filter("payload IS NOT NULL").select("group", "payload").groupBy("group").applyInArrow(
-        _kernel(stage, interval, base), result_ddl(stage)
+        _kernel(stage, interval, base), f"{step.schema.ddl()}, `_event_time` bigint, `_watermark` bigint, `_kind` int, `_sequence` bigint"
     )
-    side = packed.select("side").filter("side IS NOT NULL").mapInArrow(unpacking_side(stage), side_ddl(stage))
+    schema, stamping = step.parent.schema, Stamping(progress=None, ingested=time.time_ns() // 1_000_000, base=0)
+    side = packed.select("side").filter("side IS NOT NULL").mapInArrow(unpacking(schema, stamping, side=True), output_ddl(schema))
     outputs = _with_results(operator, step, rows, side)
     return Computed(outputs=outputs, late=int(totals[0] or 0), dropped=int(totals[1] or 0), held=(packed,))
 

@@ -116,16 +116,16 @@ class Host(StatefulProcessor):
     def _advance(self, frames: list[pd.DataFrame], timers: TimerValues) -> pd.DataFrame:
         payloads = [bytes(chunk) for frame in frames for chunk in frame["payload"] if chunk is not None]
         sides = [bytes(chunk) for frame in frames for chunk in frame["side"] if chunk is not None]
-        late, dropped = (sum(int(frame[name].sum()) for frame in frames) for name in ("late", "dropped"))
+        late, dropped, sided = (sum(int(frame[name].sum()) for frame in frames) for name in ("late", "dropped", "sides"))
         emission = Kernel(self.stage, self.store).advance(
             [decode(chunk) for chunk in payloads], progress_of(timers.getCurrentWatermarkInMs())
         )
         self.store.settle(emission.deadline)
         rows, retractions = counts(emission)
         results = encode({"results": emission.results}) if emission.results.num_rows else None
-        out = {"rows": [rows], "retractions": [retractions], "late": [late], "dropped": [dropped]}
+        out = {"rows": [rows], "retractions": [retractions], "late": [late], "dropped": [dropped], "sides": [sided]}
         frame = pd.DataFrame(out | {"results": [results], "side": [None]})
         if not sides:
             return frame
-        nothing: dict[str, Any] = {"rows": 0, "retractions": 0, "late": 0, "dropped": 0, "results": None}
+        nothing: dict[str, Any] = {"rows": 0, "retractions": 0, "late": 0, "dropped": 0, "sides": 0, "results": None}
         return pd.concat([frame, pd.DataFrame([nothing | {"side": chunk} for chunk in sides])], ignore_index=True)

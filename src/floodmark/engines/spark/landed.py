@@ -42,25 +42,19 @@ class LandedUnits:
         if log.exists(spark, lake.log(source)):
             missing = list(log.landings(spark, lake.log(source), after=last))
             for landing in reversed(missing):
-                units.add(landing.units, landing.ordinal)
+                units.add(landing.units)
         return units
 
-    def add(self, units: Iterable[Landed], ordinal: int) -> None:
-        """Remember what a landing commit decided; written to the table every now and then."""
+    def add(self, units: Iterable[Landed]) -> None:
+        """Remember what became of units; written to the table every now and then."""
         units = list(units)
         self._merge(units)
         self._unwritten += units
         self._ordinals += 1
         if self._ordinals >= _FLUSH_AFTER:
-            self.flush(ordinal)
+            self.flush()
 
-    def touch(self, units: Iterable[Landed], ordinal: int) -> None:
-        """Remember new dates of unchanged content."""
-        units = list(units)
-        if units:
-            self.add(units, ordinal)
-
-    def flush(self, ordinal: int) -> None:
+    def flush(self) -> None:
         """Write what is not written yet."""
         if self._unwritten:
             crash.point("landing.before_files")

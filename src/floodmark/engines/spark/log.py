@@ -55,7 +55,12 @@ class Landing:
         units = [[u.name, u.size, u.modified, u.digest, u.status] for u in self.units]
         plain = ("source", "ordinal", "next_sequence", "rows", "quarantined", "definition", "run", "ended")
         values = {name: getattr(self, name) for name in plain}
-        more = {"watermark_state": self.state.as_json(), "progress": self.state.watermark, "units": units, "fingerprint": fingerprint}
+        more = {
+            "watermark_state": self.state.as_json(),
+            "progress": self.state.watermark,
+            "units": units,
+            "fingerprint": fingerprint,
+        }
         return json.dumps({"landing": values | more}, separators=(",", ":"), ensure_ascii=False)
 
     @staticmethod
@@ -136,8 +141,8 @@ def check_fits(source: Source, definition: dict[str, object] | None) -> bool:
     if definition is None or definition == source.canonical():
         return False
     now = source.canonical()
-    old_columns = {c["name"]: c for c in definition["schema"]}  # type: ignore[attr-defined,index]  # JSON of Schema.canonical
-    new_columns = {c["name"]: c for c in now["schema"]}  # type: ignore[attr-defined,index]  # the same
+    old_columns = {c["name"]: c for c in definition["schema"]}  # type: ignore[attr-defined]  # JSON of Schema.canonical
+    new_columns = {c["name"]: c for c in now["schema"]}  # type: ignore[attr-defined]  # the same
     differences = [f"column '{name}' was removed" for name in old_columns if name not in new_columns]
     added = False
     for name, column in new_columns.items():
@@ -145,20 +150,26 @@ def check_fits(source: Source, definition: dict[str, object] | None) -> bool:
         if old is None:
             added = True
             if not column["nullable"]:
-                differences.append(f"column '{name}' was added and may not be null, but the rows landed so far have none")
+                differences.append(
+                    f"column '{name}' was added and may not be null, but the rows landed so far have none"
+                )
         elif old["type"] != column["type"]:
             differences.append(f"column '{name}' was {old['type']} and is {column['type']}")
         elif old["nullable"] and not column["nullable"]:
             differences.append(f"column '{name}' may no longer be null, but landed rows may hold nulls")
-    for key in ("event_time", "watermark", "granularity", "partition_by"):
-        if json.dumps(definition[key], sort_keys=True) != json.dumps(now[key], sort_keys=True):
-            differences.append(f"{key} was {_words(definition[key])} and is {_words(now[key])}")
+    differences += [
+        f"{key} was {_words(definition[key])} and is {_words(now[key])}"
+        for key in ("event_time", "watermark", "granularity", "partition_by")
+        if json.dumps(definition[key], sort_keys=True) != json.dumps(now[key], sort_keys=True)
+    ]
     if differences:
         fix = (
             "What is in a log stays as it was landed. Undo the change, or give the source a new name: it then lands all its "
             "input again, under the new rules, into a log of its own."
         )
-        raise PlanError(f"source '{source.name}'", "what its log was landed with", "; ".join(differences), fix, code="PLAN-010")
+        raise PlanError(
+            f"source '{source.name}'", "what its log was landed with", "; ".join(differences), fix, code="PLAN-010"
+        )
     return added
 
 

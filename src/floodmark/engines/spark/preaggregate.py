@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -10,17 +11,17 @@ import pyarrow.compute as pc
 from floodmark.core.time import Interval
 from floodmark.semantics.columns import arrow_schema, decode, encode
 from floodmark.semantics.kernel import Emission, Stage, pack
-from floodmark.spec.schema import ROW
+from floodmark.spec.schema import MARKER, ROW, STAMP_DDL, Schema
 
 Batches = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
-PACKED = "group int, late bigint, dropped bigint, payload binary, side binary"
+PACKED = "group int, late bigint, dropped bigint, sides bigint, payload binary, side binary"
 """One row per task and key group: counts, partials and late rows as a chunk, rows for the side output as a chunk."""
 
-EMITTED = "rows bigint, retractions bigint, late bigint, dropped bigint, results binary, side binary"
+EMITTED = "rows bigint, retractions bigint, late bigint, dropped bigint, sides bigint, results binary, side binary"
 """What the host sends on: counts, result rows as a chunk, side rows as a chunk."""
 
-_PACKED = pa.schema([("group", pa.int32()), ("late", pa.int64()), ("dropped", pa.int64())])
+_PACKED = pa.schema([("group", pa.int32()), *((name, pa.int64()) for name in ("late", "dropped", "sides"))])
 _PACKED = pa.schema([*_PACKED, ("payload", pa.binary()), ("side", pa.binary())])
 
 
@@ -30,16 +31,18 @@ def packing(stage: Stage, interval: Interval) -> Batches:
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for group, tables in pack(stage, batches).items():
             kept = {name: _inside(name, table, interval) for name, table in tables.items()}
-            late = kept["late"].num_rows if "late" in kept else 0
+            late = pc.sum(pc.cast(pc.equal(kept["late"]["kind"], ROW), pa.int64())).as_py() or 0 if "late" in kept else 0
             dropped = pc.sum(kept["dropped"]["n"]).as_py() or 0 if "dropped" in kept else 0
             side = kept.pop("side", None)
             kept.pop("dropped", None)
-            side_chunk = encode({"side": side}) if side is not None and side.num_rows else None
+            sides = side.num_rows if side is not None else 0
+            side_chunk = encode({"side": side}) if sides else None
             yield pa.RecordBatch.from_pydict(
                 {
                     "group": [group],
                     "late": [late],
                     "dropped": [dropped],
+                    "sides": [sides],
                     "payload": [encode(kept) if kept else None],
                     "side": [side_chunk],
                 },
@@ -62,55 +65,89 @@ def counts(emission: Emission) -> tuple[int, int]:
     return rows, emission.results.num_rows - rows
 
 
-def result_ddl(stage: Stage) -> str:
-    """Columns of unpacked results."""
-    return f"{stage.step.schema.ddl()}, `_event_time` bigint, `_watermark` bigint, `_kind` int, `_sequence` bigint"
+@dataclass(frozen=True, slots=True)
+class Stamping:
+    """What every row of one commit says.
+
+    Args:
+        progress: for ``_progress``; None in bounded runs.
+        ingested: for ``_ingest_time``, ms.
+        base: where ``_sequence`` begins.
+        marker: end the commit with a marker.
+        tasks: that write it; the marker is written by the last.
+    """
+
+    progress: int | None
+    ingested: int
+    base: int
+    marker: bool = False
+    tasks: int = 1
 
 
-def unpacking(stage: Stage, base: int) -> Batches:
-    """EMITTED -> result rows with ``_sequence`` = base + place of the state partition + place of the row."""
+def output_schema(schema: Schema) -> pa.Schema:
+    """The columns of an output table: payload, then stamps."""
+    stamps = [("_event_time", pa.timestamp("us", "UTC")), ("_watermark", pa.int64()), ("_progress", pa.int64())]
+    stamps += [("_sequence", pa.int64()), ("_ingest_time", pa.timestamp("us", "UTC")), ("_kind", pa.int32())]
+    return pa.schema([*arrow_schema(schema), *(pa.field(*stamp) for stamp in stamps)])
+
+
+def unpacking(schema: Schema, stamping: Stamping, *, side: bool) -> Batches:
+    """EMITTED (or PACKED) -> complete output rows, in Arrow: no plan, no code generation per micro-batch.
+
+    ``_sequence`` of results = base + place of the task + place of the row; side rows keep the one they came with.
+    """
+    column = "side" if side else "results"
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
 
         context = TaskContext.get()
-        place = base + ((context.partitionId() if context else 0) << _PARTITION_BITS)
+        task = context.partitionId() if context else 0
+        place = stamping.base + (task << _TASK_BITS)
         for batch in batches:
-            for chunk in batch.column("results").to_pylist():
+            for chunk in batch.column(column).to_pylist():
                 if chunk is None:
                     continue
-                table = decode(chunk)["results"]
-                sequence = pc.add(table["order"], place)
+                table = decode(chunk)[column]
+                if side:
+                    yield from _stamped(_side_columns(table, schema), schema, stamping)
+                    continue
+                numbered = table.append_column("_sequence", pc.add(table["order"], place))
                 place += (pc.max(table["order"]).as_py() or 0) + 1
-                yield from table.drop_columns(["order"]).append_column("_sequence", sequence).combine_chunks().to_batches()
+                yield from _stamped(numbered, schema, stamping)
+        if stamping.marker and task == stamping.tasks - 1:
+            yield _marker(schema, stamping)
 
     return run
 
 
-_PARTITION_BITS = 28
+def _stamped(table: pa.Table, schema: Schema, stamping: Stamping) -> list[pa.RecordBatch]:
+    whole = output_schema(schema)
+    micros = pc.multiply(table["_event_time"], 1000).cast(whole.field("_event_time").type)
+    table = table.set_column(table.column_names.index("_event_time"), "_event_time", micros)
+    table = table.append_column("_progress", pa.repeat(pa.scalar(stamping.progress, pa.int64()), table.num_rows))
+    ingested = pa.scalar(stamping.ingested * 1000, pa.int64()).cast(whole.field("_ingest_time").type)
+    table = table.append_column("_ingest_time", pa.repeat(ingested, table.num_rows))
+    return list(table.select(whole.names).cast(whole).combine_chunks().to_batches())
 
 
-def side_ddl(stage: Stage) -> str:
-    """Columns of unpacked side rows."""
-    return f"{stage.step.parent.schema.ddl()}, `_event_time` bigint, `_watermark` bigint, `_kind` int, `_sequence` bigint"
+def _side_columns(table: pa.Table, schema: Schema) -> pa.Table:
+    rows = table["side"].combine_chunks()
+    columns = [pc.struct_field(rows, [i]) for i in range(len(schema.columns))]
+    stamps = [table[name] for name in ("t", "w", "kind", "s")]
+    return pa.table([*columns, *stamps], [*schema.names, "_event_time", "_watermark", "_kind", "_sequence"])
 
 
-def unpacking_side(stage: Stage) -> Batches:
-    """PACKED or EMITTED -> the rows of the side output, with the stamps they came with."""
-    schema = arrow_schema(stage.step.parent.schema)
-
-    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for chunk in batch.column("side").to_pylist():
-                if chunk is None:
-                    continue
-                table = decode(chunk)["side"]
-                rows = table["side"].combine_chunks()
-                columns = [pc.struct_field(rows, [i]).cast(field.type) for i, field in enumerate(schema)]
-                stamps = [table[name].combine_chunks() for name in ("t", "w", "kind", "s")]
-                names = [*schema.names, "_event_time", "_watermark", "_kind", "_sequence"]
-                yield pa.RecordBatch.from_arrays([*columns, *stamps], names)
-
-    return run
+def _marker(schema: Schema, stamping: Stamping) -> pa.RecordBatch:
+    progress = stamping.progress
+    row = {"_watermark": progress, "_progress": progress, "_kind": MARKER, "_ingest_time": stamping.ingested * 1000}
+    whole = output_schema(schema)
+    return pa.RecordBatch.from_pylist([row], schema=whole)
 
 
+def output_ddl(schema: Schema) -> str:
+    """The columns of an output table."""
+    return f"{schema.ddl()}, {STAMP_DDL}"
+
+
+_TASK_BITS = 28

@@ -22,7 +22,8 @@ from floodmark.core.errors import LifecycleError
 from floodmark.core.time import to_ms
 from floodmark.engines.spark import log, units
 from floodmark.engines.spark.lake import Lake
-from floodmark.engines.spark.landing import Lander, locked
+from floodmark.engines.spark.lander import Lander
+from floodmark.engines.spark.landing import locked
 from floodmark.engines.spark.units import ROWS, Blob, Report
 from floodmark.semantics.watermarks import Trace, compress
 from floodmark.spec.source import Punctuated, Source
@@ -102,7 +103,9 @@ def show(spark: SparkSession, source: str, lake: Lake, *, limit: int = 20) -> Qu
         return Quarantine(source=source, rows=0, by_reason=(), newest=())
     table = spark.read.format("delta").load(path).where(_OPEN)
     reasons = table.selectExpr("regexp_replace(reason, ', got [^;]*', '') AS reason").groupBy("reason").count()
-    counted = tuple((row["reason"], row["count"]) for row in reasons.orderBy("count", "reason", ascending=[False, True]).collect())
+    counted = tuple(
+        (row["reason"], row["count"]) for row in reasons.orderBy("count", "reason", ascending=[False, True]).collect()
+    )
     newest = table.orderBy("_landing", "file", "position", ascending=[False, True, True]).limit(limit)
     entries = tuple(
         Entry(
@@ -110,8 +113,8 @@ def show(spark: SparkSession, source: str, lake: Lake, *, limit: int = 20) -> Qu
             position=row.position,
             reason=row.reason,
             raw=row.raw,
-            landing=row._landing,
-            at=to_ms(row._quarantined_at),
+            landing=row["_landing"],
+            at=to_ms(row["_quarantined_at"]),
         )
         for row in newest.collect()
     )
@@ -148,7 +151,9 @@ def _replay(lander: Lander) -> Replayed:
         return nothing
     if lander.last.ended:
         fix = "Every row would be late. Land the mended rows under a new source name, or into a new lake."
-        raise LifecycleError(f"source '{source.name}'", "a source that goes on", "its end of input", fix, code="LIFECYCLE-011")
+        raise LifecycleError(
+            f"source '{source.name}'", "a source that goes on", "its end of input", fix, code="LIFECYCLE-011"
+        )
     lander.recover()
     waiting = spark.read.format("delta").load(path).where(_OPEN)
     nothing = replace(nothing, not_replayable=waiting.where("_replay IS NULL").count())
@@ -212,7 +217,10 @@ def _task(unit: int, batches: Iterator[pa.RecordBatch], rules: Rules) -> Iterato
 
 
 def _records(
-    rows: Iterator[dict[str, object]], settings: dict[str, object], rules: Rules, keys: list[tuple[str, int, int] | None]
+    rows: Iterator[dict[str, object]],
+    settings: dict[str, object],
+    rules: Rules,
+    keys: list[tuple[str, int, int] | None],
 ) -> Iterator[Record]:
     for row in rows:
         place = len(keys)

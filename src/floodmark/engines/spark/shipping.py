@@ -25,7 +25,7 @@ def by_value(contract: type[Contract]) -> None:
         return
     for name, module in list(sys.modules.items()):
         if "." not in name and name not in {"__main__", "floodmark"} and _root(module) == root:
-            cloudpickle.register_pickle_by_value(module)
+            cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]  # pyspark's own copy has no types
 
 
 def _root(module: ModuleType | None) -> Path | None:

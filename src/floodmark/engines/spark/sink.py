@@ -22,7 +22,7 @@ from floodmark.engines.spark import tables
 from floodmark.engines.spark.checkpoint import Checkpoint
 from floodmark.engines.spark.compile import compiled
 from floodmark.engines.spark.lake import Lake
-from floodmark.engines.spark.preaggregate import result_ddl, side_ddl, unpacking, unpacking_side
+from floodmark.engines.spark.preaggregate import Stamping, output_ddl, unpacking
 from floodmark.semantics.kernel import Stage
 from floodmark.spec.operator import Operator, Output
 from floodmark.spec.run import BatchInfo
@@ -95,61 +95,73 @@ class Sink:
         crash.point("micro_batch.after_settle")
 
     def _write(self, batch: DataFrame, number: int) -> None:
-        began, spark, main = time.monotonic(), batch.sparkSession, self.operator.outputs[0]
+        began, main = time.monotonic(), self.operator.outputs[0]
         crash.point("micro_batch.before_evaluate")
         batch.persist(StorageLevel.MEMORY_AND_DISK)
+        written: dict[str, int] = {}
         try:
-            if self.stage:
-                totals = batch.agg(*(F.sum(n) for n in ("rows", "retractions", "late", "dropped")), F.count("side")).collect()[0]
-                rows_in, (emitted, retractions, late, dropped, sides) = 0, (int(n or 0) for n in totals)
-            else:
-                rows_in, emitted, retractions, late, dropped, sides = batch.count(), -1, 0, 0, 0, 0
-            progress, written = self.progress(number), {}
-            counted = {"batch": number, "progress": progress, "late": late, "dropped": dropped}
+            total = self._evaluated(batch)
+            progress = self.progress(number)
+            counted = {"batch": number, "progress": progress, "late": total["late"], "dropped": total["dropped"]}
             for output in reversed(self.operator.outputs):
-                name = "main" if output is main else "side"
-                path = self.lake.output(output.table)
-                fix = f"Begin anew: floodmark run {self.operator.name} --unbounded --from-scratch"
-                tables.require(spark, path, f"output '{output.table}' of the running stream", fix)
-                rows = self._rows(batch, output, number)
-                if output.side and not sides:
+                if output.side and not total["sides"]:
                     continue
-                count = self._count(rows, emitted, output)
-                crash.point(f"micro_batch.before_{name}")
-                files = max(1, count // tables.ROWS_PER_FILE)
-                out = tables.stamped(rows, output, progress).coalesce(files).unionByName(tables.marker(spark, output, progress))
+                name, path = "main" if output is main else "side", self.lake.output(output.table)
+                fix = f"Begin anew: floodmark run {self.operator.name} --unbounded --from-scratch"
+                tables.check_there(path, f"output '{output.table}' of the running stream", fix)
+                rows, count = self._rows(batch, output, number, progress, total)
                 metadata = {**self.metadata, **counted, "table": output.table, "rows": count}
-                tables.append(out.coalesce(files), path, self._app(output), number, metadata)
+                crash.point(f"micro_batch.before_{name}")
+                tables.append(rows, path, self._app(output), number, metadata)
                 crash.point(f"micro_batch.after_{name}")
                 written[output.table] = count
         finally:
             batch.unpersist()
         info = BatchInfo(
             batch_id=number,
-            rows_in=rows_in,
+            rows_in=total["rows_in"],
             rows=written,
-            late=late,
-            dropped=dropped,
-            retractions=retractions,
+            late=total["late"],
+            dropped=total["dropped"],
+            retractions=total["retractions"],
             progress=progress,
             seconds=time.monotonic() - began,
         )
         self.done.append(info)
         self.on_batch(info)
 
-    def _rows(self, batch: DataFrame, output: Output, number: int) -> DataFrame:
+    def _evaluated(self, batch: DataFrame) -> dict[str, int]:
+        """Run the micro-batch, all of it, and count; a row here is a key group, so there are few."""
+        names = ("rows", "retractions", "late", "dropped", "sides")
         if self.stage is None:
-            result = dict(self.operator.results)[output.name]
-            return compiled(result, self.inputs(batch)).filter(F.col("_kind") != MARKER)
-        if output.side:
-            return batch.select("side").filter("side IS NOT NULL").mapInArrow(unpacking_side(self.stage), side_ddl(self.stage))
-        results = batch.select("results").mapInArrow(unpacking(self.stage, (number + 1) << 40), result_ddl(self.stage))
-        return compiled(dict(self.operator.results)[output.name], {}, {self.stage.step: results})
+            return dict.fromkeys(names, 0) | {"rows_in": batch.count()}
+        counts = batch.select(*names).collect()
+        return {name: sum(int(row[name]) for row in counts) for name in names} | {"rows_in": 0}
 
-    def _count(self, rows: DataFrame, emitted: int, output: Output) -> int:
-        """Rows that are written, retractions left out; counted again only where it is not known."""
-        plain = self.stage is not None and dict(self.operator.results).get(output.name) is self.stage.step
-        return emitted if plain else rows.filter(F.col("_kind") == ROW).count()
+    def _rows(
+        self, batch: DataFrame, output: Output, number: int, progress: int, total: Mapping[str, int]
+    ) -> tuple[DataFrame, int]:
+        """The rows of an output with all their stamps, a marker last, and how many they are without retractions."""
+        if self.stage and (output.side or dict(self.operator.results)[output.name] is self.stage.step):
+            count = total["sides" if output.side else "rows"]
+            tasks = max(1, count // tables.ROWS_PER_FILE)
+            base, now = (number + 1) << 40, time.time_ns() // 1_000_000
+            stamping = Stamping(progress=progress, ingested=now, base=base, marker=True, tasks=tasks)
+            column = "side" if output.side else "results"
+            packed = batch.select(column).coalesce(tasks)
+            return packed.mapInArrow(unpacking(output.schema, stamping, side=output.side), output_ddl(output.schema)), count
+        result = dict(self.operator.results)[output.name]
+        if self.stage:
+            base = Stamping(progress=progress, ingested=0, base=(number + 1) << 40)
+            step = self.stage.step
+            unpacked = batch.select("results").mapInArrow(unpacking(step.schema, base, side=False), output_ddl(step.schema))
+            rows = compiled(result, {}, {step: unpacked})
+        else:
+            rows = compiled(result, self.inputs(batch)).filter(F.col("_kind") != MARKER)
+        count = rows.filter(F.col("_kind") == ROW).count()
+        tasks = max(1, count // tables.ROWS_PER_FILE)
+        marker = tables.marker(batch.sparkSession, output, progress)
+        return tables.stamped(rows, output, progress).coalesce(tasks).unionByName(marker).coalesce(tasks), count
 
     def _app(self, output: Output) -> str:
         return f"{self.operator.name}/{self.metadata['timeline']}/{output.table}"

@@ -13,6 +13,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from pyarrow.fs import FileType
+
+from floodmark.connectors.storage import file_system
 from floodmark.core.errors import ExecutionError, LifecycleError, PlanError
 from floodmark.engines.spark.lake import Lake
 from floodmark.spec.operator import Operator, Output
@@ -55,6 +58,13 @@ def _ddl(output: Output) -> str:
 def require(spark: SparkSession, path: str, what: str, fix: str) -> None:
     """Raise ExecutionError EXECUTION-002 when a table is not there (any more)."""
     if not DeltaTable.isDeltaTable(spark, path):
+        raise ExecutionError(what, f"a Delta table at {path}", "none", fix, code="EXECUTION-002")
+
+
+def check_there(path: str, what: str, fix: str) -> None:
+    """As ``require``, without Spark: cheap enough for every micro-batch."""
+    files, place = file_system(f"{path}/_delta_log")
+    if files.get_file_info(place).type == FileType.NotFound:
         raise ExecutionError(what, f"a Delta table at {path}", "none", fix, code="EXECUTION-002")
 
 

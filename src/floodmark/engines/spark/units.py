@@ -10,7 +10,7 @@ import json
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -19,8 +19,8 @@ from floodmark.connectors.unit import Content, Reader, Status, Unit, Unreadable
 from floodmark.connectors.validation import ASKED, EVENT, Broken, Rules, arrow_type, trace_of
 from floodmark.core.errors import FloodmarkError
 from floodmark.core.time import NEVER
-from floodmark.semantics.watermarks import Trace, WatermarkState, advance, compress
-from floodmark.spec.schema import MARKER, ROW, STAMP_DDL, STAMPS, Schema
+from floodmark.semantics.watermarks import Trace, compress
+from floodmark.spec.schema import Schema
 from floodmark.spec.source import Punctuated, Source
 
 if TYPE_CHECKING:
@@ -31,17 +31,19 @@ ROWS, BROKEN, REPORT = 0, 1, 2
 _TASKS_PER_CORE = 4
 _MICROSECONDS = pa.timestamp("us", tz="UTC")
 _BLOB = pa.schema([("_unit", pa.int32()), ("_part", pa.int32()), ("_kind", pa.int32()), ("_data", pa.binary())])
-_QUARANTINED = pa.schema([
-    ("source", pa.string()),
-    ("file", pa.string()),
-    ("position", pa.int64()),
-    ("reason", pa.string()),
-    ("raw", pa.string()),
-    ("_landing", pa.int64()),
-    ("_quarantined_at", _MICROSECONDS),
-    ("_replayed", pa.int64()),
-    ("_replay", pa.string()),
-])
+_QUARANTINED = pa.schema(
+    [
+        ("source", pa.string()),
+        ("file", pa.string()),
+        ("position", pa.int64()),
+        ("reason", pa.string()),
+        ("raw", pa.string()),
+        ("_landing", pa.int64()),
+        ("_quarantined_at", _MICROSECONDS),
+        ("_replayed", pa.int64()),
+        ("_replay", pa.string()),
+    ]
+)
 QUARANTINE_DDL = (
     "source string, file string, position bigint, reason string, raw string, "
     "_landing bigint, _quarantined_at timestamp, _replayed bigint, _replay string"
@@ -106,12 +108,14 @@ def parsed(spark: SparkSession, reader: Reader, units: Sequence[Unit], rules: Ru
 def reports_of(blobs: DataFrame) -> list[Report]:
     """What the workers say, by unit."""
     rows = blobs.where(f"_kind = {REPORT}").select("_data").collect()
-    return sorted((Report.from_json(bytes(row._data)) for row in rows), key=lambda report: report.unit)
+    return sorted((Report.from_json(bytes(row["_data"])) for row in rows), key=lambda report: report.unit)
 
 
 def blob_batch(blob: Blob) -> pa.RecordBatch:
     """One blob on its way to Spark."""
-    return pa.RecordBatch.from_arrays([pa.array([value], type=f.type) for value, f in zip(blob, _BLOB, strict=True)], schema=_BLOB)
+    return pa.RecordBatch.from_arrays(
+        [pa.array([value], type=f.type) for value, f in zip(blob, _BLOB, strict=True)], schema=_BLOB
+    )
 
 
 def blobs_of(index: int, reader: Reader, unit: Unit, rules: Rules) -> Iterator[Blob]:
@@ -132,8 +136,15 @@ def blobs_of(index: int, reader: Reader, unit: Unit, rules: Rules) -> Iterator[B
     except FloodmarkError as error:
         report = Report(unit=index, status="changing", error={**error.as_json(), "kind": type(error).__name__})
     except OSError as error:
-        problem = {"where": f"file {unit.name}", "expected": "a readable file", "got": str(error), "fix": "Give floodmark the right to read it."}
-        report = Report(unit=index, status="changing", error={**problem, "code": "CONNECTOR-007", "kind": "ConnectorError"})
+        problem = {
+            "where": f"file {unit.name}",
+            "expected": "a readable file",
+            "got": str(error),
+            "fix": "Give floodmark the right to read it.",
+        }
+        report = Report(
+            unit=index, status="changing", error={**problem, "code": "CONNECTOR-007", "kind": "ConnectorError"}
+        )
     yield report.as_blob(next(parts))
 
 
@@ -158,7 +169,9 @@ def _read(index: int, content: Content, rules: Rules, parts: Iterator[int]) -> G
             "none of them landed; replace it by a whole one"
         )
     trace = compress(joined(traces)) if traces else None
-    return Report(unit=index, status=status, rows=rows, broken=broken, size=size, digest=digest, reason=reason, trace=trace)
+    return Report(
+        unit=index, status=status, rows=rows, broken=broken, size=size, digest=digest, reason=reason, trace=trace
+    )
 
 
 def joined(traces: Sequence[Trace]) -> Trace:
@@ -175,74 +188,20 @@ def arrow_file(rows: pa.RecordBatch) -> bytes:
     return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
 
 
-def _rows(data: bytes) -> pa.RecordBatch:
+def rows_of(data: bytes) -> pa.RecordBatch:
+    """The rows in the data of a blob."""
     return pa.ipc.open_stream(data).read_next_batch()
 
 
 def _broken(rows: Sequence[Broken], replay: str | None) -> bytes:
-    return json.dumps([[row.position, row.raw, row.reason, replay if row.replayable else None] for row in rows]).encode()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stamping:
-    """What the workers need to stamp the rows of one commit.
-
-    Args:
-        starts: unit -> (state before its first row, sequence of its first row); units not in it do not land.
-        last: the unit behind which the marker stands.
-        after: watermark after the commit.
-        marker: the marker's sequence.
-        now: the landing clock, ms.
-        idle_timeout: of the source, ms.
-        partition_by: of the source.
-        by_commit: the watermark of all rows, where it is one; None: each row's own.
-    """
-
-    starts: Mapping[int, tuple[WatermarkState, int]]
-    last: int
-    after: int
-    marker: int
-    now: int
-    idle_timeout: int | None
-    partition_by: str | None
-    by_commit: int | None
-
-
-def stamped(blobs: DataFrame, schema: Schema, plan: Stamping) -> DataFrame:
-    """The rows of a log commit with their stamps, in order, and the marker last."""
-
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        reached = dict(plan.starts)
-        for unit, kind, data in _each(batches):
-            if kind == ROWS and unit in reached:
-                rows = _rows(data)
-                state, sequence = reached[unit]
-                if plan.by_commit is None:
-                    trace = trace_of(rows, plan.partition_by)
-                    stamps, state = advance(state, trace, now=plan.now, idle_timeout=plan.idle_timeout)
-                else:
-                    stamps = np.full(len(rows), plan.by_commit)
-                reached[unit] = state, sequence + len(rows)
-                yield _stamp(rows, stamps, sequence, plan.now)
-            elif kind == REPORT and unit == plan.last:
-                yield marker(schema, watermark=plan.after, sequence=plan.marker, now=plan.now)
-
-    return blobs.where(f"_kind in ({ROWS}, {REPORT})").mapInArrow(run, f"{schema.ddl()}, {STAMP_DDL}")
-
-
-def only_marker(spark: SparkSession, schema: Schema, *, watermark: int, sequence: int, now: int) -> DataFrame:
-    """A commit without rows."""
-
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for _ in batches:
-            yield marker(schema, watermark=watermark, sequence=sequence, now=now)
-
-    return spark.range(0, 1, 1, 1).mapInArrow(run, f"{schema.ddl()}, {STAMP_DDL}")
+    return json.dumps(
+        [[row.position, row.raw, row.reason, replay if row.replayable else None] for row in rows]
+    ).encode()
 
 
 def punctuated(blobs: DataFrame, source: Source) -> DataFrame:
     """Blobs whose rows move the watermark only where the source's predicate holds, as Spark SQL sees it."""
-    assert isinstance(source.watermark, Punctuated)  # noqa: S101 - the caller asked
+    assert isinstance(source.watermark, Punctuated)
     partition_by = source.partition_by
     ddl = f"{source.schema.ddl()}, `{EVENT}` bigint, `{ASKED}` bigint"
 
@@ -253,14 +212,15 @@ def punctuated(blobs: DataFrame, source: Source) -> DataFrame:
 
     def close(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         traces: dict[int, list[Trace]] = {}
-        for blob, rows in _closed(batches):
-            unit, part, kind, data = blob
+        for (unit, part, kind, data), rows in _closed(batches):
             if rows is not None:
                 traces.setdefault(unit, []).append(compress(trace_of(rows, partition_by)))
-                blob = unit, part, kind, arrow_file(rows)
+                yield blob_batch((unit, part, kind, arrow_file(rows)))
             elif kind == REPORT and unit in traces:
-                blob = replace(Report.from_json(data), trace=compress(joined(traces[unit]))).as_blob(part)
-            yield blob_batch(blob)
+                report = replace(Report.from_json(data), trace=compress(joined(traces[unit])))
+                yield blob_batch(report.as_blob(part))
+            else:
+                yield blob_batch((unit, part, kind, data))
 
     exploded = blobs.mapInArrow(explode, f"{BLOB_DDL}, {ddl}")
     moving = exploded.selectExpr("*", f"coalesce(({source.watermark.predicate}), false) AS _moves")
@@ -271,7 +231,7 @@ def _opened(blob: Blob, schema: Schema) -> pa.RecordBatch:
     """A blob's rows with the blob's coordinates beside each; another blob stays one row."""
     unit, part, kind, data = blob
     if kind == ROWS:
-        rows = _rows(data)
+        rows = rows_of(data)
         data = None  # type: ignore[assignment]  # its rows stand beside it
     else:
         names = [*schema.names, EVENT, ASKED]
@@ -299,43 +259,14 @@ def _closed(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[Blob, pa.Record
             yield blob, rows.set_column(rows.schema.get_field_index(ASKED), ASKED, pa.array(asked))
 
 
-def _each(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, int, bytes]]:
+def each(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, int, bytes]]:
+    """(unit, kind, data) of blobs in a worker."""
     for batch in batches:
         columns = (batch.column(name).to_pylist() for name in ("_unit", "_kind", "_data"))
         yield from zip(*columns, strict=True)
 
 
-def _stamp(rows: pa.RecordBatch, stamps: Any, sequence: int, now: int) -> pa.RecordBatch:
-    size = len(rows)
-    moments = rows.column(EVENT).to_numpy(zero_copy_only=False)
-    payload = rows.drop_columns([EVENT, ASKED])
-    columns = [
-        *payload.columns,
-        pa.array(moments * 1000, type=_MICROSECONDS),
-        pa.array(stamps, type=pa.int64()),
-        pa.array(stamps, type=pa.int64()),
-        pa.array(np.arange(sequence, sequence + size)),
-        pa.array(np.full(size, now * 1000), type=_MICROSECONDS),
-        pa.array(np.full(size, ROW, dtype=np.int32)),
-    ]
-    return pa.RecordBatch.from_arrays(columns, names=[*payload.schema.names, *STAMPS])
-
-
-def marker(schema: Schema, *, watermark: int, sequence: int, now: int) -> pa.RecordBatch:
-    """The row that says how far time has come after a commit: no payload, no event time."""
-    columns = [pa.nulls(1, arrow_type(column.type)) for column in schema.columns]
-    stamps = [
-        pa.nulls(1, _MICROSECONDS),
-        pa.array([watermark]),
-        pa.array([watermark]),
-        pa.array([sequence]),
-        pa.array([now * 1000], type=_MICROSECONDS),
-        pa.array([MARKER], type=pa.int32()),
-    ]
-    return pa.RecordBatch.from_arrays([*columns, *stamps], names=[*schema.names, *STAMPS])
-
-
-def quarantined(  # noqa: PLR0913 - by name
+def quarantined(
     blobs: DataFrame, units: Sequence[Unit], reports: Mapping[int, Report], *, source: str, ordinal: int, now: int
 ) -> DataFrame:
     """Rows for the quarantine table: the broken rows of units that land, one entry for each that does not."""
@@ -344,7 +275,7 @@ def quarantined(  # noqa: PLR0913 - by name
     landing = {index for index, report in reports.items() if report.status == "landed"}
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for unit, kind, data in _each(batches):
+        for unit, kind, data in each(batches):
             if kind == BROKEN and unit in landing:
                 yield _entries(source, names[unit], json.loads(data), ordinal, now)
             elif kind == REPORT and unit in whole:
@@ -353,7 +284,9 @@ def quarantined(  # noqa: PLR0913 - by name
     return blobs.where(f"_kind in ({BROKEN}, {REPORT})").mapInArrow(run, QUARANTINE_DDL)
 
 
-def _entries(source: str, file: str, rows: list[tuple[int, str, str, str | None]], ordinal: int, now: int) -> pa.RecordBatch:
+def _entries(
+    source: str, file: str, rows: list[tuple[int, str, str, str | None]], ordinal: int, now: int
+) -> pa.RecordBatch:
     positions, raws, reasons, replays = zip(*rows, strict=True)
     size = len(rows)
     values = [

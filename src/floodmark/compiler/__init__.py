@@ -1,0 +1,1 @@
+"""Pure: an operator's graph, told in words."""

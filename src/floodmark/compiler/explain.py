@@ -1,0 +1,80 @@
+"""Explain: what an operator will do, read off the graph that runs."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from floodmark.core.time import describe_span
+from floodmark.spec import steps
+from floodmark.spec.operator import Operator
+from floodmark.spec.windows import Global, describe_window
+
+
+def explain(operator: Operator) -> tuple[str, dict[str, object]]:
+    """An operator in plain text, and the same as JSON values.
+
+    Shape: version, inputs, one line per step of each output, then the tables with their columns.
+    """
+    lines = [operator.version]
+    lines += [f"  {line}" for line in operator.description.splitlines()]
+    for given in operator.inputs:
+        origin = f"output of {given.upstream.operator.version}" if given.upstream else "source"
+        lines.append(f"input {given.name}: table '{given.table}' ({origin}){', revisable' if given.revisable else ''}")
+    for name, result in operator.results:
+        lines.append(f"result{f' {name}' if name else ''}:")
+        lines += [f"  {line}" for line in _tree(result, 0)]
+    for output in operator.outputs:
+        kind = "late rows" if output.side else ("changelog, with a __current table" if output.revisable and output.keys else "rows")
+        lines.append(f"table {output.table} ({kind}): {output.schema.describe()}")
+    lines += [f"warning: {warning}" for warning in operator.warnings]
+    document = operator.canonical() | {
+        "version": operator.version,
+        "fingerprint": operator.fingerprint,
+        "description": operator.description,
+        "tables": [{"table": o.table, "columns": o.schema.canonical(), "revisable": o.revisable} for o in operator.outputs],
+        "warnings": list(operator.warnings),
+    }
+    return "\n".join(lines), document
+
+
+def _tree(step: steps.Step, depth: int) -> list[str]:
+    """A step and, further in, what it reads."""
+    found = [f"{'  ' * depth}{line}" for line in _words(step)]
+    for parent in step.parents:
+        found += _tree(parent, depth + 1)
+    return found
+
+
+def _words(step: steps.Step) -> list[str]:
+    match step:
+        case steps.Read():
+            return [f"read {step.input}"]
+        case steps.Filter():
+            return [f"filter {step.condition}"]
+        case steps.Project():
+            new = [f"{name} = {text}" for name, text in step.columns if name != text]
+            kept = [name for name, text in step.columns if name == text]
+            return [f"columns {', '.join([*kept, *new])}"]
+        case steps.FlatMap():
+            return [f"flat_map {getattr(step.function, '__name__', 'function')} -> {step.schema.describe()}"]
+        case steps.Union():
+            return [f"union of {len(step.parents)}"]
+        case steps.WindowAggregate():
+            return _window(step)
+        case _:
+            assert_never(step)
+
+
+def _window(step: steps.WindowAggregate) -> list[str]:
+    measures = []
+    for name, aggregate in step.aggregates:
+        function = str(aggregate.canonical()["aggregate"])
+        measures.append(f"{name} = {function}({aggregate.expression or ''})")
+    keys = ", ".join(step.keys) or "all rows together"
+    closing = "fires at the end of input" if isinstance(step.window, Global) else "fires when progress reaches its end"
+    late = "to the late output" if step.late == "side_output" else "dropped and counted"
+    lateness = f"; rows up to {describe_span(step.allowed_lateness)} late revise the result" if step.allowed_lateness else ""
+    return [
+        f"aggregate {', '.join(measures)}  (state: uid '{step.uid}', {step.groups} key groups)",
+        f"  per {keys} and window {describe_window(step.window)}: {closing}{lateness}; later rows are {late}",
+    ]

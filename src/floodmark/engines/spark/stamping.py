@@ -1,0 +1,107 @@
+"""Stamping: the second pass over blobs, in workers: watermark, progress and sequence on every row, the marker behind the last."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from floodmark.connectors.validation import ASKED, EVENT, arrow_type, trace_of
+from floodmark.engines.spark import units
+from floodmark.semantics.watermarks import Milliseconds, WatermarkState, advance
+from floodmark.spec.schema import MARKER, ROW, STAMP_DDL, STAMPS, Schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_MICROSECONDS = pa.timestamp("us", tz="UTC")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stamping:
+    """What the workers need to stamp the rows of one commit.
+
+    Args:
+        starts: unit -> (state before its first row, sequence of its first row); units not in it do not land.
+        last: the unit behind which the marker stands.
+        after: watermark after the commit.
+        marker: the marker's sequence.
+        now: the landing clock, ms.
+        idle_timeout: of the source, ms.
+        partition_by: of the source.
+        by_commit: the watermark of all rows, where it is one; None: each row's own.
+    """
+
+    starts: Mapping[int, tuple[WatermarkState, int]]
+    last: int
+    after: int
+    marker: int
+    now: int
+    idle_timeout: int | None
+    partition_by: str | None
+    by_commit: int | None
+
+
+def stamped(blobs: DataFrame, schema: Schema, plan: Stamping) -> DataFrame:
+    """The rows of a log commit with their stamps, in order, and the marker last."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        reached = dict(plan.starts)
+        for unit, kind, data in units.each(batches):
+            if kind == units.ROWS and unit in reached:
+                rows = units.rows_of(data)
+                state, sequence = reached[unit]
+                if plan.by_commit is None:
+                    trace = trace_of(rows, plan.partition_by)
+                    stamps, state = advance(state, trace, now=plan.now, idle_timeout=plan.idle_timeout)
+                else:
+                    stamps = np.full(len(rows), plan.by_commit)
+                reached[unit] = state, sequence + len(rows)
+                yield _stamp(rows, stamps, sequence, plan.now)
+            elif kind == units.REPORT and unit == plan.last:
+                yield marker(schema, watermark=plan.after, sequence=plan.marker, now=plan.now)
+
+    return blobs.where(f"_kind in ({units.ROWS}, {units.REPORT})").mapInArrow(run, f"{schema.ddl()}, {STAMP_DDL}")
+
+
+def only_marker(spark: SparkSession, schema: Schema, *, watermark: int, sequence: int, now: int) -> DataFrame:
+    """A commit without rows."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            yield marker(schema, watermark=watermark, sequence=sequence, now=now)
+
+    return spark.range(0, 1, 1, 1).mapInArrow(run, f"{schema.ddl()}, {STAMP_DDL}")
+
+
+def _stamp(rows: pa.RecordBatch, stamps: Milliseconds, sequence: int, now: int) -> pa.RecordBatch:
+    size = len(rows)
+    moments = rows.column(EVENT).to_numpy(zero_copy_only=False)
+    payload = rows.drop_columns([EVENT, ASKED])
+    columns = [
+        *payload.columns,
+        pa.array(moments * 1000, type=_MICROSECONDS),
+        pa.array(stamps, type=pa.int64()),
+        pa.array(stamps, type=pa.int64()),
+        pa.array(np.arange(sequence, sequence + size)),
+        pa.array(np.full(size, now * 1000), type=_MICROSECONDS),
+        pa.array(np.full(size, ROW, dtype=np.int32)),
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=[*payload.schema.names, *STAMPS])
+
+
+def marker(schema: Schema, *, watermark: int, sequence: int, now: int) -> pa.RecordBatch:
+    """The row that says how far time has come after a commit: no payload, no event time."""
+    columns = [pa.nulls(1, arrow_type(column.type)) for column in schema.columns]
+    stamps = [
+        pa.nulls(1, _MICROSECONDS),
+        pa.array([watermark]),
+        pa.array([watermark]),
+        pa.array([sequence]),
+        pa.array([now * 1000], type=_MICROSECONDS),
+        pa.array([MARKER], type=pa.int32()),
+    ]
+    return pa.RecordBatch.from_arrays([*columns, *stamps], names=[*schema.names, *STAMPS])

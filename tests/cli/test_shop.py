@@ -1,0 +1,145 @@
+"""The README's commands in a scaffolded workspace, as programs with Spark."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from floodmark.cli.scaffold import scaffold
+
+from .conftest import command, program
+
+SALES = {
+    ("DE", 8): (6, 14_688 + 9_900 + 1_100),
+    ("FR", 8): (2, 4350),
+    ("DE", 9): (2, 3750),
+    ("FR", 9): (2, 8000),
+}
+"""Hours that have closed: on-time orders, plus 1011, which came late. 1016 and 1018 came too late, 1013 is broken."""
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A workspace whose orders have landed."""
+    folder = tmp_path_factory.mktemp("cli") / "shop"
+    scaffold(folder, None)
+    done = program(folder, "land", "orders", "--json")
+    assert done.returncode == 0, done.stderr
+    (landed,) = json.loads(done.stdout)["sources"]
+    assert (landed["rows"], landed["commits"], landed["quarantined"]) == (19, 1, 1)
+    return folder
+
+
+def sales(lake: Path) -> dict[tuple[str, int], tuple[int, int]]:
+    rows = DeltaTable(str(lake / "outputs" / "hourly_sales__current")).to_pyarrow_table().to_pylist()
+    return {(row["country"], row["window_start"].hour): (row["orders"], row["cents"]) for row in rows}
+
+
+def late(lake: Path) -> list[int]:
+    rows = DeltaTable(str(lake / "outputs" / "hourly_sales__late")).to_pyarrow_table().to_pylist()
+    return sorted(row["order_id"] for row in rows if row["_kind"] == 0)
+
+
+def test_bounded_then_unbounded_give_the_same_answer(shop: Path) -> None:
+    bounded = program(shop, "run", "hourly_sales")
+    assert bounded.returncode == 0, bounded.stderr
+    assert bounded.stdout.startswith(f"lake {shop / 'lake'} (dev)\n")
+    assert "late: 1 refired, 2 dropped" in bounded.stdout
+    first = sales(shop / "lake")
+    assert {hour: first[hour] for hour in SALES} == SALES
+    assert late(shop / "lake") == [1016, 1018]
+    unbounded = program(shop, "run", "hourly_sales", "--unbounded", "--until-caught-up")
+    assert unbounded.returncode == 0, unbounded.stderr
+    assert "micro-batch 0" in unbounded.stderr
+    second = sales(shop / "lake")
+    assert second == {hour: first[hour] for hour in second}
+    assert second == SALES
+    assert late(shop / "lake") == [1016, 1018]
+
+
+def test_json_is_one_document_and_progress_goes_to_stderr(shop: Path) -> None:
+    done = program(shop, "run", "hourly_sales", "--json", "--lake", "json-lake")
+    assert done.returncode == 1
+    assert json.loads(done.stdout)["error"]["code"] == "EXECUTION-002"
+    done = program(shop, "run", "hourly_sales", "--json", "--late-rows", "all", "--from", "2025-03-01", "--to", "2025-03-01T09:00")
+    document = json.loads(done.stdout)
+    assert document["lake"] == str(shop / "lake") or document["error"]["code"] == "LIFECYCLE-005"
+    assert "starting Spark" in done.stderr
+
+
+def test_the_quarantine_shows_the_row_and_replays_it(tmp_path: Path) -> None:
+    folder = tmp_path / "shop"
+    scaffold(folder, None)
+    assert program(folder, "land", "--all").returncode == 0
+    shown = program(folder, "quarantine", "show", "orders")
+    assert "orders: 1 row in quarantine" in shown.stdout
+    assert "orders_2025-03-01_10.csv:8: items: expected greater than 0, got '0'" in shown.stdout
+    orders = folder / "operators" / "orders.py"
+    orders.write_text(orders.read_text().replace("items: int = Field(gt=0)", "items: int = Field(ge=0)"))
+    replayed = json.loads(program(folder, "quarantine", "replay", "orders", "--json").stdout)
+    assert (replayed["landed"], replayed["still_broken"]) == (1, 0)
+
+
+def test_ctrl_c_stops_at_a_micro_batch_boundary_and_a_restart_goes_on(shop: Path) -> None:
+    lake = shop / "interrupted"
+    environment = os.environ | {"FLOODMARK_LOGS": str(shop / "lake")}
+    arguments = command("run", "hourly_sales", "--unbounded", "--lake", str(lake))
+    process = subprocess.Popen(
+        arguments, cwd=shop, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        start_new_session=True,
+    )
+    assert process.stderr is not None
+    lines = []
+    try:
+        for line in process.stderr:
+            lines.append(line)
+            if "micro-batch 0" in line:
+                os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to everything in the group
+                break
+        out, rest = process.communicate(timeout=120)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    said = "".join(lines) + rest
+    assert process.returncode == 0, said
+    assert "SIGINT: stopping after this micro-batch; once more aborts" in said
+    assert "stopped at a micro-batch boundary" in said
+    assert "Traceback" not in said
+    assert "hourly_sales" in out
+    done = subprocess.run([*arguments, "--until-caught-up"], cwd=shop, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert sales(lake) == SALES
+
+
+def test_continuous_landing_takes_a_new_file_and_stops_on_sigterm(tmp_path: Path) -> None:
+    folder = tmp_path / "shop"
+    scaffold(folder, None)
+    process = subprocess.Popen(
+        command("land", "orders", "--continuous"), cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True, start_new_session=True,
+    )
+    assert process.stderr is not None
+    try:
+        for line in process.stderr:
+            if "orders commit 0" in line:
+                time.sleep(0.1)
+                (folder / "inbox" / "orders" / "orders_2025-03-01_12.csv").write_text(
+                    "ordered_at,order_id,country,items,cents,voucher\n2025-03-01T11:40:00Z,1021,DE,1,100,\n"
+                )
+            if "orders commit 1" in line:
+                process.terminate()
+                break
+        out, rest = process.communicate(timeout=120)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode == 0, rest
+    assert "SIGTERM: stopping after this landing commit" in rest
+    assert "orders: 20 rows in 2 commits, 1 quarantined" in out
