@@ -416,3 +416,21 @@ def test_a_retry_that_takes_other_files_replaces_what_the_first_try_quarantined(
     assert land(spark, inbox, lake, clock=clock).quarantined == 2
     table = spark.read.format("delta").load(lake.quarantine("readings")).orderBy("_landing")
     assert [(r.file, r._landing) for r in table.collect()] == [("a.csv", 0), ("b.csv", 1)]
+
+
+def test_a_large_commit_is_several_files_in_order_with_the_marker_in_the_last(
+    spark, lake, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.setattr("floodmark.engines.spark.lander._ONE_FILE_ROWS", 5)
+    for n in range(4):
+        csv(tmp_path / "in", f"f{n}.csv", *(f"{second(10 * n + i)},s,{i},1" for i in range(3)))
+    land(spark, source(Files(str(tmp_path / "in"))), lake, clock=clock)
+    table = spark.read.format("delta").load(lake.log("readings"))
+    by_file = (
+        table.groupBy("_metadata.file_name").agg({"_sequence": "min", "*": "count"}).orderBy("min(_sequence)").collect()
+    )
+    assert [(r["min(_sequence)"], r["count(1)"]) for r in by_file] == [(0, 3), (3, 3), (6, 3), (9, 4)]
+    rows = log(spark, lake)
+    assert [(s, k) for *_, s, k in rows] == [*((n, 0) for n in range(12)), (12, 1)]
+    moments = [e for e, *_, k in rows if k == 0]
+    assert [w for _, w, *_ in rows] == [NEVER, *(m - 10_001 for m in moments)]

@@ -53,6 +53,14 @@ def test_any_other_value_is_a_difference(column: str, value: object, keys: tuple
     assert compare(table(*ROWS), table(ROWS[0] | {column: value}, ROWS[1]), keys=keys).differences > 0
 
 
+@pytest.mark.parametrize("column", ["count", "tail", "start"])
+def test_tables_without_floats_are_compared_as_strictly(column: str) -> None:
+    one, two = (table(*ROWS).drop_columns(["mean"]), table(*reversed(ROWS)).drop_columns(["mean"]))
+    assert compare(one, two).differences == 0
+    other = table(ROWS[0] | {column: None}, ROWS[1]).drop_columns(["mean"])
+    assert compare(one, other).differences == 2
+
+
 def test_floats_are_equal_within_a_billionth() -> None:
     assert by_key(table(*ROWS), table(ROWS[0] | {"mean": 1.0 / 3 * (1 + 1e-10)}, ROWS[1])).differences == 0
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 import random
-import sys
 from collections import Counter
-from pathlib import Path
 from typing import Any, ClassVar
 
+import oracle_windows as oracle
 import pyarrow as pa
 import pytest
 
@@ -19,9 +18,6 @@ from floodmark.core.time import END
 from floodmark.semantics.kernel import Kernel, MemoryStore, Stage, pack
 from floodmark.spec.operator import Operator
 from floodmark.spec.windows import Window
-
-sys.path.insert(0, str(Path(__file__).parent))
-import oracle_windows as oracle  # noqa: E402 - a module beside this one
 
 DAY = 86_400_000
 

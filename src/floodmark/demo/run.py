@@ -111,6 +111,8 @@ class Outcome:
     """Everything the demo found, for the text and for the report."""
 
     days: int | None
+    chained: frozenset[str] = frozenset()
+    """Operators on outputs of others: a retraction and its successor are two rows to them and one revision to DuckDB."""
     landed: list[Landed] = field(default_factory=list)
     bounded: dict[str, RunResult] = field(default_factory=dict)
     followed: Followed | None = None
@@ -133,7 +135,7 @@ class Outcome:
         if self.days is None:
             found += [f"no {kind} row in the whole year; the demo proves nothing about them" for kind, n in total.items() if not n]
         for operator, result in self.bounded.items():
-            expected = self.lateness.get(operator)
+            expected = self.lateness.get(operator) if operator not in self.chained else None
             if expected and (expected["refired"], expected["dropped"]) != (result.refired, result.dropped):
                 got = f"refired {result.refired:,}, dropped {result.dropped:,}"
                 found.append(f"{operator}: {got}, but DuckDB counts {expected['refired']:,} and {expected['dropped']:,}")
@@ -152,7 +154,8 @@ def run_demo(
         days: the first so many days of flights; the year when None.
         open_session: starts Spark.
     """
-    begun, outcome = time.monotonic(), Outcome(days=days)
+    chained = frozenset(o.name for o in workspace.operators if any(i.upstream for i in o.inputs))
+    begun, outcome = time.monotonic(), Outcome(days=days, chained=chained)
     with progress.step("writing the inbox"):
         write_inbox(places.inbox, days=days)
     _in_one_session(workspace, places, progress, outcome, open_session)

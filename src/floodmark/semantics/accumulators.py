@@ -196,13 +196,13 @@ class Accumulators:
     # ---- partials -> results
 
     def finish(self, partials: Partials, dims: Sequence[str]) -> pa.Table:
-        """Dimensions, ``n`` (rows behind the result) and one column per measure; groups without rows are left out."""
+        """Dimensions, ``n`` (rows behind the result) and ``r0, r1...``, one per measure; groups without rows are left out."""
         main = partials["main"]
         main = main.filter(pc.greater(main["n"], 0))
         result = main.select([*dims, "n"])
         for i, measure in enumerate(self.measures):
             column = self._result(i, measure, main, partials, dims)
-            result = result.append_column(measure.name, column.cast(arrow_type(measure.type)))
+            result = result.append_column(f"r{i}", column.cast(arrow_type(measure.type)))
         return result
 
     def _result(self, i: int, measure: Measure, main: pa.Table, partials: Partials, dims: Sequence[str]) -> Any:  # noqa: ANN401

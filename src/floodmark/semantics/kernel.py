@@ -101,8 +101,8 @@ class Stage:
 
     @property
     def result_schema(self) -> pa.Schema:
-        """What ``advance`` emits: the step's columns, then ``_event_time`` and ``_watermark`` in ms, ``_kind``, ``order``."""
-        stamps = [("_event_time", pa.int64()), ("_watermark", pa.int64()), ("_kind", pa.int32()), ("order", pa.int64())]
+        """What ``advance`` emits: the step's columns, then ``_event_time`` and ``_watermark`` in ms, ``_kind``, ``_order``."""
+        stamps = [("_event_time", pa.int64()), ("_watermark", pa.int64()), ("_kind", pa.int32()), ("_order", pa.int64())]
         return pa.schema([*arrow_schema(self.step.schema), *(pa.field(*s) for s in stamps)])
 
 
@@ -401,7 +401,7 @@ class Kernel:
             pair = [(r, kind) for r, kind in ((was, RETRACTION), (now, ROW)) if r is not None]
             tables = [self._rows(pa.Table.from_pylist([r], schema=new.schema), None, kind, row["w_max"]) for r, kind in pair]
             if len(tables) == 2:  # noqa: PLR2004 - a pair shares its number
-                tables[1] = tables[1].set_column(tables[1].num_columns - 1, "order", pa.array([-1], pa.int64()))
+                tables[1] = tables[1].set_column(tables[1].num_columns - 1, "_order", pa.array([-1], pa.int64()))
             out.extend(tables)
 
     def _keep_fired(self, index: _Index, state: Partials, progress: int) -> None:
@@ -423,11 +423,11 @@ class Kernel:
             starts = np.array([self.stage.assigner.start(int(end)) for end in ends], dtype=np.int64)
             columns["window_start"] = pa.array((starts[which] if size else starts) * 1000).cast(arrow_type("timestamp"))
             columns["window_end"] = pc.multiply(results["end"], 1000).cast(arrow_type("timestamp"))
-        columns |= {m.name: results[m.name] for m in self.stage.accumulators.measures}
+        columns |= {m.name: results[f"r{i}"] for i, m in enumerate(self.stage.accumulators.measures)}
         columns["_event_time"] = pc.min_element_wise(pc.subtract(results["end"], 1), END)
         columns["_watermark"] = stamps if stamps is not None else pa.array([stamp] * size, pa.int64())
         columns["_kind"] = pa.array([kind] * size, pa.int32())
-        columns["order"] = pa.array([0] * size, pa.int64())
+        columns["_order"] = pa.array([0] * size, pa.int64())
         return pa.table([columns[name] for name in schema.names], schema=schema)
 
 
@@ -456,6 +456,6 @@ def _key(row: dict[str, Any], dims: Sequence[str]) -> tuple[Any, ...]:
 
 def _numbered(results: pa.Table) -> pa.Table:
     """Give every row its place; the second of a pair (marked -1) shares the first one's."""
-    marks = results["order"].to_numpy()
+    marks = results["_order"].to_numpy()
     order = np.cumsum(marks == 0) - 1
-    return results.set_column(results.num_columns - 1, "order", pa.array(order.astype(np.int64)))
+    return results.set_column(results.num_columns - 1, "_order", pa.array(order.astype(np.int64)))

@@ -196,7 +196,7 @@ def _kernel(stage: Stage, interval: Interval, base: int) -> Any:  # noqa: ANN401
             times = results["_event_time"]
             results = results.filter(pc.and_(pc.greater_equal(times, interval.start), pc.less(times, interval.end)))
         place = base + (int(key[0].as_py()) << 40)
-        return results.drop_columns(["order"]).append_column("_sequence", pc.add(results["order"], place))
+        return results.drop_columns(["_order"]).append_column("_sequence", pc.add(results["_order"], place))
 
     return run
 

@@ -10,6 +10,7 @@ from floodmark.connectors.unit import Landed
 from floodmark.core import crash
 from floodmark.engines.spark import log
 from floodmark.engines.spark.lake import Lake
+from floodmark.engines.spark.log import Landing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,24 +25,21 @@ class LandedUnits:
 
     spark: SparkSession
     path: str
-    source: str
     known: dict[str, Landed] = field(default_factory=dict)
     _unwritten: list[Landed] = field(default_factory=list)
     _ordinals: int = 0
 
     @staticmethod
-    def load(spark: SparkSession, lake: Lake, source: str) -> LandedUnits:
+    def load(spark: SparkSession, lake: Lake, last: Landing) -> LandedUnits:
         """Read the table, then what the log has landed since it was last written (a crash, or simply not yet)."""
-        path = lake.internal("sources", source, "files")
-        units = LandedUnits(spark, path, source)
-        last = -1
+        path, log_path = lake.internal("sources", last.source, "files"), lake.log(last.source)
+        units, written = LandedUnits(spark, path), -1
         if log.exists(spark, path):
             rows = spark.read.format("delta").load(path).orderBy("ordinal").collect()
             units._merge(Landed(**row.asDict()) for row in rows)
-            last = max((row.ordinal for row in rows), default=-1)
-        if log.exists(spark, lake.log(source)):
-            missing = list(log.landings(spark, lake.log(source), after=last))
-            for landing in reversed(missing):
+            written = max((row.ordinal for row in rows), default=-1)
+        if written < last.ordinal:
+            for landing in reversed(list(log.landings(spark, log_path, after=written))):
                 units.add(landing.units)
         return units
 

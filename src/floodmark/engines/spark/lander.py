@@ -84,7 +84,7 @@ class Lander:
         last = next(log.landings(spark, path), Landing(source=source.name))
         widen = log.check_fits(source, last.definition)
         shipping.by_value(source.contract)
-        landed = LandedUnits.load(spark, lake, source.name)
+        landed = LandedUnits.load(spark, lake, last)
         return Lander(spark, source, lake, clock, reader, last, landed, widen)
 
     def close(self) -> None:

@@ -125,12 +125,10 @@ def land(  # noqa: PLR0913 - each is one decision of the caller's, by name
     with locked(lake, source):
         landing = Lander.open(spark, source, lake, clock=clock, workspace=workspace)
         session = _Session(landing, on_commit, stop, max_commits)
-        try:
-            session.run(until_caught_up=until_caught_up, poll_seconds=poll_seconds)
-            if end and not landing.last.ended and not session.is_over():
-                session.count(landing.end())
-        finally:
-            landing.close()
+        session.run(until_caught_up=until_caught_up, poll_seconds=poll_seconds)
+        if end and not landing.last.ended and not session.is_over():
+            session.count(landing.end())
+        landing.close()  # after an error the next landing catches up from the log
         return session.result()
 
 

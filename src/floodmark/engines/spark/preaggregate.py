@@ -112,8 +112,8 @@ def unpacking(schema: Schema, stamping: Stamping, *, side: bool) -> Batches:
                 if side:
                     yield from _stamped(_side_columns(table, schema), schema, stamping)
                     continue
-                numbered = table.append_column("_sequence", pc.add(table["order"], place))
-                place += (pc.max(table["order"]).as_py() or 0) + 1
+                numbered = table.append_column("_sequence", pc.add(table["_order"], place))
+                place += (pc.max(table["_order"]).as_py() or 0) + 1
                 yield from _stamped(numbered, schema, stamping)
         if stamping.marker and task == stamping.tasks - 1:
             yield _marker(schema, stamping)

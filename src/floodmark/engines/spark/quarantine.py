@@ -138,10 +138,7 @@ def replay(
     """
     with locked(lake, source):
         lander = Lander.open(spark, source, lake, clock=clock, workspace=workspace)
-        try:
-            return _replay(lander)
-        finally:
-            lander.close()
+        return _replay(lander)
 
 
 def _replay(lander: Lander) -> Replayed:
