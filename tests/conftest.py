@@ -30,3 +30,23 @@ def lake(tmp_path: Path) -> Lake:
     from floodmark.engines.spark.lake import Lake  # noqa: PLC0415 - its package imports Spark
 
     return Lake(str(tmp_path / "lake"))
+
+
+@pytest.fixture(scope="session")
+def flights_inbox(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four days of flights, about 3,300 rows, in 20 files."""
+    from flights import write_small_inbox  # noqa: PLC0415 - imports Spark
+
+    return write_small_inbox(tmp_path_factory.mktemp("flights"), days=4, pieces=5)
+
+
+@pytest.fixture(scope="session")
+def landed(spark: SparkSession, flights_inbox: Path, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """A lake whose log holds the four days in 20 commits, and their end."""
+    from flights import land_all  # noqa: PLC0415 - imports Spark
+
+    from floodmark.engines.spark.lake import Lake  # noqa: PLC0415 - its package imports Spark
+
+    lake = Lake(str(tmp_path_factory.mktemp("landed")))
+    land_all(spark, flights_inbox, lake, end=True)
+    return lake

@@ -32,7 +32,7 @@ def fresh_modules() -> Iterator[None]:
 
 
 def _of_a_workspace(name: str) -> bool:
-    return name.split(".")[0] in WORKSPACE_MODULES
+    return name.split(".", maxsplit=1)[0] in WORKSPACE_MODULES
 
 
 @pytest.fixture
@@ -59,5 +59,12 @@ def program(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run floodmark as a program."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("FLOODMARK_LAKE")}
     return subprocess.run(
-        command(*arguments), cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=280
+        command(*arguments),
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=280,
     )

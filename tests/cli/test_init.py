@@ -82,7 +82,10 @@ def test_the_samples_late_rows_are_late() -> None:
     for file in sorted(inbox.iterdir()):
         for row in csv.DictReader(file.read_text().splitlines()):
             if row["items"] != "0":
-                minutes = [int(text[11:13]) * 60 + int(text[14:16]) for text in (newest or row["ordered_at"], row["ordered_at"])]
+                minutes = [
+                    int(text[11:13]) * 60 + int(text[14:16])
+                    for text in (newest or row["ordered_at"], row["ordered_at"])
+                ]
                 closes = (minutes[1] // 60 + 1) * 60
                 if closes <= minutes[0] - 30:
                     late.append((row["order_id"], closes + 60 <= minutes[0] - 30))
@@ -92,11 +95,21 @@ def test_the_samples_late_rows_are_late() -> None:
 
 def test_types_and_nulls_are_read_from_all_values(tmp_path: Path) -> None:
     file = csv_file(
-        tmp_path, "a.csv", "n,f,b,d,t,s,e", "1,1.5,true,2024-01-01,2024-01-01T10:00:00Z,x,", "-2,3,False,2024-02-29,2024-01-01 11:30:00Z,,"
+        tmp_path,
+        "a.csv",
+        "n,f,b,d,t,s,e",
+        "1,1.5,true,2024-01-01,2024-01-01T10:00:00Z,x,",
+        "-2,3,False,2024-02-29,2024-01-01 11:30:00Z,,",
     )
     looked = look(file)
     assert kinds(looked) == {
-        "n": "int", "f": "float", "b": "bool", "d": "date", "t": "datetime", "s": "str | None", "e": "str | None",
+        "n": "int",
+        "f": "float",
+        "b": "bool",
+        "d": "date",
+        "t": "datetime",
+        "s": "str | None",
+        "e": "str | None",
     }
     assert (looked.event_time, looked.rows, looked.whole) == ("t", 2, True)
 
@@ -133,11 +146,16 @@ def test_a_time_with_gaps_is_no_event_time(tmp_path: Path) -> None:
 
 
 def test_json_lines_and_parquet(tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_text('{"at": "2024-01-01T00:00:00Z", "b": [1], "c": {"x": 1}}\nbroken\n{"at": "2024-01-02T00:00:00Z", "b": [2]}\n')
+    (tmp_path / "a.jsonl").write_text(
+        '{"at": "2024-01-01T00:00:00Z", "b": [1], "c": {"x": 1}}\nbroken\n{"at": "2024-01-02T00:00:00Z", "b": [2]}\n'
+    )
     looked = look(tmp_path / "a.jsonl")
     assert kinds(looked) == {"at": "datetime", "b": "list[int]"}
     assert (looked.event_time, looked.left_out) == ("at", ("'c' (struct<x: int64>)",))
-    pq.write_table(pa.table({"n": pa.array([1, None], pa.int32()), "d": pa.array(["1.25", "2.50"]).cast(pa.decimal128(9, 2))}), tmp_path / "a.parquet")
+    pq.write_table(
+        pa.table({"n": pa.array([1, None], pa.int32()), "d": pa.array(["1.25", "2.50"]).cast(pa.decimal128(9, 2))}),
+        tmp_path / "a.parquet",
+    )
     assert kinds(look(tmp_path / "a.parquet")) == {"n": "int | None", "d": "Decimal"}
 
 
@@ -163,7 +181,14 @@ def test_no_such_file(tmp_path: Path) -> None:
 
 
 SAMPLES: list[tuple[str, list[str]]] = [
-    ("Order Log.csv", ["ID,Order Date,class,amount,ordered_at", "1,2024-01-01,a,1.5,2024-01-01 10:00", "2,2024-01-02,b,,2024-01-01 11:00"]),
+    (
+        "Order Log.csv",
+        [
+            "ID,Order Date,class,amount,ordered_at",
+            "1,2024-01-01,a,1.5,2024-01-01 10:00",
+            "2,2024-01-02,b,,2024-01-01 11:00",
+        ],
+    ),
     ("2024-q1.csv", ["x,x y,_z,model_a", "1,2,3,4"]),
     ("settings.csv", ["date,datetime,copy", "2024-01-01,2024-01-01T00:00:00Z,a"]),
     ("count.tsv", ["a\tb", "1\t"]),

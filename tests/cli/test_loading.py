@@ -52,7 +52,11 @@ def test_an_exception_in_the_definitions_says_file_and_line(definitions: Path, s
     definitions.write_text("limit = 3\nrate = limit / 0\n")
     error = failure(shop)
     assert isinstance(error, UserCodeError)
-    assert (error.code, error.where, error.got) == ("USER-002", "module 'definitions'", "ZeroDivisionError: division by zero")
+    assert (error.code, error.where, error.got) == (
+        "USER-002",
+        "module 'definitions'",
+        "ZeroDivisionError: division by zero",
+    )
     assert error.fix == f"See {definitions}:2: rate = limit / 0"
 
 

@@ -82,9 +82,15 @@ def test_an_unexpected_exception_keeps_its_traceback(verb: Verb, monkeypatch: py
     [
         (["run"], "name one operator, or give --all"),
         (["run", "x", "--all"], "name one operator, or give --all"),
-        (["run", "x", "--until-caught-up"], "--until-caught-up means nothing for a bounded run. Add --unbounded, or leave out"),
+        (
+            ["run", "x", "--until-caught-up"],
+            "--until-caught-up means nothing for a bounded run. Add --unbounded, or leave out",
+        ),
         (["run", "x", "--files-per-batch", "1"], "--files-per-batch means nothing for a bounded run."),
-        (["run", "x", "--unbounded", "--from", "2013-01-01"], "--from means nothing for an unbounded run. Leave out --unbounded"),
+        (
+            ["run", "x", "--unbounded", "--from", "2013-01-01"],
+            "--from means nothing for an unbounded run. Leave out --unbounded",
+        ),
         (["run", "x", "--unbounded", "--force"], "--force means nothing for an unbounded run."),
         (["run", "x", "--unbounded", "--late-rows", "all"], "--late-rows means nothing for an unbounded run."),
         (["run", "--all", "--unbounded"], "--all --unbounded needs --until-caught-up"),

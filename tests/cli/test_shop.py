@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -28,8 +29,10 @@ SALES = {
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A workspace whose orders have landed."""
-    folder = tmp_path_factory.mktemp("cli") / "shop"
-    scaffold(folder, None)
+    parent = tmp_path_factory.mktemp("cli")
+    made = program(parent, "init", "shop")
+    assert made.returncode == 0, made.stderr
+    folder = parent / "shop"
     done = program(folder, "land", "orders", "--json")
     assert done.returncode == 0, done.stderr
     (landed,) = json.loads(done.stdout)["sources"]
@@ -62,22 +65,22 @@ def test_bounded_then_unbounded_give_the_same_answer(shop: Path) -> None:
     assert second == {hour: first[hour] for hour in second}
     assert second == SALES
     assert late(shop / "lake") == [1016, 1018]
+    said = program(shop, "status")
+    assert said.stdout.startswith(f"lake {shop / 'lake'} (dev)\n  source ")
+    assert "unbounded  2025-03-01T10:50:29.999Z  0 s" in said.stdout
 
 
 def test_json_is_one_document_and_progress_goes_to_stderr(shop: Path) -> None:
-    done = program(shop, "run", "hourly_sales", "--json", "--lake", "json-lake")
+    done = program(shop, "run", "hourly_sales", "--json", "--lake", "empty")
     assert done.returncode == 1
-    assert json.loads(done.stdout)["error"]["code"] == "EXECUTION-002"
-    done = program(shop, "run", "hourly_sales", "--json", "--late-rows", "all", "--from", "2025-03-01", "--to", "2025-03-01T09:00")
-    document = json.loads(done.stdout)
-    assert document["lake"] == str(shop / "lake") or document["error"]["code"] == "LIFECYCLE-005"
-    assert "starting Spark" in done.stderr
+    error = json.loads(done.stdout)["error"]
+    assert (error["code"], error["fix"]) == ("EXECUTION-002", "Land it first: floodmark land orders")
+    assert done.stderr.startswith(f"lake {shop / 'empty'} (dev)\nstarting Spark: ")
 
 
-def test_the_quarantine_shows_the_row_and_replays_it(tmp_path: Path) -> None:
+def test_the_quarantine_shows_the_row_and_replays_it(shop: Path, tmp_path: Path) -> None:
     folder = tmp_path / "shop"
-    scaffold(folder, None)
-    assert program(folder, "land", "--all").returncode == 0
+    shutil.copytree(shop, folder)
     shown = program(folder, "quarantine", "show", "orders")
     assert "orders: 1 row in quarantine" in shown.stdout
     assert "orders_2025-03-01_10.csv:8: items: expected greater than 0, got '0'" in shown.stdout
@@ -92,7 +95,13 @@ def test_ctrl_c_stops_at_a_micro_batch_boundary_and_a_restart_goes_on(shop: Path
     environment = os.environ | {"FLOODMARK_LOGS": str(shop / "lake")}
     arguments = command("run", "hourly_sales", "--unbounded", "--lake", str(lake))
     process = subprocess.Popen(
-        arguments, cwd=shop, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        arguments,
+        cwd=shop,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
         start_new_session=True,
     )
     assert process.stderr is not None
@@ -113,7 +122,9 @@ def test_ctrl_c_stops_at_a_micro_batch_boundary_and_a_restart_goes_on(shop: Path
     assert "stopped at a micro-batch boundary" in said
     assert "Traceback" not in said
     assert "hourly_sales" in out
-    done = subprocess.run([*arguments, "--until-caught-up"], cwd=shop, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [*arguments, "--until-caught-up"], cwd=shop, env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert sales(lake) == SALES
 
@@ -122,8 +133,13 @@ def test_continuous_landing_takes_a_new_file_and_stops_on_sigterm(tmp_path: Path
     folder = tmp_path / "shop"
     scaffold(folder, None)
     process = subprocess.Popen(
-        command("land", "orders", "--continuous"), cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        text=True, start_new_session=True,
+        command("land", "orders", "--continuous"),
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
     assert process.stderr is not None
     try:

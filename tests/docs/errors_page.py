@@ -1,6 +1,6 @@
 """Write docs/errors.md from the code: every error with what was expected and what to do.
 
-    python tests/docs/errors_page.py > docs/errors.md
+python tests/docs/errors_page.py > docs/errors.md
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def raised() -> Iterator[Raised]:
         for scope in [node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]:
             for call in [node for node in ast.walk(scope) if isinstance(node, ast.Call)]:
                 code = next((_text(k.value, {}) for k in call.keywords if k.arg == "code"), "")
-                if re.fullmatch(r"[A-Z]+-\d+", code) and len(call.args) >= 4:  # noqa: PLR2004 - where, expected, got, fix
+                if re.fullmatch(r"[A-Z]+-\d+", code) and len(call.args) >= 4:
                     names = _texts(scope, call.lineno)
                     where, expected, _, fix = (_text(argument, names) for argument in call.args[:4])
                     yield Raised(code=code, where=where, expected=expected, fix=fix)
@@ -110,7 +110,7 @@ def _texts(scope: ast.AST, before: int) -> dict[str, str]:
     return {name: text for name, (_, text) in found.items()}
 
 
-def _text(node: ast.AST, names: dict[str, str]) -> str:
+def _text(node: ast.AST, names: dict[str, str]) -> str:  # noqa: PLR0911 - one per kind of node
     match node:
         case ast.Constant(value=str(text)):
             return text
@@ -134,7 +134,11 @@ def _text(node: ast.AST, names: dict[str, str]) -> str:
 
 def _short(node: ast.AST) -> str:
     """The last name in an expression, as a word."""
-    names = [n.attr if isinstance(n, ast.Attribute) else n.id for n in ast.walk(node) if isinstance(n, (ast.Attribute, ast.Name))]
+    names = [
+        n.attr if isinstance(n, ast.Attribute) else n.id
+        for n in ast.walk(node)
+        if isinstance(n, (ast.Attribute, ast.Name))
+    ]
     return (names or ["value"])[0].strip("_").replace("_", " ")
 
 

@@ -16,7 +16,13 @@ ROWS = [
     {"origin": "LGA", "start": NINE, "count": 5, "mean": None, "tail": None},
 ]
 SCHEMA = pa.schema(
-    [("origin", pa.string()), ("start", pa.timestamp("us", "UTC")), ("count", pa.int64()), ("mean", pa.float64()), ("tail", pa.string())]
+    [
+        ("origin", pa.string()),
+        ("start", pa.timestamp("us", "UTC")),
+        ("count", pa.int64()),
+        ("mean", pa.float64()),
+        ("tail", pa.string()),
+    ]
 )
 
 

@@ -1,5 +1,7 @@
 """What a verb says: results on stdout (text, or one JSON document), everything about the way there on stderr."""
 
+# ruff: noqa: PLC0415 - what is slow to import is imported when it is needed
+
 from __future__ import annotations
 
 import json

@@ -1,5 +1,7 @@
 """``floodmark demo``: the reference workspace from its inbox to a comparison of three answers."""
 
+# ruff: noqa: PLC0415 - what is slow to import is imported when it is needed
+
 from __future__ import annotations
 
 import shutil
@@ -22,8 +24,16 @@ _LAKES = ("bounded", "unbounded", "complete")
 
 @click.command()
 @click.option("--days", type=click.IntRange(min=1), help="Only the first so many days. Default: the whole year 2013.")
-@click.option("--folder", type=click.Path(path_type=Path), default=Path(".floodmark/demo"), show_default=True, help="Where to work.")
-@click.option("--keep", is_flag=True, help="Leave the lakes (0.1 GB) there afterwards; the inbox and the report always stay.")
+@click.option(
+    "--folder",
+    type=click.Path(path_type=Path),
+    default=Path(".floodmark/demo"),
+    show_default=True,
+    help="Where to work.",
+)
+@click.option(
+    "--keep", is_flag=True, help="Leave the lakes (0.1 GB) there afterwards; the inbox and the report always stay."
+)
 @click.option("--open", "open_report", is_flag=True, help="Open the report in a browser.")
 @shared
 @pass_invocation
@@ -35,8 +45,9 @@ def demo(invocation: Invocation, *, days: int | None, folder: Path, keep: bool, 
     root = _reference()
     opened = open_workspace(Invocation(lake=str(folder / "bounded")), root)
     console.lake(str(folder / "bounded"), "demo")
+    from floodmark.demo.places import Places
     from floodmark.demo.report import write_report
-    from floodmark.demo.run import Places, lines, run_demo
+    from floodmark.demo.run import lines, run_demo
 
     places = Places(folder=folder, root=root)
     outcome = run_demo(
@@ -79,7 +90,9 @@ def _reference() -> Path:
     root = Path(floodmark.__file__).resolve().parents[2]
     if not (root / "definitions" / "__init__.py").is_file() or not (root / "operators" / "flights.py").is_file():
         fix = "Run it with the floodmark of a clone: `make demo` there."
-        raise CapabilityError("floodmark demo", "an installation from a clone", f"one in {root}", fix, code="CAPABILITY-080")
+        raise CapabilityError(
+            "floodmark demo", "an installation from a clone", f"one in {root}", fix, code="CAPABILITY-080"
+        )
     return root
 
 
@@ -87,7 +100,9 @@ def _prepare(folder: Path) -> None:
     """Empty the lakes of an earlier demo; leave a folder alone that is no demo's."""
     if folder.exists() and any(folder.iterdir()) and not (folder / _MARK).exists():
         fix = "Give --folder a new or empty folder; nothing was changed."
-        raise LifecycleError(f"folder {folder}", "an empty folder, or one of an earlier demo", "other files", fix, code="LIFECYCLE-021")
+        raise LifecycleError(
+            f"folder {folder}", "an empty folder, or one of an earlier demo", "other files", fix, code="LIFECYCLE-021"
+        )
     folder.mkdir(parents=True, exist_ok=True)
     (folder / _MARK).touch()
     _remove_lakes(folder)

@@ -31,7 +31,10 @@ _PATTERNS = (
     ("float", r"^[-+]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?$"),
     ("bool", r"^([tT]rue|[fF]alse|TRUE|FALSE)$"),
     ("date", r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"),
-    ("datetime", r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,9})?)?(Z|[-+][0-9]{2}:?[0-9]{2})?$"),
+    (
+        "datetime",
+        r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,9})?)?(Z|[-+][0-9]{2}:?[0-9]{2})?$",
+    ),
 )
 _EPOCH = (946_684_800, 4_102_444_800)
 """2000 to 2100, in seconds: a whole number between them, named like a time, is one."""
@@ -135,7 +138,9 @@ def _csv(path: Path) -> Read:
     reader = pa.csv.open_csv(
         pa.input_stream(str(path), compression="detect"),
         read_options=pa.csv.ReadOptions(block_size=8 << 20),
-        parse_options=pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True, invalid_row_handler=lambda _: "skip"),
+        parse_options=pa.csv.ParseOptions(
+            delimiter=delimiter, newlines_in_values=True, invalid_row_handler=lambda _: "skip"
+        ),
         convert_options=pa.csv.ConvertOptions(
             column_types=dict.fromkeys(names, pa.string()), null_values=list(_NULLS), strings_can_be_null=True
         ),
@@ -149,7 +154,8 @@ def _parquet(path: Path) -> Read:
 
 
 def _first(batches: Iterable[pa.RecordBatch]) -> tuple[pa.Table, bool]:
-    taken, rows = [], 0
+    taken: list[pa.RecordBatch] = []
+    rows = 0
     for batch in batches:
         if rows >= ROWS:
             return pa.Table.from_batches(taken), False
@@ -275,12 +281,18 @@ def _noted(field: LookedField, values: pa.ChunkedArray) -> LookedField:
 
 
 def _few(values: pa.ChunkedArray) -> bool:
-    return bool(pa.types.is_string(values.type)) and 1 < pc.count_distinct(values).as_py() <= min(_KEYS, len(values) // 2)
+    return bool(pa.types.is_string(values.type)) and 1 < pc.count_distinct(values).as_py() <= min(
+        _KEYS, len(values) // 2
+    )
 
 
 def _name(column: str, taken: set[str]) -> str:
     """A Python name for a column that the contract may use."""
-    name = column if column.isidentifier() and not column.startswith("_") else re.sub(r"\W+", "_", column).strip("_").lower()
+    name = (
+        column
+        if column.isidentifier() and not column.startswith("_")
+        else re.sub(r"\W+", "_", column).strip("_").lower()
+    )
     name = f"column_{name}" if not name or not name[0].isalpha() else name
     name = f"{name}_" if keyword.iskeyword(name) or name.startswith("model_") or name in _RESERVED else name
     while name in taken:

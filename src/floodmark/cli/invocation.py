@@ -26,7 +26,7 @@ class Invocation:
     json: bool = False
 
 
-def _keep(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:  # noqa: ANN401 - of any option
+def _keep(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
     if value is not None and parameter.name is not None:
         setattr(ctx.ensure_object(Invocation), parameter.name, value)
 
@@ -35,9 +35,24 @@ def shared(command: Command) -> Command:
     """Add ``--environment``, ``--lake`` and ``--json``; the verb finds them in its ``Invocation``."""
     choice = click.Choice(["dev", "prod"])
     options = (
-        click.option("--json", is_flag=True, default=None, callback=_keep, expose_value=False, help="One JSON document on stdout."),
-        click.option("--lake", metavar="FOLDER", callback=_keep, expose_value=False, help="Root of the tables; by default the settings'."),
-        click.option("--environment", type=choice, callback=_keep, expose_value=False, help="Settings to use. Default: dev."),
+        click.option(
+            "--json",
+            is_flag=True,
+            default=None,
+            callback=_keep,
+            expose_value=False,
+            help="One JSON document on stdout.",
+        ),
+        click.option(
+            "--lake",
+            metavar="FOLDER",
+            callback=_keep,
+            expose_value=False,
+            help="Root of the tables; by default the settings'.",
+        ),
+        click.option(
+            "--environment", type=choice, callback=_keep, expose_value=False, help="Settings to use. Default: dev."
+        ),
     )
     for option in options:
         command = option(command)

@@ -90,7 +90,9 @@ def _import(name: str, root: Path) -> ModuleType:
             return importlib.import_module(name)
     except ModuleNotFoundError:
         fix = f"Create {root / name / '__init__.py'}, or correct `definitions` under [tool.floodmark]."
-        raise DefinitionError(f"{root / 'pyproject.toml'}", f"a module '{name}'", "none", fix, code="DEFINITION-081") from None
+        raise DefinitionError(
+            f"{root / 'pyproject.toml'}", f"a module '{name}'", "none", fix, code="DEFINITION-081"
+        ) from None
 
 
 def _located(root: Path, workspace: Workspace, lake: str | None) -> Opened:

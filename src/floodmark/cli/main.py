@@ -33,25 +33,25 @@ UNEXPECTED = "This is not an error floodmark knows; the traceback above says whe
 class Verbs(click.Group):
     """Imports a verb's module when it is asked for, and turns errors into an exit status and words."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's own signature
         """The verbs, in the order of a first day."""
         return list(VERBS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - likewise
         """The verb of that name."""
         if cmd_name not in VERBS:
             return None
         command: click.Command = getattr(import_module(f"floodmark.cli.{VERBS[cmd_name]}"), cmd_name)
         return command
 
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:  # noqa: ANN401 - click's own signature
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         """As click, with a suggestion for a verb that does not exist."""
         if args and not args[0].startswith("-") and args[0] not in VERBS:
             msg = f"no verb '{args[0]}'. {closest(args[0], VERBS)}Verbs: {', '.join(VERBS)}."
             raise click.UsageError(msg, ctx)
         return super().resolve_command(ctx, args)
 
-    def main(self, args: Sequence[str] | None = None, *rest: Any, **settings: Any) -> Any:  # noqa: ANN401 - click's own
+    def main(self, args: Sequence[str] | None = None, *rest: Any, **settings: Any) -> Any:
         """Run a verb and leave with 0, 1 (an error), 2 (wrong usage) or 130 (aborted)."""
         given = list(sys.argv[1:] if args is None else args)
         try:

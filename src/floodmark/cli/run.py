@@ -1,5 +1,7 @@
 """``floodmark run``: one operator, or all, bounded over an interval or unbounded until stopped."""
 
+# ruff: noqa: PLC0415 - what is slow to import is imported when it is needed
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -31,12 +33,20 @@ if TYPE_CHECKING:
 @click.option("--from", "start_text", metavar="TIME", help="Bounded: from this date or time on.")
 @click.option("--to", "end_text", metavar="TIME", help="Bounded: up to this date or time, which is not part of it.")
 @click.option("--timezone", default="UTC", show_default=True, help="Of --from and --to, where they name no offset.")
-@click.option("--late-rows", type=click.Choice(["as_landed", "all"]), help="Bounded: late as the log says (default), or none late.")
+@click.option(
+    "--late-rows",
+    type=click.Choice(["as_landed", "all"]),
+    help="Bounded: late as the log says (default), or none late.",
+)
 @click.option("--force", is_flag=True, help="Bounded: compute again what is covered already.")
 @click.option("--unbounded", is_flag=True, help="As a stream, until Ctrl-C.")
 @click.option("--until-caught-up", is_flag=True, help="Unbounded: end when everything there is has been read.")
-@click.option("--files-per-batch", type=click.IntRange(min=1), help="Unbounded: at most so many files of a log per micro-batch.")
-@click.option("--from-scratch", is_flag=True, help="Unbounded: forget checkpoint and output, and read the whole log again.")
+@click.option(
+    "--files-per-batch", type=click.IntRange(min=1), help="Unbounded: at most so many files of a log per micro-batch."
+)
+@click.option(
+    "--from-scratch", is_flag=True, help="Unbounded: forget checkpoint and output, and read the whole log again."
+)
 @shared
 @pass_invocation
 def run(  # noqa: PLR0913 - click hands over each option by name
@@ -56,8 +66,17 @@ def run(  # noqa: PLR0913 - click hands over each option by name
 ) -> None:
     """Run OPERATOR bounded, over all of time or an interval, or --unbounded."""
     _check(operator, everything=everything)
-    bounded_only = {"--from": start_text, "--to": end_text, "--late-rows": late_rows, "--force": force}
-    unbounded_only = {"--until-caught-up": until_caught_up, "--files-per-batch": files_per_batch, "--from-scratch": from_scratch}
+    bounded_only: dict[str, object] = {
+        "--from": start_text,
+        "--to": end_text,
+        "--late-rows": late_rows,
+        "--force": force,
+    }
+    unbounded_only: dict[str, object] = {
+        "--until-caught-up": until_caught_up,
+        "--files-per-batch": files_per_batch,
+        "--from-scratch": from_scratch,
+    }
     _refuse(bounded_only if unbounded else unbounded_only, unbounded=unbounded)
     if everything and unbounded and not until_caught_up:
         msg = "--all --unbounded needs --until-caught-up: operators run one after the other here"
@@ -108,7 +127,13 @@ def _bounded(
     for operator in operators:
         with console.step(f"{operator.version} bounded, {interval}"):
             result = run_bounded(
-                spark, operator, lake, interval, late_rows=late_rows, force=force, on_step=lambda step: console.note(f"  {step}")
+                spark,
+                operator,
+                lake,
+                interval,
+                late_rows=late_rows,
+                force=force,
+                on_step=lambda step: console.note(f"  {step}"),
             )
         _say(console, result)
         results.append(result)
@@ -126,15 +151,11 @@ class _Unbounded:
 
 def _unbounded(opened: Opened, operators: tuple[Operator, ...], console: Console, how: _Unbounded) -> list[RunResult]:
     spark, lake = start(opened, console)
-    results = []
     with stopping(console, "this micro-batch") as stop:
-        for operator in operators:
-            if not stop.is_set():
-                results.append(_stream(spark, operator, lake, console, stop, how))
-    return results
+        return [_stream(spark, operator, lake, console, stop, how) for operator in operators if not stop.is_set()]
 
 
-def _stream(  # noqa: PLR0913, PLR0917 - what one run takes
+def _stream(
     spark: SparkSession, operator: Operator, lake: Lake, console: Console, stop: threading.Event, how: _Unbounded
 ) -> RunResult:
     from floodmark.engines.spark.unbounded import run_unbounded
@@ -151,7 +172,9 @@ def _stream(  # noqa: PLR0913, PLR0917 - what one run takes
         on_batch=lambda batch: console.note(_batch(batch)),
     )
     if stop.is_set():
-        console.note(f"stopped at a micro-batch boundary, at {describe(result.watermark)}; run it again to go on from there")
+        console.note(
+            f"stopped at a micro-batch boundary, at {describe(result.watermark)}; run it again to go on from there"
+        )
     _say(console, result)
     return result
 
@@ -159,8 +182,13 @@ def _stream(  # noqa: PLR0913, PLR0917 - what one run takes
 def _batch(batch: BatchInfo) -> str:
     rows = ", ".join(f"{table} {count:,}" for table, count in batch.rows.items()) or "none"
     late = f", late: {batch.refired:,} refired, {batch.dropped:,} dropped" if batch.refired or batch.dropped else ""
-    read = f"{batch.rows_in:,} rows in ({batch.rows_in / batch.seconds:,.0f} rows/s), out: " if batch.rows_in and batch.seconds else ""
-    return f"  micro-batch {batch.batch_id}: {read}{rows}{late}; up to {describe(batch.progress)}; {batch.seconds:.1f} s"
+    read = (
+        f"{batch.rows_in:,} rows in ({batch.rows_in / batch.seconds:,.0f} rows/s), out: "
+        if batch.rows_in and batch.seconds
+        else ""
+    )
+    reached = f"; up to {describe(batch.progress)}" if batch.progress > NEVER else ""
+    return f"  micro-batch {batch.batch_id}: {read}{rows}{late}{reached}; {batch.seconds:.1f} s"
 
 
 def _say(console: Console, result: RunResult) -> None:
@@ -170,4 +198,6 @@ def _say(console: Console, result: RunResult) -> None:
         console.say(f"warning: {warning}")
     rows = ", ".join(f"{table} {count:,} rows" for table, count in result.rows.items()) or "nothing to do"
     late = f"late: {result.refired:,} refired, {result.dropped:,} dropped"
-    console.say(f"{result.version} {result.mode}: {rows}; {late}; up to {describe(result.watermark)}; {result.seconds:.1f} s")
+    console.say(
+        f"{result.version} {result.mode}: {rows}; {late}; up to {describe(result.watermark)}; {result.seconds:.1f} s"
+    )

@@ -24,7 +24,9 @@ def scaffold(folder: Path, looked: Looked | None) -> list[Path]:
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         fix = "Choose another name, or empty it first; nothing was changed."
-        raise LifecycleError(f"folder {folder}", "a new or empty folder", "one with files in it", fix, code="LIFECYCLE-020")
+        raise LifecycleError(
+            f"folder {folder}", "a new or empty folder", "one with files in it", fix, code="LIFECYCLE-020"
+        )
     values = {"name": folder.name} | ({} if looked is None else _values(looked))
     written = [_write(kind, folder, values) for kind in ("common", "shop" if looked is None else "data")]
     return sorted(path for paths in written for path in paths)
@@ -85,7 +87,9 @@ def _fields(looked: Looked) -> str:
         arguments = ["default=None"] if field.nullable else []
         arguments += [f'alias="{field.column}"'] if field.name != field.column else []
         arguments += [f"max_digits={field.digits[0]}", f"decimal_places={field.digits[1]}"] if field.digits else []
-        default = " = None" if arguments == ["default=None"] else f" = Field({', '.join(arguments)})" if arguments else ""
+        default = (
+            " = None" if arguments == ["default=None"] else f" = Field({', '.join(arguments)})" if arguments else ""
+        )
         note = f"  # {field.note}" if field.note else ""
         lines.append(f"{field.name}: {kind}{default}{note}")
     lines += [f"# not taken: {reason}" for reason in looked.left_out]

@@ -1,5 +1,7 @@
 """The Spark session of a verb, and the lake it writes."""
 
+# ruff: noqa: PLC0415 - what is slow to import is imported when it is needed
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING

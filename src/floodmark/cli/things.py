@@ -1,5 +1,7 @@
 """Verbs about things: quarantine."""
 
+# ruff: noqa: PLC0415 - what is slow to import is imported when it is needed
+
 from __future__ import annotations
 
 from dataclasses import asdict
@@ -21,7 +23,9 @@ def quarantine() -> None:
 
 @quarantine.command()
 @click.argument("source")
-@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="At most so many rows, newest first.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="At most so many rows, newest first."
+)
 @shared
 @pass_invocation
 def show(invocation: Invocation, source: str, limit: int) -> None:
@@ -59,7 +63,11 @@ def replay(invocation: Invocation, source: str) -> None:
 
     with console.step(f"replaying the quarantine of {chosen.name}"):
         done = replayed(spark, chosen, lake, workspace=Path(opened.workspace.settings.folder))
-    console.say(f"{done.source}: {done.landed:,} landed ({done.late:,} of them late), {done.still_broken:,} still broken")
+    console.say(
+        f"{done.source}: {done.landed:,} landed ({done.late:,} of them late), {done.still_broken:,} still broken"
+    )
     if done.not_replayable:
-        console.say(f"  {done.not_replayable:,} are no rows of their own (a file, bytes that are no text); land them mended, as a new file")
+        console.say(
+            f"  {done.not_replayable:,} are no rows of their own (a file, bytes that are no text); land them mended, as a new file"
+        )
     console.document({"lake": opened.lake, **asdict(done)})

@@ -1,5 +1,7 @@
 """Verbs about the workspace: init, validate, explain, status, land."""
 
+# ruff: noqa: PLC0415 - what is slow to import is imported when it is needed
+
 from __future__ import annotations
 
 import time
@@ -17,7 +19,7 @@ from floodmark.cli.spark import start
 from floodmark.core.time import describe, describe_span
 from floodmark.spec.contract import event_time_field
 from floodmark.spec.operator import Operator
-from floodmark.spec.source import Source
+from floodmark.spec.source import FromColumn, Source
 
 if TYPE_CHECKING:
     from floodmark.engines.spark.landing import Committed, LandingResult
@@ -110,8 +112,8 @@ def validate(invocation: Invocation) -> None:
 
 def _source_row(source: Source) -> tuple[str, ...]:
     strategy = source.watermark
-    bound = describe_span(strategy.bound) if getattr(strategy, "bound", None) else ""
-    watermark = f"{type(strategy).__name__} {bound}".strip()
+    bound = 0 if isinstance(strategy, FromColumn) else strategy.bound
+    watermark = f"{type(strategy).__name__} {describe_span(bound) if bound else ''}".strip()
     event_time = event_time_field(source.contract) or "ingestion"
     return source.name, source.contract.__name__, event_time, watermark, source.granularity
 
@@ -153,10 +155,14 @@ def status(invocation: Invocation) -> None:
     from floodmark.observe.status import status as found
 
     rows = found(opened.workspace, Lake(opened.lake, logs=opened.logs))
-    for kind in ("source", "output"):
-        of_kind = [row for row in rows if row["kind"] == kind]
-        columns = list(dict.fromkeys(name for row in of_kind for name in row if name != "kind"))
-        console.table(columns, [tuple(row.get(name, "") for name in columns) for row in of_kind])
+    sources, outputs = ([row for row in rows if row["kind"] == kind] for kind in ("source", "output"))
+    names = ("rows", "quarantined", "commits", "progress", "state")
+    console.table(("source", *names), [(row["name"], *map(row.get, names)) for row in sources])
+    names = ("mode", "progress", "lag", "last_run", "state")
+    console.table(
+        ("output", *(name.replace("_", " ") for name in names)),
+        [(row["table"].rsplit("/", 1)[-1], *map(row.get, names)) for row in outputs],
+    )
     console.document({"lake": opened.lake, "environment": opened.environment, "tables": rows})
 
 
@@ -168,7 +174,7 @@ def status(invocation: Invocation) -> None:
 @click.option("--limit-commits", type=click.IntRange(min=1), help="At most so many landing commits per source.")
 @shared
 @pass_invocation
-def land(  # noqa: PLR0913 - click hands over each option by name
+def land(
     invocation: Invocation,
     *,
     sources: tuple[str, ...],
@@ -225,7 +231,9 @@ def _commit(commit: Committed) -> str:
     pending = f", {commit.pending:,} files to go" if commit.pending else ""
     rate = f", {commit.rows / commit.seconds:,.0f} rows/s" if commit.seconds else ""
     when = describe(commit.watermark)
-    return f"  {commit.source} commit {commit.ordinal}: {commit.rows:,} rows{quarantined}, watermark {when}{pending}{rate}"
+    return (
+        f"  {commit.source} commit {commit.ordinal}: {commit.rows:,} rows{quarantined}, watermark {when}{pending}{rate}"
+    )
 
 
 def _say_landed(console: Console, result: LandingResult, seconds: float) -> None:

@@ -34,7 +34,9 @@ class Comparison:
     examples: tuple[str, ...] = ()
 
 
-def compare(left: pa.Table, right: pa.Table, *, keys: Sequence[str] = (), names: tuple[str, str] = ("left", "right")) -> Comparison:
+def compare(
+    left: pa.Table, right: pa.Table, *, keys: Sequence[str] = (), names: tuple[str, str] = ("left", "right")
+) -> Comparison:
     """Compare two tables whatever the order of their rows.
 
     Args:
@@ -51,17 +53,25 @@ def compare(left: pa.Table, right: pa.Table, *, keys: Sequence[str] = (), names:
     exact = not keys and not any(pa.types.is_floating(field.type) for field in left.schema)
     if exact and _same(left, right):
         return Comparison(left=names[0], right=names[1], rows=left.num_rows, differences=0)
-    identity = [c for c in columns if c in keys] if keys else [c for c in columns if not pa.types.is_floating(left.schema.field(c).type)]
+    identity = (
+        [c for c in columns if c in keys]
+        if keys
+        else [c for c in columns if not pa.types.is_floating(left.schema.field(c).type)]
+    )
     rest = [c for c in columns if c not in identity]
     here, there = _grouped(left, identity, rest), _grouped(right, identity, rest)
     found = list(_differences(here, there, identity, rest, names, single=bool(keys)))
-    return Comparison(left=names[0], right=names[1], rows=left.num_rows, differences=len(found), examples=tuple(found[:_SHOWN]))
+    return Comparison(
+        left=names[0], right=names[1], rows=left.num_rows, differences=len(found), examples=tuple(found[:_SHOWN])
+    )
 
 
 def _same(left: pa.Table, right: pa.Table) -> bool:
     """The short way for large tables: sorted, they are bit-equal."""
     order = [(name, "ascending") for name in left.column_names]
-    plain = pa.schema([field.with_type(_plain(field.type)).with_nullable(True).remove_metadata() for field in left.schema])
+    plain = pa.schema(
+        [field.with_type(_plain(field.type)).with_nullable(True).remove_metadata() for field in left.schema]
+    )
     mine, theirs = (table.select(left.column_names).cast(plain).sort_by(order) for table in (left, right))
     return bool(mine.equals(theirs))
 

@@ -11,13 +11,11 @@ import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from floodmark.core.errors import ExecutionError
+from floodmark.demo.places import Places, Progress
 from floodmark.demo.tables import commits
-
-if TYPE_CHECKING:
-    from floodmark.demo.run import Places, Progress
 
 FILES_PER_BATCH = 4
 """53 landing commits become 14 micro-batches."""
@@ -119,7 +117,9 @@ class _Process:
         if status != 0:
             got = "; ".join([text.strip(), *self._errors[-3:]]).strip("; ")
             fix = f"See what it printed above, or start it by hand in {Path.cwd()}."
-            raise ExecutionError("the unbounded process", "status 0", f"status {status}: {got}", fix, code="EXECUTION-080")
+            raise ExecutionError(
+                "the unbounded process", "status 0", f"status {status}: {got}", fix, code="EXECUTION-080"
+            )
         document: dict[str, Any] = json.loads(text)
         return document
 

@@ -28,7 +28,14 @@ th { border-bottom: 1px solid #bbb; font-weight: 600 } td.number { text-align: r
 
 def write_report(path: Path, outcome: Outcome, workspace: Workspace) -> None:
     """Write the page."""
-    parts = [*_head(outcome), *_agreement(outcome), *_pictures(outcome), *_late(outcome), *_top(outcome), *_pace(outcome)]
+    parts = [
+        *_head(outcome),
+        *_agreement(outcome),
+        *_pictures(outcome),
+        *_late(outcome),
+        *_top(outcome),
+        *_pace(outcome),
+    ]
     operators = ", ".join(operator.version for operator in workspace.operators)
     parts.append(f'<p class="note">Operators: {escape(operators)}.</p>')
     body = "\n".join(parts)
@@ -55,7 +62,8 @@ def _agreement(outcome: Outcome) -> Iterator[str]:
     yield "<h2>Row by row</h2>"
     batches = outcome.followed.micro_batches if outcome.followed else {}
     rows = [
-        (one.table, one.rows, batches.get(one.table.split("__")[0]), one.differences, len(one.comparisons)) for one in outcome.compared
+        (one.table, one.rows, batches.get(one.table.split("__")[0]), one.differences, len(one.comparisons))
+        for one in outcome.compared
     ]
     yield _table(("output", "rows", "micro-batches", "differences", "comparisons"), rows)
     yield (
@@ -72,7 +80,10 @@ def _pictures(outcome: Outcome) -> Iterator[str]:
     origins = sorted({row["origin"] for row in rows})
     days = {row["local"].date() for row in rows}
     by_hour = {
-        origin: [sum(r["departures"] for r in rows if r["origin"] == origin and r["local"].hour == h) / len(days) for h in range(24)]
+        origin: [
+            sum(r["departures"] for r in rows if r["origin"] == origin and r["local"].hour == h) / len(days)
+            for h in range(24)
+        ]
         for origin in origins
     }
     yield "<h2>Departures per hour of the day</h2>"
@@ -107,7 +118,9 @@ def _top(outcome: Outcome) -> Iterator[str]:
     if busiest is not None and busiest.num_rows:
         top = busiest.sort_by([("busiest", "descending"), ("window_start", "ascending"), ("origin", "ascending")])
         yield "<h2>Busiest hours</h2>"
-        yield _table(("origin", "day", "departures in the busiest hour"), _rows(top, ("origin", "window_start", "busiest")))
+        yield _table(
+            ("origin", "day", "departures in the busiest hour"), _rows(top, ("origin", "window_start", "busiest"))
+        )
     carriers = outcome.answers.get("daily_carriers")
     if carriers is not None and carriers.num_rows:
         some = carriers.filter(pa.compute.greater_equal(carriers["flights"], 50))

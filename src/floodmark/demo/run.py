@@ -1,21 +1,21 @@
 """The reference workspace from its inbox to three answers that must be the same: bounded, unbounded, and DuckDB's."""
 
+# ruff: noqa: PLC0415 - what is slow to import is imported when it is needed
+
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 
-from floodmark.core.errors import FloodmarkError
 from floodmark.demo.comparison import Comparison, compare
 from floodmark.demo.follower import Followed, follow
 from floodmark.demo.inbox import write_inbox
 from floodmark.demo.oracle import Oracle
+from floodmark.demo.places import Places, Progress
 from floodmark.demo.tables import commits, final, read, without_stamps
 from floodmark.engines.spark.lake import Lake
 from floodmark.spec.operator import Operator, Output
@@ -24,55 +24,6 @@ from floodmark.spec.workspace import Workspace
 
 LOSS_OF = "hourly_departures"
 """The operator whose late loss is shown window by window."""
-
-
-class Progress(Protocol):
-    """Where the demo says what it does."""
-
-    def say(self, text: str = "") -> None:
-        """A line of the result."""
-        ...
-
-    def note(self, text: str) -> None:
-        """A line about the way there."""
-        ...
-
-    def step(self, title: str) -> AbstractContextManager[None]:
-        """Around something that takes a while."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Places:
-    """The folders of one demo.
-
-    Args:
-        folder: holds everything below.
-        root: of the workspace, where its ``pyproject.toml`` lies.
-    """
-
-    folder: Path
-    root: Path
-
-    @property
-    def inbox(self) -> Path:
-        """The files that land."""
-        return self.folder / "inbox"
-
-    @property
-    def bounded(self) -> Lake:
-        """Lake A: the logs, and what bounded runs write."""
-        return Lake(str(self.folder / "bounded"))
-
-    @property
-    def unbounded(self) -> Lake:
-        """Lake B: what unbounded runs write, over the logs of A."""
-        return Lake(str(self.folder / "unbounded"), logs=self.bounded.root)
-
-    @property
-    def complete(self) -> Lake:
-        """Lake C: a bounded run in which no row is late."""
-        return Lake(str(self.folder / "complete"), logs=self.bounded.root)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,12 +84,18 @@ class Outcome:
         found = [f"{c.table}: {c.differences:,} differences" for c in self.compared if c.differences]
         total = {kind: sum(one[kind] for one in self.lateness.values()) for kind in ("late", "refired", "dropped")}
         if self.days is None:
-            found += [f"no {kind} row in the whole year; the demo proves nothing about them" for kind, n in total.items() if not n]
+            found += [
+                f"no {kind} row in the whole year; the demo proves nothing about them"
+                for kind, n in total.items()
+                if not n
+            ]
         for operator, result in self.bounded.items():
             expected = self.lateness.get(operator) if operator not in self.chained else None
             if expected and (expected["refired"], expected["dropped"]) != (result.refired, result.dropped):
                 got = f"refired {result.refired:,}, dropped {result.dropped:,}"
-                found.append(f"{operator}: {got}, but DuckDB counts {expected['refired']:,} and {expected['dropped']:,}")
+                found.append(
+                    f"{operator}: {got}, but DuckDB counts {expected['refired']:,} and {expected['dropped']:,}"
+                )
         return found
 
 
@@ -191,9 +148,15 @@ def _land(spark: Any, workspace: Workspace, places: Places, progress: Progress) 
         with progress.step(f"landing {source.name}"):
             result = land(spark, source, places.bounded, end=True, workspace=places.folder)
         seconds = time.monotonic() - begun
-        progress.say(f"{source.name}: {result.rows:,} rows in {result.commits} commits, {result.rows / seconds:,.0f} rows/s")
+        progress.say(
+            f"{source.name}: {result.rows:,} rows in {result.commits} commits, {result.rows / seconds:,.0f} rows/s"
+        )
         yield Landed(
-            source=source.name, rows=result.rows, commits=result.commits, quarantined=result.quarantined, seconds=seconds
+            source=source.name,
+            rows=result.rows,
+            commits=result.commits,
+            quarantined=result.quarantined,
+            seconds=seconds,
         )
 
 
@@ -252,7 +215,9 @@ def _loss(operator: Operator, places: Places, outcome: Outcome) -> pa.Table:
     landed = outcome.answers[output.table].select([*keys, "departures"]).rename_columns([*keys, "landed"])
     joined = complete.join(landed, keys, join_type="left outer").to_pylist()
     rows = [row | {"lost": row["departures"] - (row["landed"] or 0)} for row in joined]
-    lost = sorted((row for row in rows if row["lost"]), key=lambda row: (-row["lost"], row["window_start"], row["origin"]))
+    lost = sorted(
+        (row for row in rows if row["lost"]), key=lambda row: (-row["lost"], row["window_start"], row["origin"])
+    )
     return pa.Table.from_pylist(lost)
 
 
@@ -292,11 +257,16 @@ def _rates(outcome: Outcome) -> Iterator[str]:
 def rates(outcome: Outcome) -> Mapping[str, float]:
     """Rows of the log per second: of landing and of each run. The wall clock of this machine, start of Spark not counted."""
     found = {f"landing {one.source}": one.rows / one.seconds for one in outcome.landed}
-    found |= {f"{name} bounded": outcome.rows / r.seconds for name, r in outcome.bounded.items() if r.seconds and name != "busiest_hour"}
+    found |= {
+        f"{name} bounded": outcome.rows / r.seconds
+        for name, r in outcome.bounded.items()
+        if r.seconds and name != "busiest_hour"
+    }
     runs = outcome.followed.runs if outcome.followed else ()
     first = LOSS_OF if outcome.followed and outcome.followed.killed_after is not None else ""
-    found |= {f"{r['operator']} unbounded": outcome.rows / r["seconds"] for r in runs if r["operator"] not in {first, "busiest_hour"}}
+    found |= {
+        f"{r['operator']} unbounded": outcome.rows / r["seconds"]
+        for r in runs
+        if r["operator"] not in {first, "busiest_hour"}
+    }
     return found
-
-
-__all__ = ["Compared", "FloodmarkError", "Landed", "Outcome", "Places", "Progress", "lines", "rates", "run_demo"]

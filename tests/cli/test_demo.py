@@ -1,0 +1,84 @@
+"""The demo on its first days: it runs, it agrees, it leaves alone what is not its own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from floodmark.demo.comparison import Comparison
+from floodmark.demo.run import Compared, Outcome, lines
+from floodmark.spec.run import RunResult
+
+from .conftest import Verb, program
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.timeout(600)
+def test_three_answers_agree_on_the_first_days(tmp_path: Path) -> None:
+    done = program(ROOT, "demo", "--days", "9", "--folder", str(tmp_path / "demo"), "--json")
+    assert done.returncode == 0, done.stderr[-2000:]
+    document = json.loads(done.stdout)
+    assert document["problems"] == []
+    assert {one["table"]: one["differences"] for one in document["outputs"]} == dict.fromkeys(
+        (
+            "hourly_departures",
+            "hourly_departures__late",
+            "rolling_departures",
+            "daily_carriers",
+            "busiest_hour",
+            "split_delays__severe",
+            "split_delays__normal",
+        ),
+        0,
+    )
+    report = Path(document["report"]).read_text("utf-8")
+    assert "bounded, unbounded and DuckDB agree" in report
+    assert "<svg" in report
+    assert "src=" not in report
+    assert sorted(path.name for path in (tmp_path / "demo").iterdir()) == [".floodmark-demo", "inbox", "report.html"]
+
+
+def test_a_folder_that_is_no_demos_is_left_alone(verb: Verb, tmp_path: Path) -> None:
+    (tmp_path / "bounded").mkdir()
+    result = verb("demo", "--folder", str(tmp_path))
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"LIFECYCLE-021 folder {tmp_path}\n")
+    assert (tmp_path / "bounded").is_dir()
+
+
+def outcome(differences: int = 0, refired: int = 7, days: int | None = None) -> Outcome:
+    comparison = Comparison(
+        left="bounded", right="duckdb", rows=3, differences=differences, examples=("origin='JFK': only in duckdb",)
+    )
+    return Outcome(
+        days=days,
+        compared=[Compared(table="hourly", rows=3, comparisons=(comparison,))],
+        lateness={"hourly": {"late": 7 + 2, "refired": 7, "dropped": 2}},
+        bounded={"hourly": RunResult(operator="hourly", version="hourly@1", mode="bounded", late=refired, dropped=2)},
+    )
+
+
+def test_no_difference_is_no_problem() -> None:
+    assert outcome().problems == []
+    assert "hourly: bounded = unbounded = duckdb: 3 rows, 0 differences" in list(lines(outcome()))
+
+
+def test_a_difference_is_a_problem_with_an_example() -> None:
+    found = outcome(differences=1)
+    assert found.problems == ["hourly: 1 differences"]
+    assert "  origin='JFK': only in duckdb" in list(lines(found))
+
+
+def test_other_counts_of_late_rows_are_a_problem() -> None:
+    assert outcome(refired=6).problems == ["hourly: refired 6, dropped 2, but DuckDB counts 7 and 2"]
+
+
+def test_a_year_without_late_rows_is_a_problem_and_a_day_is_not() -> None:
+    year, day = outcome(refired=0), outcome(refired=0, days=1)
+    for found in (year, day):
+        found.lateness = {"hourly": {"late": 2, "refired": 0, "dropped": 2}}
+    assert year.problems == ["no refired row in the whole year; the demo proves nothing about them"]
+    assert day.problems == []

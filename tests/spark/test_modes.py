@@ -1,0 +1,104 @@
+"""One definition, two modes, one answer: every operator of the workspace, bounded and unbounded, against DuckDB."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pyarrow.compute as pc
+import pytest
+from deltalake import DeltaTable
+from flights import BOUND_MINUTES, against_oracle, changelog
+from pyspark.sql import SparkSession
+
+from floodmark.demo.comparison import compare
+from floodmark.demo.oracle import Oracle
+from floodmark.demo.tables import final
+from floodmark.engines.spark.bounded import run_bounded
+from floodmark.engines.spark.lake import Lake
+from floodmark.engines.spark.unbounded import run_unbounded
+from floodmark.spec.operator import Operator
+from operators.flights import busiest_hour, daily_carriers, hourly_departures, rolling_departures, split_delays
+
+OPERATORS = [hourly_departures, rolling_departures, daily_carriers, busiest_hour, split_delays]
+
+
+@pytest.fixture(scope="module")
+def oracle(flights_inbox: Path) -> Oracle:
+    return Oracle(flights_inbox, bound_minutes=BOUND_MINUTES)
+
+
+@pytest.fixture(scope="module")
+def bounded(spark: SparkSession, landed: Lake, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    lake = Lake(str(tmp_path_factory.mktemp("bounded")), logs=landed.root)
+    for operator in OPERATORS:
+        run_bounded(spark, operator, lake)
+    return lake
+
+
+@pytest.mark.parametrize("operator", OPERATORS, ids=lambda o: o.name)
+def test_bounded_is_what_duckdb_says(bounded: Lake, operator: Operator, oracle: Oracle) -> None:
+    for comparison in against_oracle(bounded, operator, oracle):
+        assert comparison.differences == 0, comparison.examples
+    if operator.stateful and operator is not busiest_hour:  # late rows of chains: tests/property/test_chains.py
+        lateness = oracle.lateness(operator.name)
+        assert lateness["late"], "nothing was late: the case is empty"
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 5])
+def test_unbounded_is_bounded_whatever_the_cuts_and_state_partitions(
+    spark: SparkSession, landed: Lake, bounded: Lake, tmp_path: Path, partitions: int
+) -> None:
+    lake, rng = Lake(str(tmp_path), logs=landed.root), random.Random(partitions)
+    spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
+    chosen = OPERATORS if partitions == 2 else [hourly_departures, rolling_departures, busiest_hour]
+    try:
+        for operator in chosen:
+            result = run_unbounded(spark, operator, lake, until_caught_up=True, files_per_batch=rng.randint(4, 11))
+            assert result.micro_batches >= 1
+    finally:
+        spark.conf.set("spark.sql.shuffle.partitions", "2")
+    for operator in chosen:
+        for output in operator.outputs:
+            mine, theirs = changelog(lake, output.table), changelog(bounded, output.table)
+            if operator is busiest_hour:  # on an operator's output only the last values are promised
+                mine, theirs = (final(DeltaTable(x.output(output.table)).to_pyarrow_table(), output) for x in (lake, bounded))
+            found = compare(mine, theirs, names=("unbounded", "bounded"))
+            assert found.differences == 0, (output.table, found.examples)
+            if output.revisable and output.keys:
+                current = DeltaTable(lake.output(f"{output.table}__current")).to_pyarrow_table()
+                last = final(DeltaTable(lake.output(output.table)).to_pyarrow_table(), output)
+                assert compare(current.select(last.column_names), last, keys=output.keys).differences == 0
+
+
+def test_stepwise_landing_and_restarts_change_nothing(
+    spark: SparkSession, flights_inbox: Path, bounded: Lake, tmp_path: Path
+) -> None:
+    """Land some, run the chain, land more: every run is a restart, and the chain's second link sees every cut of the first."""
+    from flights import land_all
+
+    lake, rng = Lake(str(tmp_path)), random.Random(7)
+    rest = 20
+    while rest:
+        step = min(rest, rng.choice([3, 5, 7]))
+        rest -= step
+        land_all(spark, flights_inbox, lake, end=rest == 0, max_commits=step if rest else None)
+        for operator in (hourly_departures, busiest_hour):
+            run_unbounded(spark, operator, lake, until_caught_up=True, files_per_batch=rng.choice([None, 2]))
+    for operator in (hourly_departures, busiest_hour):
+        output = operator.outputs[0]
+        mine, theirs = (final(DeltaTable(x.output(output.table)).to_pyarrow_table(), output) for x in (lake, bounded))
+        assert compare(mine, theirs, keys=output.keys).differences == 0
+    late = hourly_departures.output("late").table
+    assert compare(changelog(lake, late), changelog(bounded, late)).differences == 0
+
+
+def test_output_rows_say_no_more_progress_than_is_true(spark: SparkSession, landed: Lake, tmp_path: Path) -> None:
+    """Every on-time row of a commit has an event time after the progress that commit says is complete."""
+    lake = Lake(str(tmp_path), logs=landed.root)
+    run_unbounded(spark, rolling_departures, lake, until_caught_up=True, files_per_batch=3)
+    rows = DeltaTable(lake.output("rolling_departures")).to_pyarrow_table()
+    on_time = rows.filter(pc.equal(rows["_kind"], 0))
+    assert on_time.num_rows
+    ms = pc.divide(pc.cast(on_time["_event_time"], "int64"), 1000)
+    assert pc.all(pc.greater(ms, on_time["_progress"])).as_py()
