@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from functools import cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from floodmark.core.errors import DefinitionError, LifecycleError
@@ -61,6 +62,7 @@ def describe_span(milliseconds: int) -> str:
     return ("-" if milliseconds < 0 else "") + " ".join(parts)
 
 
+@cache
 def zone(name: str, where: str = "time zone") -> ZoneInfo:
     """The IANA time zone of that name, or DEFINITION-002."""
     try:

@@ -67,17 +67,20 @@ class LocalTime:
         if value.tzinfo is not None:
             return value.astimezone(UTC)
         local = zone(self.timezone)
-        earlier, later = (value.replace(tzinfo=local, fold=fold).astimezone(UTC) for fold in (0, 1))
-        if earlier.astimezone(local).replace(tzinfo=None) != value.replace(fold=0):
+        earlier, later = value.replace(tzinfo=local, fold=0), value.replace(tzinfo=local, fold=1)
+        if earlier.utcoffset() == later.utcoffset():
+            return earlier.astimezone(UTC)
+        first, second = earlier.astimezone(UTC), later.astimezone(UTC)
+        if first.astimezone(local).replace(tzinfo=None, fold=0) != value.replace(fold=0):
             msg = f"{value:%Y-%m-%d %H:%M} does not exist in {self.timezone} (clocks go forward over it)"
             raise ValueError(msg)
-        if earlier != later and self.ambiguous == "quarantine":
+        if self.ambiguous == "quarantine":
             msg = (
-                f"{value:%Y-%m-%d %H:%M} exists twice in {self.timezone} ({earlier:%H:%M}Z and {later:%H:%M}Z); "
+                f"{value:%Y-%m-%d %H:%M} exists twice in {self.timezone} ({first:%H:%M}Z and {second:%H:%M}Z); "
                 'say LocalTime(..., ambiguous="earlier") or "later"'
             )
             raise ValueError(msg)
-        return later if self.ambiguous == "later" else earlier
+        return second if self.ambiguous == "later" else first
 
 
 class Contract(BaseModel):

@@ -1,0 +1,51 @@
+"""A run of one operator, in a process of its own that a test may kill: python operator_process.py bounded|unbounded LAKE LOGS."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime, timedelta
+
+from floodmark import BoundedOutOfOrderness, Contract, EventTime, Rows, Source, Stream, Tumbling, count, operator, sum  # noqa: A004
+from floodmark.engines.spark.bounded import run_bounded
+from floodmark.engines.spark.lake import Lake
+from floodmark.engines.spark.session import spark_session
+from floodmark.engines.spark.unbounded import run_unbounded
+
+START = datetime(2020, 1, 1, tzinfo=UTC)
+
+
+class Event(Contract):
+    """A keyed number."""
+
+    at: EventTime
+    key: str
+    value: int
+
+
+@operator
+def revised(events: Stream[Event]) -> Stream:
+    """Refires, drops and has a late output: every kind of write there is."""
+    windowed = events.key_by("key").window(Tumbling("10 minutes"), allowed_lateness="15 minutes", late="side_output")
+    return windowed.aggregate(n=count(), total=sum("value"))
+
+
+def source(commits: int) -> Source:
+    """Thirty rows per commit; every fifth 20 minutes late, every eleventh an hour."""
+    rows = []
+    for i in range(30 * commits):
+        at = START + timedelta(minutes=i) - timedelta(minutes=60 if i % 11 == 5 else 20 if i % 5 == 3 else 0)
+        rows.append({"at": at.isoformat(), "key": "abc"[i % 3], "value": i})
+    return Source("events", contract=Event, connector=Rows(rows), watermark=BoundedOutOfOrderness("5 minutes"))
+
+
+def main(mode: str, root: str, logs: str) -> None:
+    """Run the operator until it has caught up."""
+    spark, lake = spark_session(app="victim"), Lake(root, logs=logs)
+    if mode == "bounded":
+        run_bounded(spark, revised, lake)
+    else:
+        run_unbounded(spark, revised, lake, until_caught_up=True, files_per_batch=1)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

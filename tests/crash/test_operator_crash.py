@@ -1,0 +1,82 @@
+"""A run is killed with SIGKILL, Java and all, between any two of its writes; the next one makes the tables what they would have been."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from flights import changelog
+from operator_process import revised, source
+from pyspark.sql import SparkSession
+
+from floodmark.core import crash
+from floodmark.demo.comparison import compare
+from floodmark.engines.spark.bounded import run_bounded
+from floodmark.engines.spark.lake import Lake
+from floodmark.engines.spark.landing import land
+from floodmark.engines.spark.unbounded import run_unbounded
+
+PROGRAM = Path(__file__).with_name("operator_process.py")
+TABLES = ("revised", "revised__late")
+MODES = {"unbounded": "micro_batch", "bounded": "bounded"}
+LATER = {f"micro_batch.{when}_{what}": 2 for when in ("before", "after") for what in ("side", "main")}
+"""Points at which dying in the second micro-batch says more, as there is state to go on from."""
+
+
+@pytest.fixture(scope="module")
+def logs(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    lake = Lake(str(tmp_path_factory.mktemp("logs")))
+    for commits in (1, 2, 3):
+        land(spark, source(commits), lake, end=commits == 3)
+    return lake
+
+
+@pytest.fixture(scope="module")
+def expected(spark: SparkSession, logs: Lake, tmp_path_factory: pytest.TempPathFactory) -> dict[str, pa.Table]:
+    lake = Lake(str(tmp_path_factory.mktemp("expected")), logs=logs.root)
+    result = run_bounded(spark, revised, lake)
+    assert result.late
+    assert result.dropped
+    assert result.retractions
+    return {table: changelog(lake, table) for table in TABLES}
+
+
+def die(mode: str, point: str, lake: Lake) -> str:
+    """Run the program until it kills itself at a point; what it said if it did not."""
+    command = [sys.executable, str(PROGRAM), mode, lake.root, str(lake.logs)]
+    environment = {**os.environ, crash.VARIABLE: f"{point}:{LATER.get(point, 1)}"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280, check=False)
+    return "" if done.returncode == -signal.SIGKILL else f"{point} was never reached: exit {done.returncode} {done.stderr[-2000:]}"
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("mode", list(MODES))
+def test_killed_at_every_point_it_ends_exactly_right(
+    spark: SparkSession, logs: Lake, expected: dict[str, pa.Table], tmp_path: Path, mode: str
+) -> None:
+    points = crash.POINTS[MODES[mode]]
+    lakes = {point: Lake(str(tmp_path / point), logs=logs.root) for point in points}
+    with ThreadPoolExecutor(2) as pool:
+        missed = [text for text in pool.map(lambda point: die(mode, point, lakes[point]), points) if text]
+    assert not missed, missed
+    for point, lake in lakes.items():
+        if mode == "bounded":
+            run_bounded(spark, revised, lake)
+        else:
+            run_unbounded(spark, revised, lake, until_caught_up=True)
+        for table in TABLES:
+            found = compare(changelog(lake, table), expected[table], names=(point, "expected"))
+            assert found.differences == 0, (point, table, found.examples)
+        sequences = DeltaTable(lake.output("revised")).to_pyarrow_table(columns=["_sequence", "_kind"])
+        firsts = [s for s, k in zip(*(sequences[c].to_pylist() for c in ("_sequence", "_kind")), strict=True) if k == 0]
+        assert len(firsts) == len(set(firsts)), f"{point}: a row is there twice"
+        current = DeltaTable(lake.output("revised__current")).to_pyarrow_table()
+        last = {tuple(r[k] for k in ("key", "window_end")): r["total"] for r in expected["revised"].to_pylist() if r["_kind"] == 0}
+        assert {(r["key"], r["window_end"]): r["total"] for r in current.to_pylist()} == last, point

@@ -1,0 +1,187 @@
+"""Bounded runs over parts: what they write, what they leave alone, and why."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+from deltalake import DeltaTable
+from flights import changelog
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from floodmark import BoundedOutOfOrderness, Calendar, Contract, EventTime, Global, Rows, Sliding, Source, Stream, count, max, operator, sum  # noqa: A004
+from floodmark.core.errors import CapabilityError, ExecutionError, LifecycleError
+from floodmark.core.time import Interval, parse_instant
+from floodmark.demo.comparison import compare
+from floodmark.engines.spark.bounded import run_bounded
+from floodmark.engines.spark.lake import Lake
+from floodmark.engines.spark.landing import land
+from floodmark.engines.spark.unbounded import run_unbounded
+
+ZONE = "America/New_York"
+
+
+class Event(Contract):
+    """A keyed number."""
+
+    at: EventTime
+    key: str
+    value: int
+
+
+def events(start: datetime, days: int) -> list[dict[str, object]]:
+    """One every 20 minutes, every seventh of them ten hours late."""
+    found = []
+    for i in range(days * 72):
+        at = start + timedelta(minutes=20 * i)
+        at -= timedelta(hours=10) if i % 7 == 0 else timedelta(0)
+        found.append({"at": at.isoformat(), "key": "ab"[i % 2], "value": i})
+    return found
+
+
+@operator
+def sliding(events: Stream[Event]) -> Stream:
+    """Sliding windows, late rows dropped."""
+    return events.key_by("key").window(Sliding("3 hours", "1 hour")).aggregate(n=count(), high=max("value"))
+
+
+@operator
+def daily(events: Stream[Event]) -> Stream:
+    """Local days that are revised."""
+    return events.key_by("key").window(Calendar("day", ZONE), allowed_lateness="5 hours").aggregate(n=count(), total=sum("value"))
+
+
+@operator
+def totals(events: Stream[Event]) -> Stream:
+    """All of a key, at the end of input."""
+    return events.key_by("key").window(Global()).aggregate(n=count(), total=sum("value"), high=max("value"))
+
+
+@pytest.fixture(scope="module")
+def log(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    lake = Lake(str(tmp_path_factory.mktemp("events")))
+    rows = events(datetime(2013, 3, 8, tzinfo=UTC), 6) + events(datetime(2013, 11, 1, tzinfo=UTC), 6)
+    land(spark, source_of(rows), lake)
+    return lake
+
+
+def source_of(rows: list[dict[str, object]]) -> Source:
+    return Source("events", contract=Event, connector=Rows(rows), watermark=BoundedOutOfOrderness("1 hour"))
+
+
+def day(text: str, until: str) -> Interval:
+    return Interval(start=parse_instant(text, "from", ZONE), end=parse_instant(until, "to", ZONE))
+
+
+@pytest.mark.parametrize("op", [sliding, daily], ids=lambda o: o.name)
+def test_three_days_one_by_one_or_together_are_those_days_of_the_whole(spark: SparkSession, log: Lake, tmp_path_factory, op) -> None:
+    lakes = {name: Lake(str(tmp_path_factory.mktemp(name)), logs=log.root) for name in ("single", "together", "whole")}
+    days = ["2013-03-09", "2013-03-10", "2013-03-11", "2013-03-12"]
+    for start, until in zip(days, days[1:], strict=False):
+        run_bounded(spark, op, lakes["single"], day(start, until))
+    run_bounded(spark, op, lakes["together"], day(days[0], days[-1]))
+    run_bounded(spark, op, lakes["whole"])
+    tables = {name: changelog(lake, op.name) for name, lake in lakes.items()}
+    whole = tables["whole"].to_pylist()
+    low, high = (datetime.fromisoformat(d).replace(tzinfo=ZoneInfo(ZONE)) for d in (days[0], days[-1]))
+    part = [row for row in whole if low <= row["_event_time"] < high]
+    assert len(part) > 3
+    assert len(part) < len(whole)
+    expected = tables["whole"].schema.empty_table().from_pylist(part, schema=tables["whole"].schema)
+    for name in ("single", "together"):
+        found = compare(tables[name], expected, names=(name, "whole"))
+        assert found.differences == 0, found.examples
+
+
+def test_local_days_have_23_24_or_25_hours(spark: SparkSession, log: Lake, tmp_path) -> None:
+    lake = Lake(str(tmp_path), logs=log.root)
+    run_bounded(spark, daily, lake)
+    rows = changelog(lake, "daily").to_pylist()
+    local = ZoneInfo(ZONE)
+    hours = {r["window_start"].astimezone(local).strftime("%m-%d"): (r["window_end"] - r["window_start"]) / timedelta(hours=1) for r in rows}
+    assert hours["03-10"] == 23
+    assert hours["11-03"] == 25
+    assert hours["03-11"] == 24
+    whole = [r for r in rows if r["_kind"] == 0 and r["window_start"].astimezone(local).strftime("%m-%d") == "11-03"]
+    assert {r["n"] for r in whole} <= set(range(30, 39)), "25 hours hold about 75 events of two keys"
+
+
+def test_a_second_run_commits_nothing_and_says_what_is_covered(spark: SparkSession, log: Lake, tmp_path) -> None:
+    lake, week = Lake(str(tmp_path), logs=log.root), day("2013-03-09", "2013-03-11")
+    first = run_bounded(spark, sliding, lake, week)
+    version = DeltaTable(lake.output("sliding")).version()
+    second = run_bounded(spark, sliding, lake, week)
+    assert first.rows["sliding"] > 0
+    assert DeltaTable(lake.output("sliding")).version() == version
+    assert second.skipped == (week,)
+    assert second.reasons[0].startswith(f"{week} is covered already: by {sliding.version} at ")
+    third = run_bounded(spark, sliding, lake, day("2013-03-10", "2013-03-12"))
+    assert third.skipped == (day("2013-03-10", "2013-03-11"),), "only the rest is computed"
+    assert DeltaTable(lake.output("sliding")).version() == version + 1
+
+
+def test_changed_code_is_computed_again_and_says_why(spark: SparkSession, log: Lake, tmp_path) -> None:
+    lake, week = Lake(str(tmp_path), logs=log.root), day("2013-03-09", "2013-03-11")
+
+    @operator(name="sliding")
+    def changed(events: Stream[Event]) -> Stream:
+        return events.filter("value > 10").key_by("key").window(Sliding("3 hours", "1 hour")).aggregate(n=count(), high=max("value"))
+
+    run_bounded(spark, sliding, lake, week)
+    again = run_bounded(spark, changed, lake, week)
+    assert again.skipped == ()
+    assert again.reasons == (
+        f"{week} is computed again: the code changed: it was computed by {sliding.version}, now it is {changed.version}",
+    )
+
+
+def test_new_rows_in_the_interval_are_a_reason_too(spark: SparkSession, tmp_path) -> None:
+    lake, rows = Lake(str(tmp_path)), events(datetime(2013, 3, 8, tzinfo=UTC), 3)
+    land(spark, source_of(rows), lake)
+    one, two = day("2013-03-08", "2013-03-09"), day("2013-03-09", "2013-03-10")
+    run_bounded(spark, sliding, lake, one)
+    run_bounded(spark, sliding, lake, two)
+    more = {"at": "2013-03-09T12:00:00+00:00", "key": "a", "value": 1}
+    land(spark, source_of([*rows, more]), lake)
+    assert run_bounded(spark, sliding, lake, one).skipped == (one,)
+    again = run_bounded(spark, sliding, lake, two)
+    assert again.skipped == ()
+    assert "its input 'events' has changed since" in again.reasons[0]
+
+
+def test_global_closed_by_the_end_of_input_is_a_plain_group_by(spark: SparkSession, log: Lake, tmp_path) -> None:
+    lake = Lake(str(tmp_path), logs=log.root)
+    run_bounded(spark, totals, lake)
+    rows = spark.read.format("delta").load(log.log("events")).filter("_kind = 0")
+    plain = rows.groupBy("key").agg(F.count(F.lit(1)).alias("n"), F.sum("value").alias("total"), F.max("value").alias("high"))
+    mine = spark.read.format("delta").load(lake.output("totals")).filter("_kind = 0").select("key", "n", "total", "high")
+    assert sorted(mine.collect()) == sorted(plain.collect())
+    with pytest.raises(CapabilityError, match=r"CAPABILITY-002 operator 'totals': expected all of time for a Global window"):
+        run_bounded(spark, totals, lake, day("2013-03-09", "2013-03-11"))
+
+
+def test_global_without_an_end_says_that_it_will_never_fire(spark: SparkSession, tmp_path) -> None:
+    lake, rows = Lake(str(tmp_path)), events(datetime(2013, 3, 8, tzinfo=UTC), 1)
+    land(spark, source_of(rows), lake)
+    open_ended = run_unbounded(spark, totals, lake, until_caught_up=True)
+    assert open_ended.rows == {"totals": 0}
+    assert "it will never fire while its input has no end" in open_ended.warnings[0]
+    assert "floodmark land events --end" in open_ended.warnings[0]
+    land(spark, source_of(rows), lake, end=True)
+    closed = run_unbounded(spark, totals, lake, until_caught_up=True)
+    assert closed.rows == {"totals": 2}
+    assert closed.warnings == ()
+
+
+def test_a_log_that_has_not_reached_the_interval_is_a_warning(spark: SparkSession, log: Lake, tmp_path) -> None:
+    result = run_bounded(spark, sliding, Lake(str(tmp_path), logs=log.root), day("2013-11-05", "2014-01-01"))
+    assert "'events' has reached 2013-11-06T" in result.warnings[0]
+
+
+def test_missing_input_and_reversed_interval(spark: SparkSession, tmp_path) -> None:
+    with pytest.raises(ExecutionError, match=r"EXECUTION-002 input 'events' of operator 'sliding'.*floodmark land events"):
+        run_bounded(spark, sliding, Lake(str(tmp_path)))
+    with pytest.raises(LifecycleError, match="LIFECYCLE-001 interval: expected a start before its end"):
+        day("2013-03-11", "2013-03-09")

@@ -1,0 +1,214 @@
+"""Unbounded runs at their edges: nothing to let through, several inputs, other people's checkpoints, vanished tables."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+from flights import changelog
+from pyspark.sql import SparkSession
+
+from floodmark import Aggregate, BoundedOutOfOrderness, Contract, EventTime, Outputs, Rows, Source, Stream, Tumbling, count, operator, sum  # noqa: A004
+from floodmark.core.errors import ExecutionError, LifecycleError, StateError
+from floodmark.core.time import END, NEVER
+from floodmark.demo.comparison import compare
+from floodmark.engines.spark.bounded import run_bounded
+from floodmark.engines.spark.lake import Lake
+from floodmark.engines.spark.landing import land
+from floodmark.engines.spark.lock import exclusive
+from floodmark.engines.spark.unbounded import run_unbounded
+from floodmark.observe.status import commits
+
+START = datetime(2020, 1, 1, tzinfo=UTC)
+
+
+class Event(Contract):
+    """A keyed number."""
+
+    at: EventTime
+    key: str
+    value: int
+
+
+def rows(first: int, last: int, step: int = 1) -> list[dict[str, object]]:
+    return [{"at": (START + timedelta(minutes=i)).isoformat(), "key": "ab"[i % 2], "value": i} for i in range(first, last, step)]
+
+
+def put(spark: SparkSession, lake: Lake, name: str, events: list[dict[str, object]], *, end: bool = False) -> None:
+    source = Source(name, contract=Event, connector=Rows(events), watermark=BoundedOutOfOrderness("1 minute"))
+    land(spark, source, lake, end=end)
+
+
+def progress(lake: Lake, table: str) -> int:
+    return int(next(commits(lake.output(table)))["progress"])
+
+
+@operator
+def nothing(events: Stream[Event]) -> Stream:
+    """A filter that no row passes."""
+    return events.filter("value < 0").key_by("key").window(Tumbling("10 minutes")).aggregate(n=count())
+
+
+@operator
+def nothing_at_all(events: Stream[Event]) -> Outputs:
+    """Without state, two outputs."""
+    return Outputs(none=events.filter("value < 0"), every=events.with_columns(double="value * 2"))
+
+
+@operator
+def both(left: Stream[Event], right: Stream[Event]) -> Stream:
+    """Two inputs as one."""
+    return left.union(right.filter("value >= 0")).window(Tumbling("10 minutes")).aggregate(n=count(), total=sum("value"))
+
+
+@pytest.mark.parametrize("op", [nothing, nothing_at_all], ids=lambda o: o.name)
+def test_an_operator_whose_filter_matches_nothing_still_advances(spark: SparkSession, lake: Lake, op) -> None:
+    put(spark, lake, "events", rows(0, 60))
+    run_unbounded(spark, op, lake, until_caught_up=True)
+    reached = progress(lake, op.outputs[0].table)
+    assert reached == int((START + timedelta(minutes=58)).timestamp() * 1000) - 1
+    put(spark, lake, "events", rows(0, 60), end=True)
+    result = run_unbounded(spark, op, lake, until_caught_up=True)
+    assert result.watermark == END
+    assert result.rows[op.outputs[0].table] == 0
+    assert {progress(lake, output.table) for output in op.outputs} == {END}
+
+
+def test_one_input_has_ended_and_after_a_restart_the_other_goes_on(spark: SparkSession, lake: Lake) -> None:
+    put(spark, lake, "left", rows(0, 30, 3))
+    put(spark, lake, "right", rows(0, 25, 2), end=True)
+    first = run_unbounded(spark, both, lake, until_caught_up=True)
+    assert first.rows["both"] == 2, "up to the slower input: minute 27 - 1 - 1"
+    put(spark, lake, "left", rows(0, 60, 3))
+    second = run_unbounded(spark, both, lake, until_caught_up=True)
+    assert second.rows["both"] == 3, "it went on although 'right' says nothing any more"
+    put(spark, lake, "left", rows(0, 60, 3), end=True)
+    run_unbounded(spark, both, lake, until_caught_up=True)
+    whole = Lake(str(Path(lake.root) / "whole"), logs=lake.root)
+    run_bounded(spark, both, whole)
+    assert compare(changelog(lake, "both"), changelog(whole, "both")).differences == 0
+
+
+class Longest(Aggregate):
+    """Plain Python in a worker that cannot import this module."""
+
+    type = "bigint"
+
+    def create(self):
+        return None
+
+    def add(self, accumulator, value):
+        return value if accumulator is None or value > accumulator else accumulator
+
+    def merge(self, left, right):
+        return right if left is None else left if right is None else (left if left > right else right)
+
+    def result(self, accumulator):
+        return accumulator
+
+
+class Word(Contract):
+    """A part of an event."""
+
+    key: str
+    part: int
+
+
+def split(row):
+    yield {"key": row["key"], "part": row["value"]}
+    yield {"key": row["key"], "part": -row["value"]}
+
+
+@operator
+def custom(events: Stream[Event]) -> Stream:
+    """User functions in both modes."""
+    return events.flat_map(split, schema=Word).key_by("key").window(Tumbling("10 minutes")).aggregate(top=Longest("part"), n=count())
+
+
+def test_user_functions_give_the_same_in_both_modes(spark: SparkSession, lake: Lake) -> None:
+    put(spark, lake, "events", rows(0, 45), end=True)
+    run_unbounded(spark, custom, lake, until_caught_up=True)
+    whole = Lake(str(Path(lake.root) / "whole"), logs=lake.root)
+    run_bounded(spark, custom, whole)
+    mine = changelog(lake, "custom")
+    assert mine.num_rows == 10
+    assert compare(mine, changelog(whole, "custom")).differences == 0
+    assert {r["top"] for r in mine.to_pylist()} >= {8, 9}
+
+
+def test_a_checkpoint_of_another_operator_or_version_is_refused(spark: SparkSession, lake: Lake) -> None:
+    put(spark, lake, "events", rows(0, 30))
+    run_unbounded(spark, nothing, lake, until_caught_up=True)
+
+    @operator(name="nothing")
+    def changed(events: Stream[Event]) -> Stream:
+        return events.filter("value < 1").key_by("key").window(Tumbling("10 minutes")).aggregate(n=count())
+
+    with pytest.raises(StateError, match=rf"STATE-003 .*expected {changed.version}, got {nothing.version}.*--from-scratch"):
+        run_unbounded(spark, changed, lake, until_caught_up=True)
+    shutil.copytree(lake.internal("operators", "nothing"), lake.internal("operators", "custom"))
+    with pytest.raises(StateError, match="STATE-002 .*expected that of operator 'custom', got that of 'nothing'"):
+        run_unbounded(spark, custom, lake, until_caught_up=True)
+    again = run_unbounded(spark, changed, lake, until_caught_up=True, from_scratch=True)
+    assert again.version == changed.version
+
+
+def test_two_runs_of_one_operator_at_once_are_refused(spark: SparkSession, lake: Lake) -> None:
+    put(spark, lake, "events", rows(0, 5))
+    with exclusive(lake, "operators", "nothing", "run"), pytest.raises(LifecycleError, match="LIFECYCLE-003 operator 'nothing'"):
+        run_bounded(spark, nothing, lake)
+
+
+def test_a_running_stream_stops_at_a_boundary_and_goes_on(spark: SparkSession, lake: Lake) -> None:
+    put(spark, lake, "events", rows(0, 30))
+    stop, seen = threading.Event(), []
+
+    def on_batch(info) -> None:
+        seen.append(info)
+        stop.set()
+
+    run_unbounded(spark, nothing, lake, stop=stop, on_batch=on_batch, trigger_seconds=0.2)
+    assert seen
+    put(spark, lake, "events", rows(0, 60), end=True)
+    assert run_unbounded(spark, nothing, lake, until_caught_up=True).watermark == END
+
+
+@pytest.mark.parametrize("victim", ["output", "input"])
+def test_a_table_deleted_under_a_running_stream_is_a_clear_error(spark: SparkSession, lake: Lake, victim: str) -> None:
+    put(spark, lake, "events", rows(0, 30))
+    path, failures, seen = lake.output("nothing") if victim == "output" else lake.log("events"), [], threading.Event()
+
+    def run() -> None:
+        try:
+            run_unbounded(spark, nothing, lake, on_batch=lambda _: seen.set(), trigger_seconds=0.2)
+        except ExecutionError as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    assert seen.wait(120)
+    while next(commits(lake.output("nothing")), {"progress": NEVER})["progress"] == NEVER:
+        time.sleep(0.1)
+    shutil.rmtree(path)
+    if victim == "output":
+        put(spark, lake, "events", rows(0, 60))
+    thread.join(120)
+    assert not thread.is_alive()
+    assert failures[0].code in {"EXECUTION-002", "EXECUTION-004"}, failures
+    assert "floodmark run nothing --unbounded" in failures[0].fix
+
+
+def test_a_bounded_run_does_not_reach_into_what_the_stream_has_yet_to_write(spark: SparkSession, lake: Lake) -> None:
+    put(spark, lake, "events", rows(0, 60))
+    run_bounded(spark, nothing_at_all, lake)
+    first = run_unbounded(spark, nothing_at_all, lake, until_caught_up=True)
+    every = DeltaTable(lake.output("nothing_at_all__every")).to_pyarrow_table()
+    assert first.rows["nothing_at_all__every"] == 60
+    assert len([k for k in every["_kind"].to_pylist() if k == 0]) == 60, "what the bounded run had written is not there twice"
+    with pytest.raises(LifecycleError, match="LIFECYCLE-005 operator 'nothing_at_all'.*--to 2020-01-01T00:58"):
+        run_bounded(spark, nothing_at_all, lake)
