@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -115,29 +116,32 @@ def run_demo(
     begun, outcome = time.monotonic(), Outcome(days=days, chained=chained)
     with progress.step("writing the inbox"):
         write_inbox(places.inbox, days=days)
-    _in_one_session(workspace, places, progress, outcome, open_session)
-    outcome.followed = follow(places, progress)
+    _run_both(workspace, places, progress, outcome, open_session)
     with progress.step("asking DuckDB, and comparing row by row"):
         _compare(workspace, places, outcome)
     outcome.seconds = time.monotonic() - begun
     return outcome
 
 
-def _in_one_session(
+def _run_both(
     workspace: Workspace, places: Places, progress: Progress, outcome: Outcome, open_session: Callable[[], Any]
 ) -> None:
-    """Land, then run everything bounded; Java is gone afterwards."""
+    """Land; then run everything bounded here and, at the same time, unbounded in a process of its own."""
     from floodmark.engines.spark.bounded import run_bounded
     from floodmark.engines.spark.session import stop_session
 
     spark = open_session()
     outcome.landed.extend(_land(spark, workspace, places, progress))
-    for operator in workspace.operators:
-        with progress.step(f"{operator.version} bounded"):
-            outcome.bounded[operator.name] = run_bounded(spark, operator, places.bounded)
-    with progress.step(f"{LOSS_OF} bounded, with no row late"):
-        run_bounded(spark, workspace.operator(LOSS_OF), places.complete, late_rows="all")
-    stop_session(spark)  # not in a finally: an error of Java's can be read only while it runs
+    with ThreadPoolExecutor(1) as pool:
+        followed = pool.submit(follow, places, progress)
+        for operator in workspace.operators:
+            with progress.step(f"{operator.version} bounded"):
+                outcome.bounded[operator.name] = run_bounded(spark, operator, places.bounded)
+        with progress.step(f"{LOSS_OF} bounded, with no row late"):
+            run_bounded(spark, workspace.operator(LOSS_OF), places.complete, late_rows="all")
+        stop_session(spark)  # not in a finally: an error of Java's can be read only while it runs
+        with progress.step("waiting for the unbounded process"):
+            outcome.followed = followed.result()
 
 
 def _land(spark: Any, workspace: Workspace, places: Places, progress: Progress) -> Iterator[Landed]:
