@@ -17,7 +17,7 @@ from floodmark import (
     Tumbling,
     count,
     count_distinct,
-    max,  # noqa: A004 - the aggregate
+    max,
     mean,
     operator,
 )
@@ -28,7 +28,9 @@ NEW_YORK = "America/New_York"
 class Flight(Contract, key=("scheduled", "carrier", "flight", "origin")):
     """One flight, known when it has landed, or at its scheduled departure when it was cancelled."""
 
-    scheduled: Annotated[EventTime, LocalTime(NEW_YORK)] = Field(description="scheduled departure, local time in the file")
+    scheduled: Annotated[EventTime, LocalTime(NEW_YORK)] = Field(
+        description="scheduled departure, local time in the file"
+    )
     origin: str = Field(description="airport of departure: EWR, JFK or LGA")
     dest: str = Field(description="airport of arrival")
     carrier: str = Field(description="two-letter airline code")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """The one session of this process."""
-    from floodmark.engines.spark.session import spark_session  # noqa: PLC0415 - unit tests need no Spark
+    from floodmark.engines.spark.session import spark_session
 
     session = spark_session(app="tests")
     yield session
@@ -27,7 +27,7 @@ def spark() -> Iterator[SparkSession]:
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
     """An empty lake of the test's own."""
-    from floodmark.engines.spark.lake import Lake  # noqa: PLC0415 - its package imports Spark
+    from floodmark.engines.spark.lake import Lake
 
     return Lake(str(tmp_path / "lake"))
 
@@ -35,7 +35,7 @@ def lake(tmp_path: Path) -> Lake:
 @pytest.fixture(scope="session")
 def flights_inbox(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Four days of flights, about 3,300 rows, in 20 files."""
-    from flights import write_small_inbox  # noqa: PLC0415 - imports Spark
+    from flights import write_small_inbox
 
     return write_small_inbox(tmp_path_factory.mktemp("flights"), days=4, pieces=5)
 
@@ -43,9 +43,9 @@ def flights_inbox(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def landed(spark: SparkSession, flights_inbox: Path, tmp_path_factory: pytest.TempPathFactory) -> Lake:
     """A lake whose log holds the four days in 20 commits, and their end."""
-    from flights import land_all  # noqa: PLC0415 - imports Spark
+    from flights import land_all
 
-    from floodmark.engines.spark.lake import Lake  # noqa: PLC0415 - its package imports Spark
+    from floodmark.engines.spark.lake import Lake
 
     lake = Lake(str(tmp_path_factory.mktemp("landed")))
     land_all(spark, flights_inbox, lake, end=True)

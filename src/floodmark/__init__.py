@@ -5,15 +5,24 @@ from floodmark.spec.aggregates import (
     approx_count_distinct,
     count,
     count_distinct,
-    max,  # noqa: A004 - the field's words
+    max,
     mean,
-    min,  # noqa: A004
+    min,
     stddev,
-    sum,  # noqa: A004
+    sum,
 )
 from floodmark.spec.contract import Contract, EventTime, LocalTime
 from floodmark.spec.operator import Operator, operator
-from floodmark.spec.source import Ascending, BoundedOutOfOrderness, DeltaTable, Files, FromColumn, Punctuated, Rows, Source
+from floodmark.spec.source import (
+    Ascending,
+    BoundedOutOfOrderness,
+    DeltaTable,
+    Files,
+    FromColumn,
+    Punctuated,
+    Rows,
+    Source,
+)
 from floodmark.spec.stream import Outputs, Stream
 from floodmark.spec.windows import Calendar, Global, Sliding, Tumbling
 from floodmark.spec.workspace import Settings, Workspace

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from datetime import UTC, datetime, timedelta
 
-from floodmark import BoundedOutOfOrderness, Contract, EventTime, Rows, Source, Stream, Tumbling, count, operator, sum  # noqa: A004
+from floodmark import BoundedOutOfOrderness, Contract, EventTime, Rows, Source, Stream, Tumbling, count, operator, sum
 from floodmark.engines.spark.bounded import run_bounded
 from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.session import spark_session

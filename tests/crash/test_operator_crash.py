@@ -53,7 +53,11 @@ def die(mode: str, point: str, lake: Lake) -> str:
     command = [sys.executable, str(PROGRAM), mode, lake.root, str(lake.logs)]
     environment = {**os.environ, crash.VARIABLE: f"{point}:{LATER.get(point, 1)}"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280, check=False)
-    return "" if done.returncode == -signal.SIGKILL else f"{point} was never reached: exit {done.returncode} {done.stderr[-2000:]}"
+    return (
+        ""
+        if done.returncode == -signal.SIGKILL
+        else f"{point} was never reached: exit {done.returncode} {done.stderr[-2000:]}"
+    )
 
 
 @pytest.mark.timeout(900)
@@ -78,5 +82,9 @@ def test_killed_at_every_point_it_ends_exactly_right(
         firsts = [s for s, k in zip(*(sequences[c].to_pylist() for c in ("_sequence", "_kind")), strict=True) if k == 0]
         assert len(firsts) == len(set(firsts)), f"{point}: a row is there twice"
         current = DeltaTable(lake.output("revised__current")).to_pyarrow_table()
-        last = {tuple(r[k] for k in ("key", "window_end")): r["total"] for r in expected["revised"].to_pylist() if r["_kind"] == 0}
+        last = {
+            tuple(r[k] for k in ("key", "window_end")): r["total"]
+            for r in expected["revised"].to_pylist()
+            if r["_kind"] == 0
+        }
         assert {(r["key"], r["window_end"]): r["total"] for r in current.to_pylist()} == last, point

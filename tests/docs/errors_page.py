@@ -110,7 +110,7 @@ def _texts(scope: ast.AST, before: int) -> dict[str, str]:
     return {name: text for name, (_, text) in found.items()}
 
 
-def _text(node: ast.AST, names: dict[str, str]) -> str:  # noqa: PLR0911 - one per kind of node
+def _text(node: ast.AST, names: dict[str, str]) -> str:
     match node:
         case ast.Constant(value=str(text)):
             return text

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from simulation import Row, SimulatedRun, cuts, final, marker, run_batch, settle
 
-from floodmark import Contract, EventTime, Sliding, Stream, Tumbling, count, max, mean, operator, sum  # noqa: A004
+from floodmark import Contract, EventTime, Sliding, Stream, Tumbling, count, max, mean, operator, sum
 from floodmark.core.time import END
 from floodmark.spec.operator import Operator
 
@@ -57,14 +57,18 @@ def landed(seed: int, n: int = 70) -> list[Row]:
         time = i + rng.choice([0, 0, 0, -2, -4, -9, -15, -30])
         stamp = top - bound - 1
         payload = {"sensor": rng.choice("abc"), "value": rng.randint(-9, 9)}
-        rows.append(payload | {"_event_time": time, "_watermark": stamp, "_progress": stamp, "_sequence": i, "_kind": 0})
+        rows.append(
+            payload | {"_event_time": time, "_watermark": stamp, "_progress": stamp, "_sequence": i, "_kind": 0}
+        )
         top = top if top > time else time
         if rng.random() < 0.1:
             rows.append(marker(top - bound - 1))
     return [*rows, marker(END)]
 
 
-def drive(operators: list[Operator], rows: list[Row], rng: random.Random | None) -> list[tuple[dict[Any, Any], list[str], dict[int, int], int]]:
+def drive(
+    operators: list[Operator], rows: list[Row], rng: random.Random | None
+) -> list[tuple[dict[Any, Any], list[str], dict[int, int], int]]:
     """Run a chain; links are interleaved at random."""
     runs = [SimulatedRun(op) for op in operators]
     queues: list[list[list[Row]]] = [cuts(rows, rng), *([] for _ in operators)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -11,7 +12,21 @@ from flights import changelog
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from floodmark import BoundedOutOfOrderness, Calendar, Contract, EventTime, Global, Rows, Sliding, Source, Stream, count, max, operator, sum  # noqa: A004
+from floodmark import (
+    BoundedOutOfOrderness,
+    Calendar,
+    Contract,
+    EventTime,
+    Global,
+    Rows,
+    Sliding,
+    Source,
+    Stream,
+    count,
+    max,
+    operator,
+    sum,
+)
 from floodmark.core.errors import CapabilityError, ExecutionError, LifecycleError
 from floodmark.core.time import Interval, parse_instant
 from floodmark.demo.comparison import compare
@@ -50,7 +65,11 @@ def sliding(events: Stream[Event]) -> Stream:
 @operator
 def daily(events: Stream[Event]) -> Stream:
     """Local days that are revised."""
-    return events.key_by("key").window(Calendar("day", ZONE), allowed_lateness="5 hours").aggregate(n=count(), total=sum("value"))
+    return (
+        events.key_by("key")
+        .window(Calendar("day", ZONE), allowed_lateness="5 hours")
+        .aggregate(n=count(), total=sum("value"))
+    )
 
 
 @operator
@@ -76,10 +95,12 @@ def day(text: str, until: str) -> Interval:
 
 
 @pytest.mark.parametrize("op", [sliding, daily], ids=lambda o: o.name)
-def test_three_days_one_by_one_or_together_are_those_days_of_the_whole(spark: SparkSession, log: Lake, tmp_path_factory, op) -> None:
+def test_three_days_one_by_one_or_together_are_those_days_of_the_whole(
+    spark: SparkSession, log: Lake, tmp_path_factory, op
+) -> None:
     lakes = {name: Lake(str(tmp_path_factory.mktemp(name)), logs=log.root) for name in ("single", "together", "whole")}
     days = ["2013-03-09", "2013-03-10", "2013-03-11", "2013-03-12"]
-    for start, until in zip(days, days[1:], strict=False):
+    for start, until in itertools.pairwise(days):
         run_bounded(spark, op, lakes["single"], day(start, until))
     run_bounded(spark, op, lakes["together"], day(days[0], days[-1]))
     run_bounded(spark, op, lakes["whole"])
@@ -100,7 +121,11 @@ def test_local_days_have_23_24_or_25_hours(spark: SparkSession, log: Lake, tmp_p
     run_bounded(spark, daily, lake)
     rows = changelog(lake, "daily").to_pylist()
     local = ZoneInfo(ZONE)
-    hours = {r["window_start"].astimezone(local).strftime("%m-%d"): (r["window_end"] - r["window_start"]) / timedelta(hours=1) for r in rows}
+    hours = {
+        r["window_start"].astimezone(local).strftime("%m-%d"): (r["window_end"] - r["window_start"])
+        / timedelta(hours=1)
+        for r in rows
+    }
     assert hours["03-10"] == 23
     assert hours["11-03"] == 25
     assert hours["03-11"] == 24
@@ -127,7 +152,12 @@ def test_changed_code_is_computed_again_and_says_why(spark: SparkSession, log: L
 
     @operator(name="sliding")
     def changed(events: Stream[Event]) -> Stream:
-        return events.filter("value > 10").key_by("key").window(Sliding("3 hours", "1 hour")).aggregate(n=count(), high=max("value"))
+        return (
+            events.filter("value > 10")
+            .key_by("key")
+            .window(Sliding("3 hours", "1 hour"))
+            .aggregate(n=count(), high=max("value"))
+        )
 
     run_bounded(spark, sliding, lake, week)
     again = run_bounded(spark, changed, lake, week)
@@ -155,10 +185,16 @@ def test_global_closed_by_the_end_of_input_is_a_plain_group_by(spark: SparkSessi
     lake = Lake(str(tmp_path), logs=log.root)
     run_bounded(spark, totals, lake)
     rows = spark.read.format("delta").load(log.log("events")).filter("_kind = 0")
-    plain = rows.groupBy("key").agg(F.count(F.lit(1)).alias("n"), F.sum("value").alias("total"), F.max("value").alias("high"))
-    mine = spark.read.format("delta").load(lake.output("totals")).filter("_kind = 0").select("key", "n", "total", "high")
+    plain = rows.groupBy("key").agg(
+        F.count(F.lit(1)).alias("n"), F.sum("value").alias("total"), F.max("value").alias("high")
+    )
+    mine = (
+        spark.read.format("delta").load(lake.output("totals")).filter("_kind = 0").select("key", "n", "total", "high")
+    )
     assert sorted(mine.collect()) == sorted(plain.collect())
-    with pytest.raises(CapabilityError, match=r"CAPABILITY-002 operator 'totals': expected all of time for a Global window"):
+    with pytest.raises(
+        CapabilityError, match=r"CAPABILITY-002 operator 'totals': expected all of time for a Global window"
+    ):
         run_bounded(spark, totals, lake, day("2013-03-09", "2013-03-11"))
 
 
@@ -181,7 +217,9 @@ def test_a_log_that_has_not_reached_the_interval_is_a_warning(spark: SparkSessio
 
 
 def test_missing_input_and_reversed_interval(spark: SparkSession, tmp_path) -> None:
-    with pytest.raises(ExecutionError, match=r"EXECUTION-002 input 'events' of operator 'sliding'.*floodmark land events"):
+    with pytest.raises(
+        ExecutionError, match=r"EXECUTION-002 input 'events' of operator 'sliding'.*floodmark land events"
+    ):
         run_bounded(spark, sliding, Lake(str(tmp_path)))
     with pytest.raises(LifecycleError, match="LIFECYCLE-001 interval: expected a start before its end"):
         day("2013-03-11", "2013-03-09")

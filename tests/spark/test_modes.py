@@ -62,7 +62,9 @@ def test_unbounded_is_bounded_whatever_the_cuts_and_state_partitions(
         for output in operator.outputs:
             mine, theirs = changelog(lake, output.table), changelog(bounded, output.table)
             if operator is busiest_hour:  # on an operator's output only the last values are promised
-                mine, theirs = (final(DeltaTable(x.output(output.table)).to_pyarrow_table(), output) for x in (lake, bounded))
+                mine, theirs = (
+                    final(DeltaTable(x.output(output.table)).to_pyarrow_table(), output) for x in (lake, bounded)
+                )
             found = compare(mine, theirs, names=("unbounded", "bounded"))
             assert found.differences == 0, (output.table, found.examples)
             if output.revisable and output.keys:

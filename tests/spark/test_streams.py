@@ -13,7 +13,20 @@ from deltalake import DeltaTable
 from flights import changelog
 from pyspark.sql import SparkSession
 
-from floodmark import Aggregate, BoundedOutOfOrderness, Contract, EventTime, Outputs, Rows, Source, Stream, Tumbling, count, operator, sum  # noqa: A004
+from floodmark import (
+    Aggregate,
+    BoundedOutOfOrderness,
+    Contract,
+    EventTime,
+    Outputs,
+    Rows,
+    Source,
+    Stream,
+    Tumbling,
+    count,
+    operator,
+    sum,
+)
 from floodmark.core.errors import ExecutionError, LifecycleError, StateError
 from floodmark.core.time import END, NEVER
 from floodmark.demo.comparison import compare
@@ -36,7 +49,10 @@ class Event(Contract):
 
 
 def rows(first: int, last: int, step: int = 1) -> list[dict[str, object]]:
-    return [{"at": (START + timedelta(minutes=i)).isoformat(), "key": "ab"[i % 2], "value": i} for i in range(first, last, step)]
+    return [
+        {"at": (START + timedelta(minutes=i)).isoformat(), "key": "ab"[i % 2], "value": i}
+        for i in range(first, last, step)
+    ]
 
 
 def put(spark: SparkSession, lake: Lake, name: str, events: list[dict[str, object]], *, end: bool = False) -> None:
@@ -63,7 +79,9 @@ def nothing_at_all(events: Stream[Event]) -> Outputs:
 @operator
 def both(left: Stream[Event], right: Stream[Event]) -> Stream:
     """Two inputs as one."""
-    return left.union(right.filter("value >= 0")).window(Tumbling("10 minutes")).aggregate(n=count(), total=sum("value"))
+    return (
+        left.union(right.filter("value >= 0")).window(Tumbling("10 minutes")).aggregate(n=count(), total=sum("value"))
+    )
 
 
 @pytest.mark.parametrize("op", [nothing, nothing_at_all], ids=lambda o: o.name)
@@ -106,7 +124,7 @@ class Longest(Aggregate):
         return value if accumulator is None or value > accumulator else accumulator
 
     def merge(self, left, right):
-        return right if left is None else left if right is None else (left if left > right else right)
+        return right if left is None else left if right is None else (max(right, left))
 
     def result(self, accumulator):
         return accumulator
@@ -127,7 +145,12 @@ def split(row):
 @operator
 def custom(events: Stream[Event]) -> Stream:
     """User functions in both modes."""
-    return events.flat_map(split, schema=Word).key_by("key").window(Tumbling("10 minutes")).aggregate(top=Longest("part"), n=count())
+    return (
+        events.flat_map(split, schema=Word)
+        .key_by("key")
+        .window(Tumbling("10 minutes"))
+        .aggregate(top=Longest("part"), n=count())
+    )
 
 
 def test_user_functions_give_the_same_in_both_modes(spark: SparkSession, lake: Lake) -> None:
@@ -149,7 +172,9 @@ def test_a_checkpoint_of_another_operator_or_version_is_refused(spark: SparkSess
     def changed(events: Stream[Event]) -> Stream:
         return events.filter("value < 1").key_by("key").window(Tumbling("10 minutes")).aggregate(n=count())
 
-    with pytest.raises(StateError, match=rf"STATE-003 .*expected {changed.version}, got {nothing.version}.*--from-scratch"):
+    with pytest.raises(
+        StateError, match=rf"STATE-003 .*expected {changed.version}, got {nothing.version}.*--from-scratch"
+    ):
         run_unbounded(spark, changed, lake, until_caught_up=True)
     shutil.copytree(lake.internal("operators", "nothing"), lake.internal("operators", "custom"))
     with pytest.raises(StateError, match="STATE-002 .*expected that of operator 'custom', got that of 'nothing'"):
@@ -160,7 +185,10 @@ def test_a_checkpoint_of_another_operator_or_version_is_refused(spark: SparkSess
 
 def test_two_runs_of_one_operator_at_once_are_refused(spark: SparkSession, lake: Lake) -> None:
     put(spark, lake, "events", rows(0, 5))
-    with exclusive(lake, "operators", "nothing", "run"), pytest.raises(LifecycleError, match="LIFECYCLE-003 operator 'nothing'"):
+    with (
+        exclusive(lake, "operators", "nothing", "run"),
+        pytest.raises(LifecycleError, match="LIFECYCLE-003 operator 'nothing'"),
+    ):
         run_bounded(spark, nothing, lake)
 
 
@@ -209,6 +237,8 @@ def test_a_bounded_run_does_not_reach_into_what_the_stream_has_yet_to_write(spar
     first = run_unbounded(spark, nothing_at_all, lake, until_caught_up=True)
     every = DeltaTable(lake.output("nothing_at_all__every")).to_pyarrow_table()
     assert first.rows["nothing_at_all__every"] == 60
-    assert len([k for k in every["_kind"].to_pylist() if k == 0]) == 60, "what the bounded run had written is not there twice"
+    assert len([k for k in every["_kind"].to_pylist() if k == 0]) == 60, (
+        "what the bounded run had written is not there twice"
+    )
     with pytest.raises(LifecycleError, match="LIFECYCLE-005 operator 'nothing_at_all'.*--to 2020-01-01T00:58"):
         run_bounded(spark, nothing_at_all, lake)

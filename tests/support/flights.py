@@ -44,7 +44,9 @@ def source(inbox: Path, files_per_commit: int = 1) -> Source:
     """The flights of an inbox."""
     watermark = BoundedOutOfOrderness(f"{BOUND_MINUTES} minutes")
     connector = Files(str(inbox / "flights"))
-    return Source("flights", contract=Flight, connector=connector, watermark=watermark, files_per_commit=files_per_commit)
+    return Source(
+        "flights", contract=Flight, connector=connector, watermark=watermark, files_per_commit=files_per_commit
+    )
 
 
 def land_all(spark: SparkSession, inbox: Path, lake: Lake, *, end: bool, max_commits: int | None = None) -> None:
@@ -61,7 +63,9 @@ def answer(lake: Lake, operator: Operator, name: str) -> pa.Table:
 def changelog(lake: Lake, table: str) -> pa.Table:
     """Rows and retractions with the stamps that must be the same in every run."""
     found = DeltaTable(lake.output(table)).to_pyarrow_table()
-    return found.filter(pa.compute.not_equal(found["_kind"], 1)).drop_columns(["_progress", "_sequence", "_ingest_time"])
+    return found.filter(pa.compute.not_equal(found["_kind"], 1)).drop_columns(
+        ["_progress", "_sequence", "_ingest_time"]
+    )
 
 
 def against_oracle(lake: Lake, operator: Operator, oracle: Oracle) -> list[Comparison]:

@@ -65,7 +65,9 @@ class SimulatedRun:
                 if "side" in part:
                     self.side += part["side"]["side"].to_pylist()
                 if "dropped" in part:
-                    self.dropped.update(dict(zip(part["dropped"]["end"].to_pylist(), part["dropped"]["n"].to_pylist(), strict=True)))
+                    self.dropped.update(
+                        dict(zip(part["dropped"]["end"].to_pylist(), part["dropped"]["n"].to_pylist(), strict=True))
+                    )
             emission = Kernel(self.stage, self.stores.setdefault(group, MemoryStore())).advance(parts, self.now)
             self.deadlines.pop(group, None)
             if emission.deadline is not None:
@@ -88,13 +90,18 @@ class SimulatedRun:
         schema, values = self.step.parent.schema, self.stage.accumulators.values
         columns: dict[str, pa.Array] = {
             "group": pa.array([self._group(r) for r in rows], pa.int32()),
-            **{f"k{i}": pa.array([r.get(k) for r in rows], arrow_type(schema[k].type)) for i, k in enumerate(self.step.keys)},
+            **{
+                f"k{i}": pa.array([r.get(k) for r in rows], arrow_type(schema[k].type))
+                for i, k in enumerate(self.step.keys)
+            },
             "t": pa.array([r.get("_event_time", 0) for r in rows], pa.int64()),
             "w": pa.array([r["_watermark"] for r in rows], pa.int64()),
             "s": pa.array([r.get("_sequence") for r in rows], pa.int64()),
             "kind": pa.array([r["_kind"] for r in rows], pa.int32()),
             **{f"v{j}": pa.array([r.get(v.sql) for r in rows], arrow_type(v.type)) for j, v in enumerate(values)},
-            "side": pa.array([repr(sorted((k, r[k]) for k in r if k not in {"_progress", "_sequence"})) for r in rows], pa.string()),
+            "side": pa.array(
+                [repr(sorted((k, r[k]) for k in r if k not in {"_progress", "_sequence"})) for r in rows], pa.string()
+            ),
         }
         return pa.RecordBatch.from_pydict(columns)
 

@@ -11,8 +11,25 @@ import oracle_windows as oracle
 import pyarrow as pa
 import pytest
 
-from floodmark import Aggregate, Calendar, Contract, EventTime, Global, Sliding, Stream, Tumbling, operator
-from floodmark import approx_count_distinct, count, count_distinct, max, mean, min, stddev, sum  # noqa: A004
+from floodmark import (
+    Aggregate,
+    Calendar,
+    Contract,
+    EventTime,
+    Global,
+    Sliding,
+    Stream,
+    Tumbling,
+    approx_count_distinct,
+    count,
+    count_distinct,
+    max,
+    mean,
+    min,
+    operator,
+    stddev,
+    sum,
+)
 from floodmark.core.errors import ExecutionError
 from floodmark.core.time import END
 from floodmark.semantics.kernel import Kernel, MemoryStore, Stage, pack
@@ -86,7 +103,14 @@ def rows_of(seed: int, *, revisable: bool, unit: int = 1) -> list[dict[str, Any]
     for s in range(rng.randint(20, 80)):
         t = (s + rng.choice([0, 0, 0, -2, -4, -9, -15, -30])) * unit
         stamp = top - 4 * unit
-        row = {"key": rng.choice(["a", "b", None]), "t": t, "v": rng.choice([None, *range(-3, 9)]), "w": stamp, "s": s, "kind": 0}
+        row = {
+            "key": rng.choice(["a", "b", None]),
+            "t": t,
+            "v": rng.choice([None, *range(-3, 9)]),
+            "w": stamp,
+            "s": s,
+            "kind": 0,
+        }
         if revisable and rows and rng.random() < 0.3:
             old = rng.choice([r for r in rows if r["kind"] == 0])
             gone = old.get("gone")
@@ -113,7 +137,9 @@ def batch(stage: Stage, rows: list[dict[str, Any]], marker: int | None = None) -
     return pa.RecordBatch.from_pydict({k: pa.array(v, types.get(k, pa.int64())) for k, v in columns.items()})
 
 
-def run_kernel(stage: Stage, rows: list[dict[str, Any]], rng: random.Random | None) -> tuple[list[dict[str, Any]], list[str], Counter[int]]:
+def run_kernel(
+    stage: Stage, rows: list[dict[str, Any]], rng: random.Random | None
+) -> tuple[list[dict[str, Any]], list[str], Counter[int]]:
     """Feed the rows in random cuts; progress lags by one batch, as in a stream."""
     kernel, panes, side, dropped, known, position = Kernel(stage, MemoryStore()), [], [], Counter(), -(10**12), 0
     while position < len(rows) or known < END:
@@ -128,7 +154,9 @@ def run_kernel(stage: Stage, rows: list[dict[str, Any]], rng: random.Random | No
         side += [text for part in packed if "side" in part for text in part["side"]["side"].to_pylist()]
         for part in packed:
             if "dropped" in part:
-                dropped.update(dict(zip(part["dropped"]["end"].to_pylist(), part["dropped"]["n"].to_pylist(), strict=True)))
+                dropped.update(
+                    dict(zip(part["dropped"]["end"].to_pylist(), part["dropped"]["n"].to_pylist(), strict=True))
+                )
         emission = kernel.advance([part for part in packed if part], known)
         panes += emission.results.to_pylist()
         known = END if position >= len(rows) else sorted([known, *(r["p"] for r in chunk)])[-1] if chunk else known
@@ -141,20 +169,24 @@ def run_kernel(stage: Stage, rows: list[dict[str, Any]], rng: random.Random | No
     return panes, side, dropped
 
 
-
-
-
-
-
 def shown(panes: list[dict[str, Any]], functions: list[str], end_of: Any) -> list[dict[str, Any]]:
     return [
-        {"key": (p["key"], end_of(p)), "value": tuple(p[f] for f in functions), "w": p["_watermark"], "kind": p["_kind"]} for p in panes
+        {
+            "key": (p["key"], end_of(p)),
+            "value": tuple(p[f] for f in functions),
+            "w": p["_watermark"],
+            "kind": p["_kind"],
+        }
+        for p in panes
     ]
 
 
 def same(ours: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> None:
     order = lambda r: (r["key"][1], str(r["key"][0]))  # noqa: E731
-    ours, theirs = sorted(ours, key=order), sorted(theirs, key=order)  # stable: panes of one key and window keep their order
+    ours, theirs = (
+        sorted(ours, key=order),
+        sorted(theirs, key=order),
+    )  # stable: panes of one key and window keep their order
     assert [(r["key"], r["w"], r["kind"]) for r in ours] == [(r["key"], r["w"], r["kind"]) for r in theirs]
     for a, b in zip(ours, theirs, strict=True):
         for x, y in zip(a["value"], b["value"], strict=True):
@@ -171,8 +203,12 @@ GRIDS = [(5, 5, 0), (10, 10, 3), (6, 2, 0), (7, 3, -1), (3, 5, 0)]
 @pytest.mark.parametrize("revisable", [False, True])
 @pytest.mark.parametrize("lateness", [0, 4, 30])
 @pytest.mark.parametrize(("size", "slide", "offset"), GRIDS)
-def test_every_pane_is_the_oracles_however_the_rows_are_cut(size: int, slide: int, offset: int, lateness: int, revisable: bool) -> None:
-    window = Tumbling(f"{size}ms", f"{offset}ms") if size == slide else Sliding(f"{size}ms", f"{slide}ms", f"{offset}ms")
+def test_every_pane_is_the_oracles_however_the_rows_are_cut(
+    size: int, slide: int, offset: int, lateness: int, revisable: bool
+) -> None:
+    window = (
+        Tumbling(f"{size}ms", f"{offset}ms") if size == slide else Sliding(f"{size}ms", f"{slide}ms", f"{offset}ms")
+    )
     stage = stage_of(window, lateness, revisable=revisable)
     late = 0
     for seed in range(3):
@@ -258,7 +294,10 @@ def test_approximate_count_is_exact_for_few_and_near_for_many() -> None:
                 chunk = hashes[i : i + size]
                 columns = {"t": [1] * len(chunk), "w": [-9] * len(chunk), "s": list(range(len(chunk))), "v0": chunk}
                 table = {k: pa.array(v, pa.int64()) for k, v in columns.items()}
-                table |= {"group": pa.array([0] * len(chunk), pa.int32()), "kind": pa.array([0] * len(chunk), pa.int32())}
+                table |= {
+                    "group": pa.array([0] * len(chunk), pa.int32()),
+                    "kind": pa.array([0] * len(chunk), pa.int32()),
+                }
                 parts.append(pack(stage, [pa.RecordBatch.from_pydict(table)])[0])
             found.add(kernel.advance(parts, END).results["visitors"][0].as_py())
         (estimate,) = found

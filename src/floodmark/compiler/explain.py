@@ -24,14 +24,20 @@ def explain(operator: Operator) -> tuple[str, dict[str, object]]:
         lines.append(f"result{f' {name}' if name else ''}:")
         lines += [f"  {line}" for line in _tree(result, 0)]
     for output in operator.outputs:
-        kind = "late rows" if output.side else ("changelog, with a __current table" if output.revisable and output.keys else "rows")
+        kind = (
+            "late rows"
+            if output.side
+            else ("changelog, with a __current table" if output.revisable and output.keys else "rows")
+        )
         lines.append(f"table {output.table} ({kind}): {output.schema.describe()}")
     lines += [f"warning: {warning}" for warning in operator.warnings]
     document = operator.canonical() | {
         "version": operator.version,
         "fingerprint": operator.fingerprint,
         "description": operator.description,
-        "tables": [{"table": o.table, "columns": o.schema.canonical(), "revisable": o.revisable} for o in operator.outputs],
+        "tables": [
+            {"table": o.table, "columns": o.schema.canonical(), "revisable": o.revisable} for o in operator.outputs
+        ],
         "warnings": list(operator.warnings),
     }
     return "\n".join(lines), document
@@ -73,7 +79,9 @@ def _window(step: steps.WindowAggregate) -> list[str]:
     keys = ", ".join(step.keys) or "all rows together"
     closing = "fires at the end of input" if isinstance(step.window, Global) else "fires when progress reaches its end"
     late = "to the late output" if step.late == "side_output" else "dropped and counted"
-    lateness = f"; rows up to {describe_span(step.allowed_lateness)} late revise the result" if step.allowed_lateness else ""
+    lateness = (
+        f"; rows up to {describe_span(step.allowed_lateness)} late revise the result" if step.allowed_lateness else ""
+    )
     return [
         f"aggregate {', '.join(measures)}  (state: uid '{step.uid}', {step.groups} key groups)",
         f"  per {keys} and window {describe_window(step.window)}: {closing}{lateness}; later rows are {late}",

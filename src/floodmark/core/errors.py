@@ -89,7 +89,9 @@ def closest(name: str, known: Iterable[str]) -> str:
 
 
 @contextmanager
-def user_code_boundary(where: str, fix: str = "See the traceback above for the line in your function.") -> Iterator[None]:
+def user_code_boundary(
+    where: str, fix: str = "See the traceback above for the line in your function."
+) -> Iterator[None]:
     """Turn whatever a user's function raises into a UserCodeError that keeps the original as its cause."""
     try:
         yield

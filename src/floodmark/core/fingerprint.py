@@ -41,6 +41,11 @@ def source_of(function: Callable[..., Any] | type) -> str:
         return text.strip()
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
-        if isinstance(body, list) and body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
+        if (
+            isinstance(body, list)
+            and body
+            and isinstance(body[0], ast.Expr)
+            and isinstance(body[0].value, ast.Constant)
+        ):
             node.body = body[1:] or [ast.Pass()]  # type: ignore[attr-defined]  # checked to exist just above
     return ast.unparse(tree)

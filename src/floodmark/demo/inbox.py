@@ -84,7 +84,7 @@ def _read_flights(data: Path) -> pd.DataFrame:
     import pandas as pd
 
     whole = dict.fromkeys(("dep_delay", "arr_delay", "air_time"), "Int64")
-    flights = pd.read_csv(data / "flights.csv.zip", dtype=whole)
+    flights = pd.read_csv(data / "flights.csv.zip", dtype=whole)  # type: ignore[arg-type]  # the stubs want Hashable keys
     midnight = pd.to_datetime(flights[["year", "month", "day"]])
     clock = flights.sched_dep_time // 100 * 60 + flights.sched_dep_time % 100
     local = midnight + pd.to_timedelta(clock, unit="min")

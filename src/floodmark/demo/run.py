@@ -1,7 +1,5 @@
 """The reference workspace from its inbox to three answers that must be the same: bounded, unbounded, and DuckDB's."""
 
-# ruff: noqa: PLC0415 - what is slow to import is imported when it is needed
-
 from __future__ import annotations
 
 import time

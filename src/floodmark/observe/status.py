@@ -80,14 +80,19 @@ def _output(operator: Operator, output: Output, lake: Lake, reached: dict[str, i
     last = seen[0]
     stream = next((int(c["progress"]) for c in seen if c["mode"] == "unbounded"), None)
     entry: dict[str, Any] = {
-        "state": "up to date" if last["version"] == operator.version else f"computed by {last['version']}, now {operator.version}",
+        "state": "up to date"
+        if last["version"] == operator.version
+        else f"computed by {last['version']}, now {operator.version}",
         "version": last["version"],
         "mode": last["mode"],
         "last_run": last["at"],
     }
     if stream is not None:
         behind = min(reached.get(given.table, NEVER) for given in operator.inputs)
-        entry |= {"progress": describe(stream), "lag": describe_span(max(0, behind - stream)) if stream > NEVER else "all of it"}
+        entry |= {
+            "progress": describe(stream),
+            "lag": describe_span(max(0, behind - stream)) if stream > NEVER else "all of it",
+        }
     elif last["mode"] == "bounded":
         entry["progress"] = f"computed {describe(last['from'])} to {describe(last['to'])}"
     return base | entry, stream if stream is not None else NEVER

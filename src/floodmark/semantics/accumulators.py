@@ -191,7 +191,9 @@ class Accumulators:
             if abs(total) >= 2**63 or largest >= 2**62:
                 sql = self.values[int(name[1:])].sql
                 fix = f'Widen it: sum("CAST({sql} AS decimal(38,0))").'
-                raise ExecutionError(f"sum of '{sql}'", "a total that fits bigint", "an overflow", fix, code="EXECUTION-001")
+                raise ExecutionError(
+                    f"sum of '{sql}'", "a total that fits bigint", "an overflow", fix, code="EXECUTION-001"
+                )
 
     # ---- partials -> results
 
@@ -205,7 +207,7 @@ class Accumulators:
             result = result.append_column(f"r{i}", column.cast(arrow_type(measure.type)))
         return result
 
-    def _result(self, i: int, measure: Measure, main: pa.Table, partials: Partials, dims: Sequence[str]) -> Any:  # noqa: ANN401
+    def _result(self, i: int, measure: Measure, main: pa.Table, partials: Partials, dims: Sequence[str]) -> Any:
         j, function = measure.value, measure.function
         if j is None:
             return main["n"]
@@ -263,7 +265,8 @@ class Accumulators:
         means = _aligned(bag, dims, grouped, _quotient(grouped["x"], grouped["n"]))
         distance = pc.subtract(values, means)
         squares = bag.select([*dims]).append_column("q", pc.multiply(pc.multiply(distance, distance), weights))
-        spread = _aligned(grouped, dims, *(lambda g: (g, g["q"]))(_group(squares, dims, [("q", "sum")])))
+        totals = _group(squares, dims, [("q", "sum")])
+        spread = _aligned(grouped, dims, totals, totals["q"])
         return grouped, pc.sqrt(_quotient(spread, pc.subtract(grouped["n"], 1)))
 
     # ---- user aggregates: plain Python, one accumulator at a time
@@ -271,7 +274,7 @@ class Accumulators:
     def _users(self) -> list[tuple[int, Measure]]:
         return [(i, m) for i, m in enumerate(self.measures) if m.function == "user" and not self.bagged(m)]
 
-    def _fold(  # noqa: PLR0913 - the one loop behind partials and merge
+    def _fold(
         self, main: pa.Table, items: pa.Table, dims: Sequence[str], name: str, measure: Measure, *, add: bool
     ) -> pa.Table:
         user = measure.aggregate
@@ -312,7 +315,9 @@ class Accumulators:
         for j, value in enumerate(self.values):
             if value.type in {"float", "double"}:
                 name = f"v{j}"
-                rows = rows.set_column(rows.column_names.index(name), name, pc.add(rows[name], pa.scalar(0.0, rows[name].type)))
+                rows = rows.set_column(
+                    rows.column_names.index(name), name, pc.add(rows[name], pa.scalar(0.0, rows[name].type))
+                )
         return rows
 
     def _trim(self, j: int, bag: pa.Table, dims: Sequence[str]) -> pa.Table:
@@ -404,7 +409,7 @@ def _rank(bag: pa.Table, dims: Sequence[str]) -> tuple[npt.NDArray[np.int64], np
 
 
 def _estimates(bag: pa.Table, dims: Sequence[str]) -> tuple[pa.Table, pa.ChunkedArray]:
-    """k minimum values: (k - 1) / the k-th smallest hash, as a share of all hashes."""
+    """K minimum values: (k - 1) / the k-th smallest hash, as a share of all hashes."""
     ids, groups = group_ids(bag, dims)
     counts = np.bincount(ids, minlength=groups.num_rows)
     estimates = counts.astype(np.int64)

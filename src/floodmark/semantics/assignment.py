@@ -70,7 +70,8 @@ class Grid:
 
     def next_end(self, ends: Instants, after: Instants) -> Instants:
         """Ends are ``slide`` apart."""
-        return ends + np.maximum(0, -((ends - after) // self.slide)) * self.slide
+        found: Instants = ends + np.maximum(0, -((ends - after) // self.slide)) * self.slide
+        return found
 
     def ends(self, first: int, last: int) -> list[int]:
         """Ends are ``slide`` apart."""
@@ -155,7 +156,7 @@ class Forever:
         """There is one window."""
         return _single(self.last_end(slices), from_ends, after, upto)
 
-    def start(self, end: int) -> int:
+    def start(self, end: int) -> int:  # noqa: ARG002 - the same for all
         """It has no start; slices are at 0."""
         return 0
 

@@ -102,7 +102,12 @@ class Stage:
     @property
     def result_schema(self) -> pa.Schema:
         """What ``advance`` emits: the step's columns, then ``_event_time`` and ``_watermark`` in ms, ``_kind``, ``_order``."""
-        stamps = [("_event_time", pa.int64()), ("_watermark", pa.int64()), ("_kind", pa.int32()), ("_order", pa.int64())]
+        stamps = [
+            ("_event_time", pa.int64()),
+            ("_watermark", pa.int64()),
+            ("_kind", pa.int32()),
+            ("_order", pa.int64()),
+        ]
         return pa.schema([*arrow_schema(self.step.schema), *(pa.field(*s) for s in stamps)])
 
 
@@ -130,7 +135,9 @@ def pack(stage: Stage, batches: Iterable[pa.RecordBatch]) -> dict[int, dict[str,
             continue
         times, stamps = rows["t"].to_numpy().astype(np.int64), rows["w"].to_numpy().astype(np.int64)
         verdict = judge(stage.assigner, step.allowed_lateness, times, stamps)
-        placed = rows.append_column("slice", pa.array(verdict.slices)).append_column("from_end", pa.array(verdict.from_end))
+        placed = rows.append_column("slice", pa.array(verdict.slices)).append_column(
+            "from_end", pa.array(verdict.from_end)
+        )
         placed = _signed(placed.filter(pa.array(verdict.on_time)))
         if placed.num_rows:
             parts.append(stage.accumulators.partials(placed, dims))
@@ -138,7 +145,11 @@ def pack(stage: Stage, batches: Iterable[pa.RecordBatch]) -> dict[int, dict[str,
             late = rows.take(pa.array(verdict.late)).append_column("end", pa.array(verdict.late_end))
             kept["late"].append(late.drop_columns([n for n in ("side",) if n in late.column_names]))
         if len(verdict.dropped):
-            lost = rows.take(pa.array(verdict.dropped)).select(["group", "kind"]).append_column("end", pa.array(verdict.dropped_end))
+            lost = (
+                rows.take(pa.array(verdict.dropped))
+                .select(["group", "kind"])
+                .append_column("end", pa.array(verdict.dropped_end))
+            )
             once = pc.cast(pc.equal(lost["kind"], ROW), pa.int64())  # a retraction pair is one
             kept["dropped"].append(lost.drop_columns(["kind"]).append_column("n", once))
         if step.late == "side_output" and verdict.side.any():
@@ -257,7 +268,9 @@ class Kernel:
         """
         index = _Index.load(self.store.index())
         out: list[pa.Table] = []
-        fresh = [{n: t for n, t in part.items() if n == "main" or n.startswith("bag")} for part in packed if "main" in part]
+        fresh = [
+            {n: t for n, t in part.items() if n == "main" or n.startswith("bag")} for part in packed if "main" in part
+        ]
         fired = self._fire(index, fresh, progress, out)
         self._keep_parts(index, fresh, progress)
         refired = self._refire(index, [part["late"] for part in packed if "late" in part], progress, fired, out)
@@ -339,14 +352,14 @@ class Kernel:
     def _alive(self, part: Partials, progress: int) -> Partials:
         return {n: t.filter(pa.array(self._live(t["slice"].to_numpy(), progress))) for n, t in part.items()}
 
-    def _live(self, slices: Any, progress: int) -> Any:  # noqa: ANN401 - integers to booleans
+    def _live(self, slices: Any, progress: int) -> Any:
         """Which slices are in a window that has not fired."""
         starts = np.asarray(slices, dtype=np.int64)
         return self.stage.assigner.last_end(starts) - 1 > progress if len(starts) else np.zeros(0, dtype=bool)
 
     # ---- late rows
 
-    def _refire(  # noqa: PLR0913, PLR0917 - the parts of one step, kept apart for reading
+    def _refire(
         self, index: _Index, late: list[pa.Table], progress: int, fired: Partials | None, out: list[pa.Table]
     ) -> int:
         """Late rows of closed windows, each in arrival order a pane of its own; those of open windows wait."""
@@ -399,7 +412,9 @@ class Kernel:
             if was == now:
                 continue
             pair = [(r, kind) for r, kind in ((was, RETRACTION), (now, ROW)) if r is not None]
-            tables = [self._rows(pa.Table.from_pylist([r], schema=new.schema), None, kind, row["w_max"]) for r, kind in pair]
+            tables = [
+                self._rows(pa.Table.from_pylist([r], schema=new.schema), None, kind, row["w_max"]) for r, kind in pair
+            ]
             if len(tables) == 2:  # noqa: PLR2004 - a pair shares its number
                 tables[1] = tables[1].set_column(tables[1].num_columns - 1, "_order", pa.array([-1], pa.int64()))
             out.extend(tables)
@@ -431,7 +446,7 @@ class Kernel:
         return pa.table([columns[name] for name in schema.names], schema=schema)
 
 
-def _turns(ids: Any, sequences: Any) -> Any:  # noqa: ANN401 - integer arrays
+def _turns(ids: Any, sequences: Any) -> Any:
     """The place of each row among the units of its id; rows of one sequence are one unit."""
     seen: dict[int, tuple[int, int]] = {}
     turns = np.zeros(len(ids), dtype=np.int64)

@@ -92,19 +92,19 @@ class Aggregate:
     def __init__(self, expression: str) -> None:
         self.expression = expression
 
-    def create(self) -> Any:  # noqa: ANN401 - plain data of the user's choice
+    def create(self) -> Any:
         """An empty accumulator."""
         raise NotImplementedError
 
-    def add(self, accumulator: Any, value: Any) -> Any:  # noqa: ANN401
+    def add(self, accumulator: Any, value: Any) -> Any:
         """The accumulator with one more non-null value; values come in no particular order."""
         raise NotImplementedError
 
-    def merge(self, left: Any, right: Any) -> Any:  # noqa: ANN401
+    def merge(self, left: Any, right: Any) -> Any:
         """Two accumulators of the same window made one. Must be associative and commutative."""
         raise NotImplementedError
 
-    def result(self, accumulator: Any) -> Any:  # noqa: ANN401
+    def result(self, accumulator: Any) -> Any:
         """The value that goes into the output."""
         raise NotImplementedError
 
@@ -139,12 +139,14 @@ def result_type(aggregate: object, schema: Schema, where: str) -> str:
     kind = check(aggregate.expression, schema, where)
     if not kind:
         fix = f"Write CAST({aggregate.expression} AS double), or the type you mean."
-        raise DefinitionError(where, "an expression of known type", repr(aggregate.expression), fix, code="DEFINITION-043")
+        raise DefinitionError(
+            where, "an expression of known type", repr(aggregate.expression), fix, code="DEFINITION-043"
+        )
     if isinstance(aggregate, Aggregate):
         return _user_type(aggregate, where)
     numeric = kind in NUMBERS or kind.startswith("decimal")
     if aggregate.function in {"sum", "mean", "stddev"} and not numeric:
-        fix = f"Use count() or count_distinct(), or cast it: {aggregate.function}(\"CAST({aggregate.expression} AS double)\")."
+        fix = f'Use count() or count_distinct(), or cast it: {aggregate.function}("CAST({aggregate.expression} AS double)").'
         got = f"'{aggregate.expression}' of type {kind}"
         raise DefinitionError(where, f"a number to take the {aggregate.function} of", got, fix, code="DEFINITION-041")
     if aggregate.function in {"min", "max"} and not (numeric or kind in {"string", "timestamp", "date", "boolean"}):
@@ -168,5 +170,7 @@ def _user_type(aggregate: Aggregate, where: str) -> str:
     missing += [] if hasattr(aggregate, "type") else ["type"]
     if missing:
         fix = f"Define them on {type(aggregate).__name__}; see the docstring of Aggregate."
-        raise DefinitionError(where, "a complete Aggregate", f"none of {', '.join(missing)}", fix, code="DEFINITION-042")
+        raise DefinitionError(
+            where, "a complete Aggregate", f"none of {', '.join(missing)}", fix, code="DEFINITION-042"
+        )
     return aggregate.type

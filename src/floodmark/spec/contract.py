@@ -120,7 +120,10 @@ class Contract(BaseModel):
         columns = schema(cls)
         for name in cls.floodmark_key:
             if name not in columns:
-                where, fix = f"contract '{cls.__name__}'", closest(name, columns.names) + f"Fields: {columns.describe()}."
+                where, fix = (
+                    f"contract '{cls.__name__}'",
+                    closest(name, columns.names) + f"Fields: {columns.describe()}.",
+                )
                 raise DefinitionError(where, "a key made of its fields", repr(name), fix, code="DEFINITION-010")
         event_time_field(cls)
 
@@ -176,5 +179,3 @@ def _sql_type(annotation: Any, field: FieldInfo, where: str) -> tuple[str, bool]
     expected = "str, int, float, bool, date, datetime, Decimal, bytes, Literal, Enum, list[...] or one of these | None"
     fix = "Use one of these types, or land the value as str and take it apart in an operator."
     raise DefinitionError(where, expected, repr(annotation), fix, code="DEFINITION-011")
-
-

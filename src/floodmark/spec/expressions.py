@@ -11,7 +11,17 @@ from floodmark.core.errors import DefinitionError, closest
 from floodmark.spec.schema import Schema
 
 _CLOCKS = (exp.CurrentTimestamp, exp.CurrentDate, exp.CurrentTime, exp.CurrentDatetime, exp.Rand, exp.Uuid)
-_CLOCK_NAMES = {"now", "current_timestamp", "current_date", "rand", "randn", "random", "uuid", "unix_timestamp", "shuffle"}
+_CLOCK_NAMES = {
+    "now",
+    "current_timestamp",
+    "current_date",
+    "rand",
+    "randn",
+    "random",
+    "uuid",
+    "unix_timestamp",
+    "shuffle",
+}
 _ALIASES = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint", "timestamp_ltz": "timestamp"}
 
 
@@ -41,7 +51,9 @@ def check(text: object, schema: Schema, where: str, *, boolean: bool = False) ->
     kind = _infer(tree, schema)
     if boolean and kind not in {"boolean", ""}:
         fix = "Write a comparison, such as dep_delay >= 60 or tailnum IS NOT NULL."
-        raise DefinitionError(where, "a condition (true or false)", f"{text!r} of type {kind}", fix, code="DEFINITION-024")
+        raise DefinitionError(
+            where, "a condition (true or false)", f"{text!r} of type {kind}", fix, code="DEFINITION-024"
+        )
     return kind
 
 
@@ -52,7 +64,7 @@ def clocks(text: str) -> bool:
     return tree.find(*_CLOCKS) is not None or bool(names & _CLOCK_NAMES)
 
 
-def _parse(text: object, where: str) -> exp.Expression:
+def _parse(text: object, where: str) -> exp.Expr:
     if not isinstance(text, str):
         got = f"a {type(text).__module__.split('.')[0]} {type(text).__name__}"
         shown = str(text).removeprefix("Column<'").removesuffix("'>") if type(text).__name__ == "Column" else ""
@@ -63,14 +75,16 @@ def _parse(text: object, where: str) -> exp.Expression:
     except SqlglotError as error:
         line = str(error).split("\n")[0]
         fix = "Correct the SQL; strings stand in single quotes."
-        raise DefinitionError(where, "a Spark SQL expression", f"{text!r} ({line})", fix, code="DEFINITION-021") from None
+        raise DefinitionError(
+            where, "a Spark SQL expression", f"{text!r} ({line})", fix, code="DEFINITION-021"
+        ) from None
     if isinstance(tree, (exp.Query, exp.Command, exp.Alias)):
-        fix = "Write one expression over the columns; names come from the keyword: with_columns(total=\"a + b\")."
+        fix = 'Write one expression over the columns; names come from the keyword: with_columns(total="a + b").'
         raise DefinitionError(where, "a Spark SQL expression", repr(text), fix, code="DEFINITION-021")
     return tree
 
 
-def _infer(tree: exp.Expression, schema: Schema) -> str:
+def _infer(tree: exp.Expr, schema: Schema) -> str:
     tree = tree.copy()
     if isinstance(tree, exp.Column):
         return next(c.type for c in schema.columns if c.name.lower() == tree.name.lower())
@@ -84,7 +98,9 @@ def _infer(tree: exp.Expression, schema: Schema) -> str:
         return ""
     kind = normal_type(typed.type.sql("spark"))
     mixed = any(isinstance(node, exp.Binary) for node in tree.walk()) and not isinstance(tree, exp.Cast)
-    return "" if kind.startswith("decimal") and mixed else kind  # Spark widens decimals by rules sqlglot does not follow
+    return (
+        "" if kind.startswith("decimal") and mixed else kind
+    )  # Spark widens decimals by rules sqlglot does not follow
 
 
 def normal_type(text: str) -> str:

@@ -150,7 +150,9 @@ class Operator:
             elif isinstance(step, steps.WindowAggregate):
                 texts += [a.expression for _, a in step.aggregates if a.expression]
         found = dict.fromkeys(text for text in texts if clocks(text))
-        return tuple(f"operator '{self.name}': '{text}' reads a clock or a random number; a replay will differ" for text in found)
+        return tuple(
+            f"operator '{self.name}': '{text}' reads a clock or a random number; a replay will differ" for text in found
+        )
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Operator) and canonical(self.canonical()) == canonical(other.canonical())
@@ -204,7 +206,8 @@ def _define(function: Body, name: str, bindings: dict[str, Binding]) -> Operator
     hints = _hints(function)
     bound = tuple(_input(p, hints.get(p), bindings.get(p), where) for p in parameters)
     result = function(*(Stream(steps.Read(i.name, i.schema), name) for i in bound))
-    results = result.streams if isinstance(result, Outputs) else (("", result),)
+    results: tuple[tuple[str, object], ...] = result.streams if isinstance(result, Outputs) else (("", result),)
+    streams: dict[str, Stream[Any]] = {}
     for label, stream in results:
         if not isinstance(stream, Stream):
             fix = "Return a stream, or Outputs(severe=..., normal=...); a window needs .aggregate(...) to become one."
@@ -215,7 +218,8 @@ def _define(function: Body, name: str, bindings: dict[str, Binding]) -> Operator
         if label in {"late", "current", "quarantine"}:
             fix = "Choose another name; floodmark writes tables of that name itself."
             raise DefinitionError(where, "names of its own", repr(label), fix, code="DEFINITION-064")
-    graph = tuple((label, stream.step) for label, stream in results)
+        streams[label] = stream
+    graph = tuple((label, stream.step) for label, stream in streams.items())
     _check_stages(graph, where)
     code = function.__code__
     location = f"{code.co_filename}:{code.co_firstlineno}"
@@ -234,23 +238,25 @@ def _hints(function: Body) -> dict[str, Any]:
         return typing.get_type_hints(function, localns=names)
 
 
-def _input(parameter: str, hint: Any, binding: Binding | None, where: str) -> Input:  # noqa: ANN401 - an annotation
+def _input(parameter: str, hint: Any, binding: Binding | None, where: str) -> Input:
     contract = next(iter(typing.get_args(hint)), None)
-    typed = isinstance(contract, type) and issubclass(contract, Contract)
+    typed = contract if isinstance(contract, type) and issubclass(contract, Contract) else None
     if isinstance(binding, Operator):
         binding = OutputRef(binding, binding.outputs[0].name)
     if isinstance(binding, OutputRef):
         out = binding.operator.output(binding.name)
         upstream = Input(name=parameter, table=out.table, schema=out.schema, upstream=binding, revisable=out.revisable)
         if typed:
-            _compatible(contract_schema(contract), out.schema, f"{where}, input '{parameter}'")
+            _compatible(contract_schema(typed), out.schema, f"{where}, input '{parameter}'")
         return upstream
     if isinstance(binding, Source):
         return Input(name=parameter, table=binding.name, schema=binding.schema)
     if not typed:
-        fix = f"Annotate it: {parameter}: Stream[YourContract], or bind it: @operator(inputs={{\"{parameter}\": other_operator}})."
-        raise DefinitionError(where, "typed or bound inputs", f"'{parameter}' without either", fix, code="DEFINITION-062")
-    return Input(name=parameter, table=binding or parameter, schema=contract_schema(contract))
+        fix = f'Annotate it: {parameter}: Stream[YourContract], or bind it: @operator(inputs={{"{parameter}": other_operator}}).'
+        raise DefinitionError(
+            where, "typed or bound inputs", f"'{parameter}' without either", fix, code="DEFINITION-062"
+        )
+    return Input(name=parameter, table=binding or parameter, schema=contract_schema(typed))
 
 
 def _compatible(wanted: Schema, found: Schema, where: str) -> None:
@@ -265,6 +271,8 @@ def _check_stages(graph: tuple[tuple[str, steps.Step], ...], where: str) -> None
     stateful = {s for _, r in graph for s in steps.walk(r) if isinstance(s, steps.WindowAggregate)}
     plain = [label for label, r in graph if not any(isinstance(s, steps.WindowAggregate) for s in steps.walk(r))]
     if len(stateful) > 1 or (stateful and plain):
-        got = f"{len(stateful)} stateful steps" if len(stateful) > 1 else f"a window beside the plain output '{plain[0]}'"
+        got = (
+            f"{len(stateful)} stateful steps" if len(stateful) > 1 else f"a window beside the plain output '{plain[0]}'"
+        )
         fix = "Split it into two operators and bind one to the other: @operator(inputs={...: first_operator})."
         raise CapabilityError(where, "one stateful step that all outputs go through", got, fix, code="CAPABILITY-001")

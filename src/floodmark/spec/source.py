@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -61,8 +62,6 @@ class Rows:
     rows: tuple[str, ...]
 
     def __init__(self, rows: list[dict[str, Any]]) -> None:
-        import json
-
         object.__setattr__(self, "rows", tuple(json.dumps(row, default=str) for row in rows))
 
 
@@ -178,7 +177,7 @@ class Source:
         for key, value in values.items():
             object.__setattr__(self, key, value)
         if event_time_field(contract) is None and not contract.floodmark_ingestion_time:
-            fix = f"Type one field EventTime, or: class {contract.__name__}(Contract, event_time=\"ingestion\")."
+            fix = f'Type one field EventTime, or: class {contract.__name__}(Contract, event_time="ingestion").'
             raise DefinitionError(where, "a contract with an event time", "none", fix, code="DEFINITION-014")
         named = (partition_by, watermark.column if isinstance(watermark, FromColumn) else None)
         for column in (n for n in named if n is not None and n not in columns):

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
+
+from typing_extensions import TypeVar
 
 from floodmark.core.errors import DefinitionError, closest
 from floodmark.core.time import describe_span, span
@@ -17,11 +19,11 @@ from floodmark.spec.expressions import check
 from floodmark.spec.schema import STAMPS, Column, Schema
 from floodmark.spec.windows import Calendar, Global, Sliding, Tumbling, Window
 
-Row = TypeVar("Row", covariant=True)
+Row_co = TypeVar("Row_co", covariant=True, default=Any)
 
 
 @dataclass(frozen=True, slots=True)
-class Stream(Generic[Row]):
+class Stream(Generic[Row_co]):
     """Rows of a contract in time; bounded or not is not its business.
 
     Every method returns a new stream; nothing is read before a run. Expressions are Spark SQL text.
@@ -35,12 +37,12 @@ class Stream(Generic[Row]):
         """The columns at this point."""
         return self.step.schema
 
-    def filter(self, condition: str) -> Stream[Row]:
+    def filter(self, condition: str) -> Stream[Row_co]:
         """The rows for which ``condition`` is true (not false, not null).
 
         Time: rows keep their stamps; a filter that matches nothing still lets time pass.
         """
-        check(condition, self.schema, self._where("filter"), boolean=True)
+        check(condition, self.schema, self.where("filter"), boolean=True)
         return Stream(steps.Filter(self.step, condition), self.operator)
 
     def select(self, *columns: str, **named: str) -> Stream[Any]:
@@ -49,7 +51,7 @@ class Stream(Generic[Row]):
         Raises:
             DefinitionError: DEFINITION-022 unknown column, DEFINITION-050 a name twice or reserved, DEFINITION-043 unknown type.
         """
-        where = self._where("select")
+        where = self.where("select")
         for column in columns:
             self._known(column, where)
         return self._project(tuple((c, c) for c in columns) + tuple(named.items()), where)
@@ -58,7 +60,7 @@ class Stream(Generic[Row]):
         """All columns, and ``name="expression"`` as new ones or in place of one; expressions see the columns as they were."""
         kept = tuple((c, named.get(c, c)) for c in self.schema.names)
         new = tuple((name, text) for name, text in named.items() if name not in self.schema)
-        return self._project(kept + new, self._where("with_columns"))
+        return self._project(kept + new, self.where("with_columns"))
 
     def flat_map(self, function: steps.RowFunction, schema: type[Contract]) -> Stream[Any]:
         """Every row becomes the rows ``function`` yields for it.
@@ -71,14 +73,14 @@ class Stream(Generic[Row]):
         Raises:
             DefinitionError: DEFINITION-051, not a function or not a contract.
         """
-        where = self._where("flat_map")
+        where = self.where("flat_map")
         if not callable(function) or not (isinstance(schema, type) and issubclass(schema, Contract)):
             fix = "flat_map(split_words, schema=Word), where Word is a Contract and split_words yields dictionaries."
             got = f"{function!r} and {schema!r}"
             raise DefinitionError(where, "a function and the contract of its rows", got, fix, code="DEFINITION-051")
         return Stream(steps.FlatMap.of(self.step, function, contract_schema(schema)), self.operator)
 
-    def union(self, *others: Stream[Any]) -> Stream[Row]:
+    def union(self, *others: Stream[Any]) -> Stream[Row_co]:
         """All rows of these streams; columns must agree in name, order and type. Time: the minimum of the inputs' progress.
 
         Raises:
@@ -90,13 +92,13 @@ class Stream(Generic[Row]):
                 fix = "Bring both to the same columns with select(...)."
                 got = other.schema.describe() if isinstance(other, Stream) else repr(other)
                 raise DefinitionError(
-                    self._where("union"), f"streams of {self.schema.describe()}", got, fix, code="DEFINITION-052"
+                    self.where("union"), f"streams of {self.schema.describe()}", got, fix, code="DEFINITION-052"
                 )
         return Stream(steps.Union((self.step, *(other.step for other in others))), self.operator)
 
     def key_by(self, *columns: str) -> KeyedStream:
         """Work on each combination of values of these columns by itself; null is a value like any other."""
-        where = self._where("key_by")
+        where = self.where("key_by")
         if not columns:
             fix = 'Name a column, key_by("origin"), or leave key_by out for one result over all rows.'
             raise DefinitionError(where, "at least one column", "none", fix, code="DEFINITION-053")
@@ -121,9 +123,9 @@ class Stream(Generic[Row]):
         for name, text in columns:
             kind = check(text, self.schema, f"{where}, column '{name}'")
             if not kind:
-                fix = f"Say the type: {name}=\"CAST({text} AS double)\"."
+                fix = f'Say the type: {name}="CAST({text} AS double)".'
                 raise DefinitionError(where, "an expression of known type", repr(text), fix, code="DEFINITION-043")
-            plain = self.schema[text] if text in self.schema else None
+            plain = next((c for c in self.schema.columns if c.name == text), None)
             out.append(Column(name=name, type=kind, description=plain.description if plain else ""))
         return Stream(steps.Project(self.step, columns, Schema(tuple(out))), self.operator)
 
@@ -134,7 +136,8 @@ class Stream(Generic[Row]):
                 fix = f"Write the column's name as text. {fix}"
             raise DefinitionError(where, "columns of the stream", repr(column), fix, code="DEFINITION-022")
 
-    def _where(self, step: str) -> str:
+    def where(self, step: str) -> str:
+        """The operator and step, for error messages."""
         return f"operator '{self.operator}', step '{step}'"
 
 
@@ -159,7 +162,7 @@ class KeyedStream:
         Time: the result of [s, e) comes out when progress reaches e - 1 ms; state is freed ``allowed_lateness`` later.
         Source: Flink, allowed lateness and ``sideOutputLateData``; lateness is judged by the row's own stamp.
         """
-        where = self.stream._where("window")
+        where = self.stream.where("window")
         lateness = span(allowed_lateness, f"{where}, allowed_lateness")
         if not isinstance(window, (Tumbling, Sliding, Calendar, Global)):
             fix = 'For example .window(Tumbling("1 hour")).'
@@ -195,9 +198,11 @@ class WindowedStream:
             DefinitionError: DEFINITION-040..043, 050, 056.
         """
         stream = self.keyed.stream
-        where = stream._where("aggregate")
+        where = stream.where("aggregate")
         if not aggregates:
-            raise DefinitionError(where, "at least one", "none", "Write aggregate(rows=count()).", code="DEFINITION-056")
+            raise DefinitionError(
+                where, "at least one", "none", "Write aggregate(rows=count()).", code="DEFINITION-056"
+            )
         bounds = () if isinstance(self.window, Global) else ("window_start", "window_end")
         columns = [stream.schema[key] for key in self.keyed.keys]
         columns += [Column(name=name, type="timestamp", nullable=False) for name in bounds]

@@ -71,7 +71,9 @@ class Calendar:
     timezone: str
     offset: int
 
-    def __init__(self, unit: Literal["day", "week", "month"], timezone: str = "UTC", offset: str | timedelta = "0 s") -> None:
+    def __init__(
+        self, unit: Literal["day", "week", "month"], timezone: str = "UTC", offset: str | timedelta = "0 s"
+    ) -> None:
         if unit not in {"day", "week", "month"}:
             fix = "For hours and minutes use Tumbling."
             raise DefinitionError("Calendar", '"day", "week" or "month"', repr(unit), fix, code="DEFINITION-031")

@@ -71,8 +71,10 @@ class Workspace:
         for name, times in names.items():
             if times > 1:
                 places = [o.location for o in self.operators if o.name == name]
-                fix = "Rename one: @operator(name=\"...\")." + (f" Defined at {' and '.join(places)}." if places else "")
-                raise DefinitionError("workspace", "one definition per name", f"{times} named '{name}'", fix, code="DEFINITION-070")
+                fix = 'Rename one: @operator(name="...").' + (f" Defined at {' and '.join(places)}." if places else "")
+                raise DefinitionError(
+                    "workspace", "one definition per name", f"{times} named '{name}'", fix, code="DEFINITION-070"
+                )
 
     def _check_inputs(self, operator: Operator) -> None:
         tables = {s.name: s.schema for s in self.sources}

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import StorageLevel
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -43,7 +45,7 @@ class Computed:
     held: tuple[DataFrame, ...] = ()
 
 
-def run_bounded(  # noqa: PLR0913 - settings by name
+def run_bounded(
     spark: SparkSession,
     operator: Operator,
     lake: Lake,
@@ -93,7 +95,7 @@ def run_bounded(  # noqa: PLR0913 - settings by name
         for piece in plan.missing:
             say(f"computing {operator.version} over {piece}")
             try:
-                found = compute(spark, operator, inputs, piece, late_rows)
+                found = compute(operator, inputs, piece, late_rows)
                 counts = write(spark, operator, lake, found, piece, late_rows, inputs_metadata(spark, operator, lake))
             except PySparkException as error:
                 where = f"bounded run of {operator.version}"
@@ -125,9 +127,11 @@ def read_inputs(spark: SparkSession, operator: Operator, lake: Lake) -> dict[str
     """The inputs as they are now, pinned to a version, without markers."""
     found = {}
     for given in operator.inputs:
-        path = input_path(operator, lake, given.name)
-        fix = f"Land it first: floodmark land {given.table}" if given.upstream is None else (
-            f"Run it first: floodmark run {given.upstream.operator.name}"
+        path = tables.input_path(operator, lake, given.name)
+        fix = (
+            f"Land it first: floodmark land {given.table}"
+            if given.upstream is None
+            else (f"Run it first: floodmark run {given.upstream.operator.name}")
         )
         tables.require(spark, path, f"input '{given.name}' of operator '{operator.name}'", fix)
         reader = spark.read.format("delta").option("versionAsOf", tables.version(spark, path)).load(path)
@@ -135,26 +139,24 @@ def read_inputs(spark: SparkSession, operator: Operator, lake: Lake) -> dict[str
     return found
 
 
-def input_path(operator: Operator, lake: Lake, name: str) -> str:
-    """Where the table of an input lies."""
-    given = next(i for i in operator.inputs if i.name == name)
-    return lake.log(given.table) if given.upstream is None else lake.output(given.table)
-
-
 def inputs_metadata(spark: SparkSession, operator: Operator, lake: Lake) -> dict[str, dict[str, int]]:
     """Version of every input table, for the ledger."""
-    return {i.table: {"version": tables.version(spark, input_path(operator, lake, i.name))} for i in operator.inputs}
+    return {
+        i.table: {"version": tables.version(spark, tables.input_path(operator, lake, i.name))} for i in operator.inputs
+    }
 
 
-def compute(
-    spark: SparkSession, operator: Operator, inputs: dict[str, DataFrame], interval: Interval, late_rows: LateRows
-) -> Computed:
+def compute(operator: Operator, inputs: dict[str, DataFrame], interval: Interval, late_rows: LateRows) -> Computed:
     """All outputs of an operator for an interval."""
     step = operator.stateful
     margin = _margin(step)
     if not interval.everything:
-        low, high = (F.expr(f"timestamp_millis({ms})") for ms in (max(interval.start - margin, NEVER), min(interval.end, END)))
-        inputs = {n: df.filter((F.col("_event_time") >= low) & (F.col("_event_time") < high)) for n, df in inputs.items()}
+        low, high = (
+            F.expr(f"timestamp_millis({ms})") for ms in (max(interval.start - margin, NEVER), min(interval.end, END))
+        )
+        inputs = {
+            n: df.filter((F.col("_event_time") >= low) & (F.col("_event_time") < high)) for n, df in inputs.items()
+        }
     if late_rows == "all":
         inputs = {n: df.withColumn("_watermark", F.lit(NEVER).cast("bigint")) for n, df in inputs.items()}
     if step is None:
@@ -166,14 +168,26 @@ def compute(
         rows, side, dropped = fast.compute(step, before, interval)
         return Computed(outputs=_with_results(operator, step, rows, side), late=0, dropped=dropped)
     stage = Stage.of(step, revisable=revisable)
-    packed = stage_rows(stage, before).mapInArrow(packing(stage, interval), PACKED).persist(StorageLevel.MEMORY_AND_DISK)
+    packed = (
+        stage_rows(stage, before).mapInArrow(packing(stage, interval), PACKED).persist(StorageLevel.MEMORY_AND_DISK)
+    )
     totals = packed.agg(F.sum("late"), F.sum("dropped")).collect()[0]
     base = 1 << 62
-    rows = packed.filter("payload IS NOT NULL").select("group", "payload").groupBy("group").applyInArrow(
-        _kernel(stage, interval, base), f"{step.schema.ddl()}, `_event_time` bigint, `_watermark` bigint, `_kind` int, `_sequence` bigint"
+    rows = (
+        packed.filter("payload IS NOT NULL")
+        .select("group", "payload")
+        .groupBy("group")
+        .applyInArrow(
+            _kernel(stage, interval, base),
+            f"{step.schema.ddl()}, `_event_time` bigint, `_watermark` bigint, `_kind` int, `_sequence` bigint",
+        )
     )
     schema, stamping = step.parent.schema, Stamping(progress=None, ingested=time.time_ns() // 1_000_000, base=0)
-    side = packed.select("side").filter("side IS NOT NULL").mapInArrow(unpacking(schema, stamping, side=True), output_ddl(schema))
+    side = (
+        packed.select("side")
+        .filter("side IS NOT NULL")
+        .mapInArrow(unpacking(schema, stamping, side=True), output_ddl(schema))
+    )
     outputs = _with_results(operator, step, rows, side)
     return Computed(outputs=outputs, late=int(totals[0] or 0), dropped=int(totals[1] or 0), held=(packed,))
 
@@ -185,10 +199,7 @@ def _with_results(
     return tuple(found + [(output, side) for output in operator.outputs if output.side])
 
 
-def _kernel(stage: Stage, interval: Interval, base: int) -> Any:  # noqa: ANN401 - a function over Arrow tables, for applyInArrow
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
+def _kernel(stage: Stage, interval: Interval, base: int) -> Any:
     def run(key: tuple[Any, ...], table: pa.Table) -> pa.Table:
         packed = [decode(chunk) for chunk in table["payload"].to_pylist()]
         results = Kernel(stage, MemoryStore()).advance(packed, END).results
@@ -201,7 +212,7 @@ def _kernel(stage: Stage, interval: Interval, base: int) -> Any:  # noqa: ANN401
     return run
 
 
-def write(  # noqa: PLR0913, PLR0917 - everything that goes into one commit
+def write(
     spark: SparkSession,
     operator: Operator,
     lake: Lake,
@@ -241,7 +252,9 @@ def write(  # noqa: PLR0913, PLR0917 - everything that goes into one commit
             crash.point(f"bounded.before_{name}")
             more = {"table": output.table, "rows": counts[output.table][0], "retractions": counts[output.table][1]}
             changed = interval.everything and not _same_columns(spark, path, output)
-            tables.replace(stamped.coalesce(files), path, predicate(interval), metadata | more, schema_too=changed)
+            tables.replace(
+                stamped.coalesce(files), path, tables.predicate(interval), metadata | more, schema_too=changed
+            )
             crash.point(f"bounded.after_{name}")
             stamped.unpersist()
     finally:
@@ -253,14 +266,6 @@ def write(  # noqa: PLR0913, PLR0917 - everything that goes into one commit
 def _same_columns(spark: SparkSession, path: str, output: Output) -> bool:
     found = {f.name: f.dataType.simpleString() for f in spark.read.format("delta").load(path).schema}
     return all(found.get(n) == t for n, t in output.schema.types.items()) and len(found) == len(output.schema.names) + 6
-
-
-def predicate(interval: Interval) -> str:
-    """The rows of an interval; markers are never among them."""
-    if interval.everything:
-        return f"_kind <> {MARKER}"
-    start, end = (f"timestamp'{describe(ms).replace('Z', '+00:00')}'" for ms in (max(interval.start, NEVER + 1), min(interval.end, END)))
-    return f"_event_time >= {start} AND _event_time < {end}"
 
 
 def _margin(step: WindowAggregate | None) -> int:
@@ -278,13 +283,17 @@ def _stale(spark: SparkSession, operator: Operator, lake: Lake, entry: Entry) ->
     """Why a covered stretch has to be computed again: its input has got rows since. None when it has not."""
     margin = _margin(operator.stateful)
     for given in operator.inputs:
-        path = input_path(operator, lake, given.name)
+        path = tables.input_path(operator, lake, given.name)
         known, now = int(entry.inputs.get(given.table, {}).get("version", -1)), tables.version(spark, path)
         if known == now:
             continue
         start, end = max(entry.interval.start - margin, NEVER), min(entry.interval.end, END)
-        rows = spark.read.format("delta").load(path).filter(
-            f"_kind <> {MARKER} AND _event_time >= timestamp_millis({start}) AND _event_time < timestamp_millis({end})"
+        rows = (
+            spark.read.format("delta")
+            .load(path)
+            .filter(
+                f"_kind <> {MARKER} AND _event_time >= timestamp_millis({start}) AND _event_time < timestamp_millis({end})"
+            )
         )
         before = spark.read.format("delta").option("versionAsOf", max(known, 0)).load(path)
         newest = before.filter(f"_kind <> {MARKER}").agg(F.max("_sequence")).collect()[0][0]
@@ -316,7 +325,7 @@ def _reach(spark: SparkSession, operator: Operator, lake: Lake, interval: Interv
     """A warning where an input log has not reached the end of the interval."""
     found = []
     for given in operator.inputs:
-        rows = spark.read.format("delta").load(input_path(operator, lake, given.name))
+        rows = spark.read.format("delta").load(tables.input_path(operator, lake, given.name))
         progress = rows.agg(F.max("_progress")).collect()[0][0]
         if given.upstream is None and not interval.everything and (progress is None or progress < interval.end - 1):
             found.append(

@@ -52,7 +52,9 @@ class Checkpoint:
         found = []
         for line in (lines or [])[2:]:
             offset = json.loads(line)
-            found.append(int(offset["reservoirVersion"]) - 1)  # index -1 or a file within that version: it is not complete
+            found.append(
+                int(offset["reservoirVersion"]) - 1
+            )  # index -1 or a file within that version: it is not complete
         return found
 
     def claim(self, operator: Operator, tables: list[str]) -> bool:
@@ -62,11 +64,18 @@ class Checkpoint:
             StateError: STATE-002 of another operator, STATE-003 of another version of this one.
         """
         files, path = file_system(f"{self.path}/{_IDENTITY}")
-        mine = {"operator": operator.name, "version": operator.version, "fingerprint": operator.fingerprint, "tables": tables}
+        mine = {
+            "operator": operator.name,
+            "version": operator.version,
+            "fingerprint": operator.fingerprint,
+            "tables": tables,
+        }
         if files.get_file_info(path).type == FileType.NotFound:
             if self.batches("offsets"):
                 fix = "Move the folder away; a new checkpoint is made at the next start."
-                raise StateError(f"checkpoint {self.path}", "one that floodmark made", "another one", fix, code="STATE-002")
+                raise StateError(
+                    f"checkpoint {self.path}", "one that floodmark made", "another one", fix, code="STATE-002"
+                )
             files.create_dir(path.rsplit("/", 1)[0])
             with files.open_output_stream(path) as stream:
                 stream.write(json.dumps(mine).encode())
@@ -76,7 +85,9 @@ class Checkpoint:
         if found["operator"] != operator.name:
             fix = f"Run {found['operator']}, or move the folder away to begin anew."
             got = f"that of '{found['operator']}'"
-            raise StateError(f"checkpoint {self.path}", f"that of operator '{operator.name}'", got, fix, code="STATE-002")
+            raise StateError(
+                f"checkpoint {self.path}", f"that of operator '{operator.name}'", got, fix, code="STATE-002"
+            )
         if found["fingerprint"] != operator.fingerprint:
             fix = (
                 f"Restore the code of {found['version']}; or begin anew with the new code: "

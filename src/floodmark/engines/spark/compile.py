@@ -5,12 +5,12 @@ No step may remove time: markers (``_kind`` 1) pass every filter, and functions 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import reduce
 from typing import assert_never
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from floodmark.core.errors import user_code_boundary
@@ -24,7 +24,9 @@ CARRIER = "_carrier"
 """The column Spark's watermark is defined on in streams; steps carry it along where it is there."""
 
 
-def compiled(step: steps.Step, inputs: Mapping[str, DataFrame], known: Mapping[steps.Step, DataFrame] | None = None) -> DataFrame:
+def compiled(
+    step: steps.Step, inputs: Mapping[str, DataFrame], known: Mapping[steps.Step, DataFrame] | None = None
+) -> DataFrame:
     """The DataFrame of a step: its columns, then the stamps (and the carrier).
 
     Args:
@@ -45,12 +47,15 @@ def compiled(step: steps.Step, inputs: Mapping[str, DataFrame], known: Mapping[s
             columns = [F.expr(f"CAST(({text}) AS {kinds[name]}) AS `{name}`") for name, text in step.columns]
             return parents[0].select(*columns, *_stamps(parents[0]))
         case steps.FlatMap():
-            carried = parents[0].schema[CARRIER].simpleString().replace(":", " ") if CARRIER in parents[0].columns else ""
+            carried = (
+                parents[0].schema[CARRIER].simpleString().replace(":", " ") if CARRIER in parents[0].columns else ""
+            )
             ddl = ", ".join(filter(None, (step.schema.ddl(), STAMP_DDL, carried)))
             return parents[0].mapInArrow(_flat_map(step), ddl)
         case steps.Union():
             numbered = [
-                parent.withColumn("_sequence", F.expr(f"`_sequence` * {len(parents)} + {i}")) for i, parent in enumerate(parents)
+                parent.withColumn("_sequence", F.expr(f"`_sequence` * {len(parents)} + {i}"))
+                for i, parent in enumerate(parents)
             ]
             return reduce(DataFrame.unionByName, numbered)
         case steps.WindowAggregate():
@@ -63,7 +68,9 @@ def compiled(step: steps.Step, inputs: Mapping[str, DataFrame], known: Mapping[s
 def stage_rows(stage: Stage, rows: DataFrame) -> DataFrame:
     """Rows as ``semantics.kernel.pack`` wants them: ``group``, keys, event time in ms, stamps, values, ``side``."""
     step = stage.step
-    group = f"CAST(pmod(xxhash64({', '.join(f'`{k}`' for k in step.keys)}), {step.groups}) AS int)" if step.keys else "0"
+    group = (
+        f"CAST(pmod(xxhash64({', '.join(f'`{k}`' for k in step.keys)}), {step.groups}) AS int)" if step.keys else "0"
+    )
     columns = [F.expr(group).alias("group")]
     columns += [_plain_zero(rows, key).alias(f"k{i}") for i, key in enumerate(step.keys)]
     columns += [F.expr("coalesce(unix_millis(`_event_time`), 0) AS t"), F.expr("`_watermark` AS w")]
@@ -92,13 +99,13 @@ def _stamps(rows: DataFrame) -> list[str]:
     return [name for name in (*STAMPS, CARRIER) if name in rows.columns]
 
 
-def _plain_zero(rows: DataFrame, column: str) -> F.Column:
+def _plain_zero(rows: DataFrame, column: str) -> Column:
     """-0.0 and 0.0 are one key, as in SQL's GROUP BY."""
     kind = rows.schema[column].dataType.simpleString()
     return F.expr(f"`{column}` + CAST(0 AS {kind})") if kind in {"float", "double"} else F.col(f"`{column}`")
 
 
-def _flat_map(step: steps.FlatMap):  # noqa: ANN202 - a function over Arrow batches, as mapInArrow wants it
+def _flat_map(step: steps.FlatMap) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     schema, function = arrow_schema(step.schema), step.function
     where = f"flat_map '{getattr(function, '__name__', 'function')}'"
 

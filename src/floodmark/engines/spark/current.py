@@ -22,7 +22,10 @@ from floodmark.spec.schema import RETRACTION, ROW, Schema, schema_of
 def table_of(output: Output) -> Output:
     """The ``current`` table as an output: columns and stamps are those of the changelog."""
     return Output(
-        name=output.name, table=f"{output.table}__current", schema=Schema(schema_of(output.schema.columns).columns), revisable=False
+        name=output.name,
+        table=f"{output.table}__current",
+        schema=Schema(schema_of(output.schema.columns).columns),
+        revisable=False,
     )
 
 
@@ -33,26 +36,37 @@ def latest(rows: DataFrame, output: Output) -> DataFrame:
     return picked.select("row.*")
 
 
-def replace(spark: SparkSession, operator: Operator, lake: Lake, output: Output, rows: DataFrame, interval: Interval) -> None:
+def replace(
+    spark: SparkSession, operator: Operator, lake: Lake, output: Output, rows: DataFrame, interval: Interval
+) -> None:
     """After a bounded run: the interval's last values in place of what is there."""
-    from floodmark.engines.spark.bounded import predicate
-
     path = tables.ensure(spark, lake, operator, table_of(output), replace=interval.everything)
     values = latest(rows, output).filter(F.col("_kind") == ROW).coalesce(1)
-    metadata = {"operator": operator.name, "version": operator.version, "mode": "bounded", "from": interval.start, "to": interval.end}
-    tables.replace(values, path, predicate(interval), metadata, schema_too=interval.everything)
+    metadata = {
+        "operator": operator.name,
+        "version": operator.version,
+        "mode": "bounded",
+        "from": interval.start,
+        "to": interval.end,
+    }
+    tables.replace(values, path, tables.predicate(interval), metadata, schema_too=interval.everything)
 
 
-def follow(spark: SparkSession, operator: Operator, lake: Lake, output: Output, checkpoint: str) -> Any:  # noqa: ANN401 - a stream writer
+def follow(spark: SparkSession, operator: Operator, lake: Lake, output: Output, checkpoint: str) -> Any:
     """A stream from the changelog into ``current``; the caller sets its trigger and starts it."""
     path = tables.ensure(spark, lake, operator, table_of(output))
     app = f"current/{operator.name}/{output.table}"
-    rows = spark.readStream.format("delta").option("startingVersion", 0).option("skipChangeCommits", "true")
-    rows = rows.load(lake.output(output.table)).filter("_kind <> 1 AND _progress IS NOT NULL")
+    reader = spark.readStream.format("delta").option("startingVersion", 0).option("skipChangeCommits", "true")
+    rows = reader.load(lake.output(output.table)).filter("_kind <> 1 AND _progress IS NOT NULL")
 
     def merge(batch: DataFrame, number: int) -> None:
         session = batch.sparkSession
-        tables.require(session, path, f"current table of '{output.table}'", f"Run it again: floodmark run {operator.name} --unbounded")
+        tables.require(
+            session,
+            path,
+            f"current table of '{output.table}'",
+            f"Run it again: floodmark run {operator.name} --unbounded",
+        )
         crash.point("micro_batch.before_current")
         same = " AND ".join(f"t.`{k}` <=> s.`{k}`" for k in output.keys)
         session.conf.set("spark.databricks.delta.write.txnAppId", app)

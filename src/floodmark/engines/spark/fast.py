@@ -88,4 +88,5 @@ def _aggregate(aggregate: Builtin) -> Column:
         case "count_distinct":
             return F.count_distinct(F.expr(sql or "1"))
         case _:
-            return getattr(F, aggregate.function)(F.expr(sql or "1"))
+            found: Column = getattr(F, aggregate.function)(F.expr(sql or "1"))
+            return found

@@ -10,9 +10,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pandas as pd
-from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
-from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, TimerValues
+from pyspark.sql.streaming.stateful_processor import (
+    ExpiredTimerInfo,
+    StatefulProcessor,
+    StatefulProcessorHandle,
+    TimerValues,
+)
 
+from floodmark.core.errors import StateError
 from floodmark.core.time import NEVER
 from floodmark.engines.spark.preaggregate import counts
 from floodmark.semantics.columns import decode, encode
@@ -66,9 +71,8 @@ class StateStore:
 
     def get(self, number: int) -> bytes:
         """A chunk, put together."""
-        count, first = self.pieces.getValue((number, 0))
-        rest = (self.pieces.getValue((number, piece))[1] for piece in range(1, count))
-        return b"".join((bytes(first), *map(bytes, rest)))
+        count, first = self._piece(number, 0)
+        return b"".join((first, *(self._piece(number, piece)[1] for piece in range(1, count))))
 
     def put(self, number: int, chunk: bytes) -> None:
         """A chunk, cut into pieces."""
@@ -78,8 +82,16 @@ class StateStore:
 
     def remove(self, number: int) -> None:
         """All pieces of a chunk."""
-        for piece in range(self.pieces.getValue((number, 0))[0]):
+        for piece in range(self._piece(number, 0)[0]):
             self.pieces.removeKey((number, piece))
+
+    def _piece(self, number: int, piece: int) -> tuple[int, bytes]:
+        found = self.pieces.getValue((number, piece))
+        if found is None:
+            fix = "Begin anew with --from-scratch, and report what came before."
+            got = f"no piece {piece} of chunk {number}"
+            raise StateError("state of a key group", "every chunk its index names", got, fix, code="STATE-004")
+        return int(found[0]), bytes(found[1])
 
 
 class Host(StatefulProcessor):
@@ -97,15 +109,21 @@ class Host(StatefulProcessor):
         self.handle = handle
         self.store = StateStore(handle)
 
-    def handleInputRows(  # noqa: N802 - Spark's name
-        self, key: Any, rows: Iterator[pd.DataFrame], timerValues: TimerValues  # noqa: ANN401, ARG002, N803
+    def handleInputRows(  # type: ignore[override]  # noqa: N802 - Spark's name; pandas variant only
+        self,
+        key: Any,  # noqa: ARG002 - the packed rows say it
+        rows: Iterator[pd.DataFrame],
+        timerValues: TimerValues,  # noqa: N803 - Spark's name
     ) -> Iterator[pd.DataFrame]:
         """Packed rows of one key group."""
         frames = list(rows)
         yield self._advance(frames, timerValues)
 
     def handleExpiredTimer(  # noqa: N802 - Spark's name
-        self, key: Any, timerValues: TimerValues, expiredTimerInfo: ExpiredTimerInfo  # noqa: ANN401, ARG002, N803
+        self,
+        key: Any,  # noqa: ARG002 - Spark passes all by these names
+        timerValues: TimerValues,  # noqa: N803 - Spark's name
+        expiredTimerInfo: ExpiredTimerInfo,  # noqa: ARG002, N803 - Spark's name
     ) -> Iterator[pd.DataFrame]:
         """A deadline has passed for a group that may have no new rows."""
         yield self._advance([], timerValues)
@@ -116,7 +134,9 @@ class Host(StatefulProcessor):
     def _advance(self, frames: list[pd.DataFrame], timers: TimerValues) -> pd.DataFrame:
         payloads = [bytes(chunk) for frame in frames for chunk in frame["payload"] if chunk is not None]
         sides = [bytes(chunk) for frame in frames for chunk in frame["side"] if chunk is not None]
-        late, dropped, sided = (sum(int(frame[name].sum()) for frame in frames) for name in ("late", "dropped", "sides"))
+        late, dropped, sided = (
+            sum(int(frame[name].sum()) for frame in frames) for name in ("late", "dropped", "sides")
+        )
         emission = Kernel(self.stage, self.store).advance(
             [decode(chunk) for chunk in payloads], progress_of(timers.getCurrentWatermarkInMs())
         )

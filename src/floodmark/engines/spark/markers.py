@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from floodmark.core.time import NEVER
-from floodmark.engines.spark.bounded import input_path
+from floodmark.engines.spark import tables
 from floodmark.engines.spark.checkpoint import Checkpoint
 from floodmark.engines.spark.lake import Lake
 from floodmark.spec.operator import Input, Operator
@@ -26,13 +26,22 @@ def begin(spark: SparkSession, operator: Operator, lake: Lake, checkpoint: Check
         return
     path = _path(operator, lake)
     if not DeltaTable.isDeltaTable(spark, path):
-        DeltaTable.createIfNotExists(spark).location(path).addColumn("input", "string").addColumn("progress", "bigint").execute()
+        DeltaTable.createIfNotExists(spark).location(path).addColumn("input", "string").addColumn(
+            "progress", "bigint"
+        ).execute()
     last = checkpoint.last_committed()
     positions = checkpoint.positions(last)
-    reached = [
-        (given.name, _progress(spark, input_path(operator, lake, given.name), positions[2 * i])) for i, given in enumerate(operator.inputs)
-    ] if positions else [(given.name, NEVER) for given in operator.inputs]
-    spark.createDataFrame(reached, "input string, progress bigint").coalesce(1).write.format("delta").mode("append").save(path)
+    reached = (
+        [
+            (given.name, _progress(spark, tables.input_path(operator, lake, given.name), positions[2 * i]))
+            for i, given in enumerate(operator.inputs)
+        ]
+        if positions
+        else [(given.name, NEVER) for given in operator.inputs]
+    )
+    spark.createDataFrame(reached, "input string, progress bigint").coalesce(1).write.format("delta").mode(
+        "append"
+    ).save(path)
 
 
 def with_starts(spark: SparkSession, operator: Operator, lake: Lake, given: Input, rows: DataFrame) -> DataFrame:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark import TaskContext
 
 from floodmark.core.time import Interval
 from floodmark.semantics.columns import arrow_schema, decode, encode
@@ -31,7 +32,9 @@ def packing(stage: Stage, interval: Interval) -> Batches:
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for group, tables in pack(stage, batches).items():
             kept = {name: _inside(name, table, interval) for name, table in tables.items()}
-            late = pc.sum(pc.cast(pc.equal(kept["late"]["kind"], ROW), pa.int64())).as_py() or 0 if "late" in kept else 0
+            late = (
+                pc.sum(pc.cast(pc.equal(kept["late"]["kind"], ROW), pa.int64())).as_py() or 0 if "late" in kept else 0
+            )
             dropped = pc.sum(kept["dropped"]["n"]).as_py() or 0 if "dropped" in kept else 0
             side = kept.pop("side", None)
             kept.pop("dropped", None)
@@ -99,8 +102,6 @@ def unpacking(schema: Schema, stamping: Stamping, *, side: bool) -> Batches:
     column = "side" if side else "results"
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from pyspark import TaskContext
-
         context = TaskContext.get()
         task = context.partitionId() if context else 0
         place = stamping.base + (task << _TASK_BITS)

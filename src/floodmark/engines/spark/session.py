@@ -46,7 +46,7 @@ _SETTINGS: Mapping[str, str] = MappingProxyType(
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",  # VACUUM of ten files: 2 s instead of 26 s
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
-    "spark.sql.execution.arrow.maxBytesPerBatch": "67108864",  # the default lets one batch grow to 2 GB
+        "spark.sql.execution.arrow.maxBytesPerBatch": "67108864",  # the default lets one batch grow to 2 GB
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }

@@ -90,7 +90,14 @@ class Sink:
         crash.point("micro_batch.before_settle")
         for output in self.operator.outputs:
             path, app = self.lake.output(output.table), f"{self._app(output)}/settle"
-            metadata = {**self.metadata, "table": output.table, "batch": number, "progress": progress, "rows": 0, "settled": True}
+            metadata = {
+                **self.metadata,
+                "table": output.table,
+                "batch": number,
+                "progress": progress,
+                "rows": 0,
+                "settled": True,
+            }
             tables.append(tables.marker(spark, output, progress), path, app, number, metadata)
         crash.point("micro_batch.after_settle")
 
@@ -149,12 +156,16 @@ class Sink:
             stamping = Stamping(progress=progress, ingested=now, base=base, marker=True, tasks=tasks)
             column = "side" if output.side else "results"
             packed = batch.select(column).coalesce(tasks)
-            return packed.mapInArrow(unpacking(output.schema, stamping, side=output.side), output_ddl(output.schema)), count
+            return packed.mapInArrow(
+                unpacking(output.schema, stamping, side=output.side), output_ddl(output.schema)
+            ), count
         result = dict(self.operator.results)[output.name]
         if self.stage:
-            base = Stamping(progress=progress, ingested=0, base=(number + 1) << 40)
+            stamping = Stamping(progress=progress, ingested=0, base=(number + 1) << 40)
             step = self.stage.step
-            unpacked = batch.select("results").mapInArrow(unpacking(step.schema, base, side=False), output_ddl(step.schema))
+            unpacked = batch.select("results").mapInArrow(
+                unpacking(step.schema, stamping, side=False), output_ddl(step.schema)
+            )
             rows = compiled(result, {}, {step: unpacked})
         else:
             rows = compiled(result, self.inputs(batch)).filter(F.col("_kind") != MARKER)
@@ -165,5 +176,3 @@ class Sink:
 
     def _app(self, output: Output) -> str:
         return f"{self.operator.name}/{self.metadata['timeline']}/{output.table}"
-
-

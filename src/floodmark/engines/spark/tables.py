@@ -9,14 +9,14 @@ from typing import Any, TypeVar
 
 from delta.tables import DeltaTable
 from py4j.protocol import Py4JError
+from pyarrow.fs import FileType
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pyarrow.fs import FileType
-
 from floodmark.connectors.storage import file_system
 from floodmark.core.errors import ExecutionError, LifecycleError, PlanError
+from floodmark.core.time import END, NEVER, Interval, describe
 from floodmark.engines.spark.lake import Lake
 from floodmark.spec.operator import Operator, Output
 from floodmark.spec.schema import MARKER, STAMP_DDL, STAMPS
@@ -28,6 +28,23 @@ _CONFLICTS = re.compile(r"DELTA_(CONCURRENT|METADATA_CHANGED|PROTOCOL_CHANGED)\w
 TRIES = 5
 
 
+def input_path(operator: Operator, lake: Lake, name: str) -> str:
+    """Where the table of an input lies."""
+    given = next(i for i in operator.inputs if i.name == name)
+    return lake.log(given.table) if given.upstream is None else lake.output(given.table)
+
+
+def predicate(interval: Interval) -> str:
+    """The rows of an interval; markers are never among them."""
+    if interval.everything:
+        return f"_kind <> {MARKER}"
+    start, end = (
+        f"timestamp'{describe(ms).replace('Z', '+00:00')}'"
+        for ms in (max(interval.start, NEVER + 1), min(interval.end, END))
+    )
+    return f"_event_time >= {start} AND _event_time < {end}"
+
+
 def ensure(spark: SparkSession, lake: Lake, operator: Operator, output: Output, *, replace: bool = False) -> str:
     """Create an output's table, or check that it has the columns it should have. Its path.
 
@@ -36,16 +53,18 @@ def ensure(spark: SparkSession, lake: Lake, operator: Operator, output: Output, 
     """
     path = lake.output(output.table)
     if not DeltaTable.isDeltaTable(spark, path):
-        builder = DeltaTable.createIfNotExists(spark).location(path).addColumns(spark.createDataFrame([], _ddl(output)).schema)
+        builder = (
+            DeltaTable.createIfNotExists(spark)
+            .location(path)
+            .addColumns(spark.createDataFrame([], _ddl(output)).schema)
+        )
         builder = builder.property("delta.checkpointInterval", "100").property("floodmark.operator", operator.name)
         builder.execute()
         return path
     found = {f.name: f.dataType.simpleString() for f in spark.read.format("delta").load(path).schema}
     wanted = output.schema.types
     if {k: v for k, v in found.items() if k not in STAMPS} != wanted and not replace:
-        fix = (
-            f"Compute all of it anew, which replaces the table: floodmark run {operator.name} --force (without --from and --to)."
-        )
+        fix = f"Compute all of it anew, which replaces the table: floodmark run {operator.name} --force (without --from and --to)."
         got = ", ".join(f"{k} {v}" for k, v in found.items() if k not in STAMPS)
         raise PlanError(f"table {path}", output.schema.describe(), got, fix, code="PLAN-002")
     return path
@@ -91,7 +110,9 @@ def stamped(rows: DataFrame, output: Output, progress: int | None) -> DataFrame:
     """Rows with all columns of the table in order; ``_event_time`` may come as ms."""
     if dict(rows.dtypes)["_event_time"] == "bigint":
         rows = rows.withColumn("_event_time", F.expr("timestamp_millis(`_event_time`)"))
-    rows = rows.withColumn("_progress", F.lit(progress).cast("bigint")).withColumn("_ingest_time", F.current_timestamp())
+    rows = rows.withColumn("_progress", F.lit(progress).cast("bigint")).withColumn(
+        "_ingest_time", F.current_timestamp()
+    )
     return rows.select(*(f"`{name}`" for name in (*output.schema.names, *STAMPS)))
 
 
@@ -101,7 +122,9 @@ def append(rows: DataFrame, path: str, app: str, number: int, metadata: Mapping[
     writer.option("userMetadata", json.dumps({"floodmark": metadata})).save(path)
 
 
-def replace(rows: DataFrame, path: str, predicate: str, metadata: Mapping[str, Any], *, schema_too: bool = False) -> None:
+def replace(
+    rows: DataFrame, path: str, predicate: str, metadata: Mapping[str, Any], *, schema_too: bool = False
+) -> None:
     """Replace what ``predicate`` selects, atomically; conflicts with other writers are tried again."""
     writer = rows.write.format("delta").mode("overwrite").option("userMetadata", json.dumps({"floodmark": metadata}))
     writer = writer.option("overwriteSchema", "true") if schema_too else writer.option("replaceWhere", predicate)
@@ -122,7 +145,9 @@ def retried(write: Callable[[], Result], path: str) -> Result:
                 raise
             if not left:
                 fix = "Run it again when the other writer has finished."
-                raise LifecycleError(f"table {path}", "no other writer", "one each time", fix, code="LIFECYCLE-004") from error
+                raise LifecycleError(
+                    f"table {path}", "no other writer", "one each time", fix, code="LIFECYCLE-004"
+                ) from error
     raise AssertionError
 
 

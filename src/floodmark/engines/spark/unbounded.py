@@ -10,15 +10,16 @@ from functools import reduce
 from typing import Any
 
 from delta.tables import DeltaTable
+from pyarrow.fs import FileType
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
+from floodmark.connectors.storage import file_system
 from floodmark.core.errors import ExecutionError, FloodmarkError
 from floodmark.core.time import END, Interval
 from floodmark.engines.spark import current, markers, tables
-from floodmark.engines.spark.bounded import input_path
 from floodmark.engines.spark.checkpoint import Checkpoint
 from floodmark.engines.spark.compile import CARRIER, compiled, stage_rows
 from floodmark.engines.spark.host import SHIFT, Host
@@ -71,7 +72,9 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
             verb = "run" if given.upstream else "land"
             target = given.upstream.operator.name if given.upstream else given.table
             fix = f"Fill it first: floodmark {verb} {target}"
-            tables.require(spark, input_path(operator, lake, given.name), f"input '{given.name}' of '{operator.name}'", fix)
+            tables.require(
+                spark, tables.input_path(operator, lake, given.name), f"input '{given.name}' of '{operator.name}'", fix
+            )
         if from_scratch:
             _forget(spark, operator, lake)
         sink = _prepare(spark, operator, lake, stop, tell)
@@ -103,10 +106,11 @@ def _warnings(operator: Operator, watermark: int) -> tuple[str, ...]:
     if step is None or not isinstance(step.window, Global) or watermark >= END:
         return ()
     sources = " and ".join(f"floodmark land {given.table} --end" for given in operator.inputs)
-    return (
+    text = (
         f"'{operator.name}' uses Global(), which fires at the end of input: it will never fire while its input has no end. "
-        f"End the input ({sources}), run it bounded (floodmark run {operator.name}), or use Tumbling, Sliding or Calendar.",
+        f"End the input ({sources}), run it bounded (floodmark run {operator.name}), or use Tumbling, Sliding or Calendar."
     )
+    return (text,)
 
 
 def _prepare(
@@ -138,22 +142,33 @@ def _prepare(
 
 def _forget(spark: SparkSession, operator: Operator, lake: Lake) -> None:
     """Remove checkpoint and output tables of an operator."""
-    from floodmark.connectors.storage import file_system
-
     folders = [lake.internal("operators", operator.name, name) for name in ("checkpoint", "current", "starts")]
     folders += [lake.output(o.table) for o in operator.outputs]
     folders += [lake.output(f"{o.table}__current") for o in operator.outputs if o.revisable]
     for folder in folders:
         files, path = file_system(folder)
-        if files.get_file_info(path).is_file is False and files.get_file_info(path).type.name == "Directory":
+        if files.get_file_info(path).type == FileType.Directory:
             files.delete_dir(path)
     spark.catalog.clearCache()
 
 
-def _run(  # noqa: PLR0913 - settings by name
-    spark: SparkSession, operator: Operator, lake: Lake, sink: Sink, *, until_caught_up: bool, files: int | None, pause: float
+def _run(
+    spark: SparkSession,
+    operator: Operator,
+    lake: Lake,
+    sink: Sink,
+    *,
+    until_caught_up: bool,
+    files: int | None,
+    pause: float,
 ) -> None:
-    query = _start(_streaming(spark, operator, lake, sink, files), sink, until_caught_up=until_caught_up, pause=pause, name=operator.name)
+    query = _start(
+        _streaming(spark, operator, lake, sink, files),
+        sink,
+        until_caught_up=until_caught_up,
+        pause=pause,
+        name=operator.name,
+    )
     revised = [output for output in operator.outputs if output.revisable and output.keys]
     followers: list[StreamingQuery] = []
 
@@ -161,7 +176,9 @@ def _run(  # noqa: PLR0913 - settings by name
         for output in revised:
             checkpoint = lake.internal("operators", operator.name, "current", output.table)
             writer = current.follow(spark, operator, lake, output, checkpoint)
-            trigger: dict[str, Any] = {"availableNow": True} if until_caught_up else {"processingTime": f"{pause} seconds"}
+            trigger: dict[str, Any] = (
+                {"availableNow": True} if until_caught_up else {"processingTime": f"{pause} seconds"}
+            )
             followers.append(writer.trigger(**trigger).start())
 
     if not until_caught_up:
@@ -191,7 +208,7 @@ def _wait(spark: SparkSession, query: StreamingQuery, sink: Sink) -> None:
     """Until the query ends by itself, or is between two micro-batches after ``stop``."""
     settled = sink.checkpoint.last_committed()
     try:
-        while not query.awaitTermination(_POLL_SECONDS):
+        while not query.awaitTermination(_POLL_SECONDS):  # type: ignore[arg-type]  # fractions work
             idle = not query.status["isTriggerActive"]
             last = sink.checkpoint.last_committed() if idle else settled
             if idle and sink.stop.is_set():
@@ -232,7 +249,7 @@ def _read(spark: SparkSession, operator: Operator, lake: Lake, given: Input, fil
     reader = reader.option("maxFilesPerTrigger", files) if files else reader
     if given.upstream is not None:  # bounded runs replace rows there; they are not the stream's
         reader = reader.option("skipChangeCommits", "true")
-    rows = reader.load(input_path(operator, lake, given.name)).filter("_progress IS NOT NULL")
+    rows = reader.load(tables.input_path(operator, lake, given.name)).filter("_progress IS NOT NULL")
     rows = rows.select(*(f"`{name}`" for name in (*given.schema.names, *STAMPS)))
     rows = markers.with_starts(spark, operator, lake, given, rows)
     carrier = F.expr(f"timestamp_millis(`_progress` + {SHIFT})").alias(CARRIER)
@@ -243,7 +260,10 @@ def _tagged(operator: Operator, inputs: Mapping[str, DataFrame]) -> DataFrame:
     """Several inputs as one stream: a struct column per input, filled for its own rows."""
     if len(inputs) == 1:
         return next(iter(inputs.values()))
-    types = {given.name: inputs[given.name].select(F.struct("*").alias("row")).schema["row"].dataType for given in operator.inputs}
+    types = {
+        given.name: inputs[given.name].select(F.struct("*").alias("row")).schema["row"].dataType
+        for given in operator.inputs
+    }
     parts = [
         rows.select(*((F.struct("*") if n == name else F.lit(None).cast(types[n])).alias(n) for n in types))
         for name, rows in inputs.items()
@@ -256,5 +276,3 @@ def _untagged(operator: Operator, batch: DataFrame) -> dict[str, DataFrame]:
     if len(names) == 1:
         return {names[0]: batch.drop(CARRIER)}
     return {name: batch.filter(F.col(name).isNotNull()).select(f"{name}.*").drop(CARRIER) for name in names}
-
-
