@@ -67,7 +67,7 @@ def run(
         ends = ends_of(row["t"])
         for end in ends:
             if end - 1 + lateness <= row["w"]:
-                dropped[end] += 1
+                dropped[end] += row["kind"] == 0
             elif end - 1 <= row["w"]:
                 waiting.setdefault((row["key"], end), []).append(row)
             else:

@@ -220,7 +220,7 @@ def test_every_pane_is_the_oracles_however_the_rows_are_cut(
             ours, our_side, our_dropped = run_kernel(stage, rows, rng)
             same(shown(ours, FUNCTIONS, lambda p: p["_event_time"] + 1), panes)
             assert sorted(our_side) == sorted(f"{r['key']}/{r['t']}/{r['s']}/{r['kind']}" for r in side)
-            assert our_dropped == dropped
+            assert +our_dropped == +dropped
     assert late, "the case is empty: nothing was late"
 
 
@@ -251,7 +251,7 @@ def test_calendar_days_follow_the_clocks(lateness: int) -> None:
         for cut in range(3):
             ours, _, our_dropped = run_kernel(stage, rows, random.Random(cut) if cut else None)
             same(shown(ours, FUNCTIONS, lambda p: p["_event_time"] + 1), panes)
-            assert our_dropped == dropped
+            assert +our_dropped == +dropped
         lengths = {p["window_end"] - p["window_start"] for p in ours if p["window_start"].astimezone(zone).day == 10}
         assert lengths <= {timedelta(hours=23)}
 
