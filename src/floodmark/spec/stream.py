@@ -124,7 +124,8 @@ class Stream(Generic[Row_co]):
             kind = check(text, self.schema, f"{where}, column '{name}'")
             if not kind:
                 fix = f'Say the type: {name}="CAST({text} AS double)".'
-                raise DefinitionError(where, "an expression of known type", repr(text), fix, code="DEFINITION-043")
+                place = f"{where}, column '{name}'"
+                raise DefinitionError(place, "an expression of known type", repr(text), fix, code="DEFINITION-043")
             plain = next((c for c in self.schema.columns if c.name == text), None)
             out.append(Column(name=name, type=kind, description=plain.description if plain else ""))
         return Stream(steps.Project(self.step, columns, Schema(tuple(out))), self.operator)

@@ -1,0 +1,213 @@
+"""What authors write wrongly, and what they are told: exact texts, nothing started."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import pytest
+
+import floodmark as fm
+from floodmark import (
+    Contract,
+    EventTime,
+    LocalTime,
+    Outputs,
+    Rows,
+    Sliding,
+    Source,
+    Stream,
+    Tumbling,
+    Workspace,
+    operator,
+)
+from floodmark.core.errors import CapabilityError, DefinitionError
+from floodmark.spec.contract import schema
+
+
+class Flight(Contract):
+    """A flight."""
+
+    scheduled: EventTime
+    origin: str
+    dep_delay: int | None = None
+
+
+COLUMNS = "Columns: scheduled timestamp, origin string, dep_delay bigint."
+
+
+def told(define: Any) -> str:
+    with pytest.raises((DefinitionError, CapabilityError)) as caught:
+        define()
+    return str(caught.value)
+
+
+def body(build: Any) -> Any:
+    def define() -> None:
+        @operator(name="departures")
+        def departures(flights: Stream[Flight]) -> Stream:
+            return build(flights)
+
+    return define
+
+
+class Column:
+    """Looks like pyspark's, without starting it."""
+
+    def __str__(self) -> str:
+        return "Column<'(dep_delay > 60)'>"
+
+
+Column.__module__ = "pyspark.sql.classic.column"
+
+
+@pytest.mark.parametrize(
+    ("build", "text"),
+    [
+        (
+            lambda f: f.filter("dep_dealy > 60"),
+            (
+                "DEFINITION-022 operator 'departures', step 'filter': expected columns of the stream, got 'dep_dealy'. "
+                f"Did you mean 'dep_delay'? {COLUMNS}"
+            ),
+        ),
+        (
+            lambda f: f.filter(Column()),
+            (
+                "DEFINITION-020 operator 'departures', step 'filter': expected Spark SQL text, got a pyspark Column. "
+                'Write it as text: "(dep_delay > 60)".'
+            ),
+        ),
+        (
+            lambda f: f.key_by("origin").window(Tumbling("1 hour")).aggregate(delay=fm.mean("origin")),
+            (
+                "DEFINITION-041 operator 'departures', step 'aggregate', column 'delay': expected a number to take the mean of, "
+                "got 'origin' of type string. Use count() or count_distinct(), or cast it: mean(\"CAST(origin AS double)\")."
+            ),
+        ),
+        (
+            lambda f: f.key_by("origin").window(Tumbling("0 s")),
+            (
+                "DEFINITION-030 Tumbling window: expected a positive size, got 0 s. Set size to at least 1 millisecond, for example "
+                'Tumbling("1 hour"), or use Global().'
+            ),
+        ),
+        (
+            lambda f: f.key_by("origni"),
+            f"DEFINITION-022 operator 'departures', step 'key_by': expected columns of the stream, got 'origni'. Did you mean 'origin'? {COLUMNS}",
+        ),
+        (
+            lambda f: f.window(Sliding("1 hour", "a while")),
+            (
+                'DEFINITION-001 Sliding, slide: expected a duration such as "1 hour", "90 seconds" or "500ms", got \'a while\'. '
+                "Units are ms, seconds, minutes, hours, days and weeks; months and years are Calendar windows."
+            ),
+        ),
+        (
+            lambda f: f.with_columns(long="frobnicate(dep_delay)"),
+            (
+                "DEFINITION-043 operator 'departures', step 'with_columns', column 'long': expected an expression of known type, got "
+                "'frobnicate(dep_delay)'. Say the type: long=\"CAST(frobnicate(dep_delay) AS double)\"."
+            ),
+        ),
+        (
+            lambda f: f.key_by("origin"),
+            (
+                "DEFINITION-061 operator 'departures': expected a Stream or Outputs, got KeyedStream. Return a stream, or "
+                "Outputs(severe=..., normal=...); a window needs .aggregate(...) to become one."
+            ),
+        ),
+        (
+            lambda f: Outputs(plain=f, counted=f.window(Tumbling("1 hour")).aggregate(n=fm.count())),
+            (
+                "CAPABILITY-001 operator 'departures': expected one stateful step that all outputs go through, got a window beside the "
+                "plain output 'plain'. Split it into two operators and bind one to the other: @operator(inputs={...: first_operator})."
+            ),
+        ),
+    ],
+)
+def test_a_wrong_operator_is_told_where_what_and_what_to_do(build: Any, text: str) -> None:
+    assert told(body(build)) == text
+
+
+def counting(name: str, **inputs: Any) -> Any:
+    @operator(name=name, inputs=inputs)
+    def count_them(flights: Stream[Flight]) -> Stream:
+        return flights.key_by("origin").window(Tumbling("1 hour")).aggregate(n=fm.count())
+
+    return count_them
+
+
+def flights() -> Source:
+    return Source("flights", contract=Flight, connector=Rows([]), watermark=fm.Ascending())
+
+
+def test_two_operators_of_one_name_and_an_unknown_input() -> None:
+    text = told(lambda: Workspace(sources=[flights()], operators=[counting("a"), counting("a")]))
+    assert text.startswith("DEFINITION-070 workspace: expected one definition per name, got 2 named 'a'. Rename one")
+    text = told(lambda: Workspace(sources=[flights()], operators=[counting("a", flights="flihgts")]))
+    assert text == (
+        "DEFINITION-071 operator 'a', input 'flights': expected a source or an output, got 'flihgts'. Did you mean 'flights'? "
+        "Tables: a, flights."
+    )
+    with pytest.raises(DefinitionError, match="DEFINITION-060 operator 'a'"):
+        counting("a", flight="flights")
+
+
+def test_equal_code_has_one_fingerprint_and_a_change_another() -> None:
+    def define(text: str, function: Any) -> Any:
+        @operator(name="x")
+        def x(flights: Stream[Flight]) -> Stream:
+            return flights.flat_map(function, schema=Flight).filter(text)
+
+        return x
+
+    def same(row: Any) -> Any:
+        """A docstring and comments do not count."""
+        yield row  # nothing
+
+    def changed(row: Any) -> Any:
+        yield dict(row)
+
+    one, two = define("dep_delay > 1", same), define("dep_delay > 1", same)
+    assert one == two
+    assert hash(one) == hash(two)
+    assert (
+        len({one.fingerprint, define("dep_delay > 2", same).fingerprint, define("dep_delay > 1", changed).fingerprint})
+        == 3
+    )
+
+
+def test_an_expression_that_reads_the_clock_is_flagged() -> None:
+    @operator
+    def now(flights: Stream[Flight]) -> Stream:
+        return flights.filter("scheduled < current_timestamp()")
+
+    assert now.warnings == (
+        "operator 'now': 'scheduled < current_timestamp()' reads a clock or a random number; a replay will differ",
+    )
+
+
+def test_local_times_that_do_not_exist_or_exist_twice() -> None:
+    class Local(Contract):
+        """Local times."""
+
+        at: Annotated[EventTime, LocalTime("America/New_York")]
+
+    assert Local(at="2013-03-10 01:30").at.isoformat() == "2013-03-10T06:30:00+00:00"  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="2013-03-10 02:30 does not exist in America/New_York"):
+        Local(at="2013-03-10 02:30")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"2013-11-03 01:30 exists twice .* \(05:30Z and 06:30Z\)"):
+        Local(at="2013-11-03 01:30")  # type: ignore[arg-type]
+    assert Local(at="2013-11-03 01:30-05:00").at.hour == 6  # type: ignore[arg-type]
+
+
+def test_a_contract_becomes_a_schema() -> None:
+    assert schema(Flight).describe() == "scheduled timestamp, origin string, dep_delay bigint"
+    assert [c.nullable for c in schema(Flight).columns] == [False, False, True]
+    with pytest.raises(DefinitionError, match="DEFINITION-012"):
+
+        class Two(Contract):
+            """Two event times."""
+
+            a: EventTime
+            b: EventTime
