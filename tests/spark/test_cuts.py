@@ -46,27 +46,23 @@ def run(stage: Stage, rows: pa.Table, rng: random.Random | None) -> tuple[pa.Tab
     known, position, dropped = NEVER, 0, Counter[int]()
     results, side = [stage.result_schema.empty_table()], []
     sequences = rows["s"].to_pylist()
-    while position < rows.num_rows or known < END:
+    while position < rows.num_rows:
         size = rng.choice([1, 3, 40, 300, 900]) if rng else rows.num_rows
         while 0 < position + size < rows.num_rows and sequences[position + size] == sequences[position + size - 1]:
             size += 1  # a retraction pair is written, and so read, together
         chunk, position = rows.slice(position, size), position + size
         packed = pack(stage, chunk.combine_chunks().to_batches())
-        if known == NEVER and position >= rows.num_rows:
-            known = END
         for group in {*packed, *stores}:
             part = packed.get(group, {})
             side += [part["side"]] if "side" in part else []
             if "dropped" in part:
-                dropped.update(
-                    dict(zip(part["dropped"]["end"].to_pylist(), part["dropped"]["n"].to_pylist(), strict=True))
-                )
+                counts = zip(part["dropped"]["end"].to_pylist(), part["dropped"]["n"].to_pylist(), strict=True)
+                dropped.update(dict(counts))
             store = stores.setdefault(group, MemoryStore())
             results.append(Kernel(stage, store).advance([part] if part else [], known).results)
-        stores = pickle.loads(pickle.dumps(stores))  # noqa: S301 - our own bytes: a restart
-        known = END if position >= rows.num_rows else max(known, pc.max(chunk["w"]).as_py())
-        if position >= rows.num_rows and rng is None:
-            break
+        stores = pickle.loads(pickle.dumps(stores))  # a restart
+        known = max(known, pc.max(chunk["w"]).as_py())
+    results += [Kernel(stage, store).advance([], END).results for store in stores.values()]
     return pa.concat_tables(results).drop_columns(["_order"]), pa.concat_tables(side) if side else None, +dropped
 
 
