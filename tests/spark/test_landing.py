@@ -328,7 +328,7 @@ def test_a_second_landing_is_refused_at_once(spark, lake) -> None:
     told = []
 
     def again(_: object) -> None:
-        with pytest.raises(LifecycleError, match=f"LIFECYCLE-010 .*one by process {os.getpid()}") as error:
+        with pytest.raises(LifecycleError, match=f"LIFECYCLE-003 .*one by process {os.getpid()}") as error:
             land(spark, source(Rows([row(1)])), lake, clock=clock)
         told.append(error)
 

@@ -11,12 +11,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import StorageLevel
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from floodmark.core import crash
-from floodmark.core.errors import CapabilityError, ExecutionError, LifecycleError
+from floodmark.core.errors import CapabilityError, LifecycleError
 from floodmark.core.time import END, NEVER, Interval, describe
 from floodmark.engines.spark import current, fast, history, tables
 from floodmark.engines.spark.compile import compiled, stage_rows
@@ -94,13 +93,9 @@ def run_bounded(
         late = dropped = retractions = 0
         for piece in plan.missing:
             say(f"computing {operator.version} over {piece}")
-            try:
+            with tables.spark_boundary(f"bounded run of {operator.version}", f"floodmark run {operator.name}"):
                 found = compute(operator, inputs, piece, late_rows)
                 counts = write(spark, operator, lake, found, piece, late_rows, inputs_metadata(spark, operator, lake))
-            except PySparkException as error:
-                where = f"bounded run of {operator.version}"
-                fix = "Correct the operator or its input and run it again; nothing of the failed output was committed."
-                raise ExecutionError(where, "an answer", tables.text_of(error), fix, code="EXECUTION-003") from error
             for table, (written, taken) in counts.items():
                 rows[table] = rows.get(table, 0) + written
                 retractions += taken

@@ -7,19 +7,18 @@ landed units is written after it and caught up from its metadata.
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from filelock import FileLock, Timeout
-
 from floodmark.core.errors import LifecycleError
 from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.lander import Lander
+from floodmark.engines.spark.lock import exclusive
 from floodmark.engines.spark.log import Landing
+from floodmark.engines.spark.tables import spark_boundary
 from floodmark.spec.source import Source
 
 if TYPE_CHECKING:
@@ -120,15 +119,16 @@ def land(  # noqa: PLR0913 - each is one decision of the caller's, by name
     Raises:
         ConnectorError: CONNECTOR-001..011, the input is missing or has another shape; what came before it has landed.
         PlanError: PLAN-010, the source no longer fits its log.
-        LifecycleError: LIFECYCLE-010 another landing is at work, 011 the source has ended, 012 the log is another lake's.
+        LifecycleError: LIFECYCLE-003 another landing is at work, 011 the source has ended, 012 the log is another lake's.
     """
     with locked(lake, source):
         landing = Lander.open(spark, source, lake, clock=clock, workspace=workspace)
         session = _Session(landing, on_commit, stop, max_commits)
-        session.run(until_caught_up=until_caught_up, poll_seconds=poll_seconds)
-        if end and not landing.last.ended and not session.is_over():
-            session.count(landing.end())
-        landing.close()  # after an error the next landing catches up from the log
+        with spark_boundary(f"landing of '{source.name}'", f"floodmark land {source.name}"):
+            session.run(until_caught_up=until_caught_up, poll_seconds=poll_seconds)
+            if end and not landing.last.ended and not session.is_over():
+                session.count(landing.end())
+            landing.close()  # after an error the next landing catches up from the log
         return session.result()
 
 
@@ -140,26 +140,8 @@ def locked(lake: Lake, source: Source) -> Iterator[None]:
         raise LifecycleError(
             f"source '{source.name}'", "a log of this lake", f"one of {lake.logs}", fix, code="LIFECYCLE-012"
         )
-    if not lake.is_local:
+    with exclusive(lake, "sources", source.name, "landing"):
         yield
-        return
-    path = Path(lake.internal("sources", source.name, "lock"))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    holder = path.with_name("lock.holder")
-    lock = FileLock(path)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        pid = holder.read_text() if holder.exists() else "unknown"
-        fix = f"Wait until it is done, or stop it: kill {pid}."
-        where = f"source '{source.name}' in {lake.root}"
-        raise LifecycleError(where, "no other landing", f"one by process {pid}", fix, code="LIFECYCLE-010") from None
-    try:
-        holder.write_text(str(os.getpid()))
-        yield
-    finally:
-        holder.unlink(missing_ok=True)
-        lock.release()
 
 
 @dataclass(slots=True)

@@ -34,7 +34,7 @@ def exclusive(lake: Lake, folder: str, name: str, what: str) -> Iterator[None]:
         return
     path = Path(lake.internal(folder, name, "lock"))
     path.parent.mkdir(parents=True, exist_ok=True)
-    lock, holder = FileLock(path), path.with_name("holder")
+    lock, holder = FileLock(path), path.with_name("lock.holder")
     try:
         lock.acquire(timeout=0)
     except Timeout:

@@ -134,7 +134,7 @@ def replay(
     Time: they are judged by the watermark in force now; those behind it are late, and stay late.
 
     Raises:
-        LifecycleError: LIFECYCLE-010 a landing is at work, LIFECYCLE-011 the source has ended.
+        LifecycleError: LIFECYCLE-003 a landing is at work, LIFECYCLE-011 the source has ended.
     """
     with locked(lake, source):
         lander = Lander.open(spark, source, lake, clock=clock, workspace=workspace)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from delta.tables import DeltaTable
@@ -151,11 +152,28 @@ def retried(write: Callable[[], Result], path: str) -> Result:
     raise AssertionError
 
 
+@contextmanager
+def spark_boundary(where: str, again: str) -> Iterator[None]:
+    """What Spark or its Java raises becomes an error for people; the original stays its cause.
+
+    Raises:
+        ExecutionError: EXECUTION-003.
+    """
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        fix = f"Nothing is lost or there twice. Mend the cause, then go on: {again}"
+        raise ExecutionError(where, "to get through", text_of(error), fix, code="EXECUTION-003") from error
+
+
 def text_of(error: BaseException) -> str:
-    """The line of a Spark exception that says what happened, without the stack."""
+    """The lines of a Spark exception that say what happened and why, without the stack."""
     text = str(error)
     ours = re.findall(r"floodmark\.core\.errors\.(\w+: [^\n]*)", text)
     if ours:
         return str(ours[-1])
-    conditions = [line for line in text.splitlines() if re.search(r"\[[A-Z][A-Z0-9_.]+\]", line)]
-    return (conditions or text.splitlines() or [type(error).__name__])[-1].strip()[:2000]
+    lines = [line.strip() for line in text.splitlines() if line.strip()] or [type(error).__name__]
+    conditions = [line for line in lines if re.search(r"\[[A-Z][A-Z0-9_.]+\]", line)]
+    causes = [line for line in lines if line.startswith("Caused by: ")]
+    told = dict.fromkeys([(conditions or lines)[0 if conditions else -1], *causes[-1:]])
+    return "; ".join(told)[:2000]
