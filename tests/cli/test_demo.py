@@ -73,7 +73,7 @@ def test_a_difference_is_a_problem_with_an_example() -> None:
 
 
 def test_other_counts_of_late_rows_are_a_problem() -> None:
-    assert outcome(refired=6).problems == ["hourly: refired 6, dropped 2, but DuckDB counts 7 and 2"]
+    assert outcome(refired=6).problems == ["hourly bounded: refired 6, dropped 2, but DuckDB counts 7 and 2"]
 
 
 def test_a_year_without_late_rows_is_a_problem_and_a_day_is_not() -> None:

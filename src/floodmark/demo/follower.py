@@ -18,10 +18,11 @@ from floodmark.demo.places import Places, Progress
 from floodmark.demo.tables import commits
 
 FILES_PER_BATCH = 4
-"""53 landing commits become 14 micro-batches."""
+"""The year's 54 landing commits become 14 micro-batches."""
 _KILL_AFTER_COMMITS = 5
 _INTO_THE_BATCH_SECONDS = 0.4
-_WATCHED = "hourly_departures"
+WATCHED = "hourly_departures"
+"""The operator whose run is killed in the middle; the first of the workspace."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,34 +42,54 @@ class Followed:
     seconds: float
 
 
-def follow(places: Places, progress: Progress) -> Followed:
-    """Run every operator unbounded until caught up, through one kill.
+class Follower:
+    """Runs every operator unbounded until caught up, through one kill."""
 
-    Raises:
-        ExecutionError: EXECUTION-080, the process ended with an error.
-    """
-    begun = time.monotonic()
-    table = places.unbounded.output(_WATCHED)
-    first = _Process(places, progress)
-    killed_after = None
-    try:
-        while first.running and killed_after is None:
+    def __init__(self, places: Places, progress: Progress) -> None:
+        self._places, self._progress = places, progress
+        self._processes: list[_Process] = []
+        self._cancelled = False
+
+    def follow(self) -> Followed:
+        """Start, kill, start again, and wait for the end.
+
+        Raises:
+            ExecutionError: EXECUTION-080, the process ended with an error.
+        """
+        begun = time.monotonic()
+        first = self._start()
+        killed_after = self._kill_in_the_middle(first)
+        done = first if killed_after is None else self._start()
+        document = done.result()
+        batches = {run["operator"]: run["micro_batches"] for run in document["runs"]}
+        if killed_after is not None:
+            batches[WATCHED] += first.micro_batches
+        seconds = time.monotonic() - begun
+        return Followed(killed_after=killed_after, runs=tuple(document["runs"]), micro_batches=batches, seconds=seconds)
+
+    def cancel(self) -> None:
+        """Kill what runs and start nothing more; for another thread."""
+        self._cancelled = True
+        for process in self._processes:
+            process.kill()
+
+    def _start(self) -> _Process:
+        self._processes.append(_Process(self._places, self._progress))
+        if self._cancelled:
+            self.cancel()
+        return self._processes[-1]
+
+    def _kill_in_the_middle(self, process: _Process) -> int | None:
+        """Commits of the watched output at the kill; None when the process was done before."""
+        table = self._places.unbounded.output(WATCHED)
+        while process.running:
             if commits(table) >= _KILL_AFTER_COMMITS:
                 time.sleep(_INTO_THE_BATCH_SECONDS)
-                first.kill()
-                killed_after = commits(table)
-                progress.note(f"killed (SIGKILL) after {killed_after} commits of {_WATCHED}; starting again")
+                process.kill()
+                self._progress.note(f"killed (SIGKILL) after {commits(table)} commits of {WATCHED}; starting again")
+                return commits(table)
             time.sleep(0.05)
-        done = first if killed_after is None else _Process(places, progress)
-        document = done.result()
-    finally:
-        first.kill()
-    batches = {run["operator"]: run["micro_batches"] for run in document["runs"]}
-    if killed_after is not None:
-        batches[_WATCHED] += first.micro_batches
-    return Followed(
-        killed_after=killed_after, runs=tuple(document["runs"]), micro_batches=batches, seconds=time.monotonic() - begun
-    )
+        return None
 
 
 class _Process:

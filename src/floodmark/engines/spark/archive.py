@@ -22,7 +22,7 @@ LEAN = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
 """A local session is short and small: one collector thread, no second compiler."""
 
 _KEEP = 4
-_BUILD_SECONDS = 180
+_BUILD_SECONDS = 300
 
 
 def spark_home() -> Path:

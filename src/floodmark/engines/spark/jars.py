@@ -90,7 +90,10 @@ def _step(title: str, work: Callable[[], None]) -> None:
 
 
 def _archive() -> None:
-    archive.build(cache_folder(), class_path())
+    try:
+        archive.build(cache_folder(), class_path())
+    except SetupError as error:  # it only makes starts faster: a machine too slow or too full for it still works
+        Console(stderr=True).print(f"going on without the class archive, sessions start slower: {error}", highlight=False)
 
 
 def _fetch() -> None:
