@@ -93,7 +93,9 @@ def _archive() -> None:
     try:
         archive.build(cache_folder(), class_path())
     except SetupError as error:  # it only makes starts faster: a machine too slow or too full for it still works
-        Console(stderr=True).print(f"going on without the class archive, sessions start slower: {error}", highlight=False)
+        Console(stderr=True).print(
+            f"going on without the class archive, sessions start slower: {error}", highlight=False
+        )
 
 
 def _fetch() -> None:

@@ -120,7 +120,8 @@ def _prepare(
     checkpoint = Checkpoint(lake.internal("operators", operator.name, "checkpoint"))
     known = checkpoint.claim(operator, [output.table for output in operator.outputs])
     if not known:  # the stream computes the whole log: what bounded runs left would be there twice
-        for path in paths:
+        revised = [lake.output(f"{o.table}__current") for o in operator.outputs if o.revisable and o.keys]
+        for path in [*(p for p in revised if DeltaTable.isDeltaTable(spark, p)), *paths]:
             table = DeltaTable.forPath(spark, path)
             if table.toDF().filter("_kind <> 1").take(1):
                 table.delete("_kind <> 1")
