@@ -79,7 +79,8 @@ def run_bounded(
         where = f"operator '{operator.name}'"
         raise CapabilityError(where, "all of time for a Global window", str(interval), fix, code="CAPABILITY-002")
     with exclusive(lake, "operators", operator.name, "run"):
-        inputs = read_inputs(spark, operator, lake)
+        versions = input_versions(spark, operator, lake)
+        inputs = read_inputs(spark, operator, lake, versions)
         check_stream(spark, operator, lake, interval)
         plan = todo(
             interval,
@@ -87,7 +88,7 @@ def run_bounded(
             version=operator.version,
             fingerprint=operator.fingerprint,
             late_rows=late_rows,
-            stale=lambda entry: _stale(spark, operator, lake, entry),
+            stale=lambda entry: _stale(spark, operator, lake, versions, entry),
         )
         rows: dict[str, int] = {}
         late = dropped = retractions = 0
@@ -95,12 +96,12 @@ def run_bounded(
             say(f"computing {operator.version} over {piece}")
             with tables.spark_boundary(f"bounded run of {operator.version}", f"floodmark run {operator.name}"):
                 found = compute(operator, inputs, piece, late_rows)
-                counts = write(spark, operator, lake, found, piece, late_rows, inputs_metadata(spark, operator, lake))
+                counts = write(spark, operator, lake, found, piece, late_rows, versions)
             for table, (written, taken) in counts.items():
                 rows[table] = rows.get(table, 0) + written
                 retractions += taken
             late, dropped = late + found.late, dropped + found.dropped
-        warnings = _reach(spark, operator, lake, interval) if plan.missing else ()
+        warnings = _reach(spark, operator, lake, interval) if plan.missing and not interval.everything else ()
     return RunResult(
         operator=operator.name,
         version=operator.version,
@@ -118,27 +119,26 @@ def run_bounded(
     )
 
 
-def read_inputs(spark: SparkSession, operator: Operator, lake: Lake) -> dict[str, DataFrame]:
-    """The inputs as they are now, pinned to a version, without markers."""
+def input_versions(spark: SparkSession, operator: Operator, lake: Lake) -> dict[str, int]:
+    """The newest version of every input table: what a run reads, and what its commits say it has read."""
     found = {}
     for given in operator.inputs:
-        path = tables.input_path(operator, lake, given.name)
-        fix = (
-            f"Land it first: floodmark land {given.table}"
-            if given.upstream is None
-            else (f"Run it first: floodmark run {given.upstream.operator.name}")
-        )
+        path, upstream = tables.input_path(operator, lake, given.name), given.upstream
+        command = f"floodmark run {upstream.operator.name}" if upstream else f"floodmark land {given.table}"
+        fix = f"{'Run' if upstream else 'Land'} it first: {command}"
         tables.require(spark, path, f"input '{given.name}' of operator '{operator.name}'", fix)
-        reader = spark.read.format("delta").option("versionAsOf", tables.version(spark, path)).load(path)
-        found[given.name] = reader.filter(F.col("_kind") != MARKER)
+        found[given.table] = tables.version(spark, path)
     return found
 
 
-def inputs_metadata(spark: SparkSession, operator: Operator, lake: Lake) -> dict[str, dict[str, int]]:
-    """Version of every input table, for the ledger."""
-    return {
-        i.table: {"version": tables.version(spark, tables.input_path(operator, lake, i.name))} for i in operator.inputs
-    }
+def read_inputs(spark: SparkSession, operator: Operator, lake: Lake, versions: dict[str, int]) -> dict[str, DataFrame]:
+    """The inputs at these versions, without markers."""
+    found = {}
+    for given in operator.inputs:
+        reader = spark.read.format("delta").option("versionAsOf", versions[given.table])
+        rows = reader.load(tables.input_path(operator, lake, given.name))
+        found[given.name] = rows.filter(F.col("_kind") != MARKER)
+    return found
 
 
 def compute(operator: Operator, inputs: dict[str, DataFrame], interval: Interval, late_rows: LateRows) -> Computed:
@@ -214,7 +214,7 @@ def write(
     found: Computed,
     interval: Interval,
     late_rows: LateRows,
-    inputs: dict[str, dict[str, int]],
+    versions: dict[str, int],
 ) -> dict[str, tuple[int, int]]:
     """Replace the interval in every output, side outputs first: the first output's commit is what counts as covered."""
     metadata: dict[str, Any] = {
@@ -226,7 +226,7 @@ def write(
         "from": interval.start,
         "to": interval.end,
         "late_rows": late_rows,
-        "inputs": inputs,
+        "inputs": {table: {"version": version} for table, version in versions.items()},
         "late": found.late,
         "dropped": found.dropped,
     }
@@ -274,12 +274,12 @@ def _margin(step: WindowAggregate | None) -> int:
             return 0
 
 
-def _stale(spark: SparkSession, operator: Operator, lake: Lake, entry: Entry) -> str | None:
+def _stale(spark: SparkSession, operator: Operator, lake: Lake, versions: dict[str, int], entry: Entry) -> str | None:
     """Why a covered stretch has to be computed again: its input has got rows since. None when it has not."""
     margin = _margin(operator.stateful)
     for given in operator.inputs:
         path = tables.input_path(operator, lake, given.name)
-        known, now = int(entry.inputs.get(given.table, {}).get("version", -1)), tables.version(spark, path)
+        known, now = int(entry.inputs.get(given.table, {}).get("version", -1)), versions[given.table]
         if known == now:
             continue
         start, end = max(entry.interval.start - margin, NEVER), min(entry.interval.end, END)
@@ -319,10 +319,10 @@ def check_stream(spark: SparkSession, operator: Operator, lake: Lake, interval: 
 def _reach(spark: SparkSession, operator: Operator, lake: Lake, interval: Interval) -> tuple[str, ...]:
     """A warning where an input log has not reached the end of the interval."""
     found = []
-    for given in operator.inputs:
+    for given in (i for i in operator.inputs if i.upstream is None):
         rows = spark.read.format("delta").load(tables.input_path(operator, lake, given.name))
         progress = rows.agg(F.max("_progress")).collect()[0][0]
-        if given.upstream is None and not interval.everything and (progress is None or progress < interval.end - 1):
+        if progress is None or progress < interval.end - 1:
             found.append(
                 f"'{given.table}' has reached {describe(NEVER if progress is None else progress)}; rows for the rest of "
                 f"{interval} may still land"
