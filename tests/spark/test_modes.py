@@ -67,8 +67,8 @@ def test_unbounded_is_bounded_whatever_the_cuts_and_state_partitions(
                 )
             found = compare(mine, theirs, names=("unbounded", "bounded"))
             assert found.differences == 0, (output.table, found.examples)
-            if output.revisable and output.keys:
-                current = DeltaTable(lake.output(f"{output.table}__current")).to_pyarrow_table()
+            if output.current:
+                current = DeltaTable(lake.output(output.current.table)).to_pyarrow_table()
                 last = final(DeltaTable(lake.output(output.table)).to_pyarrow_table(), output)
                 assert compare(current.select(last.column_names), last, keys=output.keys).differences == 0
 

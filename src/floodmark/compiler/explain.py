@@ -24,11 +24,7 @@ def explain(operator: Operator) -> tuple[str, dict[str, object]]:
         lines.append(f"result{f' {name}' if name else ''}:")
         lines += [f"  {line}" for line in _tree(result, 0)]
     for output in operator.outputs:
-        kind = (
-            "late rows"
-            if output.side
-            else ("changelog, with a __current table" if output.revisable and output.keys else "rows")
-        )
+        kind = "late rows" if output.side else ("changelog, with a __current table" if output.current else "rows")
         lines.append(f"table {output.table} ({kind}): {output.schema.describe()}")
     lines += [f"warning: {warning}" for warning in operator.warnings]
     document = operator.canonical() | {

@@ -129,10 +129,6 @@ class Interval:
     def __str__(self) -> str:
         return f"[{describe(self.start)}, {describe(self.end)})" if not self.everything else "all of time"
 
-    def covers(self, other: Interval) -> bool:
-        """True when no instant of ``other`` is outside."""
-        return self.start <= other.start and other.end <= self.end
-
     def minus(self, others: list[Interval]) -> list[Interval]:
         """What is left of this interval once ``others`` are taken away, in time order."""
         left = [self]

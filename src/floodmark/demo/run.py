@@ -192,8 +192,8 @@ def _compared(oracle: Oracle, places: Places, output: Output, outcome: Outcome) 
     tables: dict[str, pa.Table] = {}
     for name, lake in (("bounded", places.bounded), ("unbounded", places.unbounded)):
         tables[name] = _final(lake, output, answer)
-        if output.revisable and not output.side:
-            tables[f"{name} current"] = without_stamps(_existing(lake.output(f"{output.table}__current"), answer))
+        if output.current:
+            tables[f"{name} current"] = without_stamps(_existing(lake.output(output.current.table), answer))
     outcome.answers[output.table] = answer
     comparisons = [
         compare(table, answer.select(_shared(table, answer)), keys=output.keys, names=(name, "duckdb"))

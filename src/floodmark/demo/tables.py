@@ -26,7 +26,7 @@ def commits(path: str) -> int:
 def final(table: pa.Table, output: Output) -> pa.Table:
     """The rows of an output as they stand in the end: for a revisable one the last value of each key."""
     rows = table.filter(pc.equal(table["_kind"], ROW))
-    if output.revisable and output.keys:
+    if output.current:
         rows = _last(rows, output.keys)
     return without_stamps(rows)
 

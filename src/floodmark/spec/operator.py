@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, overload
 
@@ -47,6 +47,11 @@ class Output:
     revisable: bool
     side: bool = False
     keys: tuple[str, ...] = ()
+
+    @property
+    def current(self) -> Output | None:
+        """The table of the last value per key, for people and BI; None where rows are never revised or have no key."""
+        return replace(self, table=f"{self.table}__current", revisable=False) if self.revisable and self.keys else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

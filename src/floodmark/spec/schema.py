@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
 STAMPS = ("_event_time", "_watermark", "_progress", "_sequence", "_ingest_time", "_kind")
@@ -67,8 +66,3 @@ class Schema:
     def describe(self) -> str:
         """``origin string, dep_delay bigint``: for error messages."""
         return ", ".join(f"{column.name} {column.type}" for column in self.columns)
-
-
-def schema_of(columns: Iterable[Column]) -> Schema:
-    """A schema from any iterable of columns."""
-    return Schema(tuple(columns))

@@ -240,9 +240,9 @@ def write(
             by_kind = {row["_kind"]: row["count"] for row in total}
             counts[output.table] = (by_kind.get(ROW, 0), by_kind.get(RETRACTION, 0))
             files = max(1, sum(by_kind.values()) // tables.ROWS_PER_FILE)
-            if output.revisable and output.keys:  # before the changelog: its commit is what counts as covered
+            if last := output.current:  # before the changelog: its commit is what counts as covered
                 crash.point("bounded.before_current")
-                current.replace(spark, operator, lake, output, stamped, interval)
+                current.replace(spark, operator, lake, last, stamped, interval)
                 crash.point("bounded.after_current")
             crash.point(f"bounded.before_{name}")
             more = {"table": output.table, "rows": counts[output.table][0], "retractions": counts[output.table][1]}

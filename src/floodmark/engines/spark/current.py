@@ -16,17 +16,7 @@ from floodmark.core.time import Interval
 from floodmark.engines.spark import tables
 from floodmark.engines.spark.lake import Lake
 from floodmark.spec.operator import Operator, Output
-from floodmark.spec.schema import RETRACTION, ROW, Schema, schema_of
-
-
-def table_of(output: Output) -> Output:
-    """The ``current`` table as an output: columns and stamps are those of the changelog."""
-    return Output(
-        name=output.name,
-        table=f"{output.table}__current",
-        schema=Schema(schema_of(output.schema.columns).columns),
-        revisable=False,
-    )
+from floodmark.spec.schema import RETRACTION, ROW
 
 
 def latest(rows: DataFrame, output: Output) -> DataFrame:
@@ -37,11 +27,11 @@ def latest(rows: DataFrame, output: Output) -> DataFrame:
 
 
 def replace(
-    spark: SparkSession, operator: Operator, lake: Lake, output: Output, rows: DataFrame, interval: Interval
+    spark: SparkSession, operator: Operator, lake: Lake, current: Output, rows: DataFrame, interval: Interval
 ) -> None:
-    """After a bounded run: the interval's last values in place of what is there."""
-    path = tables.ensure(spark, lake, operator, table_of(output), replace=interval.everything)
-    values = latest(rows, output).filter(F.col("_kind") == ROW).coalesce(1)
+    """After a bounded run: the last values of its changelog ``rows`` in place of what is there for the interval."""
+    path = tables.ensure(spark, lake, operator, current, replace=interval.everything)
+    values = latest(rows, current).filter(F.col("_kind") == ROW).coalesce(1)
     metadata = {
         "operator": operator.name,
         "version": operator.version,
@@ -52,9 +42,11 @@ def replace(
     tables.replace(values, path, tables.predicate(interval), metadata, schema_too=interval.everything)
 
 
-def follow(spark: SparkSession, operator: Operator, lake: Lake, output: Output, checkpoint: str) -> Any:
-    """A stream from the changelog into ``current``; the caller sets its trigger and starts it."""
-    path = tables.ensure(spark, lake, operator, table_of(output))
+def follow(
+    spark: SparkSession, operator: Operator, lake: Lake, output: Output, current: Output, checkpoint: str
+) -> Any:
+    """A stream from the changelog of ``output`` into ``current``; the caller sets its trigger and starts it."""
+    path = tables.ensure(spark, lake, operator, current)
     app = f"current/{operator.name}/{output.table}"
     reader = spark.readStream.format("delta").option("startingVersion", 0).option("skipChangeCommits", "true")
     rows = reader.load(lake.output(output.table)).filter("_kind <> 1 AND _progress IS NOT NULL")

@@ -20,6 +20,7 @@ from floodmark.core import crash, errors
 from floodmark.core.errors import ConnectorError, FloodmarkError, LifecycleError
 from floodmark.core.time import END
 from floodmark.engines.spark import log, shipping, stamping, units
+from floodmark.engines.spark.appender import Appender, append_by_spark
 from floodmark.engines.spark.lake import Lake, absolute
 from floodmark.engines.spark.landed import LandedUnits
 from floodmark.engines.spark.log import Landing
@@ -69,6 +70,10 @@ class Lander:
     run: str = field(default_factory=lambda: uuid.uuid4().hex)
     waiting: set[str] = field(default_factory=set)
     _clean: bool = False
+    _appender: Appender = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._appender = Appender(self.lake.log(self.source.name))
 
     @staticmethod
     def open(
@@ -243,14 +248,13 @@ class Lander:
 
     def _append(self, frame: DataFrame, landing: Landing) -> Landing:
         path = self.lake.log(self.source.name)
-        options = {
-            "txnAppId": f"land/{self.source.name}",
-            "txnVersion": str(landing.ordinal),
-            "userMetadata": landing.metadata(self.source.fingerprint),
-            "mergeSchema": str(self.widen).lower(),
-        }
+        app, metadata = f"land/{self.source.name}", landing.metadata(self.source.fingerprint)
         crash.point("landing.before_log")
-        frame.write.format("delta").mode("append").options(**options).save(path)
+        if self.widen:
+            append_by_spark(frame, path, app, landing.ordinal, metadata, widen=True)
+            self.widen = False
+        else:
+            self._appender.append(frame, app, landing.ordinal, metadata)
         crash.point("landing.after_log")
         if not self.lake.is_local:
             self._check_mine(landing)

@@ -47,6 +47,9 @@ _SETTINGS: Mapping[str, str] = MappingProxyType(
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
         "spark.sql.execution.arrow.maxBytesPerBatch": "67108864",  # the default lets one batch grow to 2 GB
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # the default, INT96, has no statistics
+        "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+        "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any
 
 from pyspark import StorageLevel
@@ -19,6 +20,7 @@ from pyspark.sql import functions as F
 from floodmark.core import crash
 from floodmark.core.time import NEVER
 from floodmark.engines.spark import tables
+from floodmark.engines.spark.appender import Appender
 from floodmark.engines.spark.checkpoint import Checkpoint
 from floodmark.engines.spark.compile import compiled
 from floodmark.engines.spark.lake import Lake
@@ -57,6 +59,7 @@ class Sink:
     stop: threading.Event
     on_batch: Callable[[BatchInfo], None]
     done: list[BatchInfo] = field(default_factory=list)
+    _appenders: dict[str, Appender] = field(default_factory=dict)
     failure: BaseException | None = None
 
     def __call__(self, batch: DataFrame, number: int) -> None:
@@ -98,7 +101,7 @@ class Sink:
                 "rows": 0,
                 "settled": True,
             }
-            tables.append(tables.marker(spark, output, progress), path, app, number, metadata)
+            self._append(tables.marker(spark, output, progress), path, app, number, metadata)
         crash.point("micro_batch.after_settle")
 
     def _write(self, batch: DataFrame, number: int) -> None:
@@ -119,7 +122,7 @@ class Sink:
                 rows, count = self._rows(batch, output, number, progress, total)
                 metadata = {**self.metadata, **counted, "table": output.table, "rows": count}
                 crash.point(f"micro_batch.before_{name}")
-                tables.append(rows, path, self._app(output), number, metadata)
+                self._append(rows, path, self._app(output), number, metadata)
                 crash.point(f"micro_batch.after_{name}")
                 written[output.table] = count
         finally:
@@ -141,9 +144,18 @@ class Sink:
         """Run the micro-batch, all of it, and count; a row here is a key group, so there are few."""
         names = ("rows", "retractions", "late", "dropped", "sides")
         if self.stage is None:
-            return dict.fromkeys(names, 0) | {"rows_in": batch.count()}
+            return dict.fromkeys(names, 0) | self._counted(batch)
         counts = batch.select(*names).collect()
         return {name: sum(int(row[name]) for row in counts) for name in names} | {"rows_in": 0}
+
+    def _counted(self, batch: DataFrame) -> dict[str, int]:
+        """Of a stateless micro-batch: rows in, and rows of each output, in one job."""
+        inputs = self.inputs(batch)
+        frames = {"rows_in": batch.select(F.lit(ROW).alias("_kind"))}
+        frames |= {self.operator.output(name).table: compiled(r, inputs) for name, r in self.operator.results}
+        kinds = [frame.select(F.lit(name).alias("of"), "_kind") for name, frame in frames.items()]
+        found = reduce(DataFrame.union, kinds).filter(F.col("_kind") == ROW).groupBy("of").count().collect()
+        return dict.fromkeys(frames, 0) | {row["of"]: row["count"] for row in found}
 
     def _rows(
         self, batch: DataFrame, output: Output, number: int, progress: int, total: Mapping[str, int]
@@ -160,19 +172,24 @@ class Sink:
                 unpacking(output.schema, stamping, side=output.side), output_ddl(output.schema)
             ), count
         result = dict(self.operator.results)[output.name]
-        if self.stage:
+        if self.stage is not None:
             stamping = Stamping(progress=progress, ingested=0, base=(number + 1) << 40)
             step = self.stage.step
             unpacked = batch.select("results").mapInArrow(
                 unpacking(step.schema, stamping, side=False), output_ddl(step.schema)
             )
             rows = compiled(result, {}, {step: unpacked})
+            count = rows.filter(F.col("_kind") == ROW).count()
         else:
             rows = compiled(result, self.inputs(batch)).filter(F.col("_kind") != MARKER)
-        count = rows.filter(F.col("_kind") == ROW).count()
+            count = total[output.table]
         tasks = max(1, count // tables.ROWS_PER_FILE)
         marker = tables.marker(batch.sparkSession, output, progress)
         return tables.stamped(rows, output, progress).coalesce(tasks).unionByName(marker).coalesce(tasks), count
+
+    def _append(self, rows: DataFrame, path: str, app: str, number: int, metadata: Mapping[str, Any]) -> None:
+        appender = self._appenders.setdefault(path, Appender(path))
+        appender.append(rows, app, number, tables.said(metadata))
 
     def _app(self, output: Output) -> str:
         return f"{self.operator.name}/{self.metadata['timeline']}/{output.table}"

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from delta.tables import DeltaTable
+from deltalake.exceptions import DeltaError
 from py4j.protocol import Py4JError
 from pyarrow.fs import FileType
 from pyspark.errors import PySparkException
@@ -117,17 +118,16 @@ def stamped(rows: DataFrame, output: Output, progress: int | None) -> DataFrame:
     return rows.select(*(f"`{name}`" for name in (*output.schema.names, *STAMPS)))
 
 
-def append(rows: DataFrame, path: str, app: str, number: int, metadata: Mapping[str, Any]) -> None:
-    """Append once: a second call with the same application id and number does nothing."""
-    writer = rows.write.format("delta").mode("append").option("txnAppId", app).option("txnVersion", number)
-    writer.option("userMetadata", json.dumps({"floodmark": metadata})).save(path)
+def said(metadata: Mapping[str, Any]) -> str:
+    """What a commit says of itself, as its ``userMetadata``."""
+    return json.dumps({"floodmark": metadata})
 
 
 def replace(
     rows: DataFrame, path: str, predicate: str, metadata: Mapping[str, Any], *, schema_too: bool = False
 ) -> None:
     """Replace what ``predicate`` selects, atomically; conflicts with other writers are tried again."""
-    writer = rows.write.format("delta").mode("overwrite").option("userMetadata", json.dumps({"floodmark": metadata}))
+    writer = rows.write.format("delta").mode("overwrite").option("userMetadata", said(metadata))
     writer = writer.option("overwriteSchema", "true") if schema_too else writer.option("replaceWhere", predicate)
     retried(lambda: writer.save(path), path)
 
@@ -154,14 +154,14 @@ def retried(write: Callable[[], Result], path: str) -> Result:
 
 @contextmanager
 def spark_boundary(where: str, again: str) -> Iterator[None]:
-    """What Spark or its Java raises becomes an error for people; the original stays its cause.
+    """What Spark, its Java or the disk raises becomes an error for people; the original stays its cause.
 
     Raises:
         ExecutionError: EXECUTION-003.
     """
     try:
         yield
-    except (PySparkException, Py4JError) as error:
+    except (PySparkException, Py4JError, DeltaError, OSError) as error:
         fix = f"Nothing is lost or there twice. Mend the cause, then go on: {again}"
         raise ExecutionError(where, "to get through", text_of(error), fix, code="EXECUTION-003") from error
 

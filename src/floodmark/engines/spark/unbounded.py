@@ -120,7 +120,7 @@ def _prepare(
     checkpoint = Checkpoint(lake.internal("operators", operator.name, "checkpoint"))
     known = checkpoint.claim(operator, [output.table for output in operator.outputs])
     if not known:  # the stream computes the whole log: what bounded runs left would be there twice
-        revised = [lake.output(f"{o.table}__current") for o in operator.outputs if o.revisable and o.keys]
+        revised = [lake.output(c.table) for o in operator.outputs if (c := o.current)]
         for path in [*(p for p in revised if DeltaTable.isDeltaTable(spark, p)), *paths]:
             table = DeltaTable.forPath(spark, path)
             if table.toDF().filter("_kind <> 1").take(1):
@@ -145,7 +145,7 @@ def _forget(spark: SparkSession, operator: Operator, lake: Lake) -> None:
     """Remove checkpoint and output tables of an operator."""
     folders = [lake.internal("operators", operator.name, name) for name in ("checkpoint", "current", "starts")]
     folders += [lake.output(o.table) for o in operator.outputs]
-    folders += [lake.output(f"{o.table}__current") for o in operator.outputs if o.revisable]
+    folders += [lake.output(c.table) for o in operator.outputs if (c := o.current)]
     for folder in folders:
         files, path = file_system(folder)
         if files.get_file_info(path).type == FileType.Directory:
@@ -170,13 +170,13 @@ def _run(
         pause=pause,
         name=operator.name,
     )
-    revised = [output for output in operator.outputs if output.revisable and output.keys]
+    revised = [(output, table) for output in operator.outputs if (table := output.current)]
     followers: list[StreamingQuery] = []
 
     def follow() -> None:
-        for output in revised:
+        for output, table in revised:
             checkpoint = lake.internal("operators", operator.name, "current", output.table)
-            writer = current.follow(spark, operator, lake, output, checkpoint)
+            writer = current.follow(spark, operator, lake, output, table, checkpoint)
             trigger: dict[str, Any] = (
                 {"availableNow": True} if until_caught_up else {"processingTime": f"{pause} seconds"}
             )

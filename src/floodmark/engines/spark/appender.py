@@ -1,0 +1,149 @@
+"""Appends to a Delta table, once each: Spark writes the files, one small commit names them.
+
+A commit through Spark computes the table's whole state first when it carries a transaction id (0.6 s of a 1 s append of 6,500 rows,
+measured), and more with every file. On a local disk the commit goes through delta-rs instead: the same protocol, conflict rules and
+transaction ids, in 10 ms. Elsewhere, where delta-rs would need credentials of its own, Spark commits.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow.parquet as pq
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.exceptions import CommitFailedError
+from deltalake.transaction import AddAction
+from pyspark.sql import DataFrame
+
+from floodmark.core.errors import LifecycleError
+
+_LONGEST = 32
+"""Characters of a text that is kept as a statistic; a longer one says nothing about its file."""
+_TO_NEXT = timedelta(microseconds=999)
+"""Added before cutting to milliseconds, it rounds up; the last instant there is has no microseconds to lose."""
+_NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+
+
+@dataclass(slots=True)
+class Appender:
+    """Appends to one table.
+
+    Args:
+        path: of an existing table.
+    """
+
+    path: str
+    _table: DeltaTable | None = field(default=None, init=False)
+
+    def append(
+        self, rows: DataFrame, app: str, number: int, metadata: str, *, partition_by: tuple[str, ...] = ()
+    ) -> bool:
+        """Append once: False, and nothing is written, when ``app`` has committed ``number`` or a later one.
+
+        Args:
+            rows: with the columns of the table.
+            app: application id of the transaction.
+            number: its version; grows.
+            metadata: the commit's ``userMetadata``.
+            partition_by: the table's partition columns.
+
+        Raises:
+            LifecycleError: LIFECYCLE-004, another writer came in between.
+        """
+        if "://" in self.path:
+            append_by_spark(rows, self.path, app, number, metadata)
+            return True
+        table = self._current()
+        done = table.transaction_version(app)
+        if done is not None and done >= number:
+            return False
+        folder = Path(self.path) / uuid.uuid4().hex
+        writer = rows.write.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
+        writer.partitionBy(*partition_by).parquet(str(folder))
+        said = CommitProperties(custom_metadata={"userMetadata": metadata}, app_transactions=[Transaction(app, number)])
+        try:
+            table.create_write_transaction(
+                list(_added(folder)), "append", table.schema(), list(partition_by), commit_properties=said
+            )
+        except CommitFailedError as error:
+            fix = "Run it again when the other writer has finished."
+            where, got = f"table {self.path}", f"one: {error}"
+            raise LifecycleError(where, "no other writer", got, fix, code="LIFECYCLE-004") from error
+        return True
+
+    def _current(self) -> DeltaTable:
+        if self._table is None:
+            self._table = DeltaTable(self.path)
+        else:
+            self._table.update_incremental()
+        return self._table
+
+
+def append_by_spark(rows: DataFrame, path: str, app: str, number: int, metadata: str, *, widen: bool = False) -> None:
+    """The same through Spark, which can add nullable columns to the table on the way."""
+    writer = rows.write.format("delta").mode("append").option("txnAppId", app).option("txnVersion", number)
+    writer.option("mergeSchema", str(widen).lower()).option("userMetadata", metadata).save(path)
+
+
+def _added(folder: Path) -> Iterator[AddAction]:
+    """The files Spark has written into a folder of the table, with their statistics."""
+    now = time.time_ns() // 1_000_000
+    for file in sorted(folder.rglob("*.parquet")):
+        if not file.name.startswith((".", "_")):
+            place = file.relative_to(folder.parent)
+            pairs = (part.split("=", 1) for part in place.parts[1:-1])
+            values = {name: None if text == _NO_PARTITION else unquote(text) for name, text in pairs}
+            yield AddAction(place.as_posix(), file.stat().st_size, values, now, True, _statistics(file))
+
+
+def _statistics(file: Path) -> str:
+    """Delta's statistics of a Parquet file, from its footer: rows, nulls, and the range of numbers, instants and short texts."""
+    footer = pq.read_metadata(file)
+    nulls: dict[str, int] = {}
+    ranges: dict[str, tuple[Any, Any]] = {}
+    unknown: set[str] = set()
+    for group in (footer.row_group(i) for i in range(footer.num_row_groups)):
+        for column in (group.column(i) for i in range(group.num_columns)):
+            name, found = column.path_in_schema, column.statistics
+            if "." in name or found is None or not found.has_null_count:
+                unknown.add(name)
+                continue
+            nulls[name] = nulls.get(name, 0) + found.null_count
+            if found.null_count == group.num_rows:
+                continue
+            if not found.has_min_max or not _ordered(found.min) or not _ordered(found.max):
+                unknown.add(name)
+                continue
+            low, high = ranges.get(name, (found.min, found.max))
+            ranges[name] = min(low, found.min), max(high, found.max)
+    known = {name: pair for name, pair in ranges.items() if name not in unknown}
+    told = {
+        "numRecords": footer.num_rows,
+        "minValues": {name: _text(low, timedelta()) for name, (low, _) in known.items()},
+        "maxValues": {name: _text(high, _TO_NEXT) for name, (_, high) in known.items()},
+        "nullCount": {name: count for name, count in nulls.items() if name in known or name not in unknown},
+    }
+    return json.dumps(told)
+
+
+def _ordered(value: object) -> bool:
+    """Whether a value is a bound Delta and Parquet agree on."""
+    return (isinstance(value, str) and len(value) <= _LONGEST) or (
+        isinstance(value, int | date | datetime) and not isinstance(value, bool)
+    )
+
+
+def _text(value: Any, to_next: timedelta) -> int | str:
+    """A bound as Delta writes it; instants in whole milliseconds, rounded outwards."""
+    if not isinstance(value, datetime):
+        return value.isoformat() if isinstance(value, date) else value
+    value = (value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)) + to_next
+    return f"{value.year:04d}-{value:%m-%dT%H:%M:%S}.{value.microsecond // 1000:03d}Z"

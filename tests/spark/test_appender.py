@@ -1,0 +1,132 @@
+"""Appends committed by delta-rs must be what Spark's own would be: same rows, same skipping, same transaction ids."""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+
+import pytest
+from delta.tables import DeltaTable as SparkTable
+from deltalake import DeltaTable
+
+from floodmark.engines.spark.appender import Appender, append_by_spark
+
+DDL = "n bigint, t timestamp, s string, x double, b boolean, d date, p string"
+
+
+@pytest.fixture
+def rows(spark):
+    """Values statistics get wrong: nulls, NaN, long texts, microseconds, both ends of time."""
+    rng = random.Random(5)
+    times = [
+        dt.datetime(1, 1, 1),
+        dt.datetime(9999, 12, 31, 23, 59, 59, 999000),
+        dt.datetime(1969, 12, 31, 23, 59, 59, 1),
+    ]
+    times += [dt.datetime(2013, 1, rng.randint(1, 28), 5, 0, 0, rng.randint(0, 999_999)) for _ in range(40)]
+    data = [
+        (
+            rng.choice([None, rng.randint(-(2**62), 2**62)]),
+            rng.choice([None, rng.choice(times)]),
+            rng.choice([None, "", "é" * rng.randint(1, 60), "a", "zz"]),
+            rng.choice([None, float("nan"), float("-inf"), rng.random()]),
+            rng.choice([None, True, False]),
+            rng.choice([None, dt.date(2013, 1, rng.randint(1, 28))]),
+            rng.choice([None, "2013-01-01", "2013-01-02"]),
+        )
+        for _ in range(300)
+    ]
+    return spark.createDataFrame(data, DDL)
+
+
+def tables(spark, tmp_path, rows, *, partition_by=()):
+    ours, theirs = str(tmp_path / "ours"), str(tmp_path / "theirs")
+    for path in (ours, theirs):
+        rows.limit(0).write.format("delta").partitionBy(*partition_by).save(path)
+    parts = [rows.filter("n % 2 = 0"), rows.filter("n % 2 <> 0 OR n IS NULL"), rows.filter("t IS NULL").coalesce(1)]
+    appender = Appender(ours)
+    for number, part in enumerate(parts):
+        assert appender.append(part, "app", number, '{"said": 1}', partition_by=partition_by)
+        append_by_spark(part, theirs, "app", number, '{"said": 1}')
+    return ours, theirs
+
+
+@pytest.mark.parametrize("partition_by", [(), ("p",)])
+def test_the_rows_are_those_of_sparks_own_append(spark, tmp_path, rows, partition_by):
+    ours, theirs = (
+        spark.read.format("delta").load(p) for p in tables(spark, tmp_path, rows, partition_by=partition_by)
+    )
+    assert ours.count() == theirs.count() > 300
+    assert ours.exceptAll(theirs).isEmpty()
+    assert theirs.exceptAll(ours).isEmpty()
+
+
+def test_no_row_is_skipped_that_a_filter_wants(spark, tmp_path, rows):
+    ours, theirs = (spark.read.format("delta").load(p) for p in tables(spark, tmp_path, rows))
+    wanted = [
+        "t > '9999-01-01'",
+        "t < '0002-01-01'",
+        "t BETWEEN '2013-01-05 05:00:00.000001' AND '2013-01-05 05:00:00.999999'",
+    ]
+    wanted += [
+        "s >= 'é'",
+        "s = ''",
+        "s IS NULL",
+        "x = double('NaN')",
+        "x > 0.5",
+        "b",
+        "d = '2013-01-03'",
+        "n < 0",
+        "n IS NULL",
+    ]
+    wanted += [
+        f"t = timestamp'{row.t}'"
+        for row in theirs.filter("t IS NOT NULL").selectExpr("CAST(t AS STRING) AS t").distinct().collect()
+    ]
+    for condition in wanted:
+        assert ours.filter(condition).count() == theirs.filter(condition).count(), condition
+
+
+def test_files_out_of_range_are_skipped(spark, tmp_path):
+    path = str(tmp_path / "t")
+    days = spark.range(10).selectExpr("timestampadd(DAY, id, timestamp'2013-01-01') AS t")
+    days.limit(0).write.format("delta").save(path)
+    for number in range(10):
+        Appender(path).append(days.filter(f"day(t) = {number + 1}").coalesce(1), "app", number, "{}")
+    assert len(spark.read.format("delta").load(path).filter("t >= '2013-01-09'").inputFiles()) == 2
+
+
+def test_the_same_number_is_appended_once_whoever_comes_second(spark, tmp_path):
+    path, row = str(tmp_path / "t"), spark.range(1)
+    row.limit(0).write.format("delta").save(path)
+    assert Appender(path).append(row, "app", 7, "{}")
+    assert not Appender(path).append(row, "app", 7, "{}")
+    assert not Appender(path).append(row, "app", 3, "{}")
+    append_by_spark(row, path, "app", 7, "{}")
+    append_by_spark(row, path, "app", 8, "{}")
+    assert not Appender(path).append(row, "app", 8, "{}")
+    assert Appender(path).append(row, "other", 8, '{"a": "b"}')
+    assert spark.read.format("delta").load(path).count() == 3
+    assert SparkTable.forPath(spark, path).history(1).collect()[0].userMetadata == '{"a": "b"}'
+
+
+def test_an_appender_sees_what_others_have_committed(spark, tmp_path):
+    path, row = str(tmp_path / "t"), spark.range(1)
+    row.limit(0).write.format("delta").save(path)
+    ours = Appender(path)
+    ours.append(row, "app", 0, "{}")
+    append_by_spark(row, path, "app", 1, "{}")
+    SparkTable.forPath(spark, path).delete("id = 0")
+    assert not ours.append(row, "app", 1, "{}")
+    assert ours.append(row, "app", 2, "{}")
+    assert DeltaTable(path).to_pyarrow_table().num_rows == spark.read.format("delta").load(path).count() == 1
+
+
+def test_partition_values_that_need_quoting_come_back(spark, tmp_path):
+    path = str(tmp_path / "t")
+    rows = spark.createDataFrame([(1, "a b"), (2, "x/y=z%41:é"), (3, None)], "n bigint, p string")
+    rows.limit(0).write.format("delta").partitionBy("p").save(path)
+    Appender(path).append(rows, "app", 0, "{}", partition_by=("p",))
+    found = {row.n: row.p for row in spark.read.format("delta").load(path).collect()}
+    assert found == {1: "a b", 2: "x/y=z%41:é", 3: None}
+    assert {r["n"]: r["p"] for r in DeltaTable(path).to_pyarrow_table().to_pylist()} == found
