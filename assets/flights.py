@@ -1,24 +1,61 @@
-"""Sources of the reference workspace: departures, and the weather they happened in."""
+"""Assets of the reference workspace: departures, the weather they happened in, and what is computed of them."""
 
 from __future__ import annotations
 
-from floodmark import BoundedOutOfOrderness, Files, Source
-from operators.flights import Flight
+from floodmark import BoundedOutOfOrderness, Daily, Expectation, Files, Source, operator_asset, source_asset
+from operators import flights as operators
+from operators.flights import NEW_YORK, Flight
 from operators.weather import Weather
 
-flights = Source(
-    "flights",
-    contract=Flight,
-    connector=Files("inbox/flights"),
-    # a flight becomes known when it lands; 0.9 % of 2013 became known later than this (with 3 hours it is 22 %)
-    watermark=BoundedOutOfOrderness("6 hours"),
-    granularity="row",
-    files_per_commit=7,
+DAYS = Daily("2013-01-01", timezone=NEW_YORK, end="2014-01-01")
+
+flights = source_asset(
+    Source(
+        "flights",
+        contract=Flight,
+        connector=Files("inbox/flights"),
+        # a flight becomes known when it lands; 0.9 % of 2013 became known later than this (with 3 hours it is 22 %)
+        watermark=BoundedOutOfOrderness("6 hours"),
+        granularity="row",
+        files_per_commit=7,
+    ),
+    owners=["team:flights"],
 )
 
-weather = Source(
-    "weather",
-    contract=Weather,
-    connector=Files("inbox/weather"),
-    watermark=BoundedOutOfOrderness("1 hour"),
+weather = source_asset(
+    Source(
+        "weather",
+        contract=Weather,
+        connector=Files("inbox/weather"),
+        watermark=BoundedOutOfOrderness("1 hour"),
+    ),
+    owners=["team:flights"],
 )
+
+hourly_departures = operator_asset(
+    operators.hourly_departures,
+    partitions=DAYS,
+    group="departures",
+    owners=["team:flights"],
+    expectations=[
+        Expectation("column_values_to_be_in_set", column="origin", value_set=["EWR", "JFK", "LGA"], blocking=True),
+        Expectation("column_values_to_be_between", column="departures", min_value=1, max_value=60, blocking=True),
+        Expectation("column_mean_to_be_between", column="mean_delay", min_value=-30, max_value=240),
+    ],
+)
+
+rolling_departures = operator_asset(
+    operators.rolling_departures, partitions=DAYS, group="departures", owners=["team:flights"]
+)
+
+daily_carriers = operator_asset(
+    operators.daily_carriers,
+    partitions=DAYS,
+    group="carriers",
+    owners=["team:flights"],
+    expectations=[Expectation("column_values_to_be_between", column="share_cancelled", min_value=0, max_value=1)],
+)
+
+busiest_hour = operator_asset(operators.busiest_hour, partitions=DAYS, group="departures", owners=["team:flights"])
+
+split_delays = operator_asset(operators.split_delays, partitions=DAYS, group="departures", owners=["team:flights"])

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from assets.flights import flights, weather
+from assets.flights import (
+    busiest_hour,
+    daily_carriers,
+    flights,
+    hourly_departures,
+    rolling_departures,
+    split_delays,
+    weather,
+)
 from floodmark import Workspace
-from operators.flights import busiest_hour, daily_carriers, hourly_departures, rolling_departures, split_delays
 from resources.settings import settings
 
 

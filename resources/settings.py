@@ -14,6 +14,8 @@ class Variables(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="FLOODMARK_", frozen=True)
 
+    environment: str = "dev"
+    """Whose settings Dagster uses; the command line says its own: ``--environment``."""
     lake: str | None = None
     """Root of the tables."""
     logs: str | None = None
@@ -24,6 +26,11 @@ class Variables(BaseSettings):
     """Spark master."""
     shuffle_partitions: int = 2
     """State partitions of a new unbounded run."""
+
+
+def environment() -> str:
+    """The environment Dagster acts in: ``FLOODMARK_ENVIRONMENT``, or dev."""
+    return Variables().environment
 
 
 def settings(environment: str) -> Settings:

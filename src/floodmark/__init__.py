@@ -11,8 +11,11 @@ from floodmark.spec.aggregates import (
     stddev,
     sum,
 )
+from floodmark.spec.asset import operator_asset, source_asset
 from floodmark.spec.contract import Contract, EventTime, LocalTime
+from floodmark.spec.expectation import Expectation
 from floodmark.spec.operator import Operator, operator
+from floodmark.spec.partitions import Daily, Hourly
 from floodmark.spec.source import (
     Ascending,
     BoundedOutOfOrderness,
@@ -33,11 +36,14 @@ __all__ = [
     "BoundedOutOfOrderness",
     "Calendar",
     "Contract",
+    "Daily",
     "DeltaTable",
     "EventTime",
+    "Expectation",
     "Files",
     "FromColumn",
     "Global",
+    "Hourly",
     "LocalTime",
     "Operator",
     "Outputs",
@@ -56,6 +62,8 @@ __all__ = [
     "mean",
     "min",
     "operator",
+    "operator_asset",
+    "source_asset",
     "stddev",
     "sum",
 ]

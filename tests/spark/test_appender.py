@@ -81,7 +81,7 @@ def test_no_row_is_skipped_that_a_filter_wants(spark, tmp_path, rows):
     ]
     wanted += [
         f"t = timestamp'{row.t}'"
-        for row in theirs.filter("t IS NOT NULL").selectExpr("CAST(t AS STRING) AS t").distinct().collect()
+        for row in theirs.filter("t IS NOT NULL").selectExpr("CAST(t AS STRING) AS t").distinct().limit(9).collect()
     ]
     for condition in wanted:
         assert ours.filter(condition).count() == theirs.filter(condition).count(), condition

@@ -31,11 +31,11 @@ from floodmark.core.errors import ExecutionError, LifecycleError, StateError
 from floodmark.core.time import END, NEVER
 from floodmark.demo.comparison import compare
 from floodmark.engines.spark.bounded import run_bounded
+from floodmark.engines.spark.history import commits
 from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.landing import land
 from floodmark.engines.spark.lock import exclusive
 from floodmark.engines.spark.unbounded import run_unbounded
-from floodmark.observe.status import commits
 
 START = datetime(2020, 1, 1, tzinfo=UTC)
 

@@ -6,7 +6,7 @@ import importlib
 import sys
 import tomllib
 import traceback
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
@@ -58,7 +58,11 @@ def open_workspace(invocation: Invocation, start: Path | None = None) -> Opened:
         fix = "Return floodmark.Workspace(sources=[...], operators=[...], settings=...)."
         where, got = f"{name}.workspace({invocation.environment!r})", type(workspace).__name__
         raise DefinitionError(where, "a Workspace", got, fix, code="DEFINITION-083")
-    return _located(root, workspace, invocation.lake)
+    lake = (
+        invocation.lake
+    )  # relative paths of settings start at the workspace, those of the command line at the current folder
+    workspace = workspace.at(str(root), lake=lake if lake is None or "://" in lake else str(Path(lake).resolve()))
+    return Opened(root=root, workspace=workspace, lake=workspace.settings.lake, logs=workspace.settings.logs)
 
 
 def find(start: Path) -> tuple[Path, str]:
@@ -93,21 +97,6 @@ def _import(name: str, root: Path) -> ModuleType:
         raise DefinitionError(
             f"{root / 'pyproject.toml'}", f"a module '{name}'", "none", fix, code="DEFINITION-081"
         ) from None
-
-
-def _located(root: Path, workspace: Workspace, lake: str | None) -> Opened:
-    """Relative paths of settings start at the workspace, those of the command line at the current folder."""
-    settings = workspace.settings
-    folder = str(root / settings.folder)
-    logs = None if settings.logs is None else _absolute(settings.logs, root)
-    root_of_lake = _absolute(lake, Path.cwd()) if lake else _absolute(settings.lake, root)
-    settings = replace(settings, folder=folder, lake=root_of_lake, logs=logs)
-    workspace = Workspace(sources=workspace.sources, operators=workspace.operators, settings=settings)
-    return Opened(root=root, workspace=workspace, lake=root_of_lake, logs=logs)
-
-
-def _absolute(path: str, start: Path) -> str:
-    return path if "://" in path else str((start / path).resolve())
 
 
 class _UserCode:

@@ -120,11 +120,20 @@ def _bounded(
     late_rows: LateRows,
     force: bool,
 ) -> list[RunResult]:
-    spark, lake = start(opened, console)
-    from floodmark.engines.spark.bounded import run_bounded
+    from floodmark.engines.spark.lake import Lake
+    from floodmark.engines.spark.readiness import covered, readiness
 
-    results = []
+    lake, spark, results = Lake(opened.lake, logs=opened.logs), None, []
     for operator in operators:
+        ready = readiness(operator, lake, interval, late_rows=late_rows, force=force)
+        if not ready.todo.missing:  # Spark is not needed to say so
+            results.append(covered(operator, interval, ready.todo))
+            _say(console, results[-1])
+            continue
+        if spark is None:
+            spark, _ = start(opened, console)
+        from floodmark.engines.spark.bounded import run_bounded
+
         with console.step(f"{operator.version} bounded, {interval}"):
             result = run_bounded(
                 spark,

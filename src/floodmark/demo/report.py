@@ -11,8 +11,8 @@ from zoneinfo import ZoneInfo
 import pyarrow as pa
 import pyarrow.compute
 
-from floodmark.demo.charts import bars, lines
 from floodmark.demo.run import LOSS_OF, Outcome, rates
+from floodmark.observe.charts import bars, lines
 from floodmark.spec.workspace import Workspace
 
 _NEW_YORK = ZoneInfo("America/New_York")

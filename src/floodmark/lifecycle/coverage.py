@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +32,21 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """A stretch of event time that one bounded run computed.
+
+    Args:
+        interval: the part of it no later run has computed again.
+        entry: the run.
+        stale: why it does not count any more; empty when it does.
+    """
+
+    interval: Interval
+    entry: Entry
+    stale: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Todo:
     """What a bounded run has to compute, and why.
 
@@ -55,7 +70,30 @@ def todo(
     late_rows: LateRows,
     stale: Callable[[Entry], str | None],
 ) -> Todo:
-    """Decide every stretch of an interval by the newest run that computed it.
+    """Decide every stretch of an interval by the newest run that computed it; arguments as of ``segments``."""
+    covered, reasons = [], []
+    for found in segments(
+        interval, newest_first, version=version, fingerprint=fingerprint, late_rows=late_rows, stale=stale
+    ):
+        if found.stale:
+            reasons.append(f"{found.interval} is computed again: {found.stale}")
+        else:
+            covered.append(found.interval)
+            reasons.append(f"{found.interval} is covered already: by {found.entry.version} at {found.entry.at}")
+    covered.sort(key=lambda part: part.start)
+    return Todo(missing=tuple(interval.minus(covered)), covered=tuple(covered), reasons=tuple(reasons))
+
+
+def segments(
+    interval: Interval,
+    newest_first: Iterable[Entry],
+    *,
+    version: str,
+    fingerprint: str,
+    late_rows: LateRows,
+    stale: Callable[[Entry], str | None],
+) -> Iterator[Segment]:
+    """Every stretch of an interval that was computed, by the newest run that did; newest run first.
 
     Args:
         interval: asked for.
@@ -65,7 +103,7 @@ def todo(
         late_rows: asked for.
         stale: why an entry's input is no longer what it read; None when it is.
     """
-    undecided, covered, reasons = [interval], [], []
+    undecided = [interval]
     for entry in newest_first:
         parts = [part for piece in undecided if (part := _overlap(piece, entry.interval))]
         if not parts:
@@ -77,15 +115,9 @@ def todo(
             why = f"it was computed with late rows {entry.late_rows}, now asked for {late_rows}"
         else:
             why = stale(entry) or ""
-        if why:
-            reasons += [f"{part} is computed again: {why}" for part in parts]
-        else:
-            covered += parts
-            reasons += [f"{part} is covered already: by {entry.version} at {entry.at}" for part in parts]
+        yield from (Segment(interval=part, entry=entry, stale=why) for part in parts)
         if not undecided:
-            break
-    covered.sort(key=lambda part: part.start)
-    return Todo(missing=tuple(interval.minus(covered)), covered=tuple(covered), reasons=tuple(reasons))
+            return
 
 
 def _overlap(a: Interval, b: Interval) -> Interval | None:

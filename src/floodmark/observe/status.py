@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
 from typing import Any
 
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 from floodmark.core.time import NEVER, describe, describe_span
+from floodmark.engines.spark import history
 from floodmark.engines.spark.lake import Lake
 from floodmark.spec.operator import Operator, Output
 from floodmark.spec.source import Source
@@ -40,23 +39,9 @@ def status(workspace: Workspace, lake: Lake) -> list[dict[str, Any]]:
     return found
 
 
-def commits(path: str, limit: int = LOOK_BACK) -> Iterator[dict[str, Any]]:
-    """Metadata floodmark left in the newest commits, newest first, with ``at`` and ``table_version``; nothing without a table."""
-    try:
-        table = DeltaTable(path)
-    except TableNotFoundError:
-        return
-    for commit in table.history(limit):
-        text = commit.get("userMetadata") or ""
-        found = json.loads(text) if text.startswith("{") else {}
-        said = found.get("landing") or found.get("floodmark")
-        if said is not None:
-            yield said | {"at": describe(int(commit["timestamp"])), "table_version": commit.get("version")}
-
-
 def _source(source: Source, lake: Lake) -> tuple[dict[str, Any], int]:
     base = {"kind": "source", "name": source.name, "table": lake.log(source.name)}
-    last = next(commits(lake.log(source.name)), None)
+    last = next(history.commits(lake.log(source.name), LOOK_BACK), None)
     if last is None:
         return base | {"state": f"nothing landed yet: floodmark land {source.name}"}, NEVER
     quarantined = _count(lake.quarantine(source.name))
@@ -74,7 +59,7 @@ def _source(source: Source, lake: Lake) -> tuple[dict[str, Any], int]:
 
 def _output(operator: Operator, output: Output, lake: Lake, reached: dict[str, int]) -> tuple[dict[str, Any], int]:
     base = {"kind": "output", "name": operator.name, "table": lake.output(output.table)}
-    seen = list(commits(lake.output(output.table)))
+    seen = list(history.commits(lake.output(output.table), LOOK_BACK))
     if not seen:
         return base | {"state": f"not run yet: floodmark run {operator.name}"}, NEVER
     last = seen[0]

@@ -15,8 +15,11 @@ from typing import Protocol, assert_never
 import numpy as np
 import numpy.typing as npt
 
-from floodmark.core.time import END, from_ms, to_ms, zone
+from floodmark.core.time import END, NEVER, from_ms, to_ms, zone
 from floodmark.spec.windows import Calendar, Global, Sliding, Tumbling, Window
+
+_LONGEST = 400 * 86_400_000
+"""More than any calendar window; so close to the beginning of time there is no calendar."""
 
 Instants = npt.NDArray[np.int64]
 Booleans = npt.NDArray[np.bool_]
@@ -177,6 +180,15 @@ def assigner(window: Window) -> Assigner:
             return Forever()
         case _:
             assert_never(window)
+
+
+def first_needed(window: Window, moment: int) -> int:
+    """The first instant whose rows are in a window that ends after ``moment``: at or before it."""
+    if isinstance(window, Global) or moment < NEVER + _LONGEST:
+        return NEVER
+    grid = assigner(window)
+    end = grid.first_end(grid.slices(np.array([moment], dtype=np.int64)))
+    return min(moment, grid.start(int(end[0])))
 
 
 @dataclass(frozen=True, slots=True)

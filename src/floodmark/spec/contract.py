@@ -16,6 +16,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from floodmark.core.errors import DefinitionError, closest
 from floodmark.core.time import zone
+from floodmark.spec.expectation import Expectation
 from floodmark.spec.schema import STAMPS, Column, Schema
 
 _TYPES: dict[object, str] = {
@@ -89,6 +90,7 @@ class Contract(BaseModel):
     Class arguments:
         key: names of the fields that identify a row; documentation and joins.
         event_time: ``"field"`` (default: the one field typed ``EventTime``) or ``"ingestion"``: the moment of landing.
+        expectations: of the rows together, which no single row breaks: a mean, a count, a share; beside what fields and key imply.
 
     Example:
         >>> class Flight(Contract, key=("carrier", "flight", "scheduled")):
@@ -106,17 +108,24 @@ class Contract(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
     floodmark_key: ClassVar[tuple[str, ...]] = ()
     floodmark_ingestion_time: ClassVar[bool] = False
+    floodmark_expectations: ClassVar[tuple[Expectation, ...]] = ()
 
     def __init_subclass__(cls, **_: Any) -> None:
         super().__init_subclass__()  # the class arguments are read below, once the fields are known
 
     @classmethod
     def __pydantic_init_subclass__(
-        cls, *, key: tuple[str, ...] | str = (), event_time: Literal["field", "ingestion"] = "field", **kwargs: Any
+        cls,
+        *,
+        key: tuple[str, ...] | str = (),
+        event_time: Literal["field", "ingestion"] = "field",
+        expectations: tuple[Expectation, ...] = (),
+        **kwargs: Any,
     ) -> None:
         super().__pydantic_init_subclass__(**kwargs)
         cls.floodmark_key = (key,) if isinstance(key, str) else tuple(key)
         cls.floodmark_ingestion_time = event_time == "ingestion"
+        cls.floodmark_expectations = tuple(expectations)
         columns = schema(cls)
         for name in cls.floodmark_key:
             if name not in columns:

@@ -15,6 +15,7 @@ from floodmark.spec import steps
 from floodmark.spec.contract import Contract
 from floodmark.spec.contract import schema as contract_schema
 from floodmark.spec.expressions import clocks
+from floodmark.spec.partitions import Partitions
 from floodmark.spec.schema import Schema
 from floodmark.spec.source import Source, check_name
 from floodmark.spec.stream import Body, Outputs, Stream
@@ -39,6 +40,7 @@ class Output:
         revisable: may hold retractions (refires), and so has a ``current`` table.
         side: rows beside the result: late ones.
         keys: columns that identify a result, for ``current``.
+        partitions: how the table is divided; None for not at all.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Output:
     revisable: bool
     side: bool = False
     keys: tuple[str, ...] = ()
+    partitions: Partitions | None = None
 
     @property
     def current(self) -> Output | None:
@@ -85,6 +88,8 @@ class Operator:
     results: tuple[tuple[str, steps.Step], ...]
     description: str = ""
     location: str = field(default="", compare=False)
+    partitions: Partitions | None = field(default=None, compare=False)
+    """How its tables are divided; where rows lie, not what they say, and so not part of its version."""
 
     @cached_property
     def stateful(self) -> steps.WindowAggregate | None:
@@ -102,10 +107,28 @@ class Operator:
             table = f"{self.name}__{name}" if name else self.name
             revisable = step.allowed_lateness > 0 if step else incoming
             key = tuple(n for n in result.schema.names if step and n in (*step.keys, "window_start", "window_end"))
-            found.append(Output(name=name, table=table, schema=result.schema, revisable=revisable, keys=key))
+            found.append(
+                Output(
+                    name=name,
+                    table=table,
+                    schema=result.schema,
+                    revisable=revisable,
+                    keys=key,
+                    partitions=self.partitions,
+                )
+            )
         if step and step.late == "side_output":
             table = f"{self.name}__late"
-            found.append(Output(name="late", table=table, schema=step.parent.schema, revisable=incoming, side=True))
+            found.append(
+                Output(
+                    name="late",
+                    table=table,
+                    schema=step.parent.schema,
+                    revisable=incoming,
+                    side=True,
+                    partitions=self.partitions,
+                )
+            )
         return tuple(found)
 
     def __getitem__(self, name: str) -> OutputRef:

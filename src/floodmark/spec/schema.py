@@ -7,6 +7,9 @@ from dataclasses import asdict, dataclass
 STAMPS = ("_event_time", "_watermark", "_progress", "_sequence", "_ingest_time", "_kind")
 """The columns every landed and every output row carries beside its own."""
 
+PARTITION = "_asset_partition"
+"""The column an output's table is divided by when its asset has partitions: the partition's name; null for markers."""
+
 ROW, RETRACTION, MARKER = 0, -1, 1
 """The values of ``_kind``."""
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TypeVar
 
 from floodmark.core.errors import DefinitionError, closest
+from floodmark.spec.asset import OperatorAsset, SourceAsset
 from floodmark.spec.operator import Operator
 from floodmark.spec.source import Source
 
@@ -37,26 +40,59 @@ class Settings:
 
 @dataclass(frozen=True, slots=True, init=False)
 class Workspace:
-    """Sources and operators by name.
+    """Sources and operators by name, each alone or as an asset with its settings.
 
     Raises:
         DefinitionError: DEFINITION-070 two of one name, 071 an input nobody writes, 072 a contract that is not the source's,
             073 an operator used as input but not listed.
     """
 
-    sources: tuple[Source, ...]
-    operators: tuple[Operator, ...]
+    source_assets: tuple[SourceAsset, ...]
+    operator_assets: tuple[OperatorAsset, ...]
     settings: Settings = field(default_factory=Settings)
 
     def __init__(
-        self, *, sources: Iterable[Source] = (), operators: Iterable[Operator] = (), settings: Settings | None = None
+        self,
+        *,
+        sources: Iterable[Source | SourceAsset] = (),
+        operators: Iterable[Operator | OperatorAsset] = (),
+        settings: Settings | None = None,
     ) -> None:
-        object.__setattr__(self, "sources", tuple(sources))
-        object.__setattr__(self, "operators", _in_order(tuple(operators)))
+        landed = (one if isinstance(one, SourceAsset) else SourceAsset(source=one) for one in sources)
+        run = tuple(one if isinstance(one, OperatorAsset) else OperatorAsset(operator=one) for one in operators)
+        order = {id(one): place for place, one in enumerate(_in_order(tuple(asset.operator for asset in run)))}
+        object.__setattr__(self, "source_assets", tuple(landed))
+        object.__setattr__(self, "operator_assets", tuple(sorted(run, key=lambda one: order[id(one.operator)])))
         object.__setattr__(self, "settings", settings or Settings())
         self._check_names()
         for operator in self.operators:
             self._check_inputs(operator)
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """Every source, as listed."""
+        return tuple(asset.source for asset in self.source_assets)
+
+    @property
+    def operators(self) -> tuple[Operator, ...]:
+        """Every operator, upstream first."""
+        return tuple(asset.operator for asset in self.operator_assets)
+
+    def at(self, root: str, *, lake: str | None = None) -> Workspace:
+        """The same with every path absolute.
+
+        Args:
+            root: the folder relative paths of its settings start from.
+            lake: an absolute path or URI to act on instead of the settings' lake.
+        """
+        settings = self.settings
+        located = replace(
+            settings,
+            folder=_absolute(settings.folder, root),
+            lake=lake or _absolute(settings.lake, root),
+            logs=None if settings.logs is None else _absolute(settings.logs, root),
+        )
+        return Workspace(sources=self.source_assets, operators=self.operator_assets, settings=located)
 
     def source(self, name: str) -> Source:
         """The source of that name, or DEFINITION-074 with the names there are."""
@@ -94,6 +130,10 @@ class Workspace:
                 fix = f"'{given.table}' has: {found.describe()}."
                 got = f"other or no {', '.join(wrong)}"
                 raise DefinitionError(where, f"the columns of '{given.table}'", got, fix, code="DEFINITION-072")
+
+
+def _absolute(path: str, root: str) -> str:
+    return path if "://" in path else os.path.normpath(Path(root) / path)
 
 
 Named = TypeVar("Named", Source, Operator)

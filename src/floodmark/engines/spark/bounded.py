@@ -15,21 +15,19 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from floodmark.core import crash
-from floodmark.core.errors import CapabilityError, LifecycleError
-from floodmark.core.time import END, NEVER, Interval, describe
-from floodmark.engines.spark import current, fast, history, tables
+from floodmark.core.time import END, NEVER, Interval
+from floodmark.engines.spark import current, fast, tables
 from floodmark.engines.spark.compile import compiled, stage_rows
 from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.lock import exclusive
 from floodmark.engines.spark.preaggregate import PACKED, Stamping, output_ddl, packing, unpacking
-from floodmark.lifecycle.coverage import Entry, todo
+from floodmark.engines.spark.readiness import behind, covered, readiness, reads
 from floodmark.semantics.columns import decode
 from floodmark.semantics.kernel import Kernel, MemoryStore, Stage
 from floodmark.spec.operator import Operator, Output
 from floodmark.spec.run import LateRows, RunResult
 from floodmark.spec.schema import MARKER, RETRACTION, ROW
 from floodmark.spec.steps import WindowAggregate
-from floodmark.spec.windows import Calendar, Global, Sliding, Tumbling
 
 Step = Callable[[str], None]
 
@@ -53,6 +51,7 @@ def run_bounded(
     late_rows: LateRows = "as_landed",
     force: bool = False,
     on_step: Step | None = None,
+    wait_seconds: float = 0,
 ) -> RunResult:
     """Compute the output rows with ``interval.start <= _event_time < interval.end`` and put them in place of what is there.
 
@@ -66,6 +65,7 @@ def run_bounded(
         late_rows: ``"as_landed"``: late rows are treated as the stream treated them; ``"all"``: every row counts as on time.
         force: compute again what is covered.
         on_step: told what is going on.
+        wait_seconds: for another run of this operator to end.
 
     Raises:
         CapabilityError: CAPABILITY-002, part of a ``Global`` window.
@@ -73,23 +73,12 @@ def run_bounded(
         LifecycleError: LIFECYCLE-003, another run of this operator is at work.
     """
     interval, say, began = interval or Interval(), on_step or (lambda _: None), time.monotonic()
-    step = operator.stateful
-    if step and isinstance(step.window, Global) and not interval.everything:
-        fix = "Run it without --from and --to, or use Tumbling, Sliding or Calendar."
-        where = f"operator '{operator.name}'"
-        raise CapabilityError(where, "all of time for a Global window", str(interval), fix, code="CAPABILITY-002")
-    with exclusive(lake, "operators", operator.name, "run"):
-        versions = input_versions(spark, operator, lake)
+    with exclusive(lake, "operators", operator.name, "run", wait_seconds):
+        ready = readiness(operator, lake, interval, late_rows=late_rows, force=force)
+        plan, versions = ready.todo, ready.versions
+        if not plan.missing:
+            return covered(operator, interval, plan)
         inputs = read_inputs(spark, operator, lake, versions)
-        check_stream(spark, operator, lake, interval)
-        plan = todo(
-            interval,
-            () if force else history.bounded_runs(spark, lake.output(operator.outputs[0].table)),
-            version=operator.version,
-            fingerprint=operator.fingerprint,
-            late_rows=late_rows,
-            stale=lambda entry: _stale(spark, operator, lake, versions, entry),
-        )
         rows: dict[str, int] = {}
         late = dropped = retractions = 0
         for piece in plan.missing:
@@ -101,7 +90,6 @@ def run_bounded(
                 rows[table] = rows.get(table, 0) + written
                 retractions += taken
             late, dropped = late + found.late, dropped + found.dropped
-        warnings = _reach(spark, operator, lake, interval) if plan.missing and not interval.everything else ()
     return RunResult(
         operator=operator.name,
         version=operator.version,
@@ -115,20 +103,8 @@ def run_bounded(
         watermark=min(interval.end - 1, END),
         skipped=plan.covered,
         reasons=plan.reasons,
-        warnings=warnings,
+        warnings=tuple(behind(operator, lake, interval)),
     )
-
-
-def input_versions(spark: SparkSession, operator: Operator, lake: Lake) -> dict[str, int]:
-    """The newest version of every input table: what a run reads, and what its commits say it has read."""
-    found = {}
-    for given in operator.inputs:
-        path, upstream = tables.input_path(operator, lake, given.name), given.upstream
-        command = f"floodmark run {upstream.operator.name}" if upstream else f"floodmark land {given.table}"
-        fix = f"{'Run' if upstream else 'Land'} it first: {command}"
-        tables.require(spark, path, f"input '{given.name}' of operator '{operator.name}'", fix)
-        found[given.table] = tables.version(spark, path)
-    return found
 
 
 def read_inputs(spark: SparkSession, operator: Operator, lake: Lake, versions: dict[str, int]) -> dict[str, DataFrame]:
@@ -136,7 +112,7 @@ def read_inputs(spark: SparkSession, operator: Operator, lake: Lake, versions: d
     found = {}
     for given in operator.inputs:
         reader = spark.read.format("delta").option("versionAsOf", versions[given.table])
-        rows = reader.load(tables.input_path(operator, lake, given.name))
+        rows = reader.load(lake.input(given))
         found[given.name] = rows.filter(F.col("_kind") != MARKER)
     return found
 
@@ -144,11 +120,9 @@ def read_inputs(spark: SparkSession, operator: Operator, lake: Lake, versions: d
 def compute(operator: Operator, inputs: dict[str, DataFrame], interval: Interval, late_rows: LateRows) -> Computed:
     """All outputs of an operator for an interval."""
     step = operator.stateful
-    margin = _margin(step)
+    needed = reads(operator, interval)
     if not interval.everything:
-        low, high = (
-            F.expr(f"timestamp_millis({ms})") for ms in (max(interval.start - margin, NEVER), min(interval.end, END))
-        )
+        low, high = (F.expr(f"timestamp_millis({ms})") for ms in (max(needed.start, NEVER), min(interval.end, END)))
         inputs = {
             n: df.filter((F.col("_event_time") >= low) & (F.col("_event_time") < high)) for n, df in inputs.items()
         }
@@ -158,13 +132,13 @@ def compute(operator: Operator, inputs: dict[str, DataFrame], interval: Interval
         results = {name: compiled(result, inputs) for name, result in operator.results}
         return Computed(outputs=tuple((operator.output(n), df) for n, df in results.items()), late=0, dropped=0)
     revisable = any(i.revisable for i in operator.inputs)
-    before = compiled(step.parent, inputs)
+    parent = compiled(step.parent, inputs)
     if fast.possible(step, revisable=revisable, late_rows=late_rows):
-        rows, side, dropped = fast.compute(step, before, interval)
+        rows, side, dropped = fast.compute(step, parent, interval)
         return Computed(outputs=_with_results(operator, step, rows, side), late=0, dropped=dropped)
     stage = Stage.of(step, revisable=revisable)
     packed = (
-        stage_rows(stage, before).mapInArrow(packing(stage, interval), PACKED).persist(StorageLevel.MEMORY_AND_DISK)
+        stage_rows(stage, parent).mapInArrow(packing(stage, interval), PACKED).persist(StorageLevel.MEMORY_AND_DISK)
     )
     totals = packed.agg(F.sum("late"), F.sum("dropped")).collect()[0]
     base = 1 << 62
@@ -247,9 +221,7 @@ def write(
             crash.point(f"bounded.before_{name}")
             more = {"table": output.table, "rows": counts[output.table][0], "retractions": counts[output.table][1]}
             changed = interval.everything and not _same_columns(spark, path, output)
-            tables.replace(
-                stamped.coalesce(files), path, tables.predicate(interval), metadata | more, schema_too=changed
-            )
+            tables.replace(stamped.coalesce(files), path, output, interval, metadata | more, anew=changed)
             crash.point(f"bounded.after_{name}")
             stamped.unpersist()
     finally:
@@ -260,71 +232,5 @@ def write(
 
 def _same_columns(spark: SparkSession, path: str, output: Output) -> bool:
     found = {f.name: f.dataType.simpleString() for f in spark.read.format("delta").load(path).schema}
-    return all(found.get(n) == t for n, t in output.schema.types.items()) and len(found) == len(output.schema.names) + 6
-
-
-def _margin(step: WindowAggregate | None) -> int:
-    """How far before the interval the rows of its windows begin."""
-    match step.window if step else None:
-        case Tumbling() | Sliding() as window:
-            return window.size
-        case Calendar() as window:
-            return window.longest
-        case _:
-            return 0
-
-
-def _stale(spark: SparkSession, operator: Operator, lake: Lake, versions: dict[str, int], entry: Entry) -> str | None:
-    """Why a covered stretch has to be computed again: its input has got rows since. None when it has not."""
-    margin = _margin(operator.stateful)
-    for given in operator.inputs:
-        path = tables.input_path(operator, lake, given.name)
-        known, now = int(entry.inputs.get(given.table, {}).get("version", -1)), versions[given.table]
-        if known == now:
-            continue
-        start, end = max(entry.interval.start - margin, NEVER), min(entry.interval.end, END)
-        rows = (
-            spark.read.format("delta")
-            .load(path)
-            .filter(
-                f"_kind <> {MARKER} AND _event_time >= timestamp_millis({start}) AND _event_time < timestamp_millis({end})"
-            )
-        )
-        before = spark.read.format("delta").option("versionAsOf", max(known, 0)).load(path)
-        newest = before.filter(f"_kind <> {MARKER}").agg(F.max("_sequence")).collect()[0][0]
-        changed = given.upstream is not None or newest is None or bool(rows.filter(F.col("_sequence") > newest).take(1))
-        if changed:
-            return f"its input '{given.table}' has changed since (version {known} -> {now})"
-    return None
-
-
-def check_stream(spark: SparkSession, operator: Operator, lake: Lake, interval: Interval) -> None:
-    """Where a stream of this operator is at work, only what it is done with may be replaced.
-
-    Raises:
-        LifecycleError: LIFECYCLE-005, the interval reaches into what the stream has yet to write.
-    """
-    done = history.stream_progress(spark, lake.output(operator.outputs[0].table))
-    step = operator.stateful
-    lateness = step.allowed_lateness if step else 0
-    if done is None or min(interval.end - 1, END) + (0 if done >= END else lateness) <= done:
-        return
-    reached = done - lateness + 1
-    fix = f"End the interval earlier (--to {describe(reached)}), or compute into another lake: --lake elsewhere."
-    where, got = f"operator '{operator.name}' in {lake.root}", f"--to {describe(interval.end)}"
-    expected = f"an interval its stream is done with (up to {describe(reached)})"
-    raise LifecycleError(where, expected, got, fix, code="LIFECYCLE-005")
-
-
-def _reach(spark: SparkSession, operator: Operator, lake: Lake, interval: Interval) -> tuple[str, ...]:
-    """A warning where an input log has not reached the end of the interval."""
-    found = []
-    for given in (i for i in operator.inputs if i.upstream is None):
-        rows = spark.read.format("delta").load(tables.input_path(operator, lake, given.name))
-        progress = rows.agg(F.max("_progress")).collect()[0][0]
-        if progress is None or progress < interval.end - 1:
-            found.append(
-                f"'{given.table}' has reached {describe(NEVER if progress is None else progress)}; rows for the rest of "
-                f"{interval} may still land"
-            )
-    return tuple(found)
+    wanted = output.schema.types | dict.fromkeys(tables.added(output))
+    return found.keys() == wanted.keys() and all(found[n] == t for n, t in wanted.items() if t)

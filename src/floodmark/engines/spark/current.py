@@ -39,7 +39,7 @@ def replace(
         "from": interval.start,
         "to": interval.end,
     }
-    tables.replace(values, path, tables.predicate(interval), metadata, schema_too=interval.everything)
+    tables.replace(values, path, current, interval, metadata, anew=interval.everything)
 
 
 def follow(

@@ -1,4 +1,4 @@
-"""What the commits of an output say was done: the metadata every write of floodmark's leaves."""
+"""What the commits of a table say was done: the metadata every write of floodmark's leaves. No JVM, no scan of rows."""
 
 from __future__ import annotations
 
@@ -6,32 +6,34 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from delta.tables import DeltaTable
-from pyspark.sql import SparkSession
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
 
-from floodmark.core.time import Interval
+from floodmark.core.time import Interval, describe
 from floodmark.lifecycle.coverage import Entry
 
 LIMIT = 1000
 """Commits looked at. What was computed before them counts as not covered, which costs time but is never wrong."""
 
 
-def commits(spark: SparkSession, path: str, limit: int = LIMIT) -> Iterator[dict[str, Any]]:
-    """The metadata of floodmark's commits, newest first, with ``at`` and ``table_version``; nothing for a missing table."""
-    if not DeltaTable.isDeltaTable(spark, path):
+def commits(path: str, limit: int = LIMIT) -> Iterator[dict[str, Any]]:
+    """Metadata of the newest commits of landings and runs, newest first, with ``at`` and ``table_version``; nothing without a table."""
+    try:
+        table = DeltaTable(path)
+    except TableNotFoundError:
         return
-    rows = DeltaTable.forPath(spark, path).history(limit).select("version", "timestamp", "userMetadata").collect()
-    for row in sorted(rows, key=lambda r: r["version"], reverse=True):
-        text = row["userMetadata"]
-        found = json.loads(text).get("floodmark") if text and text.startswith("{") else None
-        if found is not None:
-            yield found | {"at": row["timestamp"].strftime("%Y-%m-%d %H:%M:%SZ"), "table_version": row["version"]}
+    for commit in table.history(limit):
+        text = commit.get("userMetadata") or ""
+        found = json.loads(text) if text.startswith("{") else {}
+        said = found.get("landing") or found.get("floodmark")
+        if said is not None:
+            yield said | {"at": describe(int(commit["timestamp"])), "table_version": commit.get("version")}
 
 
-def bounded_runs(spark: SparkSession, path: str) -> Iterator[Entry]:
+def bounded_runs(path: str) -> Iterator[Entry]:
     """Bounded runs that wrote the table, newest first."""
-    for found in commits(spark, path):
-        if found["mode"] == "bounded":
+    for found in commits(path):
+        if found.get("mode") == "bounded":
             yield Entry(
                 interval=Interval(start=found["from"], end=found["to"]),
                 version=found["version"],
@@ -42,6 +44,6 @@ def bounded_runs(spark: SparkSession, path: str) -> Iterator[Entry]:
             )
 
 
-def stream_progress(spark: SparkSession, path: str) -> int | None:
-    """How far an unbounded run has got with a table; None when none has written it."""
-    return next((int(found["progress"]) for found in commits(spark, path) if found["mode"] == "unbounded"), None)
+def progress(path: str) -> int | None:
+    """How far a landing or an unbounded run has got with a table; None when none has written it."""
+    return next((int(found["progress"]) for found in commits(path) if found.get("mode") != "bounded"), None)

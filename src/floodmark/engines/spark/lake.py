@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from floodmark.spec.operator import Input
+
 
 @dataclass(frozen=True, slots=True)
 class Lake:
@@ -39,6 +41,10 @@ class Lake:
     def output(self, table: str) -> str:
         """An output of an operator: ``hourly``, ``split__severe``, ``hourly__late``, ``hourly__current``."""
         return f"{self.root}/outputs/{table}"
+
+    def input(self, given: Input) -> str:
+        """The table an input reads: a log, or an output of another operator."""
+        return self.log(given.table) if given.upstream is None else self.output(given.table)
 
     def internal(self, *parts: str) -> str:
         """Floodmark's own: checkpoints, ledger, lists of landed files, locks."""

@@ -14,7 +14,7 @@ from floodmark.engines.spark.lake import Lake
 
 
 @contextmanager
-def exclusive(lake: Lake, folder: str, name: str, what: str) -> Iterator[None]:
+def exclusive(lake: Lake, folder: str, name: str, what: str, wait_seconds: float = 0) -> Iterator[None]:
     """Hold the lock of a thing while it is written.
 
     The lock goes with its process, also when that is killed. In a lake that is not on a local disk there is none: Spark and Delta
@@ -25,6 +25,7 @@ def exclusive(lake: Lake, folder: str, name: str, what: str) -> Iterator[None]:
         folder: ``"sources"`` or ``"operators"``.
         name: of the thing.
         what: is being done: ``"landing"``, ``"run"``.
+        wait_seconds: for the one that holds it.
 
     Raises:
         LifecycleError: LIFECYCLE-003, another process holds it.
@@ -36,7 +37,7 @@ def exclusive(lake: Lake, folder: str, name: str, what: str) -> Iterator[None]:
     path.parent.mkdir(parents=True, exist_ok=True)
     lock, holder = FileLock(path), path.with_name("lock.holder")
     try:
-        lock.acquire(timeout=0)
+        lock.acquire(timeout=wait_seconds)
     except Timeout:
         pid = holder.read_text() if holder.exists() else "unknown"
         fix = f"Wait until it is done, or stop it: kill -INT {pid}."

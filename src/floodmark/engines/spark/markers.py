@@ -13,7 +13,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from floodmark.core.time import NEVER
-from floodmark.engines.spark import tables
 from floodmark.engines.spark.checkpoint import Checkpoint
 from floodmark.engines.spark.lake import Lake
 from floodmark.spec.operator import Input, Operator
@@ -32,10 +31,7 @@ def begin(spark: SparkSession, operator: Operator, lake: Lake, checkpoint: Check
     last = checkpoint.last_committed()
     positions = checkpoint.positions(last)
     reached = (
-        [
-            (given.name, _progress(spark, tables.input_path(operator, lake, given.name), positions[2 * i]))
-            for i, given in enumerate(operator.inputs)
-        ]
+        [(given.name, _progress(spark, lake.input(given), positions[2 * i])) for i, given in enumerate(operator.inputs)]
         if positions
         else [(given.name, NEVER) for given in operator.inputs]
     )

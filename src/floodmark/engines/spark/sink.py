@@ -92,7 +92,7 @@ class Sink:
             return
         crash.point("micro_batch.before_settle")
         for output in self.operator.outputs:
-            path, app = self.lake.output(output.table), f"{self._app(output)}/settle"
+            app = f"{self._app(output)}/settle"
             metadata = {
                 **self.metadata,
                 "table": output.table,
@@ -101,7 +101,7 @@ class Sink:
                 "rows": 0,
                 "settled": True,
             }
-            self._append(tables.marker(spark, output, progress), path, app, number, metadata)
+            self._append(tables.marker(spark, output, progress), output, app, number, metadata)
         crash.point("micro_batch.after_settle")
 
     def _write(self, batch: DataFrame, number: int) -> None:
@@ -122,7 +122,7 @@ class Sink:
                 rows, count = self._rows(batch, output, number, progress, total)
                 metadata = {**self.metadata, **counted, "table": output.table, "rows": count}
                 crash.point(f"micro_batch.before_{name}")
-                self._append(rows, path, self._app(output), number, metadata)
+                self._append(rows, output, self._app(output), number, metadata)
                 crash.point(f"micro_batch.after_{name}")
                 written[output.table] = count
         finally:
@@ -168,9 +168,8 @@ class Sink:
             stamping = Stamping(progress=progress, ingested=now, base=base, marker=True, tasks=tasks)
             column = "side" if output.side else "results"
             packed = batch.select(column).coalesce(tasks)
-            return packed.mapInArrow(
-                unpacking(output.schema, stamping, side=output.side), output_ddl(output.schema)
-            ), count
+            rows = packed.mapInArrow(unpacking(output.schema, stamping, side=output.side), output_ddl(output.schema))
+            return tables.divided(rows, output), count
         result = dict(self.operator.results)[output.name]
         if self.stage is not None:
             stamping = Stamping(progress=progress, ingested=0, base=(number + 1) << 40)
@@ -187,9 +186,9 @@ class Sink:
         marker = tables.marker(batch.sparkSession, output, progress)
         return tables.stamped(rows, output, progress).coalesce(tasks).unionByName(marker).coalesce(tasks), count
 
-    def _append(self, rows: DataFrame, path: str, app: str, number: int, metadata: Mapping[str, Any]) -> None:
-        appender = self._appenders.setdefault(path, Appender(path))
-        appender.append(rows, app, number, tables.said(metadata))
+    def _append(self, rows: DataFrame, output: Output, app: str, number: int, metadata: Mapping[str, Any]) -> None:
+        appender = self._appenders.setdefault(output.table, Appender(self.lake.output(output.table)))
+        appender.append(rows, app, number, tables.said(metadata), partition_by=tables.partition_by(output))
 
     def _app(self, output: Output) -> str:
         return f"{self.operator.name}/{self.metadata['timeline']}/{output.table}"

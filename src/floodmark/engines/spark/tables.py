@@ -20,8 +20,9 @@ from floodmark.connectors.storage import file_system
 from floodmark.core.errors import ExecutionError, LifecycleError, PlanError
 from floodmark.core.time import END, NEVER, Interval, describe
 from floodmark.engines.spark.lake import Lake
+from floodmark.spec import partitions
 from floodmark.spec.operator import Operator, Output
-from floodmark.spec.schema import MARKER, STAMP_DDL, STAMPS
+from floodmark.spec.schema import MARKER, PARTITION, STAMP_DDL, STAMPS
 
 Result = TypeVar("Result")
 
@@ -30,14 +31,20 @@ _CONFLICTS = re.compile(r"DELTA_(CONCURRENT|METADATA_CHANGED|PROTOCOL_CHANGED)\w
 TRIES = 5
 
 
-def input_path(operator: Operator, lake: Lake, name: str) -> str:
-    """Where the table of an input lies."""
-    given = next(i for i in operator.inputs if i.name == name)
-    return lake.log(given.table) if given.upstream is None else lake.output(given.table)
+def added(output: Output) -> tuple[str, ...]:
+    """The columns an output's table has beside its own."""
+    return (*STAMPS, PARTITION) if output.partitions else STAMPS
 
 
-def predicate(interval: Interval) -> str:
+def partition_by(output: Output) -> tuple[str, ...]:
+    """The columns an output's table is divided by."""
+    return (PARTITION,) if output.partitions else ()
+
+
+def predicate(output: Output, interval: Interval) -> str:
     """The rows of an interval; markers are never among them."""
+    if output.partitions:
+        return partitions.predicate(output.partitions, interval)
     if interval.everything:
         return f"_kind <> {MARKER}"
     start, end = (
@@ -59,21 +66,23 @@ def ensure(spark: SparkSession, lake: Lake, operator: Operator, output: Output, 
             DeltaTable.createIfNotExists(spark)
             .location(path)
             .addColumns(spark.createDataFrame([], _ddl(output)).schema)
+            .partitionedBy(*partition_by(output))
         )
         builder = builder.property("delta.checkpointInterval", "100").property("floodmark.operator", operator.name)
         builder.execute()
         return path
     found = {f.name: f.dataType.simpleString() for f in spark.read.format("delta").load(path).schema}
     wanted = output.schema.types
-    if {k: v for k, v in found.items() if k not in STAMPS} != wanted and not replace:
+    if {k: v for k, v in found.items() if k not in added(output)} != wanted and not replace:
         fix = f"Compute all of it anew, which replaces the table: floodmark run {operator.name} --force (without --from and --to)."
         got = ", ".join(f"{k} {v}" for k, v in found.items() if k not in STAMPS)
+        got += ", not divided into asset partitions" if output.partitions and PARTITION not in found else ""
         raise PlanError(f"table {path}", output.schema.describe(), got, fix, code="PLAN-002")
     return path
 
 
 def _ddl(output: Output) -> str:
-    return f"{output.schema.ddl()}, {STAMP_DDL}"
+    return f"{output.schema.ddl()}, {STAMP_DDL}" + (f", {PARTITION} string" if output.partitions else "")
 
 
 def require(spark: SparkSession, path: str, what: str, fix: str) -> None:
@@ -89,11 +98,6 @@ def check_there(path: str, what: str, fix: str) -> None:
         raise ExecutionError(what, f"a Delta table at {path}", "none", fix, code="EXECUTION-002")
 
 
-def version(spark: SparkSession, path: str) -> int:
-    """The newest version of a table."""
-    return int(DeltaTable.forPath(spark, path).history(1).select("version").collect()[0][0])
-
-
 def marker(spark: SparkSession, output: Output, progress: int) -> DataFrame:
     """The one row without payload that tells readers how far they may go."""
     empty = [F.lit(None).cast(c.type).alias(c.name) for c in output.schema.columns]
@@ -105,7 +109,7 @@ def marker(spark: SparkSession, output: Output, progress: int) -> DataFrame:
         F.current_timestamp().alias("_ingest_time"),
         F.lit(MARKER).cast("int").alias("_kind"),
     ]
-    return spark.range(1).select(*empty, *stamps)
+    return divided(spark.range(1).select(*empty, *stamps), output)
 
 
 def stamped(rows: DataFrame, output: Output, progress: int | None) -> DataFrame:
@@ -115,7 +119,12 @@ def stamped(rows: DataFrame, output: Output, progress: int | None) -> DataFrame:
     rows = rows.withColumn("_progress", F.lit(progress).cast("bigint")).withColumn(
         "_ingest_time", F.current_timestamp()
     )
-    return rows.select(*(f"`{name}`" for name in (*output.schema.names, *STAMPS)))
+    return divided(rows.select(*(f"`{name}`" for name in (*output.schema.names, *STAMPS))), output)
+
+
+def divided(rows: DataFrame, output: Output) -> DataFrame:
+    """Rows with the name of their asset partition, where the output's table is divided by it."""
+    return rows.withColumn(PARTITION, F.expr(output.partitions.sql())) if output.partitions else rows
 
 
 def said(metadata: Mapping[str, Any]) -> str:
@@ -124,11 +133,14 @@ def said(metadata: Mapping[str, Any]) -> str:
 
 
 def replace(
-    rows: DataFrame, path: str, predicate: str, metadata: Mapping[str, Any], *, schema_too: bool = False
+    rows: DataFrame, path: str, output: Output, interval: Interval, metadata: Mapping[str, Any], *, anew: bool = False
 ) -> None:
-    """Replace what ``predicate`` selects, atomically; conflicts with other writers are tried again."""
+    """Replace an interval, atomically; conflicts with other writers are tried again. ``anew`` replaces the table, columns and all."""
     writer = rows.write.format("delta").mode("overwrite").option("userMetadata", said(metadata))
-    writer = writer.option("overwriteSchema", "true") if schema_too else writer.option("replaceWhere", predicate)
+    if anew:
+        writer = writer.option("overwriteSchema", "true").partitionBy(*partition_by(output))
+    else:
+        writer = writer.option("replaceWhere", predicate(output, interval))
     retried(lambda: writer.save(path), path)
 
 

@@ -72,9 +72,7 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
             verb = "run" if given.upstream else "land"
             target = given.upstream.operator.name if given.upstream else given.table
             fix = f"Fill it first: floodmark {verb} {target}"
-            tables.require(
-                spark, tables.input_path(operator, lake, given.name), f"input '{given.name}' of '{operator.name}'", fix
-            )
+            tables.require(spark, lake.input(given), f"input '{given.name}' of '{operator.name}'", fix)
         if from_scratch:
             _forget(spark, operator, lake)
         sink = _prepare(spark, operator, lake, stop, tell)
@@ -250,7 +248,7 @@ def _read(spark: SparkSession, operator: Operator, lake: Lake, given: Input, fil
     reader = reader.option("maxFilesPerTrigger", files) if files else reader
     if given.upstream is not None:  # bounded runs replace rows there; they are not the stream's
         reader = reader.option("skipChangeCommits", "true")
-    rows = reader.load(tables.input_path(operator, lake, given.name)).filter("_progress IS NOT NULL")
+    rows = reader.load(lake.input(given)).filter("_progress IS NOT NULL")
     rows = rows.select(*(f"`{name}`" for name in (*given.schema.names, *STAMPS)))
     rows = markers.with_starts(spark, operator, lake, given, rows)
     carrier = F.expr(f"timestamp_millis(`_progress` + {SHIFT})").alias(CARRIER)

@@ -70,4 +70,4 @@ def _text(x: float, y: float, text: str, anchor: str, colour: str = "#444") -> s
 
 
 def _picture(parts: Sequence[str], height: int) -> str:
-    return f'<svg viewBox="0 0 {_WIDTH} {height}" role="img" font-size="12">{"".join(parts)}</svg>'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" font-family="sans-serif" viewBox="0 0 {_WIDTH} {height}" role="img" font-size="12">{"".join(parts)}</svg>'

@@ -1,0 +1,5 @@
+"""Dagster: a workspace as assets with partitions, backfills and checks. The only package that imports it."""
+
+from floodmark.orchestration.definitions import build_definitions
+
+__all__ = ["build_definitions"]

@@ -1,0 +1,246 @@
+"""Sources and operators as Dagster assets; their steps land, and run bounded."""
+
+# no `from __future__ import annotations` here: Dagster reads the annotations of a step itself
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import dagster as dg
+
+from floodmark.core.errors import LifecycleError
+from floodmark.core.time import Interval, describe
+from floodmark.engines.spark import history
+from floodmark.engines.spark.readiness import behind, coverage, covered, readiness
+from floodmark.orchestration import metadata, partitions
+from floodmark.orchestration.config import LandingConfig, OperatorConfig, defaults
+from floodmark.orchestration.session import Place
+from floodmark.orchestration.work import failing, interruptible
+from floodmark.spec.asset import OperatorAsset, SourceAsset
+from floodmark.spec.operator import Operator, Output
+from floodmark.spec.partitions import Partitions, first
+from floodmark.spec.partitions import end as end_of
+from floodmark.spec.run import RunResult
+
+_POLL_SECONDS = 10
+_LOCK_SECONDS = 900
+"""How long a step waits for another run of its operator: one whose Dagster run was killed finishes what it has begun."""
+
+
+def source_key(asset: SourceAsset) -> dg.AssetKey:
+    """The asset of a source."""
+    return dg.AssetKey(asset.source.name)
+
+
+def output_key(operator: Operator, output: Output) -> dg.AssetKey:
+    """The asset of an output: the operator's name, and the output's where it has one."""
+    return dg.AssetKey([operator.name, output.name] if output.name else [operator.name])
+
+
+def source_assets(asset: SourceAsset, place: Place) -> dg.AssetsDefinition:
+    """The asset of a source: materialized by landing."""
+    source = asset.source
+    spec = dg.AssetSpec(
+        source_key(asset),
+        description=(source.contract.__doc__ or "").strip() or None,
+        metadata=metadata.static(source.schema, place.lake.log(source.name), source.contract.floodmark_key),
+        group_name=asset.group,
+        owners=list(asset.owners),
+        tags=dict(asset.tags),
+        kinds={"source", "deltalake"},
+        code_version=source.fingerprint[:8],
+    )
+
+    @dg.multi_asset(
+        specs=[spec],
+        name=f"land_{source.name}",
+        pool=f"source_{source.name}",
+    )
+    def land_step(context: dg.AssetExecutionContext, config: LandingConfig) -> dg.MaterializeResult[Any]:
+        from floodmark.engines.spark.landing import land  # noqa: PLC0415 - definitions load without Spark
+
+        stop = Event()
+        began = time.monotonic()
+        with failing():
+            result = interruptible(
+                lambda: land(
+                    place.spark(),
+                    source,
+                    place.lake,
+                    end=config.end,
+                    max_commits=config.max_commits,
+                    stop=stop,
+                    workspace=Path(place.workspace.settings.folder),
+                    on_commit=lambda commit: context.log.info(
+                        f"commit {commit.ordinal}: {commit.rows:,} rows, {commit.quarantined:,} quarantined, "
+                        f"up to {describe(commit.watermark)}, {commit.pending} to go"
+                    ),
+                ),
+                stop.set,  # it ends after the commit it is in
+            )
+        return dg.MaterializeResult(
+            metadata={
+                "dagster/row_count": result.rows,
+                "commits": result.commits,
+                "files": result.units,
+                "quarantined": result.quarantined,
+                "watermark": describe(result.watermark),
+                "ended": result.ended,
+                "waiting": ", ".join(result.waiting) or "none",
+                "seconds": round(time.monotonic() - began, 3),
+            }
+        )
+
+    return land_step
+
+
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    """A table as an asset that others depend on.
+
+    Args:
+        key: of the asset.
+        partitions: it is divided into; None for a log and for an output that is not divided.
+    """
+
+    key: dg.AssetKey
+    partitions: Partitions | None = None
+
+
+def operator_assets(asset: OperatorAsset, place: Place, tables: Mapping[str, Upstream]) -> dg.AssetsDefinition:
+    """The assets of an operator's outputs: materialized together, by one bounded run per range of partitions.
+
+    Args:
+        asset: to build.
+        place: where its steps act.
+        tables: every table that can be an input.
+    """
+    operator, cut = asset.operator, asset.partitions
+    specs = [
+        dg.AssetSpec(
+            output_key(operator, output),
+            deps=[_dependency(asset, tables[given.table]) for given in operator.inputs],
+            description=_description(operator, output),
+            metadata=metadata.static(output.schema, place.lake.output(output.table), output.keys),
+            group_name=asset.group,
+            owners=list(asset.owners),
+            tags=dict(asset.tags),
+            kinds={"spark", "deltalake"},
+            code_version=operator.version,
+            partitions_def=partitions.definition(cut) if cut else None,
+        )
+        for output in operator.outputs
+    ]
+
+    @dg.multi_asset(
+        specs=specs,
+        name=operator.name,
+        pool=f"operator_{operator.name}",
+        backfill_policy=dg.BackfillPolicy.single_run() if cut else None,
+        config_schema=defaults(asset).to_fields_dict(),
+    )
+    def bounded_step(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[Any]]:
+        config = defaults(asset)(**context.op_execution_context.op_config)
+        interval = partitions.interval_of(context.partition_time_window) if cut else Interval()
+        context.log.info(f"{operator.version} over {interval}, in {place.lake.root}")
+        with failing():
+            if config.behind != "run":
+                _wait(context, asset, place, interval, config)
+            result = _run(context, operator, place, interval, config)
+        yield from _results(context, asset, place, result)
+
+    return bounded_step
+
+
+def _dependency(asset: OperatorAsset, upstream: Upstream) -> dg.AssetDep:
+    if asset.partitions is None or upstream.partitions is None:
+        return dg.AssetDep(upstream.key)
+    return dg.AssetDep(upstream.key, partition_mapping=partitions.mapping(asset.operator.stateful, asset.partitions))
+
+
+def _description(operator: Operator, output: Output) -> str:
+    about = {True: "Rows that came too late for every window of it.", False: ""}[output.side]
+    named = "" if output.side or not output.name else f"Its output `{output.name}`."
+    return "\n\n".join(text for text in (operator.description, about, named) if text)
+
+
+def _wait(
+    context: dg.AssetExecutionContext, asset: OperatorAsset, place: Place, interval: Interval, config: OperatorConfig
+) -> None:
+    """Return when the inputs have reached the end of the interval; raise LIFECYCLE-006 when they have not."""
+    deadline = time.monotonic() + (config.wait_seconds if config.behind == "wait" else 0)
+    while missing := behind(asset.operator, place.lake, interval):
+        if time.monotonic() >= deadline:
+            where = f"asset '{asset.operator.name}', partitions {interval}"
+            fix = (
+                "Land or compute the inputs up to there first (materialize them), launch it again when they are, or launch it with "
+                "the config behind: wait (or run, to compute with what there is)."
+            )
+            raise LifecycleError(where, "inputs complete up to its end", "; ".join(missing), fix, code="LIFECYCLE-006")
+        context.log.info(f"waiting: {'; '.join(missing)}")
+        time.sleep(min(_POLL_SECONDS, max(0.0, deadline - time.monotonic())))
+
+
+def _run(
+    context: dg.AssetExecutionContext, operator: Operator, place: Place, interval: Interval, config: OperatorConfig
+) -> RunResult:
+    ready = readiness(operator, place.lake, interval, late_rows=config.late_rows, force=config.force)
+    for reason in ready.todo.reasons:
+        context.log.info(reason)
+    if not ready.todo.missing:
+        return covered(operator, interval, ready.todo)
+    from floodmark.engines.spark.bounded import run_bounded  # noqa: PLC0415 - definitions load without Spark
+
+    return interruptible(
+        lambda: run_bounded(
+            place.spark(),
+            operator,
+            place.lake,
+            interval,
+            late_rows=config.late_rows,
+            force=config.force,
+            on_step=context.log.info,
+            wait_seconds=_LOCK_SECONDS,
+        ),
+        place.cancel,
+    )
+
+
+def _results(
+    context: dg.AssetExecutionContext, asset: OperatorAsset, place: Place, result: RunResult
+) -> Iterator[dg.MaterializeResult[Any]]:
+    operator, cut = asset.operator, asset.partitions
+    for output in operator.outputs:
+        key = output_key(operator, output)
+        rows = metadata.people_rows(place.lake, output)
+        table = output.current or output
+        about = metadata.of_run(result, output) | {"table": place.lake.output(table.table)}
+        if cut is None:
+            about["dagster/row_count"] = sum(rows.values())
+        else:
+            definition = partitions.definition(cut)
+            for name in context.partition_keys:
+                moment = partitions.interval_of(definition.time_window_for_partition_key(name)).start
+                count = {"dagster/partition_row_count": rows.get(cut.key(moment), 0)}
+                context.add_asset_metadata(count, asset_key=key, partition_key=name)
+            last = context.partition_keys[-1]
+            whole = Interval(start=first(cut), end=min(end_of(cut), time.time_ns() // 1_000_000))
+            seen = metadata.coverage(coverage(operator, place.lake, whole, late_rows="as_landed"), whole)
+            more = seen | metadata.picture(rows, f"{output.table}: rows per asset partition")
+            context.add_asset_metadata(more, asset_key=key, partition_key=last)
+        yield dg.MaterializeResult(asset_key=key, metadata=about)
+
+
+def landed_last(place: Place, source: str) -> tuple[int, int]:
+    """First and last ``_sequence`` of what the newest landing brought; an empty range before the first one."""
+    newest, low, high = "", 0, -1
+    for commit in history.commits(place.lake.log(source)):
+        newest = newest or commit["run"]
+        if commit["run"] != newest:
+            break
+        high = max(high, commit["next_sequence"] - 1)
+        low = commit["next_sequence"] - commit["rows"] - 1
+    return low, high

@@ -1,0 +1,45 @@
+"""A workspace as Dagster definitions."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import dagster as dg
+
+from floodmark.orchestration.assets import Upstream, operator_assets, output_key, source_assets, source_key
+from floodmark.orchestration.checks import operator_checks, source_checks
+from floodmark.orchestration.session import Place
+from floodmark.spec.workspace import Workspace
+
+
+def build_definitions(
+    workspace: Workspace, *, root: str | Path, executor: dg.ExecutorDefinition | None = None
+) -> dg.Definitions:
+    """Every source and operator of a workspace as assets, with their checks.
+
+    Plain definitions: ``dg.Definitions.merge(build_definitions(...), dg.Definitions(assets=[...]))`` adds any others.
+    Nothing is opened and no Java is started here.
+
+    Args:
+        workspace: to show.
+        root: the folder its settings' relative paths start from.
+        executor: of the runs; by default all steps of a run share one process, and so one Spark.
+    """
+    place = Place(workspace.at(str(Path(root).resolve())))
+    tables = {asset.source.name: Upstream(source_key(asset)) for asset in workspace.source_assets}
+    for asset in workspace.operator_assets:
+        for output in asset.operator.outputs:
+            tables[output.table] = Upstream(output_key(asset.operator, output), asset.partitions)
+    with warnings.catch_warnings():  # partitions of checks and of upstream assets are marked as preview and beta
+        for category in (dg.BetaWarning, dg.PreviewWarning):
+            warnings.simplefilter("ignore", category)
+        assets = [source_assets(asset, place) for asset in workspace.source_assets]
+        assets += [operator_assets(asset, place, tables) for asset in workspace.operator_assets]
+        checks = [source_checks(asset, place) for asset in workspace.source_assets]
+        checks += [operator_checks(asset, place) for asset in workspace.operator_assets]
+        return dg.Definitions(
+            assets=assets,
+            asset_checks=[check for check in checks if check is not None],
+            executor=executor or dg.in_process_executor,
+        )

@@ -1,0 +1,110 @@
+"""What Dagster shows of an asset: its columns beforehand; rows, lateness, coverage and a picture after each materialization."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+
+from floodmark.core.time import Interval, describe
+from floodmark.engines.spark.lake import Lake
+from floodmark.lifecycle.coverage import Segment
+from floodmark.observe import charts
+from floodmark.spec.operator import Output
+from floodmark.spec.run import RunResult
+from floodmark.spec.schema import PARTITION, Column, Schema
+
+_MOST_ROWS = 50
+"""Of a table in metadata: Dagster keeps every one of them in its event log."""
+_MOST_BARS = 31
+
+
+def columns(schema: Schema, keys: Sequence[str] = ()) -> dg.TableSchema:
+    """A schema as Dagster's table schema."""
+    return dg.TableSchema(columns=[_column(column, unique=list(keys) == [column.name]) for column in schema.columns])
+
+
+def _column(column: Column, *, unique: bool) -> dg.TableColumn:
+    constraints = dg.TableColumnConstraints(nullable=column.nullable, unique=unique)
+    return dg.TableColumn(column.name, column.type, column.description or None, constraints)
+
+
+def static(schema: Schema, path: str, keys: Sequence[str] = ()) -> dict[str, Any]:
+    """Metadata of a definition."""
+    return {
+        "dagster/column_schema": columns(schema, keys),
+        "dagster/uri": path,
+        "dagster/storage_kind": "deltalake",
+    }
+
+
+def people_rows(lake: Lake, output: Output) -> dict[str, int]:
+    """Rows per asset partition as people count them, from the counts in the table's log: no retraction, no marker."""
+    table = output.current or output
+    try:
+        actions = pa.table(DeltaTable(lake.output(table.table)).get_add_actions(flatten=True))
+    except TableNotFoundError:
+        return {}
+    name = f"partition.{PARTITION}"
+    keys = actions[name].to_pylist() if name in actions.column_names else [""] * len(actions)
+    found: dict[str, int] = {}
+    for key, rows in zip(keys, actions["num_records"].to_pylist(), strict=True):
+        if key is not None:
+            found[key] = found.get(key, 0) + int(rows or 0)
+    return found
+
+
+def of_run(result: RunResult, output: Output) -> dict[str, Any]:
+    """What a bounded run did, for each output it wrote."""
+    done = not result.skipped or any(result.rows.values())
+    return {
+        "version": result.version,
+        "interval": str(result.interval),
+        "computed": done,
+        "rows written": result.rows.get(output.table, 0),
+        "retractions": result.retractions,
+        "late": result.late,
+        "dropped": result.dropped,
+        "seconds": round(result.seconds, 3),
+        "watermark": describe(result.watermark),
+        "why": dg.MetadataValue.md(
+            "\n".join(f"- {text}" for text in (*result.reasons[:_MOST_ROWS], *result.warnings)) or "first run"
+        ),
+    }
+
+
+def coverage(found: Iterable[Segment], whole: Interval) -> dict[str, Any]:
+    """Which event time was computed by which version, and what is stale."""
+    parts = list(found)
+    missing = whole.minus([part.interval for part in parts])
+    records = [
+        dg.TableRecord(
+            {
+                "from": describe(part.interval.start),
+                "to": describe(part.interval.end),
+                "version": part.entry.version,
+                "computed at": part.entry.at,
+                "state": f"stale: {part.stale}" if part.stale else "fresh",
+            }
+        )
+        for part in parts[-_MOST_ROWS:]
+    ]
+    return {
+        "coverage": dg.MetadataValue.table(records) if records else "nothing is computed",
+        "stale stretches": sum(bool(part.stale) for part in parts),
+        "gaps": dg.MetadataValue.md("\n".join(f"- {part}" for part in missing[:_MOST_ROWS]) or "none"),
+    }
+
+
+def picture(rows: Mapping[str, int], title: str) -> dict[str, Any]:
+    """Rows of the newest partitions as bars."""
+    shown = dict(sorted(rows.items())[-_MOST_BARS:])
+    if len(shown) < 2:  # noqa: PLR2004 - one bar says no more than its number
+        return {}
+    code = base64.b64encode(charts.bars(shown, "rows").encode()).decode()
+    return {"plot": dg.MetadataValue.md(f"{title}\n\n![{title}](data:image/svg+xml;base64,{code})")}

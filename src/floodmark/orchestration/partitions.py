@@ -1,0 +1,64 @@
+"""Asset partitions in Dagster's terms, and Dagster's partitions as event time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import assert_never
+
+import dagster as dg
+
+from floodmark.core.time import Interval, to_ms
+from floodmark.semantics.assignment import first_needed
+from floodmark.spec.partitions import Daily, Hourly, Partitions, first, split
+from floodmark.spec.steps import WindowAggregate
+from floodmark.spec.windows import Window
+
+Definition = dg.DailyPartitionsDefinition | dg.HourlyPartitionsDefinition
+
+_YEAR = 366 * 86_400_000
+
+
+def definition(partitions: Partitions) -> Definition:
+    """The same partitions as Dagster knows them."""
+    match partitions:
+        case Daily(start, timezone, end):
+            return dg.DailyPartitionsDefinition(start_date=start[:10], end_date=end and end[:10], timezone=timezone)
+        case Hourly(start, timezone, end):
+            first, last = (text and f"{text[:10]}-{text[11:16] or '00:00'}" for text in (start, end))
+            return dg.HourlyPartitionsDefinition(start_date=str(first), end_date=last, timezone=timezone)
+        case _:
+            assert_never(partitions)
+
+
+def interval_of(window: dg.TimeWindow) -> Interval:
+    """The event time of a partition, or of several in a row."""
+    return Interval(start=to_ms(window.start), end=to_ms(window.end))
+
+
+def mapping(step: WindowAggregate | None, partitions: Partitions) -> dg.PartitionMapping:
+    """Which partitions of an upstream operator's output a partition needs: more than its own where windows begin before it."""
+    back = max((_back(step.window, partitions, moment) for moment in _starts(partitions)), default=0) if step else 0
+    return dg.TimeWindowPartitionMapping(start_offset=-back, allow_nonexistent_upstream_partitions=back > 0)
+
+
+def describe(partitions: Partitions | None) -> str:
+    """For people."""
+    if partitions is None:
+        return "all of time"
+    return f"by {'day' if isinstance(partitions, Daily) else 'hour'} in {partitions.timezone}"
+
+
+def _back(window: Window, partitions: Partitions, moment: int) -> int:
+    """How many partitions before the one that begins at ``moment`` its first window begins in."""
+    needed, found = first_needed(window, moment), 0
+    while partitions.around(moment).start > needed:
+        moment, found = partitions.around(moment).start - 1, found + 1
+    return found
+
+
+def _starts(partitions: Partitions) -> Iterator[int]:
+    """The starts of partitions over a year, some of each kind of day: clocks change twice in one."""
+    step = 1 if isinstance(partitions, Daily) else 7
+    found = split(partitions, Interval(start=first(partitions), end=first(partitions) + _YEAR))
+    return (interval.start for _, interval in islice(found, 0, None, step))

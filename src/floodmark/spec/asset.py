@@ -1,0 +1,161 @@
+"""Assets: what an orchestrator shows of sources and operators. Frozen values; no orchestrator is needed to define them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from floodmark.core.errors import DefinitionError
+from floodmark.core.time import span
+from floodmark.spec.expectation import Expectation, distinct, of_contract
+from floodmark.spec.operator import Operator
+from floodmark.spec.partitions import Daily, Hourly, Partitions
+from floodmark.spec.source import Source
+from floodmark.spec.windows import Calendar, Global
+
+Behind = Literal["fail", "wait"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceAsset:
+    """A source as an asset: materialized by landing what is new.
+
+    Args:
+        source: landed.
+        group: of assets it is shown in.
+        owners: e-mail addresses, or teams as ``team:name``.
+        tags: shown beside it.
+        expectations: of the rows each landing brought; those of its contract included.
+    """
+
+    source: Source
+    group: str = "sources"
+    owners: tuple[str, ...] = ()
+    tags: Mapping[str, str] = field(default_factory=dict)
+    expectations: tuple[Expectation, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorAsset:
+    """An operator as assets, one per output: materialized by bounded runs.
+
+    Args:
+        operator: run; its outputs are divided by ``partitions``.
+        partitions: of event time; None: always all of it.
+        group: of assets it is shown in.
+        owners: e-mail addresses, or teams as ``team:name``.
+        tags: shown beside it.
+        expectations: output name (``""`` for the only one) -> what must hold of each asset partition.
+        behind: what a run does when its inputs have not reached the end of its partitions: ``"fail"``, or ``"wait"``.
+        wait: for at most so long, ms.
+    """
+
+    operator: Operator
+    partitions: Partitions | None = None
+    group: str = "operators"
+    owners: tuple[str, ...] = ()
+    tags: Mapping[str, str] = field(default_factory=dict)
+    expectations: Mapping[str, tuple[Expectation, ...]] = field(default_factory=dict)
+    behind: Behind = "fail"
+    wait: int = 3_600_000
+
+
+def source_asset(
+    source: Source,
+    *,
+    group: str = "sources",
+    owners: Iterable[str] = (),
+    tags: Mapping[str, str] | None = None,
+    contract_checks: bool = True,
+) -> SourceAsset:
+    """Show a source as an asset.
+
+    Args:
+        source: any.
+        group: of assets.
+        owners: e-mail addresses, or teams as ``team:name``.
+        tags: shown beside it.
+        contract_checks: check every landing against the expectations its contract declares and implies.
+    """
+    expectations = of_contract(source.contract) if contract_checks else ()
+    for one in expectations:
+        one.check(source.schema, f"contract '{source.contract.__name__}'")
+    return SourceAsset(source=source, group=group, owners=tuple(owners), tags=tags or {}, expectations=expectations)
+
+
+def operator_asset(
+    operator: Operator,
+    *,
+    partitions: Any = None,
+    group: str = "operators",
+    owners: Iterable[str] = (),
+    tags: Mapping[str, str] | None = None,
+    expectations: Iterable[Expectation] | Mapping[str, Iterable[Expectation]] = (),
+    behind: Behind = "fail",
+    wait: str = "1 hour",
+) -> OperatorAsset:
+    """Show an operator's outputs as assets.
+
+    Args:
+        operator: any.
+        partitions: ``Daily``, ``Hourly``, or Dagster's ``DailyPartitionsDefinition`` or ``HourlyPartitionsDefinition``.
+        group: of assets.
+        owners: e-mail addresses, or teams as ``team:name``.
+        tags: shown beside them.
+        expectations: of the first output, or output name -> expectations.
+        behind: ``"fail"`` or ``"wait"`` when an input has not reached the end of a partition.
+        wait: for at most so long.
+
+    Raises:
+        DefinitionError: DEFINITION-092, the operator cannot be cut into these partitions; 094, an unknown column; 095, not partitions.
+    """
+    where = f"asset of operator '{operator.name}'"
+    cut = _partitions(partitions, where)
+    if cut is not None:
+        _check_cut(operator, cut, where)
+    first = operator.outputs[0].name
+    given = expectations if isinstance(expectations, Mapping) else {first: expectations}
+    wanted = {name: distinct(tuple(some)) for name, some in given.items() if some}
+    for name, some in wanted.items():
+        for one in some:
+            one.check(operator.output(name).schema, where)
+    return OperatorAsset(
+        operator=replace(operator, partitions=cut),
+        partitions=cut,
+        group=group,
+        owners=tuple(owners),
+        tags=tags or {},
+        expectations=wanted,
+        behind=behind,
+        wait=span(wait, where),
+    )
+
+
+def _partitions(given: Any, where: str) -> Partitions | None:
+    """Our own as they are; Dagster's by what they say, so that Dagster need not be there."""
+    if given is None or isinstance(given, Daily | Hourly):
+        return given
+    kind = type(given).__name__
+    known: dict[str, type[Partitions]] = {"DailyPartitionsDefinition": Daily, "HourlyPartitionsDefinition": Hourly}
+    shifted = getattr(given, "hour_offset", 0) or getattr(given, "minute_offset", 0) or getattr(given, "end_offset", 0)
+    if kind not in known or shifted:
+        fix = 'Write Daily("2013-01-01", timezone="America/New_York"), Hourly(...), or Dagster\'s definitions of these without offsets.'
+        raise DefinitionError(where, "partitions by day or hour", repr(given), fix, code="DEFINITION-095")
+    last = given.end
+    return known[kind](
+        given.start.strftime("%Y-%m-%dT%H:%M"), timezone=given.timezone, end=last and last.strftime("%Y-%m-%dT%H:%M")
+    )
+
+
+def _check_cut(operator: Operator, partitions: Partitions, where: str) -> None:
+    window = operator.stateful.window if operator.stateful else None
+    if isinstance(window, Global):
+        fix = "Leave partitions out, or use Tumbling, Sliding or Calendar."
+        got = "Global(), whose only window ends with the input"
+        raise DefinitionError(where, "results with an event time inside a partition", got, fix, code="DEFINITION-092")
+    if isinstance(window, Calendar) and (window.timezone != partitions.timezone or window.offset):
+        got = f"Calendar {window.unit}s in {window.timezone}" + (", with an offset" if window.offset else "")
+        fix = f'Partition it in the same time zone: {type(partitions).__name__}("{partitions.start}", timezone="{window.timezone}").'
+        expected = f"calendar windows that begin where its partitions do, in {partitions.timezone}"
+        raise DefinitionError(where, expected, got, fix, code="DEFINITION-092")

@@ -1,0 +1,122 @@
+"""Expectations: what must hold of the rows of a table, as data. Great Expectations evaluates them; nothing of it is needed to write them."""
+
+from __future__ import annotations
+
+import enum
+import json
+import typing
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from floodmark.core.errors import DefinitionError, closest
+from floodmark.core.fingerprint import digest
+from floodmark.spec.schema import Schema
+
+_PREFIX = "expect_"
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Expectation:
+    """One expectation of Great Expectations' gallery, by its name and arguments.
+
+    Example:
+        >>> Expectation("column_values_to_be_between", column="departures", min_value=1, max_value=60).name
+        'column_values_to_be_between_departures'
+
+    Args:
+        kind: as in the gallery, with or without ``expect_``: ``"column_mean_to_be_between"``, ``"table_row_count_to_be_between"``.
+        name: of the check; by default the kind and its columns.
+        blocking: a failure keeps downstream assets from running.
+        arguments: of the expectation, JSON values: ``column``, ``min_value``, ``mostly`` ...
+
+    Source: https://greatexpectations.io/expectations
+    """
+
+    kind: str
+    name: str
+    blocking: bool
+    arguments: str
+
+    def __init__(self, kind: str, *, name: str | None = None, blocking: bool = False, **arguments: Any) -> None:
+        kind = kind.removeprefix(_PREFIX)
+        try:
+            text = json.dumps(arguments, sort_keys=True)
+        except TypeError as error:
+            fix = "Write numbers, texts, lists and true or false; a date as text."
+            where = f"expectation '{kind}'"
+            raise DefinitionError(
+                where, "arguments that are JSON", repr(arguments), fix, code="DEFINITION-093"
+            ) from error
+        object.__setattr__(self, "kind", kind)
+        object.__setattr__(self, "name", name or "_".join([kind, *_columns(arguments)]))
+        object.__setattr__(self, "blocking", blocking)
+        object.__setattr__(self, "arguments", text)
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The arguments."""
+        return dict(json.loads(self.arguments))
+
+    def check(self, schema: Schema, where: str) -> None:
+        """Refuse a column that is not there, or DEFINITION-094."""
+        for column in _columns(self.values):
+            if column not in schema:
+                fix = closest(column, schema.names) + f"Columns: {schema.describe()}."
+                got = f"'{column}' in {self.kind}"
+                raise DefinitionError(where, "expectations of its columns", got, fix, code="DEFINITION-094")
+
+
+def distinct(expectations: tuple[Expectation, ...]) -> tuple[Expectation, ...]:
+    """The same, with names made different where two are alike."""
+    seen: dict[str, Expectation] = {}
+    for one in expectations:
+        if one.name in seen:
+            other = f"{one.name}_{digest({'arguments': one.arguments})[:6]}"
+            one = Expectation(one.kind, name=other, blocking=one.blocking, **one.values)  # noqa: PLW2901 - the same, renamed
+        seen[one.name] = one
+    return tuple(seen.values())
+
+
+def of_contract(contract: Any) -> tuple[Expectation, ...]:
+    """What a contract's fields and key say already, and what it declares, as expectations of its rows."""
+    found = [*contract.floodmark_expectations]
+    for name, field in contract.model_fields.items():
+        found += _of_field(name, field)
+    if contract.floodmark_key:
+        keys = list(contract.floodmark_key)
+        kind = "compound_columns_to_be_unique" if len(keys) > 1 else "column_values_to_be_unique"
+        found.append(Expectation(kind, **({"column_list": keys} if len(keys) > 1 else {"column": keys[0]})))
+    return distinct(tuple(found))
+
+
+def _of_field(name: str, field: Any) -> Iterator[Expectation]:
+    inner = [a for a in typing.get_args(field.annotation) if a is not type(None)]
+    if type(None) not in typing.get_args(field.annotation):
+        yield Expectation("column_values_to_not_be_null", column=name)
+    allowed = _allowed(inner[0] if len(inner) == 1 and typing.get_origin(inner[0]) else field.annotation)
+    if allowed:
+        yield Expectation("column_values_to_be_in_set", column=name, value_set=allowed)
+    limits: dict[str, Any] = {}
+    for rule in field.metadata:
+        for limit, key in (("ge", "min_value"), ("gt", "min_value"), ("le", "max_value"), ("lt", "max_value")):
+            bound = getattr(rule, limit, None)
+            if isinstance(bound, int | float):
+                limits |= {key: bound} | ({f"strict_{key[:3]}": True} if limit in {"gt", "lt"} else {})
+    if limits:
+        yield Expectation("column_values_to_be_between", column=name, **limits)
+
+
+def _allowed(annotation: Any) -> list[Any]:
+    if typing.get_origin(annotation) is typing.Literal:
+        return [value for value in typing.get_args(annotation) if value is not None]
+    if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
+        return [member.value for member in annotation]
+    return []
+
+
+def _columns(arguments: dict[str, Any]) -> list[str]:
+    """The columns among the arguments of an expectation."""
+    singles = [arguments[key] for key in ("column", "column_A", "column_B") if key in arguments]
+    lists = [name for key in ("column_list", "column_set") for name in arguments.get(key) or ()]
+    return [str(name) for name in [*singles, *lists]]

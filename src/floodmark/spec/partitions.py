@@ -1,0 +1,166 @@
+"""Asset partitions: event time cut into days or hours, and the column an output's table is divided by accordingly.
+
+A partition is named by a text that sorts like time. A row of an output is in the partition of its ``_event_time``; a window's row in
+that of the window's last millisecond.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+
+from floodmark.core.errors import DefinitionError
+from floodmark.core.time import END, NEVER, Interval, describe, from_ms, parse_instant, to_ms, zone
+from floodmark.spec.schema import PARTITION
+
+_HOUR = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class Daily:
+    """One partition per calendar day of a time zone: 23, 24 or 25 hours, as its clocks say.
+
+    Args:
+        start: the first day, ``"2013-01-01"``.
+        timezone: IANA name.
+        end: the day after the last one; None: up to today.
+
+    Raises:
+        DefinitionError: DEFINITION-002 no such time zone, DEFINITION-090 not a date, or an end before its start.
+    """
+
+    start: str
+    timezone: str = "UTC"
+    end: str | None = None
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+    def key(self, moment: int) -> str:
+        """The name of the partition of an instant: ``2013-01-01``."""
+        return from_ms(moment).astimezone(zone(self.timezone)).strftime("%Y-%m-%d")
+
+    def around(self, moment: int) -> Interval:
+        """The partition of an instant."""
+        day = date.fromisoformat(self.key(moment))
+        return Interval(start=self._midnight(day), end=self._midnight(day + timedelta(days=1)))
+
+    def sql(self) -> str:
+        """The name of a row's partition, as Spark SQL."""
+        return f"date_format(from_utc_timestamp(`_event_time`, '{self.timezone}'), 'yyyy-MM-dd')"
+
+    def _midnight(self, day: date) -> int:
+        return to_ms(datetime(day.year, day.month, day.day, tzinfo=zone(self.timezone)))
+
+
+@dataclass(frozen=True, slots=True)
+class Hourly:
+    """One partition per hour of a time zone; all last an hour, also when the clocks change.
+
+    Args:
+        start: the first hour, ``"2013-01-01T00:00"``, in the time zone.
+        timezone: IANA name.
+        end: the hour after the last one; None: up to now.
+
+    Raises:
+        DefinitionError: as of ``Daily``; DEFINITION-091, clocks of the zone change by part of an hour.
+    """
+
+    start: str
+    timezone: str = "UTC"
+    end: str | None = None
+
+    def __post_init__(self) -> None:
+        _check(self)
+        first = datetime.fromisoformat(self.start).year
+        moments = [datetime(year, month, 1) for year in (first, first + 1) for month in range(1, 13)]  # noqa: DTZ001 - its zone comes next
+        if len({_past_the_hour(m, self.timezone) for m in moments}) > 1:
+            where, got = "Hourly", f"{self.timezone}, whose clocks change by part of an hour"
+            fix = "Partition by day, or by hour of another time zone."
+            raise DefinitionError(where, "hours that begin at one minute all year", got, fix, code="DEFINITION-091")
+
+    @property
+    def shift(self) -> int:
+        """How long after a full hour of UTC its hours begin, ms."""
+        return _past_the_hour(datetime.fromisoformat(self.start), self.timezone)
+
+    def key(self, moment: int) -> str:
+        """The name of the partition of an instant, its first minute in UTC: ``2013-01-01T0500Z``."""
+        return from_ms(self.around(moment).start).strftime("%Y-%m-%dT%H%MZ")
+
+    def around(self, moment: int) -> Interval:
+        """The partition of an instant."""
+        start = moment - (moment - self.shift) % _HOUR
+        return Interval(start=start, end=start + _HOUR)
+
+    def sql(self) -> str:
+        """The name of a row's partition, as Spark SQL."""
+        start = f"unix_millis(`_event_time`) - pmod(unix_millis(`_event_time`) - {self.shift}, {_HOUR})"
+        return f"date_format(timestamp_millis({start}), \"yyyy-MM-dd'T'HHmm'Z'\")"
+
+
+Partitions = Daily | Hourly
+
+
+def first(partitions: Partitions) -> int:
+    """The first instant of the first partition."""
+    return parse_instant(partitions.start, "start", partitions.timezone)
+
+
+def end(partitions: Partitions) -> int:
+    """The first instant after the last partition; of an open end, the end of time."""
+    return END if partitions.end is None else parse_instant(partitions.end, "end", partitions.timezone)
+
+
+def split(partitions: Partitions, interval: Interval) -> Iterator[tuple[str, Interval]]:
+    """Every partition an interval touches, with its name, in order."""
+    moment = interval.start
+    while moment < interval.end:
+        found = partitions.around(moment)
+        yield partitions.key(moment), found
+        moment = found.end
+
+
+def predicate(partitions: Partitions, interval: Interval) -> str:
+    """The rows of an interval, as Spark SQL; whole partitions are named by their column alone, so that only its metadata is read."""
+    conditions = []
+    if interval.start > NEVER:
+        conditions.append(f"{PARTITION} >= '{partitions.key(interval.start)}'")
+        if partitions.around(interval.start).start != interval.start:
+            conditions.append(f"_event_time >= {_literal(interval.start)}")
+    if interval.end <= END:
+        conditions.append(f"{PARTITION} <= '{partitions.key(interval.end - 1)}'")
+        if partitions.around(interval.end - 1).end != interval.end:
+            conditions.append(f"_event_time < {_literal(interval.end)}")
+    return " AND ".join(conditions) or f"{PARTITION} IS NOT NULL"
+
+
+def _literal(moment: int) -> str:
+    return f"timestamp'{describe(moment).replace('Z', '+00:00')}'"
+
+
+def _check(partitions: Partitions) -> None:
+    where = type(partitions).__name__
+    zone(partitions.timezone, where)
+    for text in filter(None, (partitions.start, partitions.end)):
+        try:
+            moment = datetime.fromisoformat(text)
+        except ValueError as error:
+            raise _not_local(where, text) from error
+        if moment.tzinfo is not None:
+            raise _not_local(where, text)
+    if first(partitions) >= end(partitions):
+        got, fix = f"{partitions.start} to {partitions.end}", "The end is the first day or hour that is not part of it."
+        raise DefinitionError(where, "a start before its end", got, fix, code="DEFINITION-090")
+
+
+def _not_local(where: str, text: str) -> DefinitionError:
+    fix = (
+        'Write a date, "2013-01-01", or for hours "2013-01-01T06:00", without an offset: the time zone is an argument.'
+    )
+    return DefinitionError(where, "a date, or a date and an hour", repr(text), fix, code="DEFINITION-090")
+
+
+def _past_the_hour(moment: datetime, timezone: str) -> int:
+    return to_ms(moment.replace(tzinfo=zone(timezone))) % _HOUR
