@@ -1,5 +1,5 @@
-# make demo | test | bench | lint | docs | clean | setup.  All but clean set the clone up first, once, in .venv.
-.PHONY: demo test bench lint docs clean setup
+# make demo | up | test | bench | lint | docs | clean | setup.  All but clean set the clone up first, once, in .venv.
+.PHONY: demo up test bench lint docs clean setup
 SHELL := /bin/bash
 .DEFAULT_GOAL := demo
 PYTHON := $(shell for p in python3.13 python3.12 python3.11 python3; do \
@@ -27,6 +27,9 @@ setup: .venv/.ready
 
 demo: .venv/.ready
 	.venv/bin/floodmark demo
+
+up: .venv/.ready
+	.venv/bin/floodmark up
 
 test: .venv/.ready
 	.venv/bin/python tests/run.py

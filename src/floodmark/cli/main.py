@@ -24,6 +24,7 @@ VERBS = {
     "run": "run",
     "quarantine": "things",
     "demo": "demo",
+    "up": "up",
 }
 """Verb -> the module of ``floodmark.cli`` that holds it; imported when the verb is used."""
 

@@ -1,0 +1,187 @@
+"""``floodmark up``: Dagster with the workspace's assets, on this machine, until Ctrl-C."""
+
+# ruff: noqa: PLC0415 - what is slow to import is imported when it is needed
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from floodmark.cli.console import Console
+from floodmark.cli.invocation import Invocation, pass_invocation, shared
+from floodmark.cli.loading import find, open_workspace
+from floodmark.cli.signals import stopping
+from floodmark.core.errors import ExecutionError, SetupError
+
+if TYPE_CHECKING:
+    import psutil
+
+_FIRST_PAGE_SECONDS = 120
+_POLL_SECONDS = 0.2
+_GRACE_SECONDS = 20
+_WARNINGS = (
+    "ignore::dagster_shared.utils.warnings.SupersessionWarning",
+    "ignore::dagster_shared.utils.warnings.BetaWarning",
+    "ignore::dagster_shared.utils.warnings.PreviewWarning",
+)
+
+
+@click.command()
+@click.option(
+    "--host", default="127.0.0.1", show_default=True, help="Address to listen on. There is no login: keep it local."
+)
+@click.option("--port", default=3000, show_default=True, type=click.IntRange(1, 65535), help="Port to listen on.")
+@click.option("--state", metavar="FOLDER", help="Dagster's own state. Default: .floodmark/dagster in the workspace.")
+@shared
+@pass_invocation
+def up(invocation: Invocation, *, host: str, port: int, state: str | None) -> None:
+    """Start Dagster with this workspace's assets; Ctrl-C stops all of it."""
+    console = Console(as_json=invocation.json)
+    opened = open_workspace(invocation)
+    console.lake(opened.lake, opened.environment)
+    root, _ = find(Path.cwd().resolve())
+    _check(root, host, port)
+    home = Path(state).absolute() if state else root / ".floodmark" / "dagster"
+    _settings(home)
+    environment = {
+        "DAGSTER_HOME": str(home),
+        "PYTHONWARNINGS": ",".join(_WARNINGS),
+        "FLOODMARK_ENVIRONMENT": opened.environment,
+        **({"FLOODMARK_LAKE": opened.lake} if invocation.lake else {}),
+    }
+    log = home / "dagster.log"
+    command = [sys.executable, "-m", "dagster", "dev", "-w", "workspace.yaml", "-h", host, "-p", str(port)]
+    with stopping(console, "Dagster has stopped") as stop, _running(command, root, environment, log) as process:
+        began = time.monotonic()
+        if not _wait_for_page(f"http://{host}:{port}/server_info", process, stop):
+            if stop.is_set():
+                return
+            raise _failed(log, process)
+        console.say(f"Dagster is at http://{host}:{port} ({time.monotonic() - began:.1f} s); Ctrl-C stops it")
+        console.note(f"its log: {log}")
+        console.document({"lake": opened.lake, "url": f"http://{host}:{port}", "log": str(log)})
+        sys.stdout.flush()
+        while not stop.is_set() and process.poll() is None:
+            stop.wait(_POLL_SECONDS)
+        if not stop.is_set():
+            raise _failed(log, process)
+    console.say("stopped")
+
+
+def _check(root: Path, host: str, port: int) -> None:
+    """Everything that can be said before Dagster starts."""
+    missing = [name for name in ("dagster", "dagster_webserver", "psutil") if find_spec(name) is None]
+    if missing:
+        fix = "Install them: pip install 'floodmark[dagster]'"
+        raise SetupError(
+            "floodmark up", "Dagster and its web server", f"no {', '.join(missing)}", fix, code="SETUP-030"
+        )
+    if not (root / "workspace.yaml").is_file():
+        fix = "Write one: load_from: [{python_module: {module_name: definitions.defs, working_directory: .}}]"
+        raise SetupError(f"workspace {root}", "a workspace.yaml, which Dagster reads", "none", fix, code="SETUP-031")
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            fix = f"Stop what listens there, or choose another port: floodmark up --port {port + 1}"
+            raise SetupError("floodmark up", f"{host}:{port} to be free", str(error), fix, code="SETUP-032") from error
+
+
+def _settings(home: Path) -> None:
+    """Write Dagster's settings once; what is there stays."""
+    home.mkdir(parents=True, exist_ok=True)
+    file = home / "dagster.yaml"
+    if not file.exists():
+        file.write_text((files("floodmark.orchestration") / "dagster.yaml").read_text("utf-8"), "utf-8")
+
+
+@contextmanager
+def _running(
+    command: list[str], root: Path, environment: dict[str, str], log: Path
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Dagster in a session of its own; when this ends, no process of that session is left."""
+    with log.open("ab") as out:
+        process = subprocess.Popen(
+            command,
+            cwd=root,
+            env=os.environ | environment,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=_default_signals,  # noqa: PLW1509 - there is no thread yet
+        )
+    try:
+        yield process
+    finally:
+        _stop(process)
+
+
+def _default_signals() -> None:
+    """Started in the background of a script, SIGINT is ignored, which Dagster would hand on: it could not be stopped."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """Ask Dagster to stop, then make sure: runs and their Java too. A second Ctrl-C ends the patience, not the making sure."""
+    import psutil
+
+    if process.poll() is None:
+        process.send_signal(signal.SIGINT)
+        with suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
+            process.wait(_GRACE_SECONDS)
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        left = _session(process.pid)
+        for one in left:
+            with suppress(psutil.NoSuchProcess):
+                one.send_signal(number)
+        psutil.wait_procs(left, timeout=_GRACE_SECONDS / 2)
+    process.wait()
+
+
+def _session(leader: int) -> list[psutil.Process]:
+    """The processes of a session."""
+    import psutil
+
+    found = []
+    for one in psutil.process_iter():
+        with suppress(psutil.NoSuchProcess, ProcessLookupError, PermissionError):
+            if os.getsid(one.pid) == leader and one.status() != psutil.STATUS_ZOMBIE:
+                found.append(one)
+    return found
+
+
+def _wait_for_page(url: str, process: subprocess.Popen[bytes], stop: threading.Event) -> bool:
+    """True when the web server answers; False when it ended, took too long, or was not wanted any more."""
+    deadline = time.monotonic() + _FIRST_PAGE_SECONDS
+    while process.poll() is None and time.monotonic() < deadline and not stop.is_set():
+        try:
+            with urllib.request.urlopen(url, timeout=2):  # noqa: S310 - our own server
+                return True
+        except (urllib.error.URLError, OSError):
+            stop.wait(_POLL_SECONDS)
+    return False
+
+
+def _failed(log: Path, process: subprocess.Popen[bytes]) -> ExecutionError:
+    lines = log.read_text("utf-8", "replace").splitlines()[-5:]
+    ended = "no answer" if process.poll() is None else f"exit status {process.returncode}"
+    fix = f"Read {log}, and try: dagster definitions validate -w workspace.yaml"
+    return ExecutionError("floodmark up", "Dagster to run", f"{ended}: {' | '.join(lines)}", fix, code="EXECUTION-030")
