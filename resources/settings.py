@@ -24,6 +24,8 @@ class Variables(BaseSettings):
     """What relative paths of sources start from; itself relative to the workspace."""
     master: str = "local[2]"
     """Spark master."""
+    divided: bool = True
+    """Lay output tables out by the partitions of their assets."""
     shuffle_partitions: int = 2
     """State partitions of a new unbounded run."""
 
@@ -41,6 +43,7 @@ def settings(environment: str) -> Settings:
         lake=variables.lake or _LAKES[environment],
         logs=variables.logs,
         folder=variables.folder,
+        divided=variables.divided,
         master=variables.master,
         shuffle_partitions=variables.shuffle_partitions,
     )

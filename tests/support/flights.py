@@ -64,7 +64,7 @@ def changelog(lake: Lake, table: str) -> pa.Table:
     """Rows and retractions with the stamps that must be the same in every run."""
     found = DeltaTable(lake.output(table)).to_pyarrow_table()
     return found.filter(pa.compute.not_equal(found["_kind"], 1)).drop_columns(
-        ["_progress", "_sequence", "_ingest_time"]
+        [name for name in ("_progress", "_sequence", "_ingest_time", "_asset_partition") if name in found.column_names]
     )
 
 

@@ -17,6 +17,7 @@ from floodmark.cli.invocation import Invocation, pass_invocation, shared
 from floodmark.cli.loading import Opened, open_workspace
 from floodmark.cli.spark import start
 from floodmark.core.errors import CapabilityError, LifecycleError
+from floodmark.spec.workspace import Workspace
 
 _MARK = ".floodmark-demo"
 _LAKES = ("bounded", "unbounded", "complete")
@@ -50,13 +51,15 @@ def demo(invocation: Invocation, *, days: int | None, folder: Path, keep: bool, 
     from floodmark.demo.run import lines, run_demo
 
     places = Places(folder=folder, root=root)
-    outcome = run_demo(
-        opened.workspace, places, console, days=days, open_session=lambda: start(_own_logs(opened), console)[0]
+    together = replace(opened.workspace.settings, divided=False)  # a year of small days: no file for each
+    workspace = Workspace(
+        sources=opened.workspace.source_assets, operators=opened.workspace.operator_assets, settings=together
     )
+    outcome = run_demo(workspace, places, console, days=days, open_session=lambda: start(_own_logs(opened), console)[0])
     for line in lines(outcome):
         console.say(line)
     report = folder / "report.html"
-    write_report(report, outcome, opened.workspace)
+    write_report(report, outcome, workspace)
     if not keep:
         _remove_lakes(folder)
     for problem in outcome.problems:

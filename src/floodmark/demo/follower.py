@@ -98,7 +98,7 @@ class _Process:
     def __init__(self, places: Places, progress: Progress) -> None:
         verb = ["run", "--all", "--unbounded", "--until-caught-up", "--files-per-batch", str(FILES_PER_BATCH)]
         command = [sys.executable, "-m", "floodmark.cli.main", *verb, "--lake", places.unbounded.root, "--json"]
-        environment = {**os.environ, "FLOODMARK_LOGS": places.bounded.root}
+        environment = {**os.environ, "FLOODMARK_LOGS": places.bounded.root, "FLOODMARK_DIVIDED": "false"}
         self.micro_batches = 0
         self._progress = progress
         self._errors: list[str] = []

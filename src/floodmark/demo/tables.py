@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from floodmark.spec.operator import Output
-from floodmark.spec.schema import ROW, STAMPS
+from floodmark.spec.schema import PARTITION, ROW, STAMPS
 
 
 def read(path: str) -> pa.Table:
@@ -33,7 +33,7 @@ def final(table: pa.Table, output: Output) -> pa.Table:
 
 def without_stamps(table: pa.Table) -> pa.Table:
     """The columns of the schema alone."""
-    return table.drop_columns([name for name in STAMPS if name in table.column_names])
+    return table.drop_columns([name for name in (*STAMPS, PARTITION) if name in table.column_names])
 
 
 def _last(rows: pa.Table, keys: Sequence[str]) -> pa.Table:

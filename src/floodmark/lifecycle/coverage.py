@@ -31,6 +31,10 @@ class Entry:
     at: str
 
 
+Stale = Callable[[Entry, Interval], str | None]
+Cut = Callable[[Interval], Iterable[Interval]]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
     """A stretch of event time that one bounded run computed.
@@ -68,12 +72,13 @@ def todo(
     version: str,
     fingerprint: str,
     late_rows: LateRows,
-    stale: Callable[[Entry], str | None],
+    stale: Stale,
+    cut: Cut = lambda interval: [interval],
 ) -> Todo:
     """Decide every stretch of an interval by the newest run that computed it; arguments as of ``segments``."""
     covered, reasons = [], []
     for found in segments(
-        interval, newest_first, version=version, fingerprint=fingerprint, late_rows=late_rows, stale=stale
+        interval, newest_first, version=version, fingerprint=fingerprint, late_rows=late_rows, stale=stale, cut=cut
     ):
         if found.stale:
             reasons.append(f"{found.interval} is computed again: {found.stale}")
@@ -91,7 +96,8 @@ def segments(
     version: str,
     fingerprint: str,
     late_rows: LateRows,
-    stale: Callable[[Entry], str | None],
+    stale: Stale,
+    cut: Cut = lambda interval: [interval],
 ) -> Iterator[Segment]:
     """Every stretch of an interval that was computed, by the newest run that did; newest run first.
 
@@ -101,7 +107,8 @@ def segments(
         version: of the operator now.
         fingerprint: of the operator now.
         late_rows: asked for.
-        stale: why an entry's input is no longer what it read; None when it is.
+        stale: why what an entry read for a piece is no longer there; None when it is.
+        cut: a stretch into pieces that are decided one by one.
     """
     undecided = [interval]
     for entry in newest_first:
@@ -114,10 +121,29 @@ def segments(
         elif entry.late_rows != late_rows:
             why = f"it was computed with late rows {entry.late_rows}, now asked for {late_rows}"
         else:
-            why = stale(entry) or ""
-        yield from (Segment(interval=part, entry=entry, stale=why) for part in parts)
+            why = ""
+        pieces = (
+            [(part, why) for part in parts]
+            if why
+            else [(p, stale(entry, p) or "") for part in parts for p in cut(part)]
+        )
+        yield from (Segment(interval=part, entry=entry, stale=why) for part, why in _joined(pieces))
         if not undecided:
             return
+
+
+def _joined(pieces: list[tuple[Interval, str]]) -> Iterator[tuple[Interval, str]]:
+    """Neighbours with one verdict as one."""
+    held: tuple[Interval, str] | None = None
+    for piece, why in pieces:
+        if held is not None and held[1] == why and held[0].end == piece.start:
+            held = Interval(start=held[0].start, end=piece.end), why
+            continue
+        if held is not None:
+            yield held
+        held = piece, why
+    if held is not None:
+        yield held
 
 
 def _overlap(a: Interval, b: Interval) -> Interval | None:

@@ -219,10 +219,10 @@ def _results(
         table = output.current or output
         about = metadata.of_run(result, output) | {"table": place.lake.output(table.table)}
         if cut is None:
-            about["dagster/row_count"] = sum(rows.values())
+            about["dagster/row_count"] = result.rows.get(output.table, 0)
         else:
             definition = partitions.definition(cut)
-            for name in context.partition_keys:
+            for name in context.partition_keys if rows else ():
                 moment = partitions.interval_of(definition.time_window_for_partition_key(name)).start
                 count = {"dagster/partition_row_count": rows.get(cut.key(moment), 0)}
                 context.add_asset_metadata(count, asset_key=key, partition_key=name)

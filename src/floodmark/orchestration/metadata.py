@@ -44,14 +44,19 @@ def static(schema: Schema, path: str, keys: Sequence[str] = ()) -> dict[str, Any
 
 
 def people_rows(lake: Lake, output: Output) -> dict[str, int]:
-    """Rows per asset partition as people count them, from the counts in the table's log: no retraction, no marker."""
+    """Rows per asset partition as people count them, from the counts in the table's log: no retraction, no marker.
+
+    Nothing for a table that is not divided.
+    """
     table = output.current or output
     try:
         actions = pa.table(DeltaTable(lake.output(table.table)).get_add_actions(flatten=True))
     except TableNotFoundError:
         return {}
     name = f"partition.{PARTITION}"
-    keys = actions[name].to_pylist() if name in actions.column_names else [""] * len(actions)
+    if name not in actions.column_names:
+        return {}
+    keys = actions[name].to_pylist()
     found: dict[str, int] = {}
     for key, rows in zip(keys, actions["num_records"].to_pylist(), strict=True):
         if key is not None:

@@ -27,6 +27,8 @@ class Settings:
         master: Spark master.
         shuffle_partitions: state partitions of a new unbounded run.
         folder: what relative paths of sources start from.
+        divided: lay output tables out by the partitions of their assets, so that these can be computed at the same time and replaced
+            without reading others; costs a file per partition and commit.
     """
 
     environment: str = "dev"
@@ -36,6 +38,7 @@ class Settings:
     master: str = "local[2]"
     shuffle_partitions: int = 2
     folder: str = "."
+    divided: bool = True
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -58,12 +61,15 @@ class Workspace:
         operators: Iterable[Operator | OperatorAsset] = (),
         settings: Settings | None = None,
     ) -> None:
+        settings = settings or Settings()
         landed = (one if isinstance(one, SourceAsset) else SourceAsset(source=one) for one in sources)
         run = tuple(one if isinstance(one, OperatorAsset) else OperatorAsset(operator=one) for one in operators)
+        if not settings.divided:
+            run = tuple(replace(one, operator=replace(one.operator, partitions=None)) for one in run)
         order = {id(one): place for place, one in enumerate(_in_order(tuple(asset.operator for asset in run)))}
         object.__setattr__(self, "source_assets", tuple(landed))
         object.__setattr__(self, "operator_assets", tuple(sorted(run, key=lambda one: order[id(one.operator)])))
-        object.__setattr__(self, "settings", settings or Settings())
+        object.__setattr__(self, "settings", settings)
         self._check_names()
         for operator in self.operators:
             self._check_inputs(operator)

@@ -213,7 +213,7 @@ def write(
             total = stamped.groupBy("_kind").count().collect()
             by_kind = {row["_kind"]: row["count"] for row in total}
             counts[output.table] = (by_kind.get(ROW, 0), by_kind.get(RETRACTION, 0))
-            files = max(1, sum(by_kind.values()) // tables.ROWS_PER_FILE)
+            tasks = max(1, sum(by_kind.values()) // tables.ROWS_PER_FILE)
             if last := output.current:  # before the changelog: its commit is what counts as covered
                 crash.point("bounded.before_current")
                 current.replace(spark, operator, lake, last, stamped, interval)
@@ -221,7 +221,9 @@ def write(
             crash.point(f"bounded.before_{name}")
             more = {"table": output.table, "rows": counts[output.table][0], "retractions": counts[output.table][1]}
             changed = interval.everything and not _same_columns(spark, path, output)
-            tables.replace(stamped.coalesce(files), path, output, interval, metadata | more, anew=changed)
+            tables.replace(
+                tables.in_tasks(stamped, output, tasks), path, output, interval, metadata | more, anew=changed
+            )
             crash.point(f"bounded.after_{name}")
             stamped.unpersist()
     finally:

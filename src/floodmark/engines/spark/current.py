@@ -31,7 +31,7 @@ def replace(
 ) -> None:
     """After a bounded run: the last values of its changelog ``rows`` in place of what is there for the interval."""
     path = tables.ensure(spark, lake, operator, current, replace=interval.everything)
-    values = latest(rows, current).filter(F.col("_kind") == ROW).coalesce(1)
+    values = tables.in_tasks(latest(rows, current).filter(F.col("_kind") == ROW), current, 1)
     metadata = {
         "operator": operator.name,
         "version": operator.version,

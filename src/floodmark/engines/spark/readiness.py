@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ from floodmark.engines.spark.lake import Lake
 from floodmark.lifecycle.coverage import Entry, Segment, Todo, segments, todo
 from floodmark.semantics.assignment import first_needed
 from floodmark.spec.operator import Operator
+from floodmark.spec.partitions import split
 from floodmark.spec.run import LateRows, RunResult
 from floodmark.spec.windows import Global
 
@@ -79,12 +81,37 @@ def _runs(operator: Operator, lake: Lake) -> Iterator[Entry]:
 
 def _now(operator: Operator, lake: Lake, versions: dict[str, int], late_rows: LateRows) -> dict[str, Any]:
     """What computed stretches are held against."""
+    known: dict[tuple[str, int], _Changes] = {}
+
+    def stale(entry: Entry, piece: Interval) -> str | None:
+        needed = reads(operator, piece)
+        for given in operator.inputs:
+            before, after = int(entry.inputs.get(given.table, {}).get("version", -1)), versions[given.table]
+            if before == after:
+                continue
+            key = given.table, before
+            if key not in known:
+                known[key] = _Changes.between(lake.input(given), before, after)
+            if known[key].touch(needed):
+                return f"its input '{given.table}' has changed since (version {before} -> {after})"
+        return None
+
+    def cut(interval: Interval) -> list[Interval]:
+        if operator.partitions is None or interval.everything:
+            return [interval]
+        return [_inside(interval, piece) for _, piece in split(operator.partitions, interval)]
+
     return {
         "version": operator.version,
         "fingerprint": operator.fingerprint,
         "late_rows": late_rows,
-        "stale": lambda entry: _stale(operator, lake, versions, entry),
+        "stale": stale,
+        "cut": cut,
     }
+
+
+def _inside(interval: Interval, piece: Interval) -> Interval:
+    return Interval(start=max(interval.start, piece.start), end=min(interval.end, piece.end))
 
 
 def covered(operator: Operator, interval: Interval, found: Todo) -> RunResult:
@@ -163,25 +190,51 @@ def _check_stream(operator: Operator, lake: Lake, interval: Interval) -> None:
     raise LifecycleError(where, expected, got, fix, code="LIFECYCLE-005")
 
 
-def _stale(operator: Operator, lake: Lake, versions: dict[str, int], entry: Entry) -> str | None:
-    """Why a covered stretch has to be computed again: rows of its input came or went since. None when none did."""
-    needed = reads(operator, entry.interval)
-    for given in operator.inputs:
-        known, now = int(entry.inputs.get(given.table, {}).get("version", -1)), versions[given.table]
-        if known != now and _changed(lake.input(given), known, now, needed):
-            return f"its input '{given.table}' has changed since (version {known} -> {now})"
-    return None
+@dataclass(slots=True)
+class _Changes:
+    """Files that came or went between two versions of a table, and the event times in them.
 
+    Args:
+        path: of the table.
+        files: name -> first and last event time where known; None when what changed is not known.
+    """
 
-def _changed(path: str, before: int, after: int, interval: Interval) -> bool:
-    """Whether a file that came or went between two versions of a table holds a row of the interval."""
-    if before < 0:
-        return True
-    try:
-        old, new = (_files(DeltaTable(path, version=version)) for version in (before, after))
-    except (DeltaError, TableNotFoundError):  # that version is no longer kept
-        return True
-    return any(_holds(path, name, old.get(name) or new[name], interval) for name in old.keys() ^ new.keys())
+    path: str
+    files: dict[str, tuple[Any, Any]] | None
+    times: dict[str, Any] = field(default_factory=dict)
+
+    @staticmethod
+    def between(path: str, before: int, after: int) -> _Changes:
+        """Compare two versions; ``before`` may no longer be kept."""
+        if before < 0:
+            return _Changes(path, None)
+        try:
+            old, new = (_files(DeltaTable(path, version=version)) for version in (before, after))
+        except DeltaError:
+            return _Changes(path, None)
+        return _Changes(path, {name: old.get(name) or new[name] for name in old.keys() ^ new.keys()})
+
+    def touch(self, interval: Interval) -> bool:
+        """Whether a row of the interval came or went; yes when that cannot be known."""
+        if self.files is None:
+            return True
+        first, last = from_ms(interval.start), from_ms(interval.end - 1)
+        near = (n for n, (low, high) in self.files.items() if low is None or not (high < first or low > last))
+        return any(self._holds(name, first, last) for name in near)
+
+    def _holds(self, name: str, first: datetime, last: datetime) -> bool:
+        if name not in self.times:
+            files, place = file_system(f"{self.path}/{name}")
+            try:
+                with files.open_input_file(place) as file:
+                    self.times[name] = pq.ParquetFile(file).read(columns=["_event_time"])["_event_time"]
+            except FileNotFoundError:  # vacuumed
+                self.times[name] = None
+        times = self.times[name]
+        if times is None:
+            return True
+        inside = pc.and_(pc.greater_equal(times, pa.scalar(first)), pc.less_equal(times, pa.scalar(last)))
+        return bool(pc.any(inside).as_py())
 
 
 def _files(table: DeltaTable) -> dict[str, tuple[Any, Any]]:
@@ -192,18 +245,3 @@ def _files(table: DeltaTable) -> dict[str, tuple[Any, Any]]:
         actions[name] if name in actions.column_names else unknown for name in ("min._event_time", "max._event_time")
     )
     return dict(zip(actions["path"].to_pylist(), zip(low.to_pylist(), high.to_pylist(), strict=True), strict=True))
-
-
-def _holds(path: str, name: str, span: tuple[Any, Any], interval: Interval) -> bool:
-    first, last = from_ms(interval.start), from_ms(interval.end - 1)
-    low, high = span
-    if low is not None and high is not None and (high < first or low > last):
-        return False
-    files, place = file_system(f"{path}/{name}")
-    try:
-        with files.open_input_file(place) as file:
-            times = pq.ParquetFile(file).read(columns=["_event_time"])["_event_time"]
-    except FileNotFoundError:  # vacuumed
-        return True
-    inside = pc.and_(pc.greater_equal(times, pa.scalar(first)), pc.less_equal(times, pa.scalar(last)))
-    return bool(pc.any(inside).as_py())

@@ -127,6 +127,13 @@ def divided(rows: DataFrame, output: Output) -> DataFrame:
     return rows.withColumn(PARTITION, F.expr(output.partitions.sql())) if output.partitions else rows
 
 
+def in_tasks(rows: DataFrame, output: Output, tasks: int) -> DataFrame:
+    """Rows in so many write tasks; those of one asset partition stay together, and several are written at a time."""
+    if output.partitions is None:
+        return rows.coalesce(tasks)
+    return rows.repartition(max(tasks, rows.sparkSession.sparkContext.defaultParallelism), PARTITION)
+
+
 def said(metadata: Mapping[str, Any]) -> str:
     """What a commit says of itself, as its ``userMetadata``."""
     return json.dumps({"floodmark": metadata})

@@ -1,0 +1,56 @@
+"""Fixtures of runs of Dagster's on four days of flights."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from dagster_runs import Dagster, flights_workspace
+
+from definitions import workspace
+from floodmark import Workspace
+from floodmark.engines.spark.lake import Lake
+from floodmark.engines.spark.landing import land
+from floodmark.orchestration import build_definitions
+
+
+@pytest.fixture
+def dagster_of() -> Iterator[Callable[[Workspace, Path], Dagster]]:
+    """Dagster for a workspace whose relative paths start at a folder."""
+    with dg.DagsterInstance.ephemeral() as instance:
+        yield lambda one, root: Dagster(build_definitions(one, root=root), instance)
+
+
+@pytest.fixture(scope="session")
+def inbox(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four days of flights, and their weather, where the workspace looks for them: ``inbox/flights``."""
+    from floodmark.demo.inbox import write_inbox
+
+    folder = tmp_path_factory.mktemp("place") / "inbox"
+    write_inbox(folder, days=4)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def landed_log(spark, inbox: Path, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """A lake with the four days and their end, and nothing else; read as ``logs``, never written."""
+    lake = Lake(str(tmp_path_factory.mktemp("landed")))
+    for source in workspace().sources:
+        land(spark, source, lake, end=True, workspace=inbox.parent)
+    return lake
+
+
+@pytest.fixture
+def flights_lake(landed_log: Lake, tmp_path: Path) -> Lake:
+    """A lake of the test's own with the landed logs in it."""
+    shutil.copytree(Path(landed_log.root), tmp_path / "lake")
+    return Lake(str(tmp_path / "lake"))
+
+
+@pytest.fixture
+def flights(flights_lake: Lake, inbox: Path, dagster_of: Callable[[Workspace, Path], Dagster]) -> Dagster:
+    """Dagster on the test's own lake."""
+    return dagster_of(flights_workspace(inbox, flights_lake), inbox.parent)

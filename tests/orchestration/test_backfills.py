@@ -1,0 +1,131 @@
+"""Asset partitions, ranges of them and the command line's bounded run write the same rows; what is covered is left alone."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+from flights import answer, changelog
+
+from definitions import workspace
+from floodmark.core.time import Interval
+from floodmark.engines.spark.bounded import run_bounded
+from floodmark.engines.spark.lake import Lake
+from floodmark.orchestration.partitions import definition, interval_of
+from floodmark.spec.partitions import split
+
+DAYS = ("2013-01-01", "2013-01-03")
+CHAIN = ("hourly_departures", "hourly_departures/late", "busiest_hour")
+ALL = (*CHAIN, "rolling_departures", "daily_carriers", "split_delays/severe", "split_delays/normal")
+
+
+def days() -> Interval:
+    cut = workspace().operator("hourly_departures").partitions
+    windows = [interval_of(definition(cut).time_window_for_partition_key(day)) for day in DAYS]
+    return Interval(start=windows[0].start, end=windows[1].end)
+
+
+def versions(lake: Lake) -> dict[str, int]:
+    return {p.name: DeltaTable(str(p)).version() for p in Path(lake.root, "outputs").iterdir()}
+
+
+def same(spark, lake: Lake, other: Lake, operator) -> None:
+    for output in operator.outputs:
+        mine, theirs = (answer(one, operator, output.name) for one in (lake, other))
+        order = [(name, "ascending") for name in theirs.column_names]
+        assert mine.num_rows > 0 or output.side
+        assert mine.sort_by(order).equals(theirs.sort_by(order)), output.table
+        assert changelog(lake, output.table).num_rows == changelog(other, output.table).num_rows
+
+
+def test_three_days_of_everything_equal_the_command_lines_run_and_the_second_launch_does_nothing(
+    spark, flights, flights_lake, landed_log, tmp_path
+):
+    first = flights.run(*ALL, partitions=DAYS)
+    assert first.success, first.failures
+    other = Lake(str(tmp_path / "other"), logs=landed_log.root)
+    for operator in workspace().operators:
+        run_bounded(spark, operator, other, days())
+        same(spark, flights_lake, other, operator)
+    keys = {partition for asset, partition in first.materialized if asset == "hourly_departures"}
+    assert keys == {"2013-01-01", "2013-01-02", "2013-01-03"}
+    about = first.materialized["hourly_departures", "2013-01-03"]
+    assert about["computed"] is True
+    assert about["stale stretches"] == 0
+    assert "svg" in about["plot"]
+    rows = answer(flights_lake, workspace().operator("hourly_departures"), "").num_rows
+    counts = [first.materialized["hourly_departures", key]["dagster/partition_row_count"] for key in sorted(keys)]
+    assert sum(counts) == rows
+    assert min(counts) > 20
+    assert all(
+        DeltaTable(flights_lake.output(o.table)).metadata().partition_columns
+        for op in workspace().operators
+        for o in op.outputs
+    )
+
+    before = versions(flights_lake)
+    second = flights.run(*ALL, partitions=DAYS)
+    assert second.success
+    assert versions(flights_lake) == before
+    assert second.materialized["busiest_hour", "2013-01-02"]["computed"] is False
+    assert "covered already" in second.materialized["busiest_hour", "2013-01-02"]["why"]
+
+    forced = flights.run(
+        *CHAIN[:2], partitions="2013-01-02", config={"ops": {"hourly_departures": {"config": {"force": True}}}}
+    )
+    assert forced.success
+    assert versions(flights_lake)["hourly_departures"] == before["hourly_departures"] + 1
+    same(spark, flights_lake, other, workspace().operator("hourly_departures"))
+
+
+def test_days_one_by_one_in_any_order_equal_the_range(spark, flights, flights_lake, landed_log, tmp_path):
+    for day in ("2013-01-02", "2013-01-03", "2013-01-01"):
+        assert flights.run("rolling_departures", partitions=day).success
+    other = Lake(str(tmp_path / "other"), logs=landed_log.root)
+    operator = workspace().operator("rolling_departures")
+    run_bounded(spark, operator, other, days())
+    same(spark, flights_lake, other, operator)
+
+
+def test_a_day_of_a_chain_makes_only_that_day_stale_downstream(flights, flights_lake):
+    assert flights.run(*CHAIN, partitions=DAYS).success
+    force = {"ops": {"hourly_departures": {"config": {"force": True}}}}
+    assert flights.run(*CHAIN[:2], partitions="2013-01-02", config=force).success
+    before = DeltaTable(flights_lake.output("busiest_hour")).version()
+    again = flights.run("busiest_hour", partitions=DAYS)
+    assert again.success
+    assert DeltaTable(flights_lake.output("busiest_hour")).version() == before + 1
+    why = again.materialized["busiest_hour", "2013-01-02"]["why"]
+    assert (
+        "[2013-01-02T05:00:00Z, 2013-01-03T05:00:00Z) is computed again: its input 'hourly_departures' has changed"
+        in why
+    )
+    assert "[2013-01-01T05:00:00Z, 2013-01-02T05:00:00Z) is covered already" in why
+    assert "[2013-01-03T05:00:00Z, 2013-01-04T05:00:00Z) is covered already" in why
+
+
+def test_a_deleted_output_table_is_computed_again(flights, flights_lake):
+    assert flights.run("daily_carriers", partitions="2013-01-01").success
+    rows = answer(flights_lake, workspace().operator("daily_carriers"), "").num_rows
+    for name in ("daily_carriers", "daily_carriers__current"):
+        shutil.rmtree(flights_lake.output(name))
+    again = flights.run("daily_carriers", partitions="2013-01-01")
+    assert again.success
+    assert again.materialized["daily_carriers", "2013-01-01"]["computed"] is True
+    assert answer(flights_lake, workspace().operator("daily_carriers"), "").num_rows == rows > 10
+
+
+@pytest.mark.parametrize("name", ["hourly_departures", "split_delays"])
+def test_every_row_lies_in_the_partition_of_its_event_time(spark, flights, flights_lake, name):
+    operator = workspace().operator(name)
+    assert flights.run(*(f"{name}/{o.name}" if o.name else name for o in operator.outputs), partitions=DAYS).success
+    for output in operator.outputs:
+        table = DeltaTable(flights_lake.output(output.table)).to_pyarrow_table(
+            columns=["_event_time", "_asset_partition"]
+        )
+        for row in table.to_pylist():
+            moment = int(row["_event_time"].timestamp() * 1000)
+            assert row["_asset_partition"] == operator.partitions.key(moment)
+    assert [key for key, _ in split(operator.partitions, days())] == ["2013-01-01", "2013-01-02", "2013-01-03"]

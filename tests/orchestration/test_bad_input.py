@@ -1,0 +1,170 @@
+"""What people get wrong, and what they are told."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import dagster as dg
+import pytest
+from dagster_runs import flights_workspace
+
+from definitions import workspace
+from floodmark import (
+    BoundedOutOfOrderness,
+    Calendar,
+    Contract,
+    Daily,
+    EventTime,
+    Expectation,
+    Global,
+    Hourly,
+    Rows,
+    Settings,
+    Source,
+    Stream,
+    Tumbling,
+    Workspace,
+    count,
+    operator,
+    operator_asset,
+)
+from floodmark.core.errors import DefinitionError
+from floodmark.engines.spark.lake import Lake
+from floodmark.engines.spark.landing import land
+
+
+class Reading(Contract, key=("at", "sensor")):
+    at: EventTime
+    sensor: str
+
+
+@operator
+def per_hour(readings: Stream[Reading]) -> Stream:
+    return readings.key_by("sensor").window(Tumbling("1 hour")).aggregate(n=count())
+
+
+@operator
+def at_the_end(readings: Stream[Reading]) -> Stream:
+    return readings.key_by("sensor").window(Global()).aggregate(n=count())
+
+
+@operator
+def per_new_york_day(readings: Stream[Reading]) -> Stream:
+    return readings.key_by("sensor").window(Calendar("day", "America/New_York")).aggregate(n=count())
+
+
+@pytest.mark.parametrize(
+    ("make", "code", "words"),
+    [
+        (lambda: operator_asset(at_the_end, partitions=Daily("2013-01-01")), "DEFINITION-092", "Global()"),
+        (lambda: operator_asset(per_new_york_day, partitions=Daily("2013-01-01")), "DEFINITION-092", "same time zone"),
+        (
+            lambda: operator_asset(per_hour, partitions=dg.WeeklyPartitionsDefinition("2013-01-01")),
+            "DEFINITION-095",
+            "Daily(",
+        ),
+        (lambda: operator_asset(per_hour, partitions="daily"), "DEFINITION-095", "Daily("),
+        (lambda: Daily("yesterday"), "DEFINITION-090", "2013-01-01"),
+        (lambda: Daily("2013-01-01T00:00+01:00"), "DEFINITION-090", "without an offset"),
+        (lambda: Daily("2013-01-02", end="2013-01-01"), "DEFINITION-090", "The end"),
+        (lambda: Daily("2013-01-01", timezone="New York"), "DEFINITION-002", "IANA"),
+        (lambda: Hourly("2013-01-01", timezone="Australia/Lord_Howe"), "DEFINITION-091", "by day"),
+        (
+            lambda: operator_asset(per_hour, expectations=[Expectation("column_values_to_not_be_null", column="nn")]),
+            "DEFINITION-094",
+            "Columns: ",
+        ),
+        (lambda: Expectation("column_values_to_be_in_set", column="n", value_set={1, 2}), "DEFINITION-093", "JSON"),
+        (
+            lambda: Workspace(
+                operators=[operator_asset(per_hour), operator_asset(per_hour, partitions=Daily("2013-01-01"))]
+            ),
+            "DEFINITION-070",
+            "2 named 'per_hour'",
+        ),
+    ],
+)
+def test_a_wrong_asset_is_refused_when_it_is_defined(make, code, words):
+    with pytest.raises(DefinitionError) as error:
+        make()
+    assert error.value.code == code
+    assert words in str(error.value)
+
+
+def test_dagsters_own_partitions_are_understood():
+    ours = operator_asset(per_hour, partitions=Daily("2013-01-01", timezone="America/New_York"))
+    theirs = operator_asset(
+        per_hour, partitions=dg.DailyPartitionsDefinition("2013-01-01", timezone="America/New_York")
+    )
+    assert ours.partitions.around(1_357_020_000_000) == theirs.partitions.around(1_357_020_000_000)
+    hours = operator_asset(
+        per_hour, partitions=dg.HourlyPartitionsDefinition("2013-01-01-05:00", timezone="Asia/Kolkata")
+    )
+    assert hours.partitions == Hourly("2013-01-01T05:00", timezone="Asia/Kolkata")
+
+
+@pytest.fixture
+def open_log(spark, inbox, tmp_path) -> Lake:
+    """Two files of flights have landed, and no end."""
+    lake = Lake(str(tmp_path / "open"))
+    source = workspace().source("flights")
+    land(spark, source, lake, max_commits=1, workspace=inbox.parent)
+    return lake
+
+
+def test_a_partition_the_log_has_not_reached_fails_with_the_watermark_named(inbox, open_log, dagster_of):
+    flights = dagster_of(flights_workspace(inbox, open_log), inbox.parent)
+    done = flights.run("daily_carriers", partitions="2013-06-01")
+    assert not done.success
+    told = done.failures["daily_carriers"]
+    assert "LIFECYCLE-006" in told
+    assert "'flights' has reached 2013-01-0" in told
+    assert "behind: wait" in told
+
+
+def test_waiting_for_the_log_ends_when_it_has_got_there(spark, inbox, tmp_path, dagster_of):
+    lake = Lake(str(tmp_path / "waiting"))
+    source = workspace().source("weather")
+    land(spark, workspace().source("flights"), lake, max_commits=1, workspace=inbox.parent)
+    del source
+    flights = dagster_of(flights_workspace(inbox, lake), inbox.parent)
+
+    def land_the_rest() -> None:
+        time.sleep(1)
+        land(spark, workspace().source("flights"), lake, end=True, workspace=inbox.parent)
+
+    later = threading.Thread(target=land_the_rest)
+    later.start()
+    config = {"ops": {"daily_carriers": {"config": {"behind": "wait", "wait_seconds": 120}}}}
+    done = flights.run("daily_carriers", partitions="2013-01-04", config=config)
+    later.join()
+    assert done.success, done.failures
+    assert done.materialized["daily_carriers", "2013-01-04"]["dagster/partition_row_count"] > 5
+
+
+def test_a_day_whose_upstream_is_not_computed_names_it(flights):
+    done = flights.run("busiest_hour", partitions="2013-01-02")
+    assert not done.success
+    assert "'hourly_departures' is not computed by hourly_departures@" in done.failures["busiest_hour"]
+
+
+def test_a_partition_that_does_not_exist_and_a_wrong_config_are_refused_before_anything_runs(flights):
+    with pytest.raises(dg.DagsterUnknownPartitionError):
+        flights.run("daily_carriers", partitions="2019-01-01")
+    with pytest.raises(dg.DagsterInvalidConfigError, match="forse"):
+        flights.run(
+            "daily_carriers", partitions="2013-01-01", config={"ops": {"daily_carriers": {"config": {"forse": True}}}}
+        )
+
+
+def test_an_expectation_nobody_knows_is_named(spark, tmp_path, dagster_of):
+    rows = Rows([{"at": "2013-01-01T00:10:00Z", "sensor": "a"}])
+    source = Source("readings", contract=Reading, connector=rows, watermark=BoundedOutOfOrderness("1 minute"))
+    lake = Lake(str(tmp_path / "lake"))
+    land(spark, source, lake, end=True)
+    asset = operator_asset(per_hour, expectations=[Expectation("column_values_to_be_even", column="n")])
+    found = dagster_of(Workspace(sources=[source], operators=[asset], settings=Settings(lake=lake.root)), tmp_path)
+    done = found.run("per_hour")
+    assert "DEFINITION-096" in done.failures["check_per_hour"]
+    assert "column_values_to_be_even" in done.failures["check_per_hour"]

@@ -1,0 +1,78 @@
+"""Dagster runs in this process, and what they left in the event log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+
+from definitions import workspace
+from floodmark import Settings, Workspace
+from floodmark.engines.spark.lake import Lake
+
+
+@dataclass
+class Outcome:
+    """What one Dagster run left in the event log."""
+
+    success: bool
+    materialized: dict[tuple[str, str | None], dict[str, Any]] = field(default_factory=dict)
+    checked: dict[tuple[str, str | None], tuple[bool, dict[str, Any]]] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)
+    skipped: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Dagster:
+    """Definitions and an instance to run them on."""
+
+    definitions: dg.Definitions
+    instance: dg.DagsterInstance
+
+    def run(self, *assets: str, partitions: str | tuple[str, str] | None = None, config: Any = None) -> Outcome:
+        """Materialize assets, ``"split_delays/severe"``, for a partition or a range of them."""
+        low, high = (partitions, partitions) if isinstance(partitions, str) else (partitions or (None, None))
+        tags = {"dagster/asset_partition_range_start": low, "dagster/asset_partition_range_end": high} if low else {}
+        if low == high and low:
+            tags = {"dagster/partition": low}
+        done = self.definitions.resolve_implicit_global_asset_job_def().execute_in_process(
+            instance=self.instance,
+            asset_selection=[dg.AssetKey(name.split("/")) for name in assets],
+            tags=tags,
+            run_config=config or {},
+            raise_on_error=False,
+        )
+        return outcome(done)
+
+
+def outcome(done: Any) -> Outcome:
+    found = Outcome(success=done.success)
+    for event in done.all_events:
+        match event.event_type_value:
+            case "ASSET_MATERIALIZATION":
+                one = event.step_materialization_data.materialization
+                found.materialized["/".join(one.asset_key.path), one.partition] = _plain(one.metadata)
+            case "ASSET_CHECK_EVALUATION":
+                check = event.asset_check_evaluation_data
+                found.checked[check.check_name, check.partition] = check.passed, _plain(check.metadata)
+            case "STEP_FAILURE":
+                error = event.step_failure_data.error
+                causes = [error.message] + ([error.cause.message] if error.cause else [])
+                told = event.step_failure_data.user_failure_data
+                found.failures[event.step_key] = "\n".join([*causes, told.description if told else ""])
+            case "STEP_SKIPPED":
+                found.skipped.append(event.step_key)
+    return found
+
+
+def _plain(metadata: Any) -> dict[str, Any]:
+    return {name: getattr(value, "value", value) for name, value in metadata.items()}
+
+
+def flights_workspace(inbox: Path, lake: Lake) -> Workspace:
+    """The reference workspace on another inbox and lake."""
+    found = workspace()
+    settings = Settings(lake=lake.root, folder=str(inbox.parent))
+    return Workspace(sources=found.source_assets, operators=found.operator_assets, settings=settings)

@@ -1,0 +1,124 @@
+"""``floodmark up`` as a user starts it, on a free port, and its GraphQL interface."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+LOCATION = "definitions.defs"
+
+
+@dataclass
+class Server:
+    """A running Dagster."""
+
+    url: str
+    process: subprocess.Popen[str]
+    state: Path
+
+    def ask(self, query: str, **variables: Any) -> Any:
+        """The data of a GraphQL answer."""
+        body = json.dumps({"query": query, "variables": variables}).encode()
+        request = urllib.request.Request(f"{self.url}/graphql", body, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            found = json.load(answer)
+        assert "errors" not in found, found
+        return found["data"]
+
+    def launch(self, *assets: str, tags: dict[str, str], config: Any = None) -> str:
+        """Start a run; its id."""
+        parameters = {
+            "selector": {
+                "repositoryLocationName": LOCATION,
+                "repositoryName": "__repository__",
+                "jobName": "__ASSET_JOB",
+                "assetSelection": [{"path": name.split("/")} for name in assets],
+                "assetCheckSelection": [],
+            },
+            "runConfigData": config or {},
+            "executionMetadata": {"tags": [{"key": k, "value": v} for k, v in tags.items()]},
+        }
+        query = """mutation ($p: ExecutionParams!) { launchRun(executionParams: $p) {
+            __typename ... on LaunchRunSuccess { run { runId } } ... on PythonError { message }
+            ... on RunConfigValidationInvalid { errors { message } } } }"""
+        found = self.ask(query, p=parameters)["launchRun"]
+        assert found["__typename"] == "LaunchRunSuccess", found
+        return str(found["run"]["runId"])
+
+    def status(self, run: str) -> str:
+        """STARTED, SUCCESS, FAILURE ..."""
+        query = "query ($r: ID!) { runOrError(runId: $r) { ... on Run { status } } }"
+        return str(self.ask(query, r=run)["runOrError"]["status"])
+
+    def terminate(self, run: str) -> None:
+        """As the UI's button does."""
+        query = (
+            "mutation ($r: [String!]!) { terminateRuns(runIds: $r, terminatePolicy: SAFE_TERMINATE) { __typename } }"
+        )
+        self.ask(query, r=[run])
+
+    def ended(self, run: str, seconds: float = 240) -> str:
+        """Wait for the end of a run; its status."""
+        return until(
+            lambda: status if (status := self.status(run)) in {"SUCCESS", "FAILURE", "CANCELED"} else None, seconds
+        )
+
+    def backfills(self) -> list[dict[str, Any]]:
+        """Newest first."""
+        query = """{ partitionBackfillsOrError(limit: 10) { ... on PartitionBackfills {
+            results { id status partitionNames } } } }"""
+        found: list[dict[str, Any]] = self.ask(query)["partitionBackfillsOrError"]["results"]
+        return found
+
+
+def until(look: Callable[[], Any], seconds: float) -> Any:
+    """What ``look`` says once it says something."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if found := look():
+            return found
+        time.sleep(0.1)
+    msg = f"nothing within {seconds} s"
+    raise AssertionError(msg)
+
+
+def free_port() -> int:
+    """A port nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def serving(folder: Path, state: Path, **variables: str) -> Iterator[Server]:
+    """``floodmark up`` in a workspace, until the test is done with it; then nothing of it is left."""
+    port = free_port()
+    command = [sys.executable, "-m", "floodmark.cli.main", "up", "--port", str(port), "--state", str(state)]
+    process = subprocess.Popen(
+        command, cwd=folder, env=os.environ | variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    try:
+        told = []
+        for line in process.stdout or ():
+            told.append(line)
+            if "its log" in line:
+                break
+        else:
+            raise AssertionError("".join(told))
+        yield Server(f"http://127.0.0.1:{port}", process, state)
+    finally:
+        process.send_signal(signal.SIGINT)
+        rest = process.communicate(timeout=90)[0]
+        assert "stopped" in rest, rest
