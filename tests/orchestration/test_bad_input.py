@@ -149,9 +149,12 @@ def test_a_day_whose_upstream_is_not_computed_names_it(flights):
     assert "'hourly_departures' is not computed by hourly_departures@" in done.failures["busiest_hour"]
 
 
-def test_a_partition_that_does_not_exist_and_a_wrong_config_are_refused_before_anything_runs(flights):
-    with pytest.raises(dg.DagsterUnknownPartitionError):
-        flights.run("daily_carriers", partitions="2019-01-01")
+def test_a_partition_that_does_not_exist_and_a_wrong_config_are_refused(flights):
+    for day in ("2019-01-01", "2039-01-01", "2012-12-31"):
+        done = flights.run("daily_carriers", partitions=day)
+        assert not done.success
+        assert "LIFECYCLE-007" in done.failures["daily_carriers"]
+        assert "2013-01-01 to 2013-12-31" in done.failures["daily_carriers"]
     with pytest.raises(dg.DagsterInvalidConfigError, match="forse"):
         flights.run(
             "daily_carriers", partitions="2013-01-01", config={"ops": {"daily_carriers": {"config": {"forse": True}}}}

@@ -147,6 +147,8 @@ def operator_assets(asset: OperatorAsset, place: Place, tables: Mapping[str, Ups
         interval = partitions.interval_of(context.partition_time_window) if cut else Interval()
         context.log.info(f"{operator.version} over {interval}, in {place.lake.root}")
         with failing():
+            if cut:
+                _check_exist(asset, cut, [context.partition_key_range.start, context.partition_key_range.end])
             if config.behind != "run":
                 _wait(context, asset, place, interval, config)
             result = _run(context, operator, place, interval, config)
@@ -159,6 +161,17 @@ def _dependency(asset: OperatorAsset, upstream: Upstream) -> dg.AssetDep:
     if asset.partitions is None or upstream.partitions is None:
         return dg.AssetDep(upstream.key)
     return dg.AssetDep(upstream.key, partition_mapping=partitions.mapping(asset.operator.stateful, asset.partitions))
+
+
+def _check_exist(asset: OperatorAsset, cut: Partitions, keys: list[str]) -> None:
+    """Refuse a partition that is not one of the asset's: in the future, or outside its start and end. A launch by API may name any."""
+    definition = partitions.definition(cut)
+    unknown = [key for key in keys if not definition.has_partition_key(key)]
+    if unknown:
+        known = f"{definition.get_first_partition_key()} to {definition.get_last_partition_key()}"
+        fix = "Launch it for one of these. A partition exists once its time is over; start and end are set where the asset is defined."
+        where = f"asset '{asset.operator.name}'"
+        raise LifecycleError(where, f"one of its partitions, {known}", ", ".join(unknown), fix, code="LIFECYCLE-007")
 
 
 def _description(operator: Operator, output: Output) -> str:

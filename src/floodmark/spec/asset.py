@@ -136,14 +136,13 @@ def _partitions(given: Any, where: str) -> Partitions | None:
     """Our own as they are; Dagster's by what they say, so that Dagster need not be there."""
     if given is None or isinstance(given, Daily | Hourly):
         return given
-    kind = type(given).__name__
-    known: dict[str, type[Partitions]] = {"DailyPartitionsDefinition": Daily, "HourlyPartitionsDefinition": Hourly}
-    shifted = getattr(given, "hour_offset", 0) or getattr(given, "minute_offset", 0) or getattr(given, "end_offset", 0)
-    if kind not in known or shifted:
+    known: dict[str, type[Partitions]] = {"0 0 * * *": Daily, "0 * * * *": Hourly}
+    kind = known.get(getattr(given, "cron_schedule", ""))
+    if kind is None or getattr(given, "end_offset", None):
         fix = 'Write Daily("2013-01-01", timezone="America/New_York"), Hourly(...), or Dagster\'s definitions of these without offsets.'
         raise DefinitionError(where, "partitions by day or hour", repr(given), fix, code="DEFINITION-095")
     last = given.end
-    return known[kind](
+    return kind(
         given.start.strftime("%Y-%m-%dT%H:%M"), timezone=given.timezone, end=last and last.strftime("%Y-%m-%dT%H:%M")
     )
 
