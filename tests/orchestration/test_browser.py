@@ -38,6 +38,7 @@ def server(inbox: Path, landed_log: Lake, tmp_path_factory: pytest.TempPathFacto
     shutil.copytree(landed_log.root, folder / "lake")
     variables = {"FLOODMARK_LAKE": str(folder / "lake"), "FLOODMARK_FOLDER": str(inbox.parent)}
     with serving(ROOT, folder / "state", **variables) as found:
+        assert found.ended(found.launch("flights", tags={})) == "SUCCESS"
         yield found
 
 

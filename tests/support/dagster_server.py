@@ -20,6 +20,10 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 LOCATION = "definitions.defs"
 
 
+class NotLaunchedError(Exception):
+    """Dagster did not take the run."""
+
+
 @dataclass
 class Server:
     """A running Dagster."""
@@ -27,6 +31,7 @@ class Server:
     url: str
     process: subprocess.Popen[str]
     state: Path
+    location: str = LOCATION
 
     def ask(self, query: str, **variables: Any) -> Any:
         """The data of a GraphQL answer."""
@@ -41,7 +46,7 @@ class Server:
         """Start a run; its id."""
         parameters = {
             "selector": {
-                "repositoryLocationName": LOCATION,
+                "repositoryLocationName": self.location,
                 "repositoryName": "__repository__",
                 "jobName": "__ASSET_JOB",
                 "assetSelection": [{"path": name.split("/")} for name in assets],
@@ -54,8 +59,16 @@ class Server:
             __typename ... on LaunchRunSuccess { run { runId } } ... on PythonError { message }
             ... on RunConfigValidationInvalid { errors { message } } } }"""
         found = self.ask(query, p=parameters)["launchRun"]
-        assert found["__typename"] == "LaunchRunSuccess", found
+        if found["__typename"] != "LaunchRunSuccess":
+            raise NotLaunchedError(found)
         return str(found["run"]["runId"])
+
+    def try_launch(self, *assets: str, tags: dict[str, str]) -> str | None:
+        """As ``launch``; None while that is not possible."""
+        try:
+            return self.launch(*assets, tags=tags)
+        except NotLaunchedError:
+            return None
 
     def status(self, run: str) -> str:
         """STARTED, SUCCESS, FAILURE ..."""
@@ -102,7 +115,7 @@ def free_port() -> int:
 
 
 @contextmanager
-def serving(folder: Path, state: Path, **variables: str) -> Iterator[Server]:
+def serving(folder: Path, state: Path, *, location: str = LOCATION, **variables: str) -> Iterator[Server]:
     """``floodmark up`` in a workspace, until the test is done with it; then nothing of it is left."""
     port = free_port()
     command = [sys.executable, "-m", "floodmark.cli.main", "up", "--port", str(port), "--state", str(state)]
@@ -117,7 +130,7 @@ def serving(folder: Path, state: Path, **variables: str) -> Iterator[Server]:
                 break
         else:
             raise AssertionError("".join(told))
-        yield Server(f"http://127.0.0.1:{port}", process, state)
+        yield Server(f"http://127.0.0.1:{port}", process, state, location)
     finally:
         process.send_signal(signal.SIGINT)
         rest = process.communicate(timeout=90)[0]

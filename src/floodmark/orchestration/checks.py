@@ -2,9 +2,11 @@
 
 # no `from __future__ import annotations` here: Dagster reads the annotations of a step itself
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
@@ -158,10 +160,9 @@ def evaluate(rows: "DataFrame", expectations: Sequence[Expectation]) -> list[tup
     Raises:
         DefinitionError: DEFINITION-096, an expectation or argument that Great Expectations does not know.
     """
-    import great_expectations as gx  # noqa: PLC0415 - takes seconds
-
+    gx = _great_expectations()
     context = gx.get_context(mode="ephemeral")
-    context.variables.progress_bars = {"globally": False}  # type: ignore[assignment]  # what its documentation says to write
+    context.variables.progress_bars = {"globally": False}
     source = context.data_sources.add_spark("spark", persist=False)  # with True, the default, nothing ever unpersists
     batch = (
         source.add_dataframe_asset("rows").add_batch_definition_whole_dataframe("all").get_batch({"dataframe": rows})
@@ -174,6 +175,23 @@ def evaluate(rows: "DataFrame", expectations: Sequence[Expectation]) -> list[tup
         if one.expectation_config and one.expectation_config.meta
     }
     return [(one, bool(by_name[one.name].success), _numbers(by_name[one.name])) for one in expectations]
+
+
+def _great_expectations() -> Any:
+    """The package, imported as late as possible.
+
+    It imports ``pyspark.sql.connect``, which takes the process of a Dagster run, whose main module has no file, for a doctest, and
+    ends it (``check_dependencies`` of PySpark 4.2); for the time of the import the main module gets one.
+    """
+    main = sys.modules["__main__"]
+    nameless = main.__spec__ is None and not hasattr(main, "__file__")
+    if nameless:
+        main.__file__ = sys.executable
+    try:
+        return import_module("great_expectations")
+    finally:
+        if nameless:
+            del main.__file__
 
 
 def _expectation(gx: Any, expectation: Expectation) -> Any:

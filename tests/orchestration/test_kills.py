@@ -1,0 +1,119 @@
+"""Killed with -9 while a partition is written, launched again, and exactly right: step process, run worker, code server; and terminated."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from dagster_server import ROOT, Server, serving, until
+from flights import answer, changelog
+
+from definitions import workspace
+from floodmark.engines.spark.bounded import run_bounded
+from floodmark.engines.spark.lake import Lake
+from floodmark.orchestration.partitions import definition, interval_of
+
+ASSETS = ("hourly_departures", "hourly_departures/late")
+MODULE = """
+from pathlib import Path
+import dagster as dg
+from definitions import workspace
+from floodmark.orchestration import build_definitions
+defs = build_definitions(workspace(), root=Path(__file__).parent, executor=dg.multiprocess_executor)
+"""
+
+
+@pytest.fixture(scope="module")
+def server(inbox: Path, landed_log: Lake, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Dagster on the reference workspace, each step in a process of its own."""
+    folder = tmp_path_factory.mktemp("apart")
+    shutil.copytree(landed_log.root, folder / "lake")
+    (folder / "apart.py").write_text(MODULE)
+    (folder / "pyproject.toml").write_text('[tool.floodmark]\ndefinitions = "definitions"\n')
+    load = "{module_name: apart, working_directory: .}"
+    (folder / "workspace.yaml").write_text(f"load_from: [{{python_module: {load}}}]\n")
+    variables = {"FLOODMARK_LAKE": str(folder / "lake"), "FLOODMARK_FOLDER": str(inbox.parent), "PYTHONPATH": str(ROOT)}
+    with serving(folder, folder / "state", location="apart", **variables) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def lake(server: Server) -> Lake:
+    return Lake(str(server.state.parent / "lake"))
+
+
+def commits(lake: Lake) -> int:
+    """Of the tables written before the one that counts as covered, after their creation."""
+    tables = ("hourly_departures__late", "hourly_departures__current")
+    found = [len(list(Path(lake.output(table), "_delta_log").glob("*.json"))) for table in tables]
+    return sum(max(0, count - 1) for count in found)
+
+
+def writer(lake: Lake) -> psutil.Process:
+    """The process that holds the operator's lock, once it has written its first table for a partition."""
+    before = commits(lake)
+    holder = Path(lake.internal("operators", "hourly_departures", "lock.holder"))
+    until(lambda: holder.exists() and commits(lake) > before, 120)
+    return psutil.Process(int(holder.read_text()))
+
+
+def exact(spark, lake: Lake, landed_log: Lake, day: str, tmp_path: Path) -> None:
+    """The day's rows are those of an undisturbed run, once each."""
+    operator = workspace().operator("hourly_departures")
+    interval = interval_of(definition(operator.partitions).time_window_for_partition_key(day))
+    other = Lake(str(tmp_path / "undisturbed"), logs=landed_log.root)
+    run_bounded(spark, operator, other, interval)
+    for output in operator.outputs:
+        mine, theirs = (answer(one, operator, output.name) for one in (lake, other))
+        wanted = set(theirs.column("scheduled" if output.side else "window_end").to_pylist())
+        column = "scheduled" if output.side else "window_end"
+        mine = mine.filter([value in wanted for value in mine.column(column).to_pylist()])
+        order = [(name, "ascending") for name in theirs.column_names]
+        assert mine.sort_by(order).equals(theirs.sort_by(order)), output.table
+    assert changelog(other, "hourly_departures").num_rows > 0
+
+
+@pytest.mark.parametrize(("day", "who"), [("2013-01-01", "step process"), ("2013-01-02", "run worker")])
+def test_killed_while_writing_and_launched_again(spark, server, lake, landed_log, tmp_path, day, who):
+    tags = {"dagster/partition": day}
+    run = server.launch(*ASSETS, tags=tags)
+    process = writer(lake)
+    victim = process if who == "step process" else process.parent()
+    assert victim.pid not in {server.process.pid, os.getpid()}
+    victim.send_signal(signal.SIGKILL)
+    assert server.ended(run) == "FAILURE"
+    again = server.launch(*ASSETS, tags=tags)
+    assert server.ended(again) == "SUCCESS"
+    exact(spark, lake, landed_log, day, tmp_path)
+
+
+def test_a_terminated_run_stops_its_spark_work(spark, server, lake, landed_log, tmp_path):
+    tags = {"dagster/partition": "2013-01-03"}
+    run = server.launch(*ASSETS, tags=tags)
+    process = writer(lake)
+    server.terminate(run)
+    assert server.ended(run) == "CANCELED"
+    until(lambda: not process.is_running(), 60)
+    again = server.launch(*ASSETS, tags=tags)
+    assert server.ended(again) == "SUCCESS"
+    exact(spark, lake, landed_log, "2013-01-03", tmp_path)
+
+
+def test_a_killed_code_server_loses_no_row(spark, server, lake, landed_log, tmp_path):
+    tags = {"dagster/partition": "2013-01-04"}
+    config = {"ops": {"hourly_departures": {"config": {"force": True}}}}
+    run = server.launch(*ASSETS, tags=tags, config=config)
+    writer(lake)
+    mine = psutil.Process(server.process.pid).children(recursive=True)
+    code = [one for one in mine if "grpc" in one.cmdline() and "api" in one.cmdline()]
+    assert len(code) == 1
+    code[0].send_signal(signal.SIGKILL)
+    assert server.ended(run) in {"SUCCESS", "FAILURE"}
+    again = until(lambda: server.try_launch(*ASSETS, tags=tags), 90)
+    assert server.ended(again) == "SUCCESS"
+    exact(spark, lake, landed_log, "2013-01-04", tmp_path)
