@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,11 +27,17 @@ def dagster_of() -> Iterator[Callable[[Workspace, Path], Dagster]]:
 
 @pytest.fixture(scope="session")
 def inbox(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Four days of flights, and their weather, where the workspace looks for them: ``inbox/flights``."""
+    """Four days of flights, and their weather, where the workspace looks for them: ``inbox/flights``.
+
+    The fourth is a bad day: 70 departures too many in one hour.
+    """
     from floodmark.demo.inbox import write_inbox
 
     folder = tmp_path_factory.mktemp("place") / "inbox"
     write_inbox(folder, days=4)
+    planted = [f"2013-01-04T16:30:00Z,2013-01-04 10:0{n % 6},EWR,BOS,ZZ,{n},N1ZZ,5,5,40,200" for n in range(70)]
+    with gzip.open(sorted((folder / "flights").iterdir())[-1], "at") as file:
+        file.write("\n".join(planted) + "\n")
     return folder
 
 

@@ -96,11 +96,11 @@ def test_a_three_day_backfill_of_the_chain_by_clicks_equals_the_command_lines_ru
     picture(page, "asset-graph", tmp_path)
     done = backfill(page, server, "2013-01-01", "2013-01-03")
     assert done["status"] == "COMPLETED_SUCCESS"
-    page.goto(f"{server.url}/assets/hourly_departures?view=partitions")
-    page.get_by_text("hourly_departures").first.wait_for()
+    page.goto(f"{server.url}/assets/hourly_departures?view=partitions&partition=2013-01-03")
+    page.get_by_text("coverage").first.wait_for()
     picture(page, "partitions", tmp_path)
     page.goto(f"{server.url}/assets/hourly_departures")
-    page.get_by_text("coverage").first.wait_for()
+    page.get_by_text("coverage").first.scroll_into_view_if_needed()
     picture(page, "asset", tmp_path)
 
     other = Lake(str(tmp_path / "other"), logs=landed_log.root)
@@ -121,3 +121,18 @@ def test_a_three_day_backfill_of_the_chain_by_clicks_equals_the_command_lines_ru
     page.get_by_text("busiest_hour", exact=True).first.wait_for()
     assert backfill(page, server, "2013-01-01", "2013-01-03")["status"] == "COMPLETED_SUCCESS"
     assert versions(lake) == before
+
+
+def test_a_bad_day_fails_its_check_and_its_downstream_does_not_run(page, server, lake, tmp_path):
+    page.goto(f"{server.url}/locations/{LOCATION}/asset-groups/departures/lineage")
+    page.get_by_text("busiest_hour", exact=True).first.wait_for()
+    before = versions(lake).get("busiest_hour")
+    done = backfill(page, server, "2013-01-04", "2013-01-05")
+    assert done["status"] != "COMPLETED_SUCCESS"
+    page.goto(f"{server.url}/assets/hourly_departures?view=checks")
+    page.get_by_text("column_values_to_be_between_departures").first.click()
+    page.get_by_text("unexpected_count").first.wait_for()
+    picture(page, "failed-check", tmp_path)
+    assert versions(lake).get("busiest_hour") == before
+    days = DeltaTable(lake.output("hourly_departures")).to_pyarrow_table().column("_asset_partition").to_pylist()
+    assert "2013-01-04" in days

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
+import pyarrow as pa
 import pytest
 from dagster_server import ROOT, Server, serving, until
 from flights import answer, changelog
@@ -70,9 +71,9 @@ def exact(spark, lake: Lake, landed_log: Lake, day: str, tmp_path: Path) -> None
     run_bounded(spark, operator, other, interval)
     for output in operator.outputs:
         mine, theirs = (answer(one, operator, output.name) for one in (lake, other))
-        wanted = set(theirs.column("scheduled" if output.side else "window_end").to_pylist())
         column = "scheduled" if output.side else "window_end"
-        mine = mine.filter([value in wanted for value in mine.column(column).to_pylist()])
+        wanted = set(theirs.column(column).to_pylist())
+        mine = mine.filter(pa.array([value in wanted for value in mine.column(column).to_pylist()], pa.bool_()))
         order = [(name, "ascending") for name in theirs.column_names]
         assert mine.sort_by(order).equals(theirs.sort_by(order)), output.table
     assert changelog(other, "hourly_departures").num_rows > 0

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -18,7 +19,7 @@ from contextlib import contextmanager, suppress
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 _FIRST_PAGE_SECONDS = 120
 _POLL_SECONDS = 0.2
 _GRACE_SECONDS = 20
+_WATCH_SECONDS = 5
+_UNREACHABLE = "DagsterUserCodeUnreachableError"
 _WARNINGS = (
     "ignore::dagster_shared.utils.warnings.SupersessionWarning",
     "ignore::dagster_shared.utils.warnings.BetaWarning",
@@ -76,8 +79,12 @@ def up(invocation: Invocation, *, host: str, port: int, state: str | None) -> No
         console.note(f"its log: {log}")
         console.document({"lake": opened.lake, "url": f"http://{host}:{port}", "log": str(log)})
         sys.stdout.flush()
+        watched = time.monotonic()
         while not stop.is_set() and process.poll() is None:
             stop.wait(_POLL_SECONDS)
+            if time.monotonic() - watched > _WATCH_SECONDS:
+                _revive(f"http://{host}:{port}/graphql", process, console)
+                watched = time.monotonic()
         if not stop.is_set():
             raise _failed(log, process)
     console.say("stopped")
@@ -178,6 +185,40 @@ def _wait_for_page(url: str, process: subprocess.Popen[bytes], stop: threading.E
         except (urllib.error.URLError, OSError):
             stop.wait(_POLL_SECONDS)
     return False
+
+
+def _revive(url: str, process: subprocess.Popen[bytes], console: Console) -> None:
+    """Load the definitions again when the process that serves them has died: Dagster does not by itself."""
+    import psutil
+
+    try:
+        served = any(_serves_code(one) for one in psutil.Process(process.pid).children(recursive=True))
+        locations = _ask(
+            url,
+            "{ workspaceOrError { ... on Workspace { locationEntries { locationOrLoadError { "
+            "... on PythonError { className } } } } } }",
+        )["workspaceOrError"].get("locationEntries", [])
+        lost = any((one["locationOrLoadError"] or {}).get("className") == _UNREACHABLE for one in locations)
+        if not served or lost:
+            console.note("the process that serves the definitions has died; loading them again")
+            _ask(url, "mutation { reloadWorkspace { __typename } }")
+    except (urllib.error.URLError, OSError, KeyError, ValueError, psutil.NoSuchProcess) as error:
+        console.note(f"Dagster does not answer: {error}")  # it may be stopping; the next look tells
+
+
+def _serves_code(process: psutil.Process) -> bool:
+    import psutil
+
+    try:
+        return {"api", "grpc"} <= set(process.cmdline()) and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _ask(url: str, query: str) -> Any:
+    request = urllib.request.Request(url, json.dumps({"query": query}).encode(), {"Content-Type": "application/json"})  # noqa: S310 - our own server
+    with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310 - the same
+        return json.load(answer)["data"]
 
 
 def _failed(log: Path, process: subprocess.Popen[bytes]) -> ExecutionError:
