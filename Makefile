@@ -25,13 +25,21 @@ setup: .venv/.ready
 	.venv/bin/python -m floodmark.engines.spark.jars
 	@touch $@
 
+.venv/.browser: .venv/.ready
+	@command -v chromium chromium-browser google-chrome >/dev/null || { \
+		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+			echo "installing Chromium for the browser tests"; \
+			apt-get update -qq >/dev/null && apt-get install -qq -y --no-install-recommends chromium >/dev/null; \
+		else echo "no Chromium, so the browser tests will be skipped: $(INSTALL) chromium"; fi; }
+	@touch $@
+
 demo: .venv/.ready
 	.venv/bin/floodmark demo
 
 up: .venv/.ready
 	.venv/bin/floodmark up
 
-test: .venv/.ready
+test: .venv/.ready .venv/.browser
 	.venv/bin/python tests/run.py
 
 bench: .venv/.ready

@@ -84,7 +84,9 @@ def main() -> int:
     """0 when something ran and nothing failed."""
     existing = [name for name in GROUPS if any((ROOT / "tests" / name).glob("**/test_*.py"))]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--workers", type=int, default=3, help="groups at a time (default 3: one of them mostly waits for Dagster)")
+    parser.add_argument(
+        "--workers", type=int, default=3, help="groups at a time (default 3: one of them mostly waits for Dagster)"
+    )
     parser.add_argument("groups", nargs="*", default=existing, help=f"of {', '.join(existing)}")
     options = parser.parse_args()
     print(f"groups: {', '.join(options.groups)}", flush=True)

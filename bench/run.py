@@ -1,0 +1,208 @@
+"""Benchmarks: floodmark against raw PySpark and DuckDB, on the same events, in one run.
+
+    python bench/run.py [--rows 4000000] [--only ysb,small,landing,backfill] [--quick]
+
+Every system runs in a process of its own; the memory is that of the process and all its children. Ratios are speeds against raw
+PySpark in the same run: above 1 is faster. Everything printed is also in ``bench/results.json``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import backfill
+import psutil
+
+HERE = Path(__file__).resolve().parent
+RAW = {"bounded": "spark batch", "unbounded": "spark streaming", "landing": "spark append"}
+FILES = 32
+
+Row = dict[str, Any]
+
+
+def measured(system: str, folder: Path, out: Path, **settings: Any) -> Row:
+    """Run one system in a process of its own; what it said, and the peak memory of its process tree."""
+    shutil.rmtree(out, ignore_errors=True)
+    call = {"system": system, "folder": str(folder), "out": str(out), **settings}
+    command = [sys.executable, str(HERE / "run.py"), "--child", json.dumps(call)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=HERE.parent)
+    peak = [0]
+    watcher = threading.Thread(target=_watch, args=(process.pid, peak), daemon=True)
+    watcher.start()
+    told, errors = process.communicate()
+    if process.returncode:
+        raise SystemExit(f"{system} failed:\n{told}\n{errors}")
+    watcher.join()
+    return {**json.loads(told.splitlines()[-1]), "peak_memory_mb": round(peak[0] / 1e6)}
+
+
+def _watch(pid: int, peak: list[int]) -> None:
+    try:
+        root = psutil.Process(pid)
+        while root.is_running() and root.status() != psutil.STATUS_ZOMBIE:
+            total = 0
+            for one in (root, *root.children(recursive=True)):
+                try:
+                    total += one.memory_info().rss
+                except psutil.NoSuchProcess:
+                    continue
+            peak[0] = max(peak[0], total)
+            time.sleep(0.1)
+    except psutil.NoSuchProcess:
+        return
+
+
+def child(call: Row) -> None:
+    """In the process of one system."""
+    sys.path.insert(0, str(HERE.parent))
+    import systems
+
+    system, folder, out = call.pop("system"), Path(call.pop("folder")), Path(call.pop("out"))
+    if system == "generate":
+        import data
+
+        print(json.dumps({"seconds": data.generate(folder, **call)}))
+        return
+    if system in backfill.SYSTEMS:
+        print(json.dumps(backfill.SYSTEMS[system](folder=folder, out=out)))
+        return
+    told = systems.SYSTEMS[system](folder=folder, out=out, **call)
+    print(json.dumps({**told, "answer_equal": systems.equal(system, folder, out)}))
+
+
+class Results:
+    """Rows of the table, printed as they come."""
+
+    def __init__(self) -> None:
+        self.rows: list[Row] = []
+        header = (
+            "benchmark",
+            "system",
+            "mode",
+            "keys",
+            "batches",
+            "rows/s",
+            "steady s",
+            "x raw",
+            "steady x",
+            "MB",
+            "equal",
+        )
+        self._print(header)
+
+    def add(
+        self, benchmark: str, system: str, mode: str, told: Row, *, keys: int, micro_batches: int, rows: int
+    ) -> None:
+        raw = next(
+            (
+                r
+                for r in self.rows
+                if (r["benchmark"], r["mode"], r["keys"], r["micro_batches"], r["rows"])
+                == (benchmark, mode, keys, micro_batches, rows)
+                and r["system"] == RAW.get(mode)
+            ),
+            None,
+        )
+        seconds, steady = told["seconds"], told.get("steady_batch_seconds")
+        row = {
+            "benchmark": benchmark,
+            "system": system,
+            "mode": mode,
+            "keys": keys,
+            "micro_batches": micro_batches,
+            "rows": rows,
+            "seconds": round(seconds, 3),
+            "rows_per_second": round(rows / seconds),
+            "steady_batch_seconds": steady and round(steady, 3),
+            "ratio_to_raw": raw and round(raw["seconds"] / seconds, 3),
+            "steady_ratio_to_raw": (
+                round(raw["steady_batch_seconds"] / steady, 3)
+                if raw and steady and raw["steady_batch_seconds"]
+                else None
+            ),
+            "peak_memory_mb": told["peak_memory_mb"],
+            "answer_equal": told.get("answer_equal"),
+        }
+        self.rows.append(row)
+        names = ("benchmark", "system", "mode", "keys", "micro_batches", "rows_per_second", "steady_batch_seconds")
+        shown = [row[n] for n in (*names, "ratio_to_raw", "steady_ratio_to_raw", "peak_memory_mb", "answer_equal")]
+        self._print(shown)
+
+    def _print(self, cells: Any) -> None:
+        widths = (9, 30, 9, 9, 7, 10, 8, 6, 8, 6, 5)
+        texts = (
+            "" if c is None else f"{c:,}" if isinstance(c, int) and not isinstance(c, bool) else str(c) for c in cells
+        )
+        print("  ".join(text.ljust(width) for text, width in zip(texts, widths, strict=True)), flush=True)
+
+
+def ysb(results: Results, place: Path, rows: int, campaigns: list[int], batches: list[int]) -> None:
+    """Views per campaign and ten seconds: all systems."""
+    for keys in campaigns:
+        folder = place / f"ysb-{keys}"
+        measured("generate", folder, place / "none", rows=rows, campaigns=keys, files=FILES)
+        for system, mode in (("duckdb", "batch"), ("spark append", "landing"), ("floodmark landing", "landing")):
+            told = measured(system, folder, place / "out")
+            results.add("ysb", system, mode, told, keys=keys, micro_batches=FILES, rows=rows)
+        for system in ("spark batch", "floodmark bounded"):
+            told = measured(system, folder, place / "out")
+            results.add("ysb", system, "bounded", told, keys=keys, micro_batches=1, rows=rows)
+        for count in batches:
+            for system in ("spark streaming", "floodmark unbounded"):
+                told = measured(system, folder, place / "out", micro_batches=count, files=FILES)
+                results.add("ysb", system, "unbounded", told, keys=keys, micro_batches=count, rows=rows)
+        shutil.rmtree(folder)
+
+
+def small(results: Results, place: Path, counts: list[int]) -> None:
+    """Micro-batches of 1,000 rows: what one costs, with one output and with more; and whether memory grows with their number."""
+    for count in counts:
+        rows, folder = count * 1000, place / f"small-{count}"
+        measured("generate", folder, place / "none", rows=rows, campaigns=100, files=count)
+        measured("duckdb", folder, place / "out")
+        measured("floodmark landing", folder, place / "out")
+        more = ("floodmark unbounded, 2 outputs", "floodmark unbounded, 3 outputs") if count == counts[0] else ()
+        for system in ("spark streaming", "floodmark unbounded", *more):
+            told = measured(system, folder, place / "out", micro_batches=count, files=count)
+            results.add("small", system, "unbounded", told, keys=100, micro_batches=count, rows=rows)
+        shutil.rmtree(folder)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=4_000_000)
+    parser.add_argument("--keys", type=lambda text: [int(k) for k in text.split(",")], default=[100, 1_000_000])
+    parser.add_argument("--micro-batches", type=lambda text: [int(k) for k in text.split(",")], default=[1, 8, 32])
+    parser.add_argument("--only", type=lambda text: text.split(","), default=["ysb", "small", "backfill"])
+    parser.add_argument("--child", type=json.loads, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child:
+        child(options.child)
+        return
+    results = Results()
+    with TemporaryDirectory(prefix="floodmark-bench-") as place:
+        if "ysb" in options.only:
+            ysb(results, Path(place), options.rows, options.keys, options.micro_batches)
+        if "small" in options.only:
+            small(results, Path(place), [30, 90])
+        if "backfill" in options.only:
+            backfill.year(results, Path(place), measured)
+    (HERE / "results.json").write_text(json.dumps(results.rows, indent=1) + "\n")
+    wrong = [row for row in results.rows if row["answer_equal"] is False]
+    print(
+        f"{len(results.rows)} measurements in {HERE / 'results.json'}; {len(wrong)} with another answer than DuckDB's"
+    )
+    sys.exit(bool(wrong))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""Asset partitions: one name for a row in Python, in SQL and on disk; divided tables hold what undivided ones do, in both modes."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import random
+
+import pytest
+from deltalake import DeltaTable
+from flights import answer, changelog
+
+from floodmark import Daily, Hourly
+from floodmark.core.time import END, NEVER, Interval, describe, to_ms
+from floodmark.engines.spark.bounded import run_bounded
+from floodmark.engines.spark.lake import Lake
+from floodmark.engines.spark.unbounded import run_unbounded
+from floodmark.spec.partitions import predicate, split
+from operators.flights import hourly_departures, split_delays
+
+KINDS = [
+    Daily("2013-01-01"),
+    Daily("2013-01-01", timezone="America/New_York"),
+    Daily("2013-01-01", timezone="Pacific/Apia"),  # it skipped 30 December 2011
+    Daily("2013-01-01", timezone="America/Havana"),  # its clocks change at midnight
+    Hourly("2013-01-01"),
+    Hourly("2013-01-01", timezone="America/New_York"),
+    Hourly("2013-01-01", timezone="Asia/Kolkata"),
+]
+
+
+def moments() -> list[int]:
+    rng = random.Random(3)
+    changes = [
+        dt.datetime(2013, 3, 10, 7),
+        dt.datetime(2013, 11, 3, 6),
+        dt.datetime(2013, 3, 10, 5),
+        dt.datetime(2011, 12, 30, 10),
+    ]
+    near = [to_ms(change) + rng.randint(-7_200_000, 7_200_000) for change in changes for _ in range(40)]
+    far = [rng.randint(to_ms(dt.datetime(1965, 1, 1)), to_ms(dt.datetime(2040, 1, 1))) for _ in range(100)]
+    return [*near, *far, *(to_ms(change) for change in changes), *(to_ms(change) - 1 for change in changes)]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda k: f"{type(k).__name__} {k.timezone}")
+def test_sql_and_python_name_the_same_partition(spark, kind):
+    rows = spark.createDataFrame([(m,) for m in moments()], "m bigint").selectExpr(
+        "m", "timestamp_millis(m) AS _event_time"
+    )
+    for row in rows.selectExpr("m", f"{kind.sql()} AS key").collect():
+        assert row.key == kind.key(row.m), describe(row.m)
+        assert kind.around(row.m).start <= row.m < kind.around(row.m).end
+        assert kind.key(kind.around(row.m).start) == row.key == kind.key(kind.around(row.m).end - 1)
+
+
+@pytest.mark.parametrize("kind", KINDS[1:6:2], ids=lambda k: f"{type(k).__name__} {k.timezone}")
+def test_a_predicate_selects_the_rows_of_its_interval(spark, kind):
+    rows = spark.createDataFrame([(m,) for m in moments()], "m bigint").selectExpr(
+        "m", "timestamp_millis(m) AS _event_time"
+    )
+    rows = rows.selectExpr("*", f"{kind.sql()} AS _asset_partition").cache()
+    a, b = to_ms(dt.datetime(2013, 3, 10, 4, 30)), to_ms(dt.datetime(2013, 3, 10, 8, 15))
+    whole = Interval(start=kind.around(a).start, end=kind.around(b).end)
+    for interval in (
+        whole,
+        Interval(start=a, end=b),
+        Interval(start=a),
+        Interval(end=b),
+        Interval(),
+        Interval(start=NEVER, end=END),
+    ):
+        found = {row.m for row in rows.filter(predicate(kind, interval)).collect()}
+        assert found == {m for m in moments() if interval.start <= m < interval.end}, str(interval)
+    assert "_event_time" not in predicate(kind, whole)
+
+
+def test_days_of_a_year_are_as_long_as_the_clocks_say():
+    year = Interval(start=to_ms(dt.datetime(2013, 1, 1, 5)), end=to_ms(dt.datetime(2014, 1, 1, 5)))
+    hours = {key: (day.end - day.start) // 3_600_000 for key, day in split(KINDS[1], year)}
+    assert len(hours) == 365
+    assert {key: n for key, n in hours.items() if n != 24} == {"2013-03-10": 23, "2013-11-03": 25}
+
+
+@pytest.mark.parametrize("plain", [hourly_departures, split_delays], ids=lambda o: o.name)
+def test_divided_tables_hold_what_undivided_ones_do_in_both_modes(spark, landed, tmp_path, plain):
+    cut = dataclasses.replace(plain, partitions=Daily("2013-01-01", timezone="America/New_York"))
+    assert cut.version == plain.version
+    lakes = {name: Lake(str(tmp_path / name), logs=landed.root) for name in ("plain", "bounded", "unbounded")}
+    run_bounded(spark, plain, lakes["plain"])
+    run_bounded(spark, cut, lakes["bounded"])
+    run_unbounded(spark, cut, lakes["unbounded"], until_caught_up=True, files_per_batch=7)
+    for output in plain.outputs:
+        order = [(name, "ascending") for name in output.schema.names]
+        wanted = answer(lakes["plain"], plain, output.name).sort_by(order)
+        assert wanted.num_rows > 0
+        for name in ("bounded", "unbounded"):
+            path = lakes[name].output(output.table)
+            assert DeltaTable(path).metadata().partition_columns == ["_asset_partition"]
+            assert answer(lakes[name], cut, output.name).sort_by(order).equals(wanted), (name, output.table)
+            assert changelog(lakes[name], output.table).num_rows == changelog(lakes["plain"], output.table).num_rows
+        if output.current:
+            tables = [DeltaTable(lakes[n].output(output.current.table)).to_pyarrow_table() for n in lakes]
+            assert len({t.select(output.schema.names).sort_by(order).num_rows for t in tables}) == 1
