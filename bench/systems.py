@@ -74,7 +74,7 @@ def duckdb_batch(folder: Path, **_: Any) -> dict[str, Any]:
     began = time.perf_counter()
     duckdb.sql(
         f"""SET TimeZone = 'UTC'; COPY (
-        SELECT CAST(floor(ad / {data.ADS_PER_CAMPAIGN}) AS BIGINT) AS campaign, time_bucket(INTERVAL 10 SECONDS, at) AS window_start,
+        SELECT CAST(floor(ad / {data.ADS_PER_CAMPAIGN}) AS BIGINT) AS campaign, time_bucket(INTERVAL 10 SECONDS, "at") AS window_start,
         count(*) AS views FROM read_parquet('{folder}/inbox/*.parquet') WHERE kind = 'view' GROUP BY ALL)
         TO '{folder}/answer.parquet' (FORMAT parquet)"""
     )

@@ -130,3 +130,72 @@ def test_partition_values_that_need_quoting_come_back(spark, tmp_path):
     found = {row.n: row.p for row in spark.read.format("delta").load(path).collect()}
     assert found == {1: "a b", 2: "x/y=z%41:é", 3: None}
     assert {r["n"]: r["p"] for r in DeltaTable(path).to_pyarrow_table().to_pylist()} == found
+
+
+def stamped(spark, *days: int):
+    """A row at noon of each day of January 2013; a marker for day 0."""
+    found = [(day, dt.datetime(2013, 1, day, 12) if day else None, 0 if day else 1) for day in days]
+    return spark.createDataFrame(found, "n bigint, _event_time timestamp, _kind int")
+
+
+def between(first: int, last: int) -> tuple[dt.datetime, dt.datetime]:
+    zone = dt.UTC
+    return dt.datetime(2013, 1, first, tzinfo=zone), dt.datetime(2013, 1, last, 23, 59, 59, 999000, tzinfo=zone)
+
+
+def days_of(spark, path: str) -> list[int]:
+    return sorted(row.n for row in spark.read.format("delta").load(path).collect())
+
+
+def test_whole_files_are_replaced_and_nothing_else(spark, tmp_path):
+    path = str(tmp_path / "t")
+    stamped(spark, 1).limit(0).write.format("delta").save(path)
+    table = Appender(path)
+    for number, day in enumerate((1, 2, 3, 0)):
+        table.append(stamped(spark, day).coalesce(1), "app", number, "{}")
+    written = table.write(stamped(spark, 2, 2, 2))
+    assert written.kinds() == {0: 3}
+    assert table.replace(written, *between(2, 3), '{"said": 1}')
+    assert days_of(spark, path) == [0, 1, 2, 2, 2]
+    assert SparkTable.forPath(spark, path).history(1).collect()[0].userMetadata == '{"said": 1}'
+
+
+def test_a_file_that_holds_more_than_the_interval_is_not_replaced_whole(spark, tmp_path):
+    path = str(tmp_path / "t")
+    stamped(spark, 1).limit(0).write.format("delta").save(path)
+    table = Appender(path)
+    table.append(stamped(spark, 1, 2).coalesce(1), "app", 0, "{}")
+    assert not table.replace(table.write(stamped(spark, 2, 2)), *between(2, 2), "{}")
+    table.append(stamped(spark, 5, 0).coalesce(1), "app", 1, "{}")
+    assert not table.replace(table.write(stamped(spark, 5, 5)), *between(5, 5), "{}")
+    assert days_of(spark, path) == [0, 1, 2, 5]
+
+
+def test_replacing_by_nothing_takes_the_rows_away_and_leaves_its_mark(spark, tmp_path):
+    path = str(tmp_path / "t")
+    stamped(spark, 1).limit(0).write.format("delta").save(path)
+    table = Appender(path)
+    table.append(stamped(spark, 1).coalesce(1), "app", 0, "{}")
+    for said in ('{"said": 1}', '{"said": 2}'):
+        assert table.replace(table.write(stamped(spark, 1).limit(0)), *between(1, 1), said)
+        assert SparkTable.forPath(spark, path).history(1).collect()[0].userMetadata == said
+    assert days_of(spark, path) == []
+
+
+def test_a_writer_that_comes_in_between_is_waited_for(spark, tmp_path, monkeypatch):
+    path = str(tmp_path / "t")
+    stamped(spark, 1).limit(0).write.format("delta").save(path)
+    ours, theirs = Appender(path), Appender(path)
+    ours.append(stamped(spark, 1).coalesce(1), "app", 0, "{}")
+    written, other = ours.write(stamped(spark, 1, 1)), theirs.write(stamped(spark, 1, 1, 1))
+    stale, looks = DeltaTable(path), []
+    assert theirs.replace(other, *between(1, 1), "{}")
+
+    def first_too_old(_) -> DeltaTable:
+        looks.append(0)
+        return stale if len(looks) == 1 else DeltaTable(path)
+
+    monkeypatch.setattr(Appender, "_current", first_too_old)
+    assert ours.replace(written, *between(1, 1), "{}")
+    assert len(looks) == 2
+    assert days_of(spark, path) == [1, 1]

@@ -10,21 +10,23 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Iterator
+from collections import Counter
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError
-from deltalake.transaction import AddAction
+from deltalake.transaction import AddAction, RemoveAction
 from pyspark.sql import DataFrame
 
 from floodmark.core.errors import LifecycleError
 
+_TRIES = 5
 _LONGEST = 32
 """Characters of a text that is kept as a statistic; a longer one says nothing about its file."""
 _TO_NEXT = timedelta(microseconds=999)
@@ -32,9 +34,36 @@ _TO_NEXT = timedelta(microseconds=999)
 _NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """Files Spark has put into a folder of a table; they count once a commit names them.
+
+    Args:
+        folder: new, in the table's.
+        partition_by: the table's partition columns.
+    """
+
+    folder: Path
+    partition_by: tuple[str, ...] = ()
+
+    @property
+    def files(self) -> list[Path]:
+        """The data files, in order."""
+        return [file for file in sorted(self.folder.rglob("*.parquet")) if not file.name.startswith((".", "_"))]
+
+    def kinds(self) -> Counter[int]:
+        """Rows per ``_kind``."""
+        found: Counter[int] = Counter()
+        for file in self.files:
+            with file.open("rb") as stream:
+                kinds = pq.ParquetFile(stream).read(columns=["_kind"])["_kind"]
+            found.update({pair["values"]: pair["counts"] for pair in kinds.value_counts().to_pylist()})
+        return found
+
+
 @dataclass(slots=True)
 class Appender:
-    """Appends to one table.
+    """Appends to one table, and replaces stretches of event time in it.
 
     Args:
         path: of an existing table.
@@ -42,6 +71,11 @@ class Appender:
 
     path: str
     _table: DeltaTable | None = field(default=None, init=False)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the table lies on a local disk, where delta-rs commits."""
+        return "://" not in self.path
 
     def append(
         self, rows: DataFrame, app: str, number: int, metadata: str, *, partition_by: tuple[str, ...] = ()
@@ -58,26 +92,51 @@ class Appender:
         Raises:
             LifecycleError: LIFECYCLE-004, another writer came in between.
         """
-        if "://" in self.path:
+        if not self.is_local:
             append_by_spark(rows, self.path, app, number, metadata)
             return True
         table = self._current()
         done = table.transaction_version(app)
         if done is not None and done >= number:
             return False
+        written = self.write(rows, partition_by)
+        said = CommitProperties(custom_metadata={"userMetadata": metadata}, app_transactions=[Transaction(app, number)])
+        try:
+            self._commit(table, written, [], said)
+        except CommitFailedError as error:
+            raise _interrupted(self.path, error) from error
+        return True
+
+    def write(self, rows: DataFrame, partition_by: tuple[str, ...] = ()) -> Written:
+        """Write the files of rows into a new folder of the table."""
         folder = Path(self.path) / uuid.uuid4().hex
         writer = rows.write.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
         writer.partitionBy(*partition_by).parquet(str(folder))
-        said = CommitProperties(custom_metadata={"userMetadata": metadata}, app_transactions=[Transaction(app, number)])
-        try:
-            table.create_write_transaction(
-                list(_added(folder)), "append", table.schema(), list(partition_by), commit_properties=said
-            )
-        except CommitFailedError as error:
-            fix = "Run it again when the other writer has finished."
-            where, got = f"table {self.path}", f"one: {error}"
-            raise LifecycleError(where, "no other writer", got, fix, code="LIFECYCLE-004") from error
-        return True
+        return Written(folder=folder, partition_by=partition_by)
+
+    def replace(self, written: Written, first: datetime, last: datetime, metadata: str) -> bool:
+        """Put written files in place of those with event times in [first, last], in one commit.
+
+        False, and nothing is done, when a file there holds other event times too, or a marker: then rows have to be written anew.
+
+        Raises:
+            LifecycleError: LIFECYCLE-004, another writer came in between every time.
+        """
+        said = CommitProperties(custom_metadata={"userMetadata": metadata})
+        for left in reversed(range(_TRIES)):
+            table = self._current()
+            old = _inside(table, first, last)
+            if old is None:
+                return False
+            try:
+                self._commit(table, written, old, said)
+            except CommitFailedError as error:
+                if not left:
+                    raise _interrupted(self.path, error) from error
+                self._table = None
+            else:
+                return True
+        raise AssertionError
 
     def _current(self) -> DeltaTable:
         if self._table is None:
@@ -86,6 +145,39 @@ class Appender:
             self._table.update_incremental()
         return self._table
 
+    def _commit(self, table: DeltaTable, written: Written, old: list[RemoveAction], said: CommitProperties) -> None:
+        added = [_added(written, file) for file in written.files if pq.read_metadata(file).num_rows]
+        table.create_write_transaction(
+            [*old, *added], "append", table.schema(), list(written.partition_by), commit_properties=said
+        )
+
+
+def _interrupted(path: str, error: Exception) -> LifecycleError:
+    fix = "Run it again when the other writer has finished."
+    return LifecycleError(f"table {path}", "no other writer", f"one: {error}", fix, code="LIFECYCLE-004")
+
+
+def _inside(table: DeltaTable, first: datetime, last: datetime) -> list[RemoveAction] | None:
+    """The files whose rows all lie in [first, last]; None when another one holds such rows too, or that is not known."""
+    actions = pa.table(table.get_add_actions())
+    found = []
+    now = time.time_ns() // 1_000_000
+    for action in actions.to_pylist():
+        rows = action["num_records"]
+        nulls = (action.get("null_count") or {}).get("_event_time")
+        low, high = ((action.get(side) or {}).get("_event_time") for side in ("min", "max"))
+        if rows is not None and rows in {nulls, 0}:
+            continue  # markers
+        if low is None or high is None or nulls is None:
+            return None
+        if high < first or low > last:
+            continue
+        if low < first or high > last or nulls:
+            return None
+        values = action.get("partition") or {}
+        found.append(RemoveAction(action["path"], True, now, action["size_bytes"], values))
+    return found
+
 
 def append_by_spark(rows: DataFrame, path: str, app: str, number: int, metadata: str, *, widen: bool = False) -> None:
     """The same through Spark, which can add nullable columns to the table on the way."""
@@ -93,15 +185,14 @@ def append_by_spark(rows: DataFrame, path: str, app: str, number: int, metadata:
     writer.option("mergeSchema", str(widen).lower()).option("userMetadata", metadata).save(path)
 
 
-def _added(folder: Path) -> Iterator[AddAction]:
-    """The files Spark has written into a folder of the table, with their statistics."""
-    now = time.time_ns() // 1_000_000
-    for file in sorted(folder.rglob("*.parquet")):
-        if not file.name.startswith((".", "_")):
-            place = file.relative_to(folder.parent)
-            pairs = (part.split("=", 1) for part in place.parts[1:-1])
-            values = {name: None if text == _NO_PARTITION else unquote(text) for name, text in pairs}
-            yield AddAction(place.as_posix(), file.stat().st_size, values, now, True, _statistics(file))
+def _added(written: Written, file: Path) -> AddAction:
+    """A file with its partition values and statistics."""
+    place = file.relative_to(written.folder.parent)
+    pairs = (part.split("=", 1) for part in place.parts[1:-1])
+    values = {name: None if text == _NO_PARTITION else unquote(text) for name, text in pairs}
+    return AddAction(
+        place.as_posix(), file.stat().st_size, values, time.time_ns() // 1_000_000, True, _statistics(file)
+    )
 
 
 def _statistics(file: Path) -> str:

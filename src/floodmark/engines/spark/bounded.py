@@ -209,30 +209,19 @@ def write(
         for output, rows in reversed(found.outputs):
             name = "main" if output is found.outputs[0][0] else "side"
             path = tables.ensure(spark, lake, operator, output, replace=interval.everything)
-            stamped = tables.stamped(rows, output, None).persist(StorageLevel.MEMORY_AND_DISK)
-            total = stamped.groupBy("_kind").count().collect()
-            by_kind = {row["_kind"]: row["count"] for row in total}
-            counts[output.table] = (by_kind.get(ROW, 0), by_kind.get(RETRACTION, 0))
-            tasks = max(1, sum(by_kind.values()) // tables.ROWS_PER_FILE)
+            stamped = tables.stamped(rows, output, None)
             if last := output.current:  # before the changelog: its commit is what counts as covered
+                stamped = stamped.persist(StorageLevel.MEMORY_AND_DISK)
                 crash.point("bounded.before_current")
                 current.replace(spark, operator, lake, last, stamped, interval)
                 crash.point("bounded.after_current")
             crash.point(f"bounded.before_{name}")
-            more = {"table": output.table, "rows": counts[output.table][0], "retractions": counts[output.table][1]}
-            changed = interval.everything and not _same_columns(spark, path, output)
-            tables.replace(
-                tables.in_tasks(stamped, output, tasks), path, output, interval, metadata | more, anew=changed
-            )
+            changed = interval.everything and not tables.fits(spark, path, output)
+            kinds = tables.replace(stamped, path, output, interval, metadata | {"table": output.table}, anew=changed)
+            counts[output.table] = kinds[ROW], kinds[RETRACTION]
             crash.point(f"bounded.after_{name}")
             stamped.unpersist()
     finally:
         for frame in found.held:
             frame.unpersist()
     return counts
-
-
-def _same_columns(spark: SparkSession, path: str, output: Output) -> bool:
-    found = {f.name: f.dataType.simpleString() for f in spark.read.format("delta").load(path).schema}
-    wanted = output.schema.types | dict.fromkeys(tables.added(output))
-    return found.keys() == wanted.keys() and all(found[n] == t for n, t in wanted.items() if t)

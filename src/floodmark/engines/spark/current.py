@@ -31,7 +31,7 @@ def replace(
 ) -> None:
     """After a bounded run: the last values of its changelog ``rows`` in place of what is there for the interval."""
     path = tables.ensure(spark, lake, operator, current, replace=interval.everything)
-    values = tables.in_tasks(latest(rows, current).filter(F.col("_kind") == ROW), current, 1)
+    values = latest(rows, current).filter(F.col("_kind") == ROW)
     metadata = {
         "operator": operator.name,
         "version": operator.version,
@@ -39,7 +39,9 @@ def replace(
         "from": interval.start,
         "to": interval.end,
     }
-    tables.replace(values, path, current, interval, metadata, anew=interval.everything)
+    tables.replace(
+        values, path, current, interval, metadata, anew=interval.everything and not tables.fits(spark, path, current)
+    )
 
 
 def follow(

@@ -4,31 +4,38 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from delta.tables import DeltaTable
+from deltalake import DeltaTable as DeltaRs
+from deltalake import Schema as DeltaSchema
 from deltalake.exceptions import DeltaError
 from py4j.protocol import Py4JError
 from pyarrow.fs import FileType
+from pyspark import StorageLevel
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from floodmark.connectors.storage import file_system
 from floodmark.core.errors import ExecutionError, LifecycleError, PlanError
-from floodmark.core.time import END, NEVER, Interval, describe
+from floodmark.core.time import END, NEVER, Interval, describe, from_ms
+from floodmark.engines.spark.appender import Appender
 from floodmark.engines.spark.lake import Lake
 from floodmark.spec import partitions
 from floodmark.spec.operator import Operator, Output
-from floodmark.spec.schema import MARKER, PARTITION, STAMP_DDL, STAMPS
+from floodmark.spec.schema import MARKER, PARTITION, RETRACTION, ROW, STAMP_DDL, STAMPS
 
 Result = TypeVar("Result")
 
 ROWS_PER_FILE = 1_000_000
 _CONFLICTS = re.compile(r"DELTA_(CONCURRENT|METADATA_CHANGED|PROTOCOL_CHANGED)\w*")
 TRIES = 5
+_PROPERTIES = {"delta.checkpointInterval": "100"}
 
 
 def added(output: Output) -> tuple[str, ...]:
@@ -62,14 +69,7 @@ def ensure(spark: SparkSession, lake: Lake, operator: Operator, output: Output, 
     """
     path = lake.output(output.table)
     if not DeltaTable.isDeltaTable(spark, path):
-        builder = (
-            DeltaTable.createIfNotExists(spark)
-            .location(path)
-            .addColumns(spark.createDataFrame([], _ddl(output)).schema)
-            .partitionedBy(*partition_by(output))
-        )
-        builder = builder.property("delta.checkpointInterval", "100").property("floodmark.operator", operator.name)
-        builder.execute()
+        _create(spark, path, _ddl(output), partition_by(output), {**_PROPERTIES, "floodmark.operator": operator.name})
         return path
     found = {f.name: f.dataType.simpleString() for f in spark.read.format("delta").load(path).schema}
     wanted = output.schema.types
@@ -81,8 +81,29 @@ def ensure(spark: SparkSession, lake: Lake, operator: Operator, output: Output, 
     return path
 
 
+def _create(
+    spark: SparkSession, path: str, ddl: str, partitioned: tuple[str, ...], properties: Mapping[str, str]
+) -> None:
+    columns = spark.createDataFrame([], ddl).schema
+    if "://" not in path:
+        schema = DeltaSchema.from_json(columns.json())
+        DeltaRs.create(path, schema, mode="ignore", partition_by=list(partitioned), configuration=dict(properties))
+        return
+    builder = DeltaTable.createIfNotExists(spark).location(path).addColumns(columns).partitionedBy(*partitioned)
+    for name, value in properties.items():
+        builder = builder.property(name, value)
+    builder.execute()
+
+
 def _ddl(output: Output) -> str:
     return f"{output.schema.ddl()}, {STAMP_DDL}" + (f", {PARTITION} string" if output.partitions else "")
+
+
+def fits(spark: SparkSession, path: str, output: Output) -> bool:
+    """Whether a table has exactly the columns it should have, and no more."""
+    found = {f.name: f.dataType.simpleString() for f in spark.read.format("delta").load(path).schema}
+    wanted = output.schema.types | dict.fromkeys(added(output))
+    return found.keys() == wanted.keys() and all(found[n] == t for n, t in wanted.items() if t)
 
 
 def require(spark: SparkSession, path: str, what: str, fix: str) -> None:
@@ -127,11 +148,11 @@ def divided(rows: DataFrame, output: Output) -> DataFrame:
     return rows.withColumn(PARTITION, F.expr(output.partitions.sql())) if output.partitions else rows
 
 
-def in_tasks(rows: DataFrame, output: Output, tasks: int) -> DataFrame:
-    """Rows in so many write tasks; those of one asset partition stay together, and several are written at a time."""
-    if output.partitions is None:
-        return rows.coalesce(tasks)
-    return rows.repartition(max(tasks, rows.sparkSession.sparkContext.defaultParallelism), PARTITION)
+def in_tasks(rows: DataFrame, output: Output, tasks: int | None = None) -> DataFrame:
+    """Rows in so many write tasks, or as they are; those of one asset partition stay together, and several are written at a time."""
+    if output.partitions is not None:
+        return rows.repartition(max(tasks or 1, rows.sparkSession.sparkContext.defaultParallelism), PARTITION)
+    return rows if tasks is None else rows.coalesce(tasks)
 
 
 def said(metadata: Mapping[str, Any]) -> str:
@@ -141,9 +162,48 @@ def said(metadata: Mapping[str, Any]) -> str:
 
 def replace(
     rows: DataFrame, path: str, output: Output, interval: Interval, metadata: Mapping[str, Any], *, anew: bool = False
+) -> Counter[int]:
+    """Replace an interval, atomically; conflicts with other writers are tried again.
+
+    Args:
+        rows: with all columns of the table.
+        path: of the table.
+        output: whose table it is.
+        interval: of event time.
+        metadata: of the commit; how many rows and retractions were written is added.
+        anew: replace the table, columns and all.
+
+    Returns:
+        Rows written per ``_kind``.
+    """
+    appender = Appender(path)
+    if not appender.is_local or anew:
+        rows = rows.persist(StorageLevel.MEMORY_AND_DISK)
+        kinds = Counter({row["_kind"]: row["count"] for row in rows.groupBy("_kind").count().collect()})
+        tasks = max(1, kinds.total() // ROWS_PER_FILE)
+        _replace_by_spark(in_tasks(rows, output, tasks), path, output, interval, _counted(metadata, kinds), anew=anew)
+        rows.unpersist()
+        return kinds
+    written = appender.write(in_tasks(rows, output), partition_by(output))
+    kinds = written.kinds()
+    first, last = from_ms(interval.start), from_ms(interval.end - 1)
+    if not appender.replace(written, first, last, _counted(metadata, kinds)):
+        spark = rows.sparkSession  # some file there holds other rows too: Spark writes those anew
+        again = spark.read.schema(rows.schema).option("basePath", str(written.folder)).parquet(str(written.folder))
+        again = again.select(*rows.columns)
+        _replace_by_spark(again, path, output, interval, _counted(metadata, kinds), anew=False)
+        shutil.rmtree(written.folder)
+    return kinds
+
+
+def _counted(metadata: Mapping[str, Any], kinds: Counter[int]) -> str:
+    return said({**metadata, "rows": kinds[ROW], "retractions": kinds[RETRACTION]})
+
+
+def _replace_by_spark(
+    rows: DataFrame, path: str, output: Output, interval: Interval, metadata: str, *, anew: bool
 ) -> None:
-    """Replace an interval, atomically; conflicts with other writers are tried again. ``anew`` replaces the table, columns and all."""
-    writer = rows.write.format("delta").mode("overwrite").option("userMetadata", said(metadata))
+    writer = rows.write.format("delta").mode("overwrite").option("userMetadata", metadata)
     if anew:
         writer = writer.option("overwriteSchema", "true").partitionBy(*partition_by(output))
     else:
