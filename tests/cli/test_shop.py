@@ -75,7 +75,7 @@ def test_json_is_one_document_and_progress_goes_to_stderr(shop: Path) -> None:
     assert done.returncode == 1
     error = json.loads(done.stdout)["error"]
     assert (error["code"], error["fix"]) == ("EXECUTION-002", "Land it first: floodmark land orders")
-    assert done.stderr.startswith(f"lake {shop / 'empty'} (dev)\nstarting Spark: ")
+    assert done.stderr == f"lake {shop / 'empty'} (dev)\n"
 
 
 def test_the_quarantine_shows_the_row_and_replays_it(shop: Path, tmp_path: Path) -> None:

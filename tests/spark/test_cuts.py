@@ -17,7 +17,6 @@ from floodmark.demo.comparison import compare
 from floodmark.engines.spark.bounded import run_bounded
 from floodmark.engines.spark.compile import compiled, stage_rows
 from floodmark.engines.spark.lake import Lake
-from floodmark.engines.spark.tables import input_path
 from floodmark.semantics.kernel import Kernel, MemoryStore, Stage, pack
 from floodmark.spec.operator import Operator
 from operators.flights import busiest_hour, daily_carriers, hourly_departures, rolling_departures
@@ -30,7 +29,7 @@ def admitted(spark: SparkSession, operator: Operator, lake: Lake) -> tuple[Stage
     step, given = operator.stateful, operator.inputs[0]
     assert step is not None
     stage = Stage.of(step, revisable=given.revisable)
-    log = spark.read.format("delta").load(input_path(operator, lake, given.name)).filter("_kind <> 1")
+    log = spark.read.format("delta").load(lake.input(given)).filter("_kind <> 1")
     rows = stage_rows(stage, compiled(step.parent, {given.name: log})).toArrow()
     order = (
         [("s", "ascending"), ("kind", "ascending")]

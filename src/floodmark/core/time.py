@@ -90,7 +90,13 @@ def describe(milliseconds: int) -> str:
         return "the beginning (no row yet)"
     if milliseconds >= END:
         return "the end of input"
-    text = from_ms(milliseconds).strftime("%Y-%m-%dT%H:%M:%S")
+    return iso(milliseconds)
+
+
+def iso(milliseconds: int) -> str:
+    """An instant between NEVER and END in ISO 8601, UTC."""
+    moment = from_ms(milliseconds)
+    text = f"{moment.year:04d}-{moment:%m-%dT%H:%M:%S}"
     return f"{text}.{milliseconds % 1000:03d}Z" if milliseconds % 1000 else f"{text}Z"
 
 

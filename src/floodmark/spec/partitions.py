@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
 from floodmark.core.errors import DefinitionError
-from floodmark.core.time import END, NEVER, Interval, describe, from_ms, parse_instant, to_ms, zone
+from floodmark.core.time import END, NEVER, Interval, from_ms, iso, parse_instant, to_ms, zone
 from floodmark.spec.schema import PARTITION
 
 _HOUR = 3_600_000
@@ -128,16 +128,17 @@ def predicate(partitions: Partitions, interval: Interval) -> str:
     if interval.start > NEVER:
         conditions.append(f"{PARTITION} >= '{partitions.key(interval.start)}'")
         if partitions.around(interval.start).start != interval.start:
-            conditions.append(f"_event_time >= {_literal(interval.start)}")
+            conditions.append(f"_event_time >= {literal(interval.start)}")
     if interval.end <= END:
         conditions.append(f"{PARTITION} <= '{partitions.key(interval.end - 1)}'")
         if partitions.around(interval.end - 1).end != interval.end:
-            conditions.append(f"_event_time < {_literal(interval.end)}")
+            conditions.append(f"_event_time < {literal(interval.end)}")
     return " AND ".join(conditions) or f"{PARTITION} IS NOT NULL"
 
 
-def _literal(moment: int) -> str:
-    return f"timestamp'{describe(moment).replace('Z', '+00:00')}'"
+def literal(moment: int) -> str:
+    """An instant as Spark SQL."""
+    return f"timestamp'{iso(moment).replace('Z', '+00:00')}'"
 
 
 def _check(partitions: Partitions) -> None:

@@ -23,11 +23,12 @@ from pyspark.sql import functions as F
 
 from floodmark.connectors.storage import file_system
 from floodmark.core.errors import ExecutionError, LifecycleError, PlanError
-from floodmark.core.time import END, NEVER, Interval, describe, from_ms
+from floodmark.core.time import END, NEVER, Interval, from_ms
 from floodmark.engines.spark.appender import Appender
 from floodmark.engines.spark.lake import Lake
 from floodmark.spec import partitions
 from floodmark.spec.operator import Operator, Output
+from floodmark.spec.partitions import literal
 from floodmark.spec.schema import MARKER, PARTITION, RETRACTION, ROW, STAMP_DDL, STAMPS
 
 Result = TypeVar("Result")
@@ -52,13 +53,8 @@ def predicate(output: Output, interval: Interval) -> str:
     """The rows of an interval; markers are never among them."""
     if output.partitions:
         return partitions.predicate(output.partitions, interval)
-    if interval.everything:
-        return f"_kind <> {MARKER}"
-    start, end = (
-        f"timestamp'{describe(ms).replace('Z', '+00:00')}'"
-        for ms in (max(interval.start, NEVER + 1), min(interval.end, END))
-    )
-    return f"_event_time >= {start} AND _event_time < {end}"
+    low = f"_event_time >= {literal(interval.start)}" if interval.start > NEVER else f"_kind <> {MARKER}"
+    return low + (f" AND _event_time < {literal(interval.end)}" if interval.end <= END else "")
 
 
 def ensure(spark: SparkSession, lake: Lake, operator: Operator, output: Output, *, replace: bool = False) -> str:
@@ -69,7 +65,7 @@ def ensure(spark: SparkSession, lake: Lake, operator: Operator, output: Output, 
     """
     path = lake.output(output.table)
     if not DeltaTable.isDeltaTable(spark, path):
-        _create(spark, path, _ddl(output), partition_by(output), {**_PROPERTIES, "floodmark.operator": operator.name})
+        _create(spark, path, _ddl(output), partition_by(output), _PROPERTIES)
         return path
     found = {f.name: f.dataType.simpleString() for f in spark.read.format("delta").load(path).schema}
     wanted = output.schema.types
