@@ -31,7 +31,8 @@ Row = dict[str, Any]
 
 def measured(system: str, folder: Path, out: Path, **settings: Any) -> Row:
     """Run one system in a process of its own; what it said, and the peak memory of its process tree."""
-    shutil.rmtree(out, ignore_errors=True)
+    for folder_of_last in (out, Path(f"{out}-checkpoint")):
+        shutil.rmtree(folder_of_last, ignore_errors=True)
     call = {"system": system, "folder": str(folder), "out": str(out), **settings}
     command = [sys.executable, str(HERE / "run.py"), "--child", json.dumps(call)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=HERE.parent)

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from floodmark.cli.scaffold import scaffold
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 _WATCHED = """
@@ -65,6 +67,16 @@ def test_dagster_validates_the_workspace_and_lists_it_without_warnings(tmp_path)
     assert "arning" not in listed.stderr.replace("warnings", "")
     keys = {asset["asset_key"] for asset in json.loads(listed.stdout)["assets"]}
     assert {"flights", "hourly_departures", "hourly_departures/late", "split_delays/severe"} <= keys
+
+
+def test_a_scaffolded_workspace_is_one_dagster_can_load(tmp_path):
+    scaffold(tmp_path / "shop", None)
+    code = "from definitions.defs import defs; print(sorted(k.to_user_string() for k in defs.resolve_all_asset_keys()))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path / "shop", capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "['hourly_sales', 'hourly_sales/late', 'orders']"
 
 
 _MANY = """

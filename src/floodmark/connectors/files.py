@@ -12,9 +12,9 @@ from typing import Literal
 
 from pyarrow.fs import FileSelector, FileType
 
-from floodmark.connectors.formats import Csv, csv_records, header_of, json_records, lines_of, parquet_records, whole
+from floodmark.connectors.formats import Csv, csv_records, header_of, json_records, lines_of, parquet_columns, whole
 from floodmark.connectors.storage import Hashed, digest_of, file_system, open_hashed
-from floodmark.connectors.unit import Landed, Record, Unit
+from floodmark.connectors.unit import Columns, Landed, Record, Unit
 from floodmark.core.errors import ConnectorError, closest
 from floodmark.spec.contract import Contract
 from floodmark.spec.source import Files
@@ -140,13 +140,13 @@ class _File:
     def form(self) -> Literal["json", "python"]:
         return "json" if self.reader.format_of(self.name) == "json" else "python"
 
-    def records(self) -> Iterator[Record]:
+    def records(self) -> Iterator[Record | Columns]:
         form = self.reader.format_of(self.name)
         if form == "parquet":
             self.replay = json.dumps({"format": "python"})
             files, path = file_system(self.reader.location(self.name))
             with files.open_input_file(path) as opened:
-                yield from parquet_records(opened)
+                yield from parquet_columns(opened)
             return
         with whole():
             lines = lines_of(self._stream, self.name)

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
+import pyarrow as pa
+
 Status = Literal["landed", "unreadable", "replaced", "changing"]
 
 
@@ -64,6 +66,22 @@ class Record(NamedTuple):
     reason: str = ""
 
 
+class Columns(NamedTuple):
+    """Consecutive rows of a columnar source.
+
+    Args:
+        position: of the first row in its unit, from 1.
+        batch: the rows.
+    """
+
+    position: int
+    batch: pa.RecordBatch
+
+    def records(self) -> Iterator[Record]:
+        """The rows one by one."""
+        return (Record(number, b"", row) for number, row in enumerate(self.batch.to_pylist(), self.position))
+
+
 class Unreadable(Exception):  # noqa: N818 - not an error of the program: the file is reported and the source goes on
     """A unit that cannot be read to its end; nothing of it lands."""
 
@@ -81,7 +99,7 @@ class Content(Protocol):
         """JSON from which a raw row of this unit can be read again, on its own; None where it cannot. After the first record."""
         ...
 
-    def records(self) -> Iterator[Record]:
+    def records(self) -> Iterator[Record | Columns]:
         """The rows in order. Raises Unreadable in the middle when the unit is broken."""
         ...
 

@@ -8,6 +8,7 @@ import types
 import typing
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Literal
 
 import numpy as np
@@ -16,7 +17,8 @@ import pyarrow.compute as pc
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
-from floodmark.connectors.unit import Record
+from floodmark.connectors import columnar
+from floodmark.connectors.unit import Columns, Record
 from floodmark.core.errors import CapabilityError
 from floodmark.core.time import describe, describe_span
 from floodmark.semantics.watermarks import Trace, candidates, candidates_from_column
@@ -69,7 +71,7 @@ class Rules:
     source: Source
     now: int
 
-    def batches(self, records: Iterable[Record], form: Literal["json", "python"]) -> Iterator[Batch]:
+    def batches(self, records: Iterable[Record | Columns], form: Literal["json", "python"]) -> Iterator[Batch]:
         """Check records in order, a few thousand at a time."""
         return _Checker(self, form).run(records)
 
@@ -87,7 +89,45 @@ class _Checker:
     def __post_init__(self) -> None:
         self.contract, self.schema = self.rules.source.contract, self.rules.source.schema
 
-    def run(self, records: Iterable[Record]) -> Iterator[Batch]:
+    def run(self, found: Iterable[Record | Columns]) -> Iterator[Batch]:
+        """Whole columns where every row of them is good, rows one by one elsewhere."""
+        found = iter(found)
+        for some in found:
+            if isinstance(some, Columns):
+                whole = self._whole(some)
+                if whole is not None:
+                    if self.kept or self.broken:
+                        yield self._flush()
+                    yield whole
+                else:
+                    yield from self._one_by_one(some.records())
+            else:
+                yield from self._one_by_one(chain([some], typing.cast("Iterable[Record]", found)))
+        if self.kept or self.broken:
+            yield self._flush()
+
+    def _whole(self, some: Columns) -> Batch | None:
+        rows, source = columnar.rows_of(self.contract, some.batch), self.rules.source
+        if rows is None:
+            return None
+        name = event_time_field(self.contract)
+        if self.contract.floodmark_ingestion_time or name is None:
+            return Batch(_with_times(rows, np.full(len(rows), self.rules.now, dtype=np.int64), source), ())
+        moments, valid, ahead = self._moments(rows.column(name))
+        return Batch(_with_times(rows, moments, source), ()) if valid.all() and not ahead.any() else None
+
+    def _moments(self, column: pa.Array) -> tuple[Any, Any, Any]:
+        """Event times in ms, and which of them are there, and which too far in the future."""
+        limit = self.rules.source.future_limit
+        valid = column.is_valid().to_numpy(zero_copy_only=False)
+        moments = column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False) // 1000
+        return (
+            moments,
+            valid,
+            moments > self.rules.now + limit if limit is not None else np.zeros(len(moments), dtype=bool),
+        )
+
+    def _one_by_one(self, records: Iterable[Record]) -> Iterator[Batch]:
         validator = self.contract.__pydantic_validator__
         check = validator.validate_json if self.form == "json" else validator.validate_python
         models, kept, size = self.models, self.kept, 0
@@ -106,8 +146,6 @@ class _Checker:
             if len(kept) >= _BATCH_ROWS or size >= _BATCH_BYTES:
                 yield self._flush()
                 size = 0
-        if kept or self.broken:
-            yield self._flush()
 
     def _break(self, record: Record, reason: str) -> None:
         if not record.raw and record.value is not None:
@@ -159,10 +197,7 @@ class _Checker:
         if self.contract.floodmark_ingestion_time or name is None:
             moments = np.full(len(rows), now, dtype=np.int64)
             return _with_times(rows, moments, source)
-        column = rows.column(name)
-        valid = column.is_valid().to_numpy(zero_copy_only=False)
-        moments = column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False) // 1000
-        ahead = np.zeros(len(rows), dtype=bool) if source.future_limit is None else moments > now + source.future_limit
+        moments, valid, ahead = self._moments(rows.column(name))
         for row in np.flatnonzero(~valid | ahead):
             reason = f"{name}: expected an event time, got null"
             if valid[row]:

@@ -15,6 +15,8 @@ from floodmark.core.time import END, NEVER, Interval, from_ms, iso, parse_instan
 from floodmark.spec.schema import PARTITION
 
 _HOUR = 3_600_000
+_EDGE = 48 * _HOUR
+"""So near to the ends of time, local days may lie outside of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,15 +127,20 @@ def split(partitions: Partitions, interval: Interval) -> Iterator[tuple[str, Int
 def predicate(partitions: Partitions, interval: Interval) -> str:
     """The rows of an interval, as Spark SQL; whole partitions are named by their column alone, so that only its metadata is read."""
     conditions = []
-    if interval.start > NEVER:
+    if interval.start > NEVER + _EDGE:
         conditions.append(f"{PARTITION} >= '{partitions.key(interval.start)}'")
-        if partitions.around(interval.start).start != interval.start:
-            conditions.append(f"_event_time >= {literal(interval.start)}")
-    if interval.end <= END:
+    if interval.end < END - _EDGE:
         conditions.append(f"{PARTITION} <= '{partitions.key(interval.end - 1)}'")
-        if partitions.around(interval.end - 1).end != interval.end:
-            conditions.append(f"_event_time < {literal(interval.end)}")
+    if interval.start > NEVER and not _begins(partitions, interval.start):
+        conditions.append(f"_event_time >= {literal(interval.start)}")
+    if interval.end <= END and not _begins(partitions, interval.end):
+        conditions.append(f"_event_time < {literal(interval.end)}")
     return " AND ".join(conditions) or f"{PARTITION} IS NOT NULL"
+
+
+def _begins(partitions: Partitions, moment: int) -> bool:
+    """Whether a partition begins there; none does at the ends of time."""
+    return NEVER + _EDGE < moment < END - _EDGE and partitions.around(moment).start == moment
 
 
 def literal(moment: int) -> str:

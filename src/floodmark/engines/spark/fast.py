@@ -37,8 +37,12 @@ def compute(step: WindowAggregate, rows: DataFrame, interval: Interval) -> tuple
     time = "unix_millis(`_event_time`)"
     if isinstance(window, Global):
         placed = rows.withColumn("_end", F.lit(END + 1).cast("bigint"))
+    elif isinstance(window, Tumbling):
+        placed = rows.withColumn(
+            "_end", F.expr(f"{time} - pmod({time} - ({window.offset}), {window.size}) + {window.size}")
+        )
     else:
-        assert isinstance(window, (Tumbling, Sliding))
+        assert isinstance(window, Sliding)
         last = f"{time} - pmod({time} - ({window.offset}), {window.slide}) + {window.size}"
         lowest = f"{time} + 1 + pmod(({last}) - {time} - 1, {window.slide})"
         ends = f"CASE WHEN ({last}) > {time} THEN sequence({lowest}, {last}, {window.slide}L) ELSE array() END"
@@ -46,7 +50,9 @@ def compute(step: WindowAggregate, rows: DataFrame, interval: Interval) -> tuple
     if not interval.everything:
         placed = placed.filter((F.col("_end") > interval.start) & (F.col("_end") <= interval.end))
     on_time = placed.filter("_end - 1 > _watermark")
-    dropped = placed.filter("_end - 1 <= _watermark").count()
+    dropped = placed.filter(
+        f"{time} <= _watermark AND _end - 1 <= _watermark"
+    ).count()  # the first is cheap, and rarely so
     keys = [F.expr(_plain(rows, k)).alias(k) for k in step.keys]
     types = step.schema.types
     measures = [_aggregate(a).cast(types[n]).alias(n) for n, a in step.aggregates if isinstance(a, Builtin)]

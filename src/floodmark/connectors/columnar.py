@@ -1,0 +1,125 @@
+"""Whole columns against a contract at once, where that says the same as row by row: plain fields, every row of a batch good.
+
+A contract with validators of its own, an alias of a column that is not there, a type that needs converting, or one broken row: then the
+rows of that batch are checked one by one, which also says what is wrong with them.
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from dataclasses import dataclass
+from datetime import date, datetime
+from functools import cache
+from typing import Any
+
+import annotated_types
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import AfterValidator
+
+from floodmark.spec.contract import Contract, EventTime
+
+_MICROSECONDS = pa.timestamp("us", tz="UTC")
+_WANTED = {
+    str: (pa.string(), {pa.string(), pa.large_string()}),
+    int: (pa.int64(), {pa.int64(), pa.int32(), pa.int16(), pa.int8()}),
+    float: (pa.float64(), {pa.float64(), pa.float32()}),
+    bool: (pa.bool_(), {pa.bool_()}),
+    date: (pa.date32(), {pa.date32()}),
+    datetime: (_MICROSECONDS, {pa.timestamp(unit, tz) for unit in ("us", "ms", "s") for tz in ("UTC", None)}),
+}
+_EVENT_TIME = [m for m in typing.get_args(EventTime)[1:] if isinstance(m, AfterValidator)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Check:
+    """One column.
+
+    Args:
+        name: of the field.
+        given: name of the column.
+        python: type of the field.
+        nullable: whether it may be null.
+        rules: bounds.
+        allowed: the only values; empty for any.
+    """
+
+    name: str
+    given: str
+    python: type
+    nullable: bool
+    rules: tuple[Any, ...]
+    allowed: tuple[Any, ...]
+
+    def column(self, batch: pa.RecordBatch) -> pa.Array | None:
+        """The field's values; None where rows have to be looked at one by one."""
+        at = batch.schema.get_field_index(self.given)
+        wanted, fine = _WANTED[self.python]
+        if at < 0 or batch.schema.field(at).type not in fine:
+            return None
+        column = batch.column(at)
+        if column.null_count and not self.nullable:
+            return None
+        if self.allowed and not pc.all(pc.is_in(column, pa.array([*self.allowed, None], column.type))).as_py():
+            return None
+        if not all(pc.all(_kept(rule, column), min_count=0).as_py() for rule in self.rules):
+            return None
+        return column.cast(wanted)
+
+
+def _kept(rule: Any, column: pa.Array) -> pa.Array:
+    match rule:
+        case annotated_types.Ge():
+            return pc.greater_equal(column, rule.ge)
+        case annotated_types.Gt():
+            return pc.greater(column, rule.gt)
+        case annotated_types.Le():
+            return pc.less_equal(column, rule.le)
+        case _:
+            return pc.less(column, rule.lt)
+
+
+def rows_of(contract: type[Contract], batch: pa.RecordBatch) -> pa.RecordBatch | None:
+    """The batch as rows of the contract, every one of them good; None where they have to be looked at one by one."""
+    checks = _checks(contract)
+    if checks is None:
+        return None
+    columns = []
+    for check in checks:
+        column = check.column(batch)
+        if column is None:
+            return None
+        columns.append(column)
+    return pa.RecordBatch.from_arrays(columns, names=[check.name for check in checks])
+
+
+@cache
+def _checks(contract: type[Contract]) -> tuple[_Check, ...] | None:
+    decorators = contract.__pydantic_decorators__
+    own = (decorators.field_validators, decorators.model_validators, decorators.validators, decorators.root_validators)
+    bases = contract.__mro__[: contract.__mro__.index(Contract)]
+    if any(own) or any("__init__" in base.__dict__ or "model_post_init" in base.__dict__ for base in bases):
+        return None
+    found = []
+    for name, field in contract.model_fields.items():
+        given = field.validation_alias if isinstance(field.validation_alias, str) else name
+        arguments = [a for a in typing.get_args(field.annotation) if a is not type(None)]
+        optional = typing.get_origin(field.annotation) in {typing.Union, types.UnionType} and len(arguments) == 1
+        kind = arguments[0] if optional else field.annotation
+        allowed: tuple[Any, ...] = ()
+        if typing.get_origin(kind) is typing.Literal:
+            allowed = typing.get_args(kind)
+            kind = type(allowed[0])
+        bounds = (annotated_types.Ge, annotated_types.Gt, annotated_types.Le, annotated_types.Lt)
+        rules = tuple(m for m in field.metadata if isinstance(m, bounds))
+        others = [m for m in field.metadata if not isinstance(m, bounds)]
+        of_event_time = [m for m in others if isinstance(m, AfterValidator) or type(m).__name__ == "_IsEventTime"]
+        plain = len(of_event_time) == len(others) and all(
+            m in _EVENT_TIME for m in of_event_time if isinstance(m, AfterValidator)
+        )
+        numeric = kind in {int, float} or not rules
+        if kind not in _WANTED or not plain or not numeric or any(type(a) is not kind for a in allowed):
+            return None
+        found.append(_Check(name, given, kind, optional, rules, allowed))
+    return tuple(found)
