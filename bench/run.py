@@ -194,7 +194,7 @@ def main() -> None:
         if "ysb" in options.only:
             ysb(results, Path(place), options.rows, options.keys, options.micro_batches)
         if "small" in options.only:
-            small(results, Path(place), [30, 90])
+            small(results, Path(place), [20, 60])
         if "backfill" in options.only:
             backfill.year(results, Path(place), measured)
     (HERE / "results.json").write_text(json.dumps(results.rows, indent=1) + "\n")
