@@ -85,7 +85,7 @@ def backfill(page: Page, server: Server, first: str, last: str) -> dict[str, Any
 
 
 def versions(lake: Lake) -> dict[str, int]:
-    return {p.name: DeltaTable(str(p)).version() for p in Path(lake.root, "outputs").iterdir()}
+    return {p.name: DeltaTable(str(p)).version() for p in Path(lake.root, "outputs").glob("*")}
 
 
 def test_a_three_day_backfill_of_the_chain_by_clicks_equals_the_command_lines_run(
@@ -127,12 +127,14 @@ def test_a_bad_day_fails_its_check_and_its_downstream_does_not_run(page, server,
     page.goto(f"{server.url}/locations/{LOCATION}/asset-groups/departures/lineage")
     page.get_by_text("busiest_hour", exact=True).first.wait_for()
     before = versions(lake).get("busiest_hour")
-    done = backfill(page, server, "2013-01-04", "2013-01-05")
+    done = backfill(page, server, "2013-01-03", "2013-01-04")
     assert done["status"] != "COMPLETED_SUCCESS"
-    page.goto(f"{server.url}/assets/hourly_departures?view=checks")
-    page.get_by_text("column_values_to_be_between_departures").first.click()
-    page.get_by_text("unexpected_count").first.wait_for()
+    page.goto(f"{server.url}/assets/hourly_departures?view=checks&checkDetail=column_values_to_be_between_departures")
+    page.get_by_text("This is a blocking asset check").wait_for()
+    page.get_by_text("unexpected, for example").wait_for()
     picture(page, "failed-check", tmp_path)
+    page.get_by_text("2013-01-04").first.wait_for()
+    assert done["status"] == "COMPLETED_FAILED"
     assert versions(lake).get("busiest_hour") == before
     days = DeltaTable(lake.output("hourly_departures")).to_pyarrow_table().column("_asset_partition").to_pylist()
     assert "2013-01-04" in days
