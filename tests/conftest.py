@@ -7,6 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("floodmark", deadline=None)  # a busy machine is no failure
+settings.load_profile("floodmark")
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
