@@ -43,7 +43,7 @@ def test_init_makes_a_workspace_and_says_what_is_next(verb: Verb, tmp_path: Path
     result = verb("init", "shop")
     assert result.exit_code == 0
     assert result.stdout == (
-        "made shop: 15 files\nnext:\n  cd shop\n  floodmark land orders\n  floodmark run hourly_sales\n"
+        "made shop: 16 files\nnext:\n  cd shop\n  floodmark land orders\n  floodmark run hourly_sales\n"
         "  floodmark run hourly_sales --unbounded --until-caught-up\n"
     )
     assert (tmp_path / "shop" / ".gitignore").is_file()
@@ -53,7 +53,7 @@ def test_init_makes_a_workspace_and_says_what_is_next(verb: Verb, tmp_path: Path
 def test_init_as_json(verb: Verb, tmp_path: Path) -> None:
     document = json.loads(verb("init", "shop", "--json").stdout)
     assert document["folder"] == str(tmp_path / "shop")
-    assert (document["source"], document["operator"], len(document["files"])) == ("orders", "hourly_sales", 15)
+    assert (document["source"], document["operator"], len(document["files"])) == ("orders", "hourly_sales", 16)
 
 
 def test_init_leaves_a_folder_with_files_alone(verb: Verb, tmp_path: Path) -> None:
