@@ -46,14 +46,11 @@ def dagster(folder: Path, out: Path, **_: Any) -> dict[str, Any]:
     import dagster as dg
 
     from definitions import workspace
-    from floodmark import Settings, Workspace
+    from floodmark import Settings
     from floodmark.orchestration import build_definitions
 
-    found = workspace()
     settings = Settings(lake=str(out), logs=str(folder / "lake"))
-    definitions = build_definitions(
-        Workspace(sources=found.source_assets, operators=found.operator_assets, settings=settings), root=folder
-    )
+    definitions = build_definitions(workspace().having(settings), root=folder)
     keys = [dg.AssetKey(name) for name in OPERATORS] + [dg.AssetKey(["hourly_departures", "late"])]
     tags = {
         "dagster/asset_partition_range_start": "2013-01-01",

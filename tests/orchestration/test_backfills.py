@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
-from flights import answer, changelog
+from flights import answer, same, versions
 
 from definitions import workspace
 from floodmark.core.time import Interval
@@ -27,19 +26,6 @@ def days() -> Interval:
     return Interval(start=windows[0].start, end=windows[1].end)
 
 
-def versions(lake: Lake) -> dict[str, int]:
-    return {p.name: DeltaTable(str(p)).version() for p in Path(lake.root, "outputs").iterdir()}
-
-
-def same(spark, lake: Lake, other: Lake, operator) -> None:
-    for output in operator.outputs:
-        mine, theirs = (answer(one, operator, output.name) for one in (lake, other))
-        order = [(name, "ascending") for name in theirs.column_names]
-        assert mine.num_rows > 0 or output.side
-        assert mine.sort_by(order).equals(theirs.sort_by(order)), output.table
-        assert changelog(lake, output.table).num_rows == changelog(other, output.table).num_rows
-
-
 def test_three_days_of_everything_equal_the_command_lines_run_and_the_second_launch_does_nothing(
     spark, flights, flights_lake, landed_log, tmp_path
 ):
@@ -48,7 +34,7 @@ def test_three_days_of_everything_equal_the_command_lines_run_and_the_second_lau
     other = Lake(str(tmp_path / "other"), logs=landed_log.root)
     for operator in workspace().operators:
         run_bounded(spark, operator, other, days())
-        same(spark, flights_lake, other, operator)
+        same(flights_lake, other, operator)
     keys = {partition for asset, partition in first.materialized if asset == "hourly_departures"}
     assert keys == {"2013-01-01", "2013-01-02", "2013-01-03"}
     about = first.materialized["hourly_departures", "2013-01-03"]
@@ -77,7 +63,7 @@ def test_three_days_of_everything_equal_the_command_lines_run_and_the_second_lau
     )
     assert forced.success
     assert versions(flights_lake)["hourly_departures"] == before["hourly_departures"] + 1
-    same(spark, flights_lake, other, workspace().operator("hourly_departures"))
+    same(flights_lake, other, workspace().operator("hourly_departures"))
 
 
 def test_days_one_by_one_in_any_order_equal_the_range(spark, flights, flights_lake, landed_log, tmp_path):
@@ -86,7 +72,7 @@ def test_days_one_by_one_in_any_order_equal_the_range(spark, flights, flights_la
     other = Lake(str(tmp_path / "other"), logs=landed_log.root)
     operator = workspace().operator("rolling_departures")
     run_bounded(spark, operator, other, days())
-    same(spark, flights_lake, other, operator)
+    same(flights_lake, other, operator)
 
 
 def test_a_day_of_a_chain_makes_only_that_day_stale_downstream(flights, flights_lake):

@@ -26,7 +26,8 @@ from floodmark import (
     source_asset,
 )
 from floodmark.engines.spark.lake import Lake
-from floodmark.spec.expectation import distinct, of_contract
+from floodmark.spec.contract import expectations as of_contract
+from floodmark.spec.expectation import distinct
 
 
 class Reading(

@@ -101,3 +101,16 @@ def test_divided_tables_hold_what_undivided_ones_do_in_both_modes(spark, landed,
         if output.current:
             tables = [DeltaTable(lakes[n].output(output.current.table)).to_pyarrow_table() for n in lakes]
             assert len({t.select(output.schema.names).sort_by(order).num_rows for t in tables}) == 1
+
+
+@pytest.mark.parametrize("ends", [("--to", None, "2013-01-03"), ("--from", "2013-01-03", None)], ids=lambda e: e[0])
+def test_an_interval_with_an_open_end_is_covered_by_its_first_run(spark, landed, tmp_path, ends):
+    _, start, end = ends
+    interval = Interval(
+        start=NEVER if start is None else to_ms(dt.datetime.fromisoformat(start)),
+        end=END + 1 if end is None else to_ms(dt.datetime.fromisoformat(end)),
+    )
+    cut = dataclasses.replace(hourly_departures, partitions=Daily("2013-01-01", timezone="America/New_York"))
+    lake = Lake(str(tmp_path), logs=landed.root)
+    assert run_bounded(spark, cut, lake, interval).skipped == ()
+    assert run_bounded(spark, cut, lake, interval).skipped == (interval,)

@@ -73,6 +73,4 @@ def _plain(metadata: Any) -> dict[str, Any]:
 
 def flights_workspace(inbox: Path, lake: Lake) -> Workspace:
     """The reference workspace on another inbox and lake."""
-    found = workspace()
-    settings = Settings(lake=lake.root, folder=str(inbox.parent))
-    return Workspace(sources=found.source_assets, operators=found.operator_assets, settings=settings)
+    return workspace().having(Settings(lake=lake.root, folder=str(inbox.parent)))

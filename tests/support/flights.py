@@ -77,3 +77,18 @@ def against_oracle(lake: Lake, operator: Operator, oracle: Oracle) -> list[Compa
             theirs = theirs.select(mine.column_names)
         found.append(compare(mine, theirs.cast(mine.schema), keys=output.keys, names=("floodmark", "duckdb")))
     return found
+
+
+def versions(lake: Lake) -> dict[str, int]:
+    """Of every output table there is."""
+    return {p.name: DeltaTable(str(p)).version() for p in Path(lake.root, "outputs").glob("*")}
+
+
+def same(lake: Lake, other: Lake, operator: Operator) -> None:
+    """Every output of an operator holds the same rows in two lakes, and as many changes."""
+    for output in operator.outputs:
+        mine, theirs = (answer(one, operator, output.name) for one in (lake, other))
+        order = [(name, "ascending") for name in theirs.column_names]
+        assert mine.num_rows > 0 or output.side
+        assert mine.sort_by(order).equals(theirs.sort_by(order)), output.table
+        assert changelog(lake, output.table).num_rows == changelog(other, output.table).num_rows

@@ -17,7 +17,6 @@ from floodmark.cli.invocation import Invocation, pass_invocation, shared
 from floodmark.cli.loading import Opened, open_workspace
 from floodmark.cli.spark import start
 from floodmark.core.errors import CapabilityError, LifecycleError
-from floodmark.spec.workspace import Workspace
 
 _MARK = ".floodmark-demo"
 _LAKES = ("bounded", "unbounded", "complete")
@@ -51,10 +50,8 @@ def demo(invocation: Invocation, *, days: int | None, folder: Path, keep: bool, 
     from floodmark.demo.run import lines, run_demo
 
     places = Places(folder=folder, root=root)
-    together = replace(opened.workspace.settings, divided=False)  # a year of small days: no file for each
-    workspace = Workspace(
-        sources=opened.workspace.source_assets, operators=opened.workspace.operator_assets, settings=together
-    )
+    # a year of small days: no file for each
+    workspace = opened.workspace.having(replace(opened.workspace.settings, divided=False))
     outcome = run_demo(workspace, places, console, days=days, open_session=lambda: start(_own_logs(opened), console)[0])
     for line in lines(outcome):
         console.say(line)

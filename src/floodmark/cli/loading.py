@@ -58,9 +58,8 @@ def open_workspace(invocation: Invocation, start: Path | None = None) -> Opened:
         fix = "Return floodmark.Workspace(sources=[...], operators=[...], settings=...)."
         where, got = f"{name}.workspace({invocation.environment!r})", type(workspace).__name__
         raise DefinitionError(where, "a Workspace", got, fix, code="DEFINITION-083")
-    lake = (
-        invocation.lake
-    )  # relative paths of settings start at the workspace, those of the command line at the current folder
+    # relative paths of settings start at the workspace, those of the command line at the current folder
+    lake = invocation.lake
     workspace = workspace.at(str(root), lake=lake if lake is None or "://" in lake else str(Path(lake).resolve()))
     return Opened(root=root, workspace=workspace, lake=workspace.settings.lake, logs=workspace.settings.logs)
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import enum
 import json
-import types
 import typing
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Literal
@@ -22,7 +21,7 @@ from floodmark.connectors.unit import Columns, Record
 from floodmark.core.errors import CapabilityError
 from floodmark.core.time import describe, describe_span
 from floodmark.semantics.watermarks import Trace, candidates, candidates_from_column
-from floodmark.spec.contract import Contract, event_time_field
+from floodmark.spec.contract import Contract, allowed_values, event_time_field
 from floodmark.spec.schema import Schema
 from floodmark.spec.source import FromColumn, Source
 
@@ -261,23 +260,10 @@ def texts_of_literals(contract: type[Contract]) -> dict[str, dict[str, object]]:
     """For formats that hold only text: input to {text: value} where the allowed values are numbers or booleans."""
     found = {}
     for name, model_field in inputs_of(contract).items():
-        values = [value for value in _allowed(model_field.annotation) if not isinstance(value, str)]
+        values = [value for value in allowed_values(model_field.annotation) if not isinstance(value, str)]
         if values:
             found[name] = {str(value).lower() if isinstance(value, bool) else str(value): value for value in values}
     return found
-
-
-def _allowed(annotation: Any) -> Sequence[object]:
-    origin = typing.get_origin(annotation)
-    if origin is Literal:
-        return typing.get_args(annotation)
-    if origin is typing.Annotated:
-        return _allowed(typing.get_args(annotation)[0])
-    if origin in {typing.Union, types.UnionType}:
-        return [value for argument in typing.get_args(annotation) for value in _allowed(argument)]
-    if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
-        return [member.value for member in annotation]
-    return ()
 
 
 def _plain(value: object, kind: str) -> object:

@@ -31,8 +31,23 @@ class Entry:
     at: str
 
 
-Stale = Callable[[Entry, Interval], str | None]
-Cut = Callable[[Interval], Iterable[Interval]]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Now:
+    """What computed stretches are held against.
+
+    Args:
+        version: of the operator now.
+        fingerprint: of the operator now.
+        late_rows: asked for.
+        stale: why what an entry read for a piece is no longer there; None when it is.
+        cut: a stretch into pieces that are decided one by one.
+    """
+
+    version: str
+    fingerprint: str
+    late_rows: LateRows
+    stale: Callable[[Entry, Interval], str | None]
+    cut: Callable[[Interval], Iterable[Interval]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,21 +80,10 @@ class Todo:
     reasons: tuple[str, ...]
 
 
-def todo(
-    interval: Interval,
-    newest_first: Iterable[Entry],
-    *,
-    version: str,
-    fingerprint: str,
-    late_rows: LateRows,
-    stale: Stale,
-    cut: Cut = lambda interval: [interval],
-) -> Todo:
+def todo(interval: Interval, newest_first: Iterable[Entry], now: Now) -> Todo:
     """Decide every stretch of an interval by the newest run that computed it; arguments as of ``segments``."""
     covered, reasons = [], []
-    for found in segments(
-        interval, newest_first, version=version, fingerprint=fingerprint, late_rows=late_rows, stale=stale, cut=cut
-    ):
+    for found in segments(interval, newest_first, now):
         if found.stale:
             reasons.append(f"{found.interval} is computed again: {found.stale}")
         else:
@@ -89,26 +93,13 @@ def todo(
     return Todo(missing=tuple(interval.minus(covered)), covered=tuple(covered), reasons=tuple(reasons))
 
 
-def segments(
-    interval: Interval,
-    newest_first: Iterable[Entry],
-    *,
-    version: str,
-    fingerprint: str,
-    late_rows: LateRows,
-    stale: Stale,
-    cut: Cut = lambda interval: [interval],
-) -> Iterator[Segment]:
+def segments(interval: Interval, newest_first: Iterable[Entry], now: Now) -> Iterator[Segment]:
     """Every stretch of an interval that was computed, by the newest run that did; newest run first.
 
     Args:
         interval: asked for.
         newest_first: runs whose rows may still be in the table.
-        version: of the operator now.
-        fingerprint: of the operator now.
-        late_rows: asked for.
-        stale: why what an entry read for a piece is no longer there; None when it is.
-        cut: a stretch into pieces that are decided one by one.
+        now: what they are held against.
     """
     undecided = [interval]
     for entry in newest_first:
@@ -116,16 +107,16 @@ def segments(
         if not parts:
             continue
         undecided = [left for piece in undecided for left in piece.minus([entry.interval])]
-        if entry.fingerprint != fingerprint:
-            why = f"the code changed: it was computed by {entry.version}, now it is {version}"
-        elif entry.late_rows != late_rows:
-            why = f"it was computed with late rows {entry.late_rows}, now asked for {late_rows}"
+        if entry.fingerprint != now.fingerprint:
+            why = f"the code changed: it was computed by {entry.version}, now it is {now.version}"
+        elif entry.late_rows != now.late_rows:
+            why = f"it was computed with late rows {entry.late_rows}, now asked for {now.late_rows}"
         else:
             why = ""
         pieces = (
             [(part, why) for part in parts]
             if why
-            else [(p, stale(entry, p) or "") for part in parts for p in cut(part)]
+            else [(p, now.stale(entry, p) or "") for part in parts for p in now.cut(part)]
         )
         yield from (Segment(interval=part, entry=entry, stale=why) for part, why in _joined(pieces))
         if not undecided:

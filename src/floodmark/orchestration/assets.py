@@ -175,7 +175,7 @@ def _check_exist(asset: OperatorAsset, cut: Partitions, keys: list[str]) -> None
 
 
 def _description(operator: Operator, output: Output) -> str:
-    about = {True: "Rows that came too late for every window of it.", False: ""}[output.side]
+    about = "Rows that came too late for every window of it." if output.side else ""
     named = "" if output.side or not output.name else f"Its output `{output.name}`."
     return "\n\n".join(text for text in (operator.description, about, named) if text)
 
@@ -226,6 +226,7 @@ def _results(
     context: dg.AssetExecutionContext, asset: OperatorAsset, place: Place, result: RunResult
 ) -> Iterator[dg.MaterializeResult[Any]]:
     operator, cut = asset.operator, asset.partitions
+    seen = _coverage(operator, cut, place) if cut else {}
     for output in operator.outputs:
         key = output_key(operator, output)
         rows = metadata.people_rows(place.lake, output)
@@ -240,11 +241,14 @@ def _results(
                 count = {"dagster/partition_row_count": rows.get(cut.key(moment), 0)}
                 context.add_asset_metadata(count, asset_key=key, partition_key=name)
             last = context.partition_keys[-1]
-            whole = Interval(start=first(cut), end=min(end_of(cut), time.time_ns() // 1_000_000))
-            seen = metadata.coverage(coverage(operator, place.lake, whole, late_rows="as_landed"), whole)
             more = seen | metadata.picture(rows, f"{output.table}: rows per asset partition")
             context.add_asset_metadata(more, asset_key=key, partition_key=last)
         yield dg.MaterializeResult(asset_key=key, metadata=about)
+
+
+def _coverage(operator: Operator, cut: Partitions, place: Place) -> dict[str, Any]:
+    whole = Interval(start=first(cut), end=min(end_of(cut), time.time_ns() // 1_000_000))
+    return metadata.coverage(coverage(operator, place.lake, whole), whole)
 
 
 def landed_last(place: Place, source: str) -> tuple[int, int]:

@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 from floodmark.core.errors import DefinitionError
 from floodmark.core.time import span
-from floodmark.spec.expectation import Expectation, distinct, of_contract
+from floodmark.spec.contract import expectations as of_contract
+from floodmark.spec.expectation import Expectation, distinct
 from floodmark.spec.operator import Operator
 from floodmark.spec.partitions import Daily, Hourly, Partitions
 from floodmark.spec.source import Source

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import types
 import typing
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -16,7 +17,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from floodmark.core.errors import DefinitionError, closest
 from floodmark.core.time import zone
-from floodmark.spec.expectation import Expectation
+from floodmark.spec.expectation import Expectation, distinct
 from floodmark.spec.schema import STAMPS, Column, Schema
 
 _TYPES: dict[object, str] = {
@@ -161,6 +162,47 @@ def event_time_field(contract: type[Contract]) -> str | None:
         where = f"contract '{contract.__name__}'"
         raise DefinitionError(where, "one EventTime field", ", ".join(found), fix, code="DEFINITION-012")
     return found[0] if found else None
+
+
+def expectations(contract: type[Contract]) -> tuple[Expectation, ...]:
+    """What a contract's fields and key say already, and what it declares, as expectations of its rows."""
+    found = [*contract.floodmark_expectations]
+    for name, field in contract.model_fields.items():
+        found += _expectations(name, field)
+    if contract.floodmark_key:
+        keys = list(contract.floodmark_key)
+        kind = "compound_columns_to_be_unique" if len(keys) > 1 else "column_values_to_be_unique"
+        found.append(Expectation(kind, **({"column_list": keys} if len(keys) > 1 else {"column": keys[0]})))
+    return distinct(tuple(found))
+
+
+def _expectations(name: str, field: FieldInfo) -> Iterator[Expectation]:
+    if type(None) not in typing.get_args(field.annotation):
+        yield Expectation("column_values_to_not_be_null", column=name)
+    if allowed := [value for value in allowed_values(field.annotation) if value is not None]:
+        yield Expectation("column_values_to_be_in_set", column=name, value_set=allowed)
+    limits: dict[str, Any] = {}
+    for rule in field.metadata:
+        for limit, key in (("ge", "min_value"), ("gt", "min_value"), ("le", "max_value"), ("lt", "max_value")):
+            bound = getattr(rule, limit, None)
+            if isinstance(bound, int | float):
+                limits |= {key: bound} | ({f"strict_{key[:3]}": True} if limit in {"gt", "lt"} else {})
+    if limits:
+        yield Expectation("column_values_to_be_between", column=name, **limits)
+
+
+def allowed_values(annotation: Any) -> Sequence[object]:
+    """The only values an annotation allows: of ``Literal`` and ``Enum``, wherever they stand in it; empty for any."""
+    origin = typing.get_origin(annotation)
+    if origin is Literal:
+        return typing.get_args(annotation)
+    if origin is Annotated:
+        return allowed_values(typing.get_args(annotation)[0])
+    if origin in {typing.Union, types.UnionType}:
+        return [value for argument in typing.get_args(annotation) for value in allowed_values(argument)]
+    if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
+        return [member.value for member in annotation]
+    return ()
 
 
 def _sql_type(annotation: Any, field: FieldInfo, where: str) -> tuple[str, bool]:

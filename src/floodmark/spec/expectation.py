@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import enum
 import json
-import typing
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,43 +73,6 @@ def distinct(expectations: tuple[Expectation, ...]) -> tuple[Expectation, ...]:
             one = Expectation(one.kind, name=other, blocking=one.blocking, **one.values)  # noqa: PLW2901 - the same, renamed
         seen[one.name] = one
     return tuple(seen.values())
-
-
-def of_contract(contract: Any) -> tuple[Expectation, ...]:
-    """What a contract's fields and key say already, and what it declares, as expectations of its rows."""
-    found = [*contract.floodmark_expectations]
-    for name, field in contract.model_fields.items():
-        found += _of_field(name, field)
-    if contract.floodmark_key:
-        keys = list(contract.floodmark_key)
-        kind = "compound_columns_to_be_unique" if len(keys) > 1 else "column_values_to_be_unique"
-        found.append(Expectation(kind, **({"column_list": keys} if len(keys) > 1 else {"column": keys[0]})))
-    return distinct(tuple(found))
-
-
-def _of_field(name: str, field: Any) -> Iterator[Expectation]:
-    inner = [a for a in typing.get_args(field.annotation) if a is not type(None)]
-    if type(None) not in typing.get_args(field.annotation):
-        yield Expectation("column_values_to_not_be_null", column=name)
-    allowed = _allowed(inner[0] if len(inner) == 1 and typing.get_origin(inner[0]) else field.annotation)
-    if allowed:
-        yield Expectation("column_values_to_be_in_set", column=name, value_set=allowed)
-    limits: dict[str, Any] = {}
-    for rule in field.metadata:
-        for limit, key in (("ge", "min_value"), ("gt", "min_value"), ("le", "max_value"), ("lt", "max_value")):
-            bound = getattr(rule, limit, None)
-            if isinstance(bound, int | float):
-                limits |= {key: bound} | ({f"strict_{key[:3]}": True} if limit in {"gt", "lt"} else {})
-    if limits:
-        yield Expectation("column_values_to_be_between", column=name, **limits)
-
-
-def _allowed(annotation: Any) -> list[Any]:
-    if typing.get_origin(annotation) is typing.Literal:
-        return [value for value in typing.get_args(annotation) if value is not None]
-    if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
-        return [member.value for member in annotation]
-    return []
 
 
 def _columns(arguments: dict[str, Any]) -> list[str]:

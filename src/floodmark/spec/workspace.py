@@ -98,7 +98,11 @@ class Workspace:
             lake=lake or _absolute(settings.lake, root),
             logs=None if settings.logs is None else _absolute(settings.logs, root),
         )
-        return Workspace(sources=self.source_assets, operators=self.operator_assets, settings=located)
+        return self.having(located)
+
+    def having(self, settings: Settings) -> Workspace:
+        """The same with other settings."""
+        return Workspace(sources=self.source_assets, operators=self.operator_assets, settings=settings)
 
     def source(self, name: str) -> Source:
         """The source of that name, or DEFINITION-074 with the names there are."""

@@ -24,9 +24,9 @@ from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 from pyspark.sql import DataFrame
 
-from floodmark.core.errors import LifecycleError
+from floodmark.engines.spark.conflicts import interrupted, retried
+from floodmark.engines.spark.lake import is_local
 
-_TRIES = 5
 _LONGEST = 32
 """Characters of a text that is kept as a statistic; a longer one says nothing about its file."""
 _TO_NEXT = timedelta(microseconds=999)
@@ -72,11 +72,6 @@ class Appender:
     path: str
     _table: DeltaTable | None = field(default=None, init=False)
 
-    @property
-    def is_local(self) -> bool:
-        """Whether the table lies on a local disk, where delta-rs commits."""
-        return "://" not in self.path
-
     def append(
         self, rows: DataFrame, app: str, number: int, metadata: str, *, partition_by: tuple[str, ...] = ()
     ) -> bool:
@@ -92,7 +87,7 @@ class Appender:
         Raises:
             LifecycleError: LIFECYCLE-004, another writer came in between.
         """
-        if not self.is_local:
+        if not is_local(self.path):
             append_by_spark(rows, self.path, app, number, metadata)
             return True
         table = self._current()
@@ -104,7 +99,7 @@ class Appender:
         try:
             self._commit(table, written, [], said)
         except CommitFailedError as error:
-            raise _interrupted(self.path, error) from error
+            raise interrupted(self.path, f"one: {error}") from error
         return True
 
     def write(self, rows: DataFrame, partition_by: tuple[str, ...] = ()) -> Written:
@@ -123,20 +118,16 @@ class Appender:
             LifecycleError: LIFECYCLE-004, another writer came in between every time.
         """
         said = CommitProperties(custom_metadata={"userMetadata": metadata})
-        for left in reversed(range(_TRIES)):
+
+        def attempt() -> bool:
             table = self._current()
             old = _inside(table, first, last)
             if old is None:
                 return False
-            try:
-                self._commit(table, written, old, said)
-            except CommitFailedError as error:
-                if not left:
-                    raise _interrupted(self.path, error) from error
-                self._table = None
-            else:
-                return True
-        raise AssertionError
+            self._commit(table, written, old, said)
+            return True
+
+        return retried(attempt, self.path)
 
     def _current(self) -> DeltaTable:
         if self._table is None:
@@ -146,15 +137,11 @@ class Appender:
         return self._table
 
     def _commit(self, table: DeltaTable, written: Written, old: list[RemoveAction], said: CommitProperties) -> None:
-        added = [_added(written, file) for file in written.files if pq.read_metadata(file).num_rows]
+        footers = {file: pq.read_metadata(file) for file in written.files}
+        added = [_added(written, file, footer) for file, footer in footers.items() if footer.num_rows]
         table.create_write_transaction(
             [*old, *added], "append", table.schema(), list(written.partition_by), commit_properties=said
         )
-
-
-def _interrupted(path: str, error: Exception) -> LifecycleError:
-    fix = "Run it again when the other writer has finished."
-    return LifecycleError(f"table {path}", "no other writer", f"one: {error}", fix, code="LIFECYCLE-004")
 
 
 def _inside(table: DeltaTable, first: datetime, last: datetime) -> list[RemoveAction] | None:
@@ -185,19 +172,18 @@ def append_by_spark(rows: DataFrame, path: str, app: str, number: int, metadata:
     writer.option("mergeSchema", str(widen).lower()).option("userMetadata", metadata).save(path)
 
 
-def _added(written: Written, file: Path) -> AddAction:
+def _added(written: Written, file: Path, footer: pq.FileMetaData) -> AddAction:
     """A file with its partition values and statistics."""
     place = file.relative_to(written.folder.parent)
     pairs = (part.split("=", 1) for part in place.parts[1:-1])
     values = {name: None if text == _NO_PARTITION else unquote(text) for name, text in pairs}
     return AddAction(
-        place.as_posix(), file.stat().st_size, values, time.time_ns() // 1_000_000, True, _statistics(file)
+        place.as_posix(), file.stat().st_size, values, time.time_ns() // 1_000_000, True, _statistics(footer)
     )
 
 
-def _statistics(file: Path) -> str:
-    """Delta's statistics of a Parquet file, from its footer: rows, nulls, and the range of numbers, instants and short texts."""
-    footer = pq.read_metadata(file)
+def _statistics(footer: pq.FileMetaData) -> str:
+    """Delta's statistics of a Parquet file: rows, nulls, and the range of numbers, instants and short texts."""
     nulls: dict[str, int] = {}
     ranges: dict[str, tuple[Any, Any]] = {}
     unknown: set[str] = set()

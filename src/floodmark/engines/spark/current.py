@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from floodmark.core import crash
 from floodmark.core.time import Interval
 from floodmark.engines.spark import tables
+from floodmark.engines.spark.conflicts import retried
 from floodmark.engines.spark.lake import Lake
 from floodmark.spec.operator import Operator, Output
 from floodmark.spec.schema import RETRACTION, ROW
@@ -69,7 +70,7 @@ def follow(
             merge = DeltaTable.forPath(session, path).alias("t").merge(latest(batch, output).alias("s"), same)
             merge = merge.whenMatchedDelete(f"s._kind = {RETRACTION}").whenMatchedUpdateAll()
             merge = merge.whenNotMatchedInsertAll(f"s._kind = {ROW}")
-            tables.retried(merge.execute, path)
+            retried(merge.execute, path)
         finally:
             session.conf.unset("spark.databricks.delta.write.txnAppId")
             session.conf.unset("spark.databricks.delta.write.txnVersion")

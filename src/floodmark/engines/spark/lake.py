@@ -28,7 +28,7 @@ class Lake:
     @property
     def is_local(self) -> bool:
         """True for a folder of this machine, where locks work."""
-        return "://" not in self.root
+        return is_local(self.root)
 
     def log(self, source: str) -> str:
         """The log a source lands in."""
@@ -51,8 +51,13 @@ class Lake:
         return "/".join((self.root, "_floodmark", *parts))
 
 
+def is_local(path: str) -> bool:
+    """True for a path of this machine, not a URI."""
+    return "://" not in path
+
+
 def absolute(path: str) -> str:
     """An absolute path without a trailing slash; ``file:`` is taken off, other URIs stay as they are."""
     if path.startswith("file:"):
         path = "/" + path.removeprefix("file:").lstrip("/")
-    return path.rstrip("/") if "://" in path else str(Path(path).expanduser().absolute())
+    return path.rstrip("/") if not is_local(path) else str(Path(path).expanduser().absolute())

@@ -18,7 +18,7 @@ from floodmark.core.errors import CapabilityError, ExecutionError, LifecycleErro
 from floodmark.core.time import END, NEVER, Interval, describe, from_ms
 from floodmark.engines.spark import history
 from floodmark.engines.spark.lake import Lake
-from floodmark.lifecycle.coverage import Entry, Segment, Todo, segments, todo
+from floodmark.lifecycle.coverage import Entry, Now, Segment, Todo, segments, todo
 from floodmark.semantics.assignment import first_needed
 from floodmark.spec.operator import Operator
 from floodmark.spec.partitions import split
@@ -64,14 +64,14 @@ def readiness(
     _check_stream(operator, lake, interval)
     if force:
         return Readiness(todo=Todo(missing=(interval,), covered=(), reasons=()), versions=versions)
-    plan = todo(interval, _runs(operator, lake), **_now(operator, lake, versions, late_rows))
+    plan = todo(interval, _runs(operator, lake), _now(operator, lake, versions, late_rows))
     return Readiness(todo=plan, versions=versions)
 
 
 def coverage(operator: Operator, lake: Lake, interval: Interval, *, late_rows: LateRows = "as_landed") -> list[Segment]:
     """What of an interval is computed: by which version, when, and whether it still counts. In order of time."""
     versions = input_versions(operator, lake)
-    found = segments(interval, _runs(operator, lake), **_now(operator, lake, versions, late_rows))
+    found = segments(interval, _runs(operator, lake), _now(operator, lake, versions, late_rows))
     return sorted(found, key=lambda one: one.interval.start)
 
 
@@ -79,8 +79,7 @@ def _runs(operator: Operator, lake: Lake) -> Iterator[Entry]:
     return history.bounded_runs(lake.output(operator.outputs[0].table))
 
 
-def _now(operator: Operator, lake: Lake, versions: dict[str, int], late_rows: LateRows) -> dict[str, Any]:
-    """What computed stretches are held against."""
+def _now(operator: Operator, lake: Lake, versions: dict[str, int], late_rows: LateRows) -> Now:
     known: dict[tuple[str, int], _Changes] = {}
 
     def stale(entry: Entry, piece: Interval) -> str | None:
@@ -97,17 +96,11 @@ def _now(operator: Operator, lake: Lake, versions: dict[str, int], late_rows: La
         return None
 
     def cut(interval: Interval) -> list[Interval]:
-        if operator.partitions is None or interval.everything:
+        if operator.partitions is None or interval.start <= NEVER or interval.end > END:
             return [interval]
         return [_inside(interval, piece) for _, piece in split(operator.partitions, interval)]
 
-    return {
-        "version": operator.version,
-        "fingerprint": operator.fingerprint,
-        "late_rows": late_rows,
-        "stale": stale,
-        "cut": cut,
-    }
+    return Now(version=operator.version, fingerprint=operator.fingerprint, late_rows=late_rows, stale=stale, cut=cut)
 
 
 def _inside(interval: Interval, piece: Interval) -> Interval:

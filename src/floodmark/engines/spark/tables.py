@@ -6,9 +6,9 @@ import json
 import re
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 from delta.tables import DeltaTable
 from deltalake import DeltaTable as DeltaRs
@@ -22,20 +22,17 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from floodmark.connectors.storage import file_system
-from floodmark.core.errors import ExecutionError, LifecycleError, PlanError
+from floodmark.core.errors import ExecutionError, PlanError
 from floodmark.core.time import END, NEVER, Interval, from_ms
 from floodmark.engines.spark.appender import Appender
-from floodmark.engines.spark.lake import Lake
+from floodmark.engines.spark.conflicts import retried
+from floodmark.engines.spark.lake import Lake, is_local
 from floodmark.spec import partitions
 from floodmark.spec.operator import Operator, Output
 from floodmark.spec.partitions import literal
 from floodmark.spec.schema import MARKER, PARTITION, RETRACTION, ROW, STAMP_DDL, STAMPS
 
-Result = TypeVar("Result")
-
 ROWS_PER_FILE = 1_000_000
-_CONFLICTS = re.compile(r"DELTA_(CONCURRENT|METADATA_CHANGED|PROTOCOL_CHANGED)\w*")
-TRIES = 5
 _PROPERTIES = {"delta.checkpointInterval": "100"}
 
 
@@ -67,8 +64,7 @@ def ensure(spark: SparkSession, lake: Lake, operator: Operator, output: Output, 
     if not DeltaTable.isDeltaTable(spark, path):
         _create(spark, path, _ddl(output), partition_by(output), _PROPERTIES)
         return path
-    found = {f.name: f.dataType.simpleString() for f in spark.read.format("delta").load(path).schema}
-    wanted = output.schema.types
+    found, wanted = _columns(spark, path), output.schema.types
     if {k: v for k, v in found.items() if k not in added(output)} != wanted and not replace:
         fix = f"Compute all of it anew, which replaces the table: floodmark run {operator.name} --force (without --from and --to)."
         got = ", ".join(f"{k} {v}" for k, v in found.items() if k not in STAMPS)
@@ -81,7 +77,7 @@ def _create(
     spark: SparkSession, path: str, ddl: str, partitioned: tuple[str, ...], properties: Mapping[str, str]
 ) -> None:
     columns = spark.createDataFrame([], ddl).schema
-    if "://" not in path:
+    if is_local(path):
         schema = DeltaSchema.from_json(columns.json())
         DeltaRs.create(path, schema, mode="ignore", partition_by=list(partitioned), configuration=dict(properties))
         return
@@ -97,9 +93,12 @@ def _ddl(output: Output) -> str:
 
 def fits(spark: SparkSession, path: str, output: Output) -> bool:
     """Whether a table has exactly the columns it should have, and no more."""
-    found = {f.name: f.dataType.simpleString() for f in spark.read.format("delta").load(path).schema}
-    wanted = output.schema.types | dict.fromkeys(added(output))
+    found, wanted = _columns(spark, path), output.schema.types | dict.fromkeys(added(output))
     return found.keys() == wanted.keys() and all(found[n] == t for n, t in wanted.items() if t)
+
+
+def _columns(spark: SparkSession, path: str) -> dict[str, str]:
+    return {f.name: f.dataType.simpleString() for f in spark.read.format("delta").load(path).schema}
 
 
 def require(spark: SparkSession, path: str, what: str, fix: str) -> None:
@@ -173,7 +172,7 @@ def replace(
         Rows written per ``_kind``.
     """
     appender = Appender(path)
-    if not appender.is_local or anew:
+    if anew or not is_local(path):
         rows = rows.persist(StorageLevel.MEMORY_AND_DISK)
         kinds = Counter({row["_kind"]: row["count"] for row in rows.groupBy("_kind").count().collect()})
         tasks = max(1, kinds.total() // ROWS_PER_FILE)
@@ -205,26 +204,6 @@ def _replace_by_spark(
     else:
         writer = writer.option("replaceWhere", predicate(output, interval))
     retried(lambda: writer.save(path), path)
-
-
-def retried(write: Callable[[], Result], path: str) -> Result:
-    """Run a write again when another writer came in between.
-
-    Raises:
-        LifecycleError: LIFECYCLE-004, it came in between every time.
-    """
-    for left in reversed(range(TRIES)):
-        try:
-            return write()
-        except (PySparkException, Py4JError) as error:
-            if not _CONFLICTS.search(str(error)):
-                raise
-            if not left:
-                fix = "Run it again when the other writer has finished."
-                raise LifecycleError(
-                    f"table {path}", "no other writer", "one each time", fix, code="LIFECYCLE-004"
-                ) from error
-    raise AssertionError
 
 
 @contextmanager
