@@ -3,17 +3,27 @@
 from floodmark.spec.aggregates import (
     Aggregate,
     approx_count_distinct,
+    collect,
     count,
     count_distinct,
+    distinct,
+    first,
+    last,
     max,
+    max_by,
     mean,
+    median,
     min,
+    min_by,
     stddev,
     sum,
+    top_n,
 )
 from floodmark.spec.asset import operator_asset, source_asset
 from floodmark.spec.contract import Contract, EventTime, LocalTime
+from floodmark.spec.evictors import KeepLast, KeepNear, KeepWithin
 from floodmark.spec.expectation import Expectation
+from floodmark.spec.functions import Pane
 from floodmark.spec.operator import Operator, operator
 from floodmark.spec.partitions import Daily, Hourly
 from floodmark.spec.source import (
@@ -27,43 +37,82 @@ from floodmark.spec.source import (
     Source,
 )
 from floodmark.spec.stream import Outputs, Stream
-from floodmark.spec.windows import Calendar, Global, Sliding, Tumbling
+from floodmark.spec.triggers import (
+    AfterCount,
+    AfterDelay,
+    AfterWatermark,
+    Decision,
+    EndOfInput,
+    Every,
+    Purging,
+    Trigger,
+    TriggerContext,
+    all_of,
+    any_of,
+)
+from floodmark.spec.windows import Calendar, Count, Global, Session, Sliding, Tumbling, WindowAssigner
 from floodmark.spec.workspace import Settings, Workspace
 
 __all__ = [
+    "AfterCount",
+    "AfterDelay",
+    "AfterWatermark",
     "Aggregate",
     "Ascending",
     "BoundedOutOfOrderness",
     "Calendar",
     "Contract",
+    "Count",
     "Daily",
+    "Decision",
     "DeltaTable",
+    "EndOfInput",
     "EventTime",
+    "Every",
     "Expectation",
     "Files",
     "FromColumn",
     "Global",
     "Hourly",
+    "KeepLast",
+    "KeepNear",
+    "KeepWithin",
     "LocalTime",
     "Operator",
     "Outputs",
+    "Pane",
     "Punctuated",
+    "Purging",
     "Rows",
+    "Session",
     "Settings",
     "Sliding",
     "Source",
     "Stream",
+    "Trigger",
+    "TriggerContext",
     "Tumbling",
+    "WindowAssigner",
     "Workspace",
+    "all_of",
+    "any_of",
     "approx_count_distinct",
+    "collect",
     "count",
     "count_distinct",
+    "distinct",
+    "first",
+    "last",
     "max",
+    "max_by",
     "mean",
+    "median",
     "min",
+    "min_by",
     "operator",
     "operator_asset",
     "source_asset",
     "stddev",
     "sum",
+    "top_n",
 ]

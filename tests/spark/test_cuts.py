@@ -17,7 +17,8 @@ from floodmark.demo.comparison import compare
 from floodmark.engines.spark.bounded import run_bounded
 from floodmark.engines.spark.compile import compiled, stage_rows
 from floodmark.engines.spark.lake import Lake
-from floodmark.semantics.kernel import Kernel, MemoryStore, Stage, pack
+from floodmark.semantics.kernel import Kernel, Stage, pack
+from floodmark.semantics.store import MemoryStore
 from floodmark.spec.operator import Operator
 from operators.flights import busiest_hour, daily_carriers, hourly_departures, rolling_departures
 

@@ -17,7 +17,8 @@ import pyarrow as pa
 
 from floodmark.core.time import NEVER
 from floodmark.semantics.columns import arrow_type
-from floodmark.semantics.kernel import Kernel, MemoryStore, Stage, pack
+from floodmark.semantics.kernel import Kernel, Stage, pack
+from floodmark.semantics.store import MemoryStore
 from floodmark.spec.operator import Operator
 
 Row = dict[str, Any]

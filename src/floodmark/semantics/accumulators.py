@@ -20,16 +20,14 @@ import pyarrow.compute as pc
 
 from floodmark.core.errors import ExecutionError, user_code_boundary
 from floodmark.semantics.columns import arrow_type
-from floodmark.spec.aggregates import Aggregate, AnyAggregate, Builtin
+from floodmark.semantics.folds import KEPT_HASHES, from_bag
+from floodmark.spec.aggregates import BAGGED, Aggregate, AnyAggregate, Builtin
 from floodmark.spec.expressions import check
 from floodmark.spec.steps import WindowAggregate
 
 Partials = dict[str, pa.Table]
 
-KEPT_HASHES = 4096
-"""``approx_count_distinct`` keeps one more than these smallest hashes; the standard error is about 1 / sqrt(KEPT_HASHES)."""
-
-_BAGGED = frozenset({"count_distinct", "approx_count_distinct"})
+_BAGGED = BAGGED | {"approx_count_distinct"}
 _EXACT = ("tinyint", "smallint", "int", "bigint")
 
 
@@ -213,8 +211,10 @@ class Accumulators:
             return main["n"]
         if self.bagged(measure):
             found = _aligned(main, dims, *self._from_bag(measure, partials[f"bag{j}"], dims))
-            if function in _BAGGED:
+            if function in {"count_distinct", "approx_count_distinct"}:
                 return pc.fill_null(found, 0)
+            if function in {"distinct", "top_n"} and found.null_count:
+                return pa.chunked_array([pa.array([v or [] for v in found.to_pylist()], found.type)])
             if isinstance(measure.aggregate, Aggregate) and found.null_count:
                 nothing = measure.aggregate.result(measure.aggregate.create())
                 return found if nothing is None else pc.fill_null(found, pa.scalar(nothing, found.type))
@@ -254,6 +254,8 @@ class Accumulators:
                 return grouped, grouped["v"]
             case "user":
                 return self._refold(measure, bag, dims)
+            case "median" | "distinct" | "top_n":
+                return self._listed(measure, bag, dims)
         bag = bag.take(pc.sort_indices(bag["v"]))  # so that floating sums depend on the set of values alone
         weights, values = bag["n"].cast(pa.float64()), bag["v"].cast(pa.float64())
         weighted = bag.select([*dims, "n"]).append_column("x", pc.multiply(values, weights))
@@ -308,6 +310,15 @@ class Accumulators:
                 for _ in range(times):
                     accumulators[group] = user.add(accumulators[group], value)
             results = [user.result(a) for a in accumulators]
+        return groups, pa.chunked_array([pa.array(results, arrow_type(measure.type))])
+
+    def _listed(self, measure: Measure, bag: pa.Table, dims: Sequence[str]) -> tuple[pa.Table, pa.ChunkedArray]:
+        assert isinstance(measure.aggregate, Builtin)
+        ids, groups = group_ids(bag, dims)
+        found: list[list[tuple[Any, int]]] = [[] for _ in range(groups.num_rows)]
+        for group, value, times in zip(ids.tolist(), bag["v"].to_pylist(), bag["n"].to_pylist(), strict=True):
+            found[group].append((value, times))
+        results = [from_bag(measure.aggregate, values) for values in found]
         return groups, pa.chunked_array([pa.array(results, arrow_type(measure.type))])
 
     def _normal(self, rows: pa.Table) -> pa.Table:

@@ -12,65 +12,19 @@ import itertools
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from floodmark.core.time import END, NEVER
-from floodmark.semantics.accumulators import Accumulators, Partials, group_ids
+from floodmark.semantics.accumulators import Accumulators, Partials, Value, group_ids
 from floodmark.semantics.assignment import Assigner, assigner, judge
 from floodmark.semantics.columns import arrow_schema, arrow_type, decode, encode
+from floodmark.semantics.store import Store
 from floodmark.spec.schema import MARKER, RETRACTION, ROW
 from floodmark.spec.steps import WindowAggregate
-
-
-class Store(Protocol):
-    """What the kernel keeps between micro-batches: an index and numbered chunks."""
-
-    def index(self) -> bytes | None:
-        """The index as it was last put."""
-
-    def put_index(self, index: bytes) -> None:
-        """Replace the index."""
-
-    def get(self, number: int) -> bytes:
-        """A chunk."""
-
-    def put(self, number: int, chunk: bytes) -> None:
-        """Write a chunk."""
-
-    def remove(self, number: int) -> None:
-        """Forget a chunk."""
-
-
-@dataclass(slots=True)
-class MemoryStore:
-    """A store in memory: bounded runs and tests."""
-
-    chunks: dict[int, bytes] = field(default_factory=dict)
-    head: bytes | None = None
-
-    def index(self) -> bytes | None:
-        """The index as it was last put."""
-        return self.head
-
-    def put_index(self, index: bytes) -> None:
-        """Replace the index."""
-        self.head = index
-
-    def get(self, number: int) -> bytes:
-        """A chunk."""
-        return self.chunks[number]
-
-    def put(self, number: int, chunk: bytes) -> None:
-        """Write a chunk."""
-        self.chunks[number] = chunk
-
-    def remove(self, number: int) -> None:
-        """Forget a chunk."""
-        del self.chunks[number]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +52,24 @@ class Stage:
     def assigner(self) -> Assigner:
         """The window arithmetic."""
         return assigner(self.step.window)
+
+    @property
+    def values(self) -> tuple[Value, ...]:
+        """What is computed from each row beforehand."""
+        return self.accumulators.values
+
+    @property
+    def whole_rows(self) -> bool:
+        """No function of the user sees the rows."""
+        return False
+
+    def pack(self, batches: Iterable[pa.RecordBatch]) -> dict[int, dict[str, pa.Table]]:
+        """See ``pack``."""
+        return pack(self, batches)
+
+    def kernel(self, store: Store) -> Kernel:
+        """The kernel of one key group."""
+        return Kernel(self, store)
 
     @property
     def result_schema(self) -> pa.Schema:
@@ -236,14 +208,20 @@ class Emission:
     """What one call of ``advance`` sends out.
 
     Args:
-        results: rows of ``Stage.result_schema``.
-        late: rows that refired, dropped: rows dropped, counted per window.
-        deadline: event time at which this group has something to do again; None when it holds nothing.
+        results: rows of ``result_schema``.
+        late: rows that came late but still counted, per window.
+        deadline: progress at which this group has something to do again; None when nothing waits for it.
+        tick: processing time at which it has; None when nothing waits for it.
+        dropped: rows that came too late, per window; where the kernel judges them itself.
+        side: rows dropped for all their windows, with their stamps; where the kernel judges them itself.
     """
 
     results: pa.Table
-    refired: int
+    late: int
     deadline: int | None
+    tick: int | None = None
+    dropped: int = 0
+    side: pa.Table | None = None
 
 
 class Kernel:
@@ -259,12 +237,18 @@ class Kernel:
         self.lateness = stage.step.allowed_lateness
         self.dims = [*stage.keys, "end"]
 
-    def advance(self, packed: Sequence[dict[str, pa.Table]], progress: int) -> Emission:
+    def advance(
+        self,
+        packed: Sequence[dict[str, pa.Table]],
+        progress: int,
+        clock: int = NEVER,  # noqa: ARG002 - nothing here looks at the clock
+    ) -> Emission:
         """Take in packed rows, then fire and free everything that ``progress`` closes, in time order.
 
         Args:
             packed: parts from ``pack`` for this group, in any order.
             progress: all rows on time up to here are in.
+            clock: processing time.
         """
         index = _Index.load(self.store.index())
         out: list[pa.Table] = []
@@ -399,7 +383,7 @@ class Kernel:
             before = {n: t.filter(masks[n]) for n, t in state.items()}
             after = accumulators.merge([before, accumulators.partials(chosen, dims)], dims)
             after["out"] = accumulators.finish(after, dims).drop_columns(["n"])
-            stamps = chosen.group_by(dims, use_threads=False).aggregate([("w", "max"), ("s", "min")])
+            stamps = chosen.group_by(dims, use_threads=False).aggregate([("w", "max"), ("s", "min"), ("kind", "min")])
             self._panes(before["out"], after["out"], stamps, out)
             state = {n: pa.concat_tables([t.filter(pc.invert(masks[n])), after[n]]) for n, t in state.items()}
         return state
@@ -409,8 +393,8 @@ class Kernel:
         before, after = ({_key(r, self.dims): r for r in t.to_pylist()} for t in (old, new))
         for row in sorted(stamps.to_pylist(), key=lambda r: r["s_min"]):
             was, now = before.get(_key(row, self.dims)), after.get(_key(row, self.dims))
-            if was == now:
-                continue
+            if was == now and row["kind_min"] == RETRACTION:
+                continue  # a revision that changes nothing here
             pair = [(r, kind) for r, kind in ((was, RETRACTION), (now, ROW)) if r is not None]
             tables = [
                 self._rows(pa.Table.from_pylist([r], schema=new.schema), None, kind, row["w_max"]) for r, kind in pair

@@ -20,10 +20,13 @@ class Builtin:
 
     function: str
     expression: str | None = None
+    by: str | None = None
+    n: int | None = None
 
     def canonical(self) -> dict[str, object]:
         """For fingerprints."""
-        return {"aggregate": self.function, "expression": self.expression}
+        more = {name: value for name, value in (("by", self.by), ("n", self.n)) if value is not None}
+        return {"aggregate": self.function, "expression": self.expression} | more
 
 
 def count(expression: str | None = None) -> Builtin:
@@ -68,6 +71,56 @@ def approx_count_distinct(expression: str) -> Builtin:
     Source: Bar-Yossef et al., "Counting distinct elements in a data stream", 2002.
     """
     return Builtin("approx_count_distinct", expression)
+
+
+def min_by(expression: str, by: str) -> Builtin:
+    """``expression`` of the row whose ``by`` is smallest; the first to arrive of several. Null ``by`` does not count.
+
+    Type of the expression. Source: Flink ``minBy``. Several ``min_by`` with one ``by`` speak of one row.
+    """
+    return Builtin("min_by", expression, by)
+
+
+def max_by(expression: str, by: str) -> Builtin:
+    """``expression`` of the row whose ``by`` is largest; the first to arrive of several. See ``min_by``."""
+    return Builtin("max_by", expression, by)
+
+
+def first(expression: str) -> Builtin:
+    """``expression`` of the row that arrived first; null if it is null there. Type of the expression."""
+    return Builtin("first", expression)
+
+
+def last(expression: str) -> Builtin:
+    """``expression`` of the row that arrived last; null if it is null there. Type of the expression."""
+    return Builtin("last", expression)
+
+
+def collect(expression: str) -> Builtin:
+    """The non-null values in order of arrival, an array. State grows with them."""
+    return Builtin("collect", expression)
+
+
+def distinct(expression: str) -> Builtin:
+    """The different non-null values in ascending order, an array. State grows with them."""
+    return Builtin("distinct", expression)
+
+
+def median(expression: str) -> Builtin:
+    """The middle of the non-null values, or the mean of the middle two, ``double``; null when there are none. State grows with them."""
+    return Builtin("median", expression)
+
+
+def top_n(expression: str, n: int) -> Builtin:
+    """The ``n`` largest non-null values, largest first, an array; fewer where there are fewer. State grows with the values."""
+    return Builtin("top_n", expression, n=n)
+
+
+ORDERED = frozenset({"min_by", "max_by", "first", "last", "collect"})
+"""Aggregates that depend on the order of arrival."""
+
+BAGGED = frozenset({"count_distinct", "distinct", "median", "top_n"})
+"""Aggregates of the values and how often each came."""
 
 
 class Aggregate:
@@ -145,19 +198,27 @@ def result_type(aggregate: object, schema: Schema, where: str) -> str:
     if isinstance(aggregate, Aggregate):
         return _user_type(aggregate, where)
     numeric = kind in NUMBERS or kind.startswith("decimal")
-    if aggregate.function in {"sum", "mean", "stddev"} and not numeric:
+    if aggregate.function in {"sum", "mean", "stddev", "median"} and not numeric:
         fix = f'Use count() or count_distinct(), or cast it: {aggregate.function}("CAST({aggregate.expression} AS double)").'
         got = f"'{aggregate.expression}' of type {kind}"
         raise DefinitionError(where, f"a number to take the {aggregate.function} of", got, fix, code="DEFINITION-041")
-    if aggregate.function in {"min", "max"} and not (numeric or kind in {"string", "timestamp", "date", "boolean"}):
-        fix = "min and max work on numbers, strings, dates and timestamps."
+    if aggregate.function in {"min", "max", "top_n", "distinct"} and not (numeric or kind in {"string", "timestamp", "date", "boolean"}):
+        fix = f"{aggregate.function} works on numbers, strings, dates and timestamps."
         got = f"'{aggregate.expression}' of type {kind}"
         raise DefinitionError(where, "values with an order", got, fix, code="DEFINITION-041")
+    if aggregate.by is not None and not check(aggregate.by, schema, where):
+        fix = f"Write CAST({aggregate.by} AS double), or the type you mean."
+        raise DefinitionError(where, "an expression of known type", repr(aggregate.by), fix, code="DEFINITION-043")
+    if aggregate.function == "top_n" and not (isinstance(aggregate.n, int) and aggregate.n > 0):
+        fix = f'top_n("{aggregate.expression}", 10).'
+        raise DefinitionError(where, "a number of values, 1 or more", repr(aggregate.n), fix, code="DEFINITION-041")
     match aggregate.function:
         case "count" | "count_distinct" | "approx_count_distinct":
             return "bigint"
-        case "mean" | "stddev":
+        case "mean" | "stddev" | "median":
             return "double"
+        case "collect" | "distinct" | "top_n":
+            return f"array<{kind}>"
         case "sum":
             scale = re.match(r"decimal\((\d+),(\d+)\)", kind)
             return f"decimal(38,{scale[2]})" if scale else ("double" if kind in {"float", "double"} else "bigint")

@@ -19,6 +19,7 @@ from floodmark.spec.partitions import Partitions
 from floodmark.spec.schema import Schema
 from floodmark.spec.source import Source, check_name
 from floodmark.spec.stream import Body, Outputs, Stream
+from floodmark.spec.windows import describe_window
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +106,11 @@ class Operator:
         incoming = any(read[s.input] for _, r in self.results for s in steps.walk(r) if isinstance(s, steps.Read))
         for name, result in self.results:
             table = f"{self.name}__{name}" if name else self.name
-            revisable = step.allowed_lateness > 0 if step else incoming
-            key = tuple(n for n in result.schema.names if step and n in (*step.keys, "window_start", "window_end"))
+            revisable = step.revises if step else incoming
+            identified = step is not None and (step.function is None or step.reduces)
+            key = tuple(
+                n for n in result.schema.names if identified and step and n in (*step.keys, "window_start", "window_end")
+            )
             found.append(
                 Output(
                     name=name,
@@ -148,6 +152,15 @@ class Operator:
         fix = closest(name, names) + f"Outputs: {', '.join(names)}."
         raise DefinitionError(f"operator '{self.name}'", "one of its outputs", repr(name), fix, code="DEFINITION-063")
 
+    @property
+    def order(self) -> steps.Order:
+        """In which rows its stateful step takes them: as they come where that is recorded, else sorted by event time."""
+        if self.stateful and self.stateful.order:
+            return self.stateful.order
+        recorded = len(self.inputs) == 1 and self.inputs[0].upstream is None
+        clocked = self.stateful is not None and self.stateful.time == "processing"
+        return "arrival" if recorded or clocked else "event_time"
+
     def canonical(self) -> dict[str, object]:
         """Everything that decides the answer, as JSON values."""
         return {
@@ -178,9 +191,18 @@ class Operator:
             elif isinstance(step, steps.WindowAggregate):
                 texts += [a.expression for _, a in step.aggregates if a.expression]
         found = dict.fromkeys(text for text in texts if clocks(text))
-        return tuple(
+        warnings = [
             f"operator '{self.name}': '{text}' reads a clock or a random number; a replay will differ" for text in found
-        )
+        ]
+        step = self.stateful
+        if step is not None and step.time == "processing":
+            warnings.append(f"operator '{self.name}': its windows are of processing time; only recorded ticks repeat its answer")
+        recorded = len(self.inputs) == 1 and self.inputs[0].upstream is None
+        if step is not None and step.order == "arrival" and not step.columnar and not recorded:
+            warnings.append(
+                f"operator '{self.name}': order=\"arrival\" over an input whose order is not recorded; a replay may differ"
+            )
+        return tuple(warnings)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Operator) and canonical(self.canonical()) == canonical(other.canonical())
@@ -248,7 +270,7 @@ def _define(function: Body, name: str, bindings: dict[str, Binding]) -> Operator
             raise DefinitionError(where, "names of its own", repr(label), fix, code="DEFINITION-064")
         streams[label] = stream
     graph = tuple((label, stream.step) for label, stream in streams.items())
-    _check_stages(graph, where)
+    _check_stages(graph, bound, where)
     code = function.__code__
     location = f"{code.co_filename}:{code.co_firstlineno}"
     return Operator(name, bound, graph, inspect.cleandoc(function.__doc__ or ""), location)
@@ -295,7 +317,7 @@ def _compatible(wanted: Schema, found: Schema, where: str) -> None:
         raise DefinitionError(where, "an output with the columns of its contract", got, fix, code="DEFINITION-065")
 
 
-def _check_stages(graph: tuple[tuple[str, steps.Step], ...], where: str) -> None:
+def _check_stages(graph: tuple[tuple[str, steps.Step], ...], inputs: tuple[Input, ...], where: str) -> None:
     stateful = {s for _, r in graph for s in steps.walk(r) if isinstance(s, steps.WindowAggregate)}
     plain = [label for label, r in graph if not any(isinstance(s, steps.WindowAggregate) for s in steps.walk(r))]
     if len(stateful) > 1 or (stateful and plain):
@@ -304,3 +326,13 @@ def _check_stages(graph: tuple[tuple[str, steps.Step], ...], where: str) -> None
         )
         fix = "Split it into two operators and bind one to the other: @operator(inputs={...: first_operator})."
         raise CapabilityError(where, "one stateful step that all outputs go through", got, fix, code="CAPABILITY-001")
+    revised = [given.name for given in inputs if given.revisable]
+    special = next((step for step in stateful if not step.columnar), None)
+    if special is not None and revised:
+        got = f"'{revised[0]}', whose rows may be taken back"
+        fix = (
+            "Read an operator without allowed_lateness, early panes or rolling aggregates, or use Tumbling, Sliding, Calendar or "
+            "Global with aggregates that do not depend on order."
+        )
+        expected = f"an input of final rows for {describe_window(special.window)} with order or a trigger of its own"
+        raise CapabilityError(where, expected, got, fix, code="CAPABILITY-003")

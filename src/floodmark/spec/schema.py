@@ -13,6 +13,9 @@ PARTITION = "_asset_partition"
 ROW, RETRACTION, MARKER = 0, -1, 1
 """The values of ``_kind``."""
 
+TICK = 2
+"""A tick of the processing clock among the rows a kernel is given; never in a table."""
+
 STAMP_DDL = (
     "`_event_time` timestamp, `_watermark` bigint, `_progress` bigint, `_sequence` bigint, "
     "`_ingest_time` timestamp, `_kind` int"

@@ -7,11 +7,16 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from floodmark.core.fingerprint import source_of
-from floodmark.spec.aggregates import AnyAggregate
+from floodmark.spec.aggregates import ORDERED, AnyAggregate, Builtin
+from floodmark.spec.evictors import Evictor, canonical_evictor
+from floodmark.spec.functions import Function
 from floodmark.spec.schema import Schema
-from floodmark.spec.windows import Window, canonical_window
+from floodmark.spec.triggers import Clock, Purging, Trigger, once
+from floodmark.spec.windows import Calendar, Count, Global, Sliding, Tumbling, Window, canonical_window
 
 Late = Literal["drop", "side_output"]
+Accumulation = Literal["accumulating", "discarding"]
+Order = Literal["arrival", "event_time"]
 RowFunction = Callable[[Mapping[str, Any]], Iterable[Mapping[str, Any]]]
 
 
@@ -116,10 +121,14 @@ class Union:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowAggregate:
-    """Aggregates per key and window: the stateful step.
+    """What is computed per key and window: the stateful step.
 
     Args:
         uid: names its state; stays the same while the step keeps its meaning.
+        trigger: None for the window's own.
+        function: over the rows of a pane, or over its aggregates; with ``reduces``, over two rows.
+        time: the clock its windows are of.
+        order: in which rows are taken; None for what the inputs allow.
         groups: number of key groups, the unit of redistribution.
     """
 
@@ -131,7 +140,36 @@ class WindowAggregate:
     late: Late
     aggregates: tuple[tuple[str, AnyAggregate], ...]
     schema: Schema
+    trigger: Trigger | None = None
+    evictor: Evictor | None = None
+    accumulation: Accumulation = "accumulating"
+    function: Function | None = None
+    reduces: bool = False
+    time: Clock = "event"
+    order: Order | None = None
     groups: int = 64
+
+    @property
+    def columnar(self) -> bool:
+        """Whether its result depends on the set of rows of a window alone, so that columns of partial results are enough."""
+        special = self.trigger or self.evictor or self.function or self.accumulation != "accumulating" or self.order
+        ordered = any(isinstance(a, Builtin) and a.function in ORDERED for _, a in self.aggregates)
+        grid = isinstance(self.window, (Tumbling, Sliding, Calendar, Global))
+        return grid and self.time == "event" and not special and not ordered
+
+    @property
+    def revises(self) -> bool:
+        """Whether a pane may replace the one before it: the old rows are then taken back first."""
+        if isinstance(self.window, Count) or self.accumulation == "discarding" or isinstance(self.trigger, Purging):
+            return False
+        if self.trigger is not None and not once(self.trigger):
+            return True
+        return self.allowed_lateness > 0 and not isinstance(self.window, Global)
+
+    @property
+    def own_columns(self) -> tuple[str, ...]:
+        """Columns beside the keys and the window's bounds."""
+        return tuple(n for n in self.schema.names if n not in {*self.keys, "window_start", "window_end"})
 
     @property
     def parents(self) -> tuple[Step, ...]:
@@ -150,7 +188,19 @@ class WindowAggregate:
             "aggregates": [[name, aggregate.canonical()] for name, aggregate in self.aggregates],
             "groups": self.groups,
             "of": self.parent.canonical(),
-        }
+        } | self._special()
+
+    def _special(self) -> dict[str, object]:
+        """Settings that are not the default."""
+        found: dict[str, object] = {}
+        if self.trigger:
+            found["trigger"] = self.trigger.canonical()
+        if self.evictor:
+            found["evictor"] = canonical_evictor(self.evictor)
+        if self.function:
+            found["function"] = {"code": self.function.code, "reduces": self.reduces, "schema": self.schema.canonical()}
+        plain = {"accumulation": "accumulating", "time": "event", "order": None}
+        return found | {name: value for name, usual in plain.items() if (value := getattr(self, name)) != usual}
 
 
 Step = Read | Filter | Project | FlatMap | Union | WindowAggregate

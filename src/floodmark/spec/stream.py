@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Generic
+from typing import Any, Generic, get_args
 
 from typing_extensions import TypeVar
 
@@ -15,9 +15,13 @@ from floodmark.spec import steps
 from floodmark.spec.aggregates import AnyAggregate, result_type
 from floodmark.spec.contract import Contract
 from floodmark.spec.contract import schema as contract_schema
+from floodmark.spec.evictors import Evictor
+from floodmark.spec.evictors import checked as checked_evictor
 from floodmark.spec.expressions import check
+from floodmark.spec.functions import Function, Pane
 from floodmark.spec.schema import STAMPS, Column, Schema
-from floodmark.spec.windows import Calendar, Global, Sliding, Tumbling, Window
+from floodmark.spec.triggers import AfterCount, Clock, Trigger, never_fires
+from floodmark.spec.windows import Count, Global, Session, Window, bounded_in_time
 
 Row_co = TypeVar("Row_co", covariant=True, default=Any)
 
@@ -106,11 +110,13 @@ class Stream(Generic[Row_co]):
             self._known(column, where)
         return KeyedStream(self, columns)
 
-    def window(
-        self, window: Window, *, allowed_lateness: str | timedelta = "0 s", late: steps.Late = "drop"
-    ) -> WindowedStream:
-        """Windows over all rows together, without a key. See ``KeyedStream.window``."""
-        return KeyedStream(self, ()).window(window, allowed_lateness=allowed_lateness, late=late)
+    def window(self, window: Window, **settings: Any) -> WindowedStream:
+        """Windows over all rows together, without a key; settings as of ``KeyedStream.window``."""
+        return KeyedStream(self, ()).window(window, **settings)
+
+    def rolling(self, *, uid: str | None = None, **aggregates: AnyAggregate) -> Stream[Any]:
+        """Aggregates over all rows so far. See ``KeyedStream.rolling``."""
+        return KeyedStream(self, ()).rolling(uid=uid, **aggregates)
 
     def _project(self, columns: tuple[tuple[str, str], ...], where: str) -> Stream[Any]:
         names = [name for name, _ in columns]
@@ -149,31 +155,87 @@ class KeyedStream:
     stream: Stream[Any]
     keys: tuple[str, ...]
 
-    def window(
-        self, window: Window, *, allowed_lateness: str | timedelta = "0 s", late: steps.Late = "drop"
+    def window(  # noqa: PLR0913 - settings by name
+        self,
+        window: Window,
+        *,
+        trigger: Trigger | None = None,
+        evictor: Evictor | None = None,
+        accumulation: steps.Accumulation = "accumulating",
+        allowed_lateness: str | timedelta = "0 s",
+        late: steps.Late = "drop",
+        time: Clock = "event",
+        order: steps.Order | None = None,
     ) -> WindowedStream:
-        """Group the rows of each key into windows of event time.
+        """Group the rows of each key into windows.
 
         Args:
-            window: ``Tumbling``, ``Sliding``, ``Calendar`` or ``Global``.
-            allowed_lateness: rows this late still revise the result: the old value is retracted, the new one follows.
+            window: ``Tumbling``, ``Sliding``, ``Calendar``, ``Session``, ``Count``, ``Global`` or a ``WindowAssigner`` of your own.
+            trigger: when the result comes out; by default at the end of the window (``Count``: when it is full, ``Global``: at the end
+                of input), and again for each late row.
+            evictor: rows a window forgets when it fires; it then keeps all its rows until they go.
+            accumulation: ``"accumulating"``: a later pane replaces an earlier one (the old value is retracted, the new one follows);
+                ``"discarding"``: each pane holds what is new since the last.
+            allowed_lateness: rows this late still revise the result.
             late: what becomes of rows later than that: ``"drop"`` counts them, ``"side_output"`` keeps those late for all
                 their windows in ``<output>__late``.
+            time: ``"processing"`` takes the clock instead of the event time; no row is late then, and only a replay of recorded ticks
+                gives the same answer.
+            order: ``"arrival"`` takes rows as they come, ``"event_time"`` sorts them by it. By default as they come where that is
+                recorded (one landed log), else sorted. Windows whose answer does not depend on order take no notice.
 
         Time: the result of [s, e) comes out when progress reaches e - 1 ms; state is freed ``allowed_lateness`` later.
-        Source: Flink, allowed lateness and ``sideOutputLateData``; lateness is judged by the row's own stamp.
+        Source: Flink, windows, allowed lateness and ``sideOutputLateData``; lateness is judged by the row's own stamp.
+
+        Raises:
+            DefinitionError: DEFINITION-032..034, 054, 055.
         """
         where = self.stream.where("window")
         lateness = span(allowed_lateness, f"{where}, allowed_lateness")
-        if not isinstance(window, (Tumbling, Sliding, Calendar, Global)):
+        if not isinstance(window, get_args(Window)):
             fix = 'For example .window(Tumbling("1 hour")).'
-            expected = "Tumbling, Sliding, Calendar or Global"
+            expected = "Tumbling, Sliding, Calendar, Session, Count, Global or a WindowAssigner"
             raise DefinitionError(where, expected, repr(window), fix, code="DEFINITION-054")
-        if lateness < 0 or late not in {"drop", "side_output"}:
-            fix = 'allowed_lateness is zero or more; late is "drop" or "side_output".'
-            got = f"allowed_lateness={describe_span(lateness)}, late={late!r}"
+        choices = [(late, get_args(steps.Late)), (accumulation, get_args(steps.Accumulation)), (time, get_args(Clock))]
+        wrong = [repr(value) for value, known in [*choices, (order, (None, *get_args(steps.Order)))] if value not in known]
+        if lateness < 0 or wrong or (lateness and time == "processing"):
+            fix = (
+                'allowed_lateness is zero or more (zero in processing time); late is "drop" or "side_output", accumulation '
+                '"accumulating" or "discarding", time "event" or "processing", order "arrival" or "event_time".'
+            )
+            got = ", ".join(wrong) or f"allowed_lateness={describe_span(lateness)} in {time} time"
             raise DefinitionError(where, "valid settings", got, fix, code="DEFINITION-055")
-        return WindowedStream(self, window, lateness, late)
+        if isinstance(window, Session) and isinstance(window.gap, str):
+            check(window.gap, self.stream.schema, f"{where}, gap")
+        if evictor is not None:
+            checked_evictor(evictor, self.stream.schema, where)
+        _check_trigger(trigger, window, where)
+        settings = {"allowed_lateness": lateness, "late": late, "trigger": trigger, "evictor": evictor}
+        settings |= {"accumulation": accumulation, "time": time, "order": order}
+        return WindowedStream(self, window, settings)
+
+    def rolling(self, *, uid: str | None = None, **aggregates: AnyAggregate) -> Stream[Any]:
+        """Aggregates over all rows of a key so far, anew with every row; the last value of each key is in ``<output>__current``.
+
+        Shape: the keys, then one column per aggregate. State: one accumulator per key, for ever.
+        Time: a value has the event time of the row that caused it.
+        Source: Flink ``KeyedStream.sum``, ``minBy``; a bounded run ends with the same last values.
+        """
+        return self.window(Global(), trigger=AfterCount(1)).aggregate(uid=uid, **aggregates)
+
+
+def _check_trigger(trigger: object, window: Window, where: str) -> None:
+    if trigger is None:
+        return
+    if not isinstance(trigger, Trigger):
+        fix = 'For example trigger=AfterCount(100) or AfterWatermark().early(Every("1 minute")).'
+        raise DefinitionError(where, "a trigger", repr(trigger), fix, code="DEFINITION-032")
+    why = never_fires(trigger, ends=bounded_in_time(window))
+    if isinstance(window, Count):
+        why = "Count() fires by its own count"
+    if why:
+        fix = "Use Global() with a trigger of your own, or AfterWatermark() with .early(...); see the docs of triggers."
+        raise DefinitionError(where, "a trigger that can fire", f"{trigger.describe()}: {why}", fix, code="DEFINITION-034")
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,8 +244,7 @@ class WindowedStream:
 
     keyed: KeyedStream
     window: Window
-    allowed_lateness: int
-    late: steps.Late
+    settings: dict[str, Any]
 
     def aggregate(self, *, uid: str | None = None, **aggregates: AnyAggregate) -> Stream[Any]:
         """One row per key and window.
@@ -192,35 +253,102 @@ class WindowedStream:
             uid: names the state of this step; by default the operator's name.
             aggregates: ``departures=count(), mean_delay=mean("dep_delay")``.
 
-        Shape: the keys, ``window_start``, ``window_end`` (not for ``Global``), then one column per aggregate.
-        State: per open window and key one accumulator; until the window's end, plus the allowed lateness.
+        Shape: the keys, ``window_start``, ``window_end`` (not for ``Global`` and ``Count``), then one column per aggregate.
+        State: per open window and key one accumulator; until the window's end, plus the allowed lateness. With an evictor, all rows.
 
         Raises:
             DefinitionError: DEFINITION-040..043, 050, 056.
         """
-        stream = self.keyed.stream
-        where = stream.where("aggregate")
+        where = self.keyed.stream.where("aggregate")
         if not aggregates:
             raise DefinitionError(
                 where, "at least one", "none", "Write aggregate(rows=count()).", code="DEFINITION-056"
             )
-        bounds = () if isinstance(self.window, Global) else ("window_start", "window_end")
-        columns = [stream.schema[key] for key in self.keyed.keys]
-        columns += [Column(name=name, type="timestamp", nullable=False) for name in bounds]
+        return self._step(uid, [*self._head(), *self._measured(aggregates, where)], aggregates=tuple(aggregates.items()))
+
+    def reduce(self, function: Callable[[Mapping[str, Any], Mapping[str, Any]], Mapping[str, Any]], *, uid: str | None = None) -> Stream[Any]:
+        """Fold the rows of a window two by two into one of the same columns. Source: Flink ``ReduceFunction``.
+
+        Args:
+            function: (the row so far, the next row) -> a row. Both are read only; it must be associative for sessions, whose parts
+                are reduced on their own.
+            uid: names the state of this step; by default the operator's name.
+
+        Shape: the keys, ``window_start``, ``window_end``, then the other columns of the input. State: one row per window.
+        """
+        where, head = self.keyed.stream.where("reduce"), self._head()
+        self._keeps_no_rows(where)
+        names = {c.name for c in head}
+        rest = [c for c in self.keyed.stream.schema.columns if c.name not in names]
+        return self._step(uid, [*head, *rest], function=Function.of(function, where), reduces=True)
+
+    def process(
+        self,
+        function: Callable[[Pane, Any], Iterable[Mapping[str, Any]]],
+        schema: type[Contract],
+        *,
+        uid: str | None = None,
+        **aggregates: AnyAggregate,
+    ) -> Stream[Any]:
+        """Any number of rows per pane, from all its rows. Source: Flink ``ProcessWindowFunction``.
+
+        Args:
+            function: (pane, rows) -> rows. ``rows`` are all rows of the window in order of arrival, read only; with ``aggregates`` it is
+                one mapping of their results instead, and no rows are kept. It must depend on its arguments alone.
+            schema: contract of the rows it yields.
+            uid: names the state of this step; by default the operator's name.
+            aggregates: computed as rows come.
+
+        Shape: the keys, ``window_start``, ``window_end`` (not for ``Global`` and ``Count``), then the contract's columns.
+        State: every row of a window until it is freed; with ``aggregates`` one accumulator.
+
+        Raises:
+            DefinitionError: DEFINITION-050, 051, 057.
+        """
+        where, head = self.keyed.stream.where("process"), self._head()
+        if not (isinstance(schema, type) and issubclass(schema, Contract)):
+            fix = "process(median_of, schema=Median), where Median is a Contract and median_of yields dictionaries."
+            raise DefinitionError(where, "the contract of its rows", repr(schema), fix, code="DEFINITION-051")
+        if aggregates:
+            self._keeps_no_rows(where)
+            self._measured(aggregates, where)
+        names = {c.name for c in head}
+        rest = [c for c in contract_schema(schema).columns if c.name not in names]
+        found = Function.of(function, where)
+        return self._step(uid, [*head, *rest], function=found, aggregates=tuple(aggregates.items()))
+
+    def _head(self) -> list[Column]:
+        bounds = ("window_start", "window_end") if bounded_in_time(self.window) else ()
+        found = [self.keyed.stream.schema[key] for key in self.keyed.keys]
+        return found + [Column(name=name, type="timestamp", nullable=False) for name in bounds]
+
+    def _measured(self, aggregates: Mapping[str, AnyAggregate], where: str) -> list[Column]:
+        found: list[Column] = []
+        taken = {c.name for c in self._head()}
         for name, aggregate in aggregates.items():
-            if name in {c.name for c in columns} or name.startswith("_"):
+            if name in taken or name.startswith("_"):
                 fix = "Rename the aggregate; keys, window_start and window_end are there already."
                 raise DefinitionError(where, "a new column name", repr(name), fix, code="DEFINITION-050")
-            columns.append(Column(name=name, type=result_type(aggregate, stream.schema, f"{where}, column '{name}'")))
+            kind = result_type(aggregate, self.keyed.stream.schema, f"{where}, column '{name}'")
+            found.append(Column(name=name, type=kind))
+        return found
+
+    def _keeps_no_rows(self, where: str) -> None:
+        evictor = self.settings["evictor"]
+        if evictor is not None:
+            fix = "Use process(function, schema) over all rows, or aggregate(...), which computes them anew from what the evictor leaves."
+            got = f"{type(evictor).__name__} over rows that are aggregated as they come"
+            raise DefinitionError(where, "an evictor only where rows are kept", got, fix, code="DEFINITION-058")
+
+    def _step(self, uid: str | None, columns: list[Column], **what: Any) -> Stream[Any]:
+        stream = self.keyed.stream
         step = steps.WindowAggregate(
             parent=stream.step,
             uid=uid or stream.operator,
             keys=self.keyed.keys,
             window=self.window,
-            allowed_lateness=self.allowed_lateness,
-            late=self.late,
-            aggregates=tuple(aggregates.items()),
             schema=Schema(tuple(columns)),
+            **({"aggregates": ()} | self.settings | what),
         )
         return Stream(step, stream.operator)
 

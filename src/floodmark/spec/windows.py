@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Literal
+from typing import Any, Literal
 
 from floodmark.core.errors import DefinitionError
+from floodmark.core.fingerprint import source_of
 from floodmark.core.time import describe_span, span, zone
 
 
@@ -93,12 +95,101 @@ class Global:
     """One window per key, closed by the end of input. Source: Flink ``GlobalWindows`` with ``EndOfStreamTrigger``."""
 
 
-Window = Tumbling | Sliding | Calendar | Global
+@dataclass(frozen=True, slots=True, init=False)
+class Session:
+    """A row opens [t, t + gap); windows of one key that overlap or touch become one. Its end is ``gap`` after its last row.
+
+    Source: Flink ``EventTimeSessionWindows``; touching windows merge as there.
+
+    Args:
+        gap: silence that ends a session, more than 0; or Spark SQL over the row's columns for a gap of its own per row, in ms.
+        longest: no session is taken to be longer than this by a bounded run over an interval, which reads as much around it.
+            Unbounded runs and runs over all of time need no such limit.
+    """
+
+    gap: int | str
+    longest: int
+
+    def __init__(self, gap: str | timedelta, longest: str | timedelta = "1 day", *, per_row: bool = False) -> None:
+        object.__setattr__(self, "gap", str(gap) if per_row else _length(gap, "Session", "gap"))
+        object.__setattr__(self, "longest", _length(longest, "Session", "longest"))
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Count:
+    """The last ``size`` rows of a key, at every ``slide``-th row; by default each row is in one window.
+
+    Source: Flink ``countWindow(size, slide)``. A key that never gets ``slide`` more rows keeps what it has: give it a time-out
+    with ``Global()`` and ``any_of(AfterCount(n), AfterDelay("1 hour"))`` instead.
+
+    Args:
+        size: rows, at least 1.
+        slide: rows between results, at least 1.
+    """
+
+    size: int
+    slide: int
+
+    def __init__(self, size: int, slide: int | None = None) -> None:
+        slide = size if slide is None else slide
+        if not (isinstance(size, int) and isinstance(slide, int) and size > 0 and slide > 0):
+            fix = "Count(100) or Count(100, 10)."
+            got = f"size={size!r}, slide={slide!r}"
+            raise DefinitionError("Count window", "numbers of rows, 1 or more", got, fix, code="DEFINITION-030")
+        object.__setattr__(self, "size", size)
+        object.__setattr__(self, "slide", slide)
+
+
+class WindowAssigner:
+    """Windows of your own: subclass it and write ``assign``.
+
+    Settings are plain attributes; they and the class's source are part of the operator's version.
+
+    Example:
+        >>> class Shift(WindowAssigner):
+        ...     def assign(self, time, row):
+        ...         length = 8 * 3_600_000
+        ...         start = time - (time - 6 * 3_600_000) % length
+        ...         return [(start, start + length)]
+    """
+
+    def assign(self, time: int, row: Mapping[str, Any]) -> Iterable[tuple[int, int]]:
+        """The half-open windows a row is in, as (start, end).
+
+        Args:
+            time: event time of the row (processing time where the step runs on that), ms UTC.
+            row: its columns, read only.
+        """
+        raise NotImplementedError
+
+    def canonical(self) -> dict[str, object]:
+        """For fingerprints."""
+        settings = dict(sorted(vars(self).items()))
+        return {"code": source_of(type(self))} | ({"settings": settings} if settings else {})
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and vars(self) == vars(other)
+
+    def __hash__(self) -> int:
+        return hash(type(self).__qualname__)
+
+
+Grid = Tumbling | Sliding | Calendar | Global
+"""Windows known before any row is seen: columns are enough to compute them."""
+
+Window = Grid | Session | Count | WindowAssigner
 
 
 def canonical_window(window: Window) -> dict[str, object]:
     """For fingerprints: the kind and its settings."""
+    if isinstance(window, WindowAssigner):
+        return {"kind": type(window).__name__} | window.canonical()
     return {"kind": type(window).__name__} | {slot: getattr(window, slot) for slot in window.__slots__}
+
+
+def bounded_in_time(window: Window) -> bool:
+    """Whether its windows have a start and an end in time."""
+    return not isinstance(window, (Global, Count))
 
 
 def describe_window(window: Window) -> str:
@@ -110,6 +201,12 @@ def describe_window(window: Window) -> str:
             text = f"Sliding {describe_span(window.size)} every {describe_span(window.slide)}"
         case Calendar():
             text = f"Calendar {window.unit} in {window.timezone}"
+        case Session():
+            return f"Session {window.gap if isinstance(window.gap, str) else describe_span(window.gap)}"
+        case Count():
+            return f"Count {window.size}" + (f" every {window.slide}" if window.slide != window.size else "")
+        case WindowAssigner():
+            return type(window).__name__
         case Global():
             return "Global"
     return text + (f", offset {describe_span(window.offset)}" if window.offset else "")

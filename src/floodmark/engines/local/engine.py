@@ -1,0 +1,152 @@
+"""An unbounded run in one process: micro-batches of stamped rows in, rows of every output out. The kernels and stages are Spark's."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from floodmark.core.time import END, NEVER
+from floodmark.engines.local.expressions import STAMPS, Queries, empty
+from floodmark.semantics.columns import arrow_schema
+from floodmark.semantics.stage import AnyStage, stage_of
+from floodmark.semantics.store import MemoryStore
+from floodmark.spec.operator import Operator
+from floodmark.spec.schema import MARKER, ROW, TICK, Schema
+
+Rows = Mapping[str, pa.Table]
+"""Input or output name -> its columns, then ``_event_time`` in ms, ``_watermark``, ``_progress``, ``_sequence``, ``_kind``."""
+
+
+@dataclass(slots=True)
+class Savepoint:
+    """Everything a run needs to go on: state by key group, what waits for what, and how far each input has got."""
+
+    stores: dict[int, MemoryStore] = field(default_factory=dict)
+    deadlines: dict[int, int] = field(default_factory=dict)
+    ticks: dict[int, int] = field(default_factory=dict)
+    progress: dict[str, int] = field(default_factory=dict)
+    clock: int = NEVER
+    sequence: int = 0
+    late: int = 0
+    dropped: int = 0
+
+
+class LocalRun:
+    """One run of one operator.
+
+    Args:
+        operator: any.
+        savepoint: to go on from; by default from the beginning.
+    """
+
+    def __init__(self, operator: Operator, savepoint: Savepoint | None = None) -> None:
+        self.operator, self.stage = operator, stage_of(operator)
+        self.state = copy.deepcopy(savepoint) if savepoint else Savepoint()
+        self.queries = Queries()
+
+    def savepoint(self) -> Savepoint:
+        """The run as it is now; later micro-batches do not change it."""
+        return copy.deepcopy(self.state)
+
+    @property
+    def progress(self) -> int:
+        """The least any input has reached."""
+        return min(self.state.progress.get(given.name, NEVER) for given in self.operator.inputs)
+
+    def batch(self, inputs: Rows) -> dict[str, pa.Table]:
+        """One micro-batch.
+
+        Args:
+            inputs: new rows and markers; an input without any may be left out. A row of ``_kind`` 2 is a tick of the processing
+                clock: its ``_event_time`` is the time.
+
+        Returns:
+            Output name -> its new rows, with retractions, and a marker last.
+        """
+        before = self.progress
+        given = {i.name: inputs.get(i.name, empty(i.schema)) for i in self.operator.inputs}
+        for name, table in given.items():
+            reached = pc.max(table["_progress"]).as_py()
+            if reached is not None:
+                self.state.progress[name] = max(self.state.progress.get(name, NEVER), reached)
+        if self.stage is None:
+            results = {
+                name: _only_rows(self.queries.rows(step, given)) for name, step in self.operator.results
+            }
+        else:
+            results = self._stateful(self.stage, given)
+        return {name: self._stamped(name, table, before) for name, table in results.items()}
+
+    def _stateful(self, stage: AnyStage, given: Rows) -> dict[str, pa.Table]:
+        step, state = stage.step, self.state
+        rows = self.queries.rows(step.parent, given)
+        table = self.queries.stage_rows(stage, rows)
+        ticks = table.filter(pc.equal(table["kind"], TICK)).drop_columns(["group"])
+        if ticks.num_rows:
+            state.clock = max(state.clock, pc.max(ticks["t"]).as_py())
+        parts = stage.pack(table.filter(pc.not_equal(table["kind"], TICK)).to_batches())
+        progress = self.progress
+        due = {g for g, at in state.deadlines.items() if at <= progress}
+        due |= {g for g, at in state.ticks.items() if ticks.num_rows or at <= state.clock or progress >= END}
+        emitted: list[pa.Table] = []
+        sides: list[pa.Table] = []
+        for group in sorted({*parts, *due}):
+            part = parts.get(group, {})
+            packed = [part, {"rows": ticks}] if ticks.num_rows and not step.columnar else [part]
+            emission = stage.kernel(state.stores.setdefault(group, MemoryStore())).advance(packed, progress, state.clock)
+            for waits, at in ((state.deadlines, emission.deadline), (state.ticks, emission.tick)):
+                waits.pop(group, None)
+                if at is not None:
+                    waits[group] = at
+            late = part["late"].filter(pc.equal(part["late"]["kind"], ROW)).num_rows if "late" in part else 0
+            state.late += late or (emission.late if not step.columnar else 0)
+            state.dropped += emission.dropped + (pc.sum(part["dropped"]["n"]).as_py() if "dropped" in part else 0)
+            sides += [t for t in (part.get("side"), emission.side) if t is not None]
+            emitted.append(self._numbered(emission.results))
+        schema = step.schema
+        found = pa.concat_tables(emitted) if emitted else empty(schema)
+        results = {n: self.queries.rows(r, {}, {step: found}) for n, r in self.operator.results}
+        if step.late == "side_output":
+            results["late"] = _side(sides, step.parent.schema)
+        return results
+
+    def _numbered(self, results: pa.Table) -> pa.Table:
+        """The kernel's order as ``_sequence``; ``_progress`` comes with the commit."""
+        count = (pc.max(results["_order"]).as_py() or 0) + 1 if results.num_rows else 0
+        table = results.append_column("_sequence", pc.add(results["_order"], self.state.sequence))
+        self.state.sequence += count
+        table = table.append_column("_progress", pa.nulls(table.num_rows, pa.int64()))
+        return table.select([*(n for n in table.column_names if n not in {*STAMPS, "_order"}), *STAMPS])
+
+    def _stamped(self, name: str, table: pa.Table, before: int) -> pa.Table:
+        """What rows of this commit may say of time, and the marker that says what is true after it."""
+        schema = table.schema
+        place = schema.get_field_index("_progress")
+        table = table.set_column(place, schema.field(place), pa.repeat(pa.scalar(before, pa.int64()), table.num_rows))
+        if self.progress <= NEVER:
+            return table
+        said = {"_watermark": self.progress, "_progress": self.progress, "_kind": MARKER}
+        return pa.concat_tables([table, pa.Table.from_pylist([said], schema=schema)])
+
+
+def _only_rows(table: pa.Table) -> pa.Table:
+    return table.filter(pc.less_equal(table["_kind"], ROW))
+
+
+def _side(tables: list[pa.Table], schema: Schema) -> pa.Table:
+    found = []
+    for table in tables:
+        rows = table["side"].combine_chunks()
+        columns = [pc.struct_field(rows, [i]) for i in range(len(schema.columns))]
+        stamps = [table["t"], table["w"], pa.nulls(table.num_rows, pa.int64()), table["s"], table["kind"]]
+        found.append(pa.table([*columns, *stamps], [*schema.names, *STAMPS]).cast(empty(schema).schema))
+    return pa.concat_tables([empty(schema), *found])
+
+
+def payload(table: pa.Table, schema: Schema) -> pa.Table:
+    """The rows of an output without stamps, markers and retractions."""
+    return table.filter(pc.equal(table["_kind"], ROW)).select(list(schema.names)).cast(arrow_schema(schema))

@@ -1,0 +1,168 @@
+"""Spark SQL expressions and stateless steps as DuckDB queries over Arrow tables.
+
+A table here has the columns of its step, then ``_event_time`` in ms, ``_watermark``, ``_progress``, ``_sequence`` and ``_kind``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import duckdb
+import pyarrow as pa
+import sqlglot
+from sqlglot import exp
+
+from floodmark.core.errors import ExecutionError, user_code_boundary
+from floodmark.semantics.columns import arrow_schema
+from floodmark.semantics.stage import AnyStage
+from floodmark.spec import steps
+from floodmark.spec.schema import ROW, Schema
+
+STAMPS = ("_event_time", "_watermark", "_progress", "_sequence", "_kind")
+
+STAMP_SCHEMA = pa.schema([*((name, pa.int64()) for name in STAMPS[:-1]), ("_kind", pa.int32())])
+
+_TYPES = {"string": "VARCHAR", "timestamp": "TIMESTAMPTZ", "binary": "BLOB"}
+
+
+@lru_cache(maxsize=4096)
+def duckdb_sql(text: str) -> str:
+    """A Spark SQL expression in DuckDB's words."""
+    tree = sqlglot.parse_one(text, read="spark")
+    for node in list(tree.find_all(exp.Anonymous)):
+        if node.name.lower() == "xxhash64":
+            inner = ", ".join(e.sql("duckdb") for e in node.expressions)
+            found = sqlglot.parse_one(f"CAST(hash({inner})::HUGEINT - 9223372036854775808 AS BIGINT)", read="duckdb")
+            if node is tree:
+                tree = found
+            else:
+                node.replace(found)
+    return tree.sql("duckdb")
+
+
+def duckdb_type(kind: str) -> str:
+    """The DuckDB type of a Spark SQL type."""
+    if match := re.fullmatch(r"array<(.+)>", kind):
+        return f"{duckdb_type(match[1])}[]"
+    return _TYPES.get(kind, kind.upper())
+
+
+@dataclass(slots=True)
+class Queries:
+    """Runs steps over tables. One connection, in memory.
+
+    Args:
+        connection: of DuckDB; its time zone is UTC.
+    """
+
+    connection: duckdb.DuckDBPyConnection = field(default_factory=lambda: duckdb.connect().execute("SET TimeZone = 'UTC'"))
+    _tables: int = 0
+
+    def rows(
+        self, step: steps.Step, inputs: Mapping[str, pa.Table], known: Mapping[steps.Step, pa.Table] | None = None
+    ) -> pa.Table:
+        """The rows of a step.
+
+        Args:
+            step: stateless from here down to ``known`` and the inputs.
+            inputs: input name -> stamped rows.
+            known: steps that are tables already: the stateful one.
+        """
+        found = self.run(self._sql(step, inputs, known or {}), f"step of {type(step).__name__.lower()}")
+        return found.cast(pa.schema([*arrow_schema(step.schema), *STAMP_SCHEMA]))
+
+    def stage_rows(self, stage: AnyStage, rows: pa.Table) -> pa.Table:
+        """Rows as the stage's ``pack`` wants them."""
+        step = stage.step
+        keys = [_plain(rows, key) for key in step.keys]
+        group = f"CAST(hash({', '.join(keys)}) % {step.groups} AS INTEGER)" if keys else "CAST(0 AS INTEGER)"
+        columns = [f'{group} AS "group"', *(f"{key} AS k{i}" for i, key in enumerate(keys))]
+        columns += ["coalesce(_event_time, 0) AS t", "_watermark AS w", "_sequence AS s", "_kind AS kind"]
+        columns += [f"CAST(({duckdb_sql(v.sql)}) AS {duckdb_type(v.type)}) AS v{j}" for j, v in enumerate(stage.values)]
+        whole = "{" + ", ".join(f"'{n}': {_quoted(n)}" for n in step.parent.schema.names) + "}"
+        columns += [f'{whole} AS "row"'] if stage.whole_rows or step.reduces else []
+        columns += [f"{whole} AS side"] if step.late == "side_output" else []
+        return self.run(f"SELECT {', '.join(columns)} FROM {self._named(rows)}", f"step '{step.uid}'")
+
+    def run(self, sql: str, where: str) -> pa.Table:
+        """The result of a query."""
+        try:
+            found: pa.Table = self.connection.sql(sql).to_arrow_table()
+        except duckdb.Error as error:
+            fix = "The local engine computes expressions with DuckDB; run it on Spark if DuckDB lacks the function."
+            raise ExecutionError(where, "a result", str(error).split("\n")[0], fix, code="EXECUTION-006") from error
+        finally:
+            for number in range(self._tables):
+                self.connection.unregister(f"_t{number}")
+            self._tables = 0
+        return found
+
+    def _named(self, table: pa.Table) -> str:
+        name = f"_t{self._tables}"
+        self._tables += 1
+        self.connection.register(name, table)
+        return name
+
+    def _sql(self, step: steps.Step, inputs: Mapping[str, pa.Table], known: Mapping[steps.Step, pa.Table]) -> str:
+        if step in known:
+            return f"SELECT * FROM {self._named(known[step])}"
+        stamps = ", ".join(STAMPS)
+        match step:
+            case steps.Read():
+                columns = ", ".join(_quoted(name) for name in step.schema.names)
+                return f"SELECT {columns}, {stamps} FROM {self._named(inputs[step.input])}"
+            case steps.Filter():
+                condition = duckdb_sql(step.condition)
+                return f"SELECT * FROM ({self._sql(step.parent, inputs, known)}) WHERE ({condition}) OR _kind > {ROW}"
+            case steps.Project():
+                kinds = step.schema.types
+                columns = ", ".join(
+                    f"CAST(({duckdb_sql(text)}) AS {duckdb_type(kinds[name])}) AS {_quoted(name)}"
+                    for name, text in step.columns
+                )
+                return f"SELECT {columns}, {stamps} FROM ({self._sql(step.parent, inputs, known)})"
+            case steps.FlatMap():
+                return f"SELECT * FROM {self._named(_flat_mapped(step, Queries().rows(step.parent, inputs, known)))}"
+            case steps.Union():
+                parts = [
+                    f"SELECT * REPLACE (_sequence * {len(step.parents)} + {i} AS _sequence) FROM ({self._sql(p, inputs, known)})"
+                    for i, p in enumerate(step.parents)
+                ]
+                return " UNION ALL ".join(parts)
+            case _:
+                message = "a stateful step is computed by its kernel"
+                raise TypeError(message)
+
+
+def empty(schema: Schema) -> pa.Table:
+    """No rows of a step."""
+    return pa.schema([*arrow_schema(schema), *STAMP_SCHEMA]).empty_table()
+
+
+def _flat_mapped(step: steps.FlatMap, rows: pa.Table) -> pa.Table:
+    where, made, origin = f"flat_map '{getattr(step.function, '__name__', 'function')}'", [], []
+    kinds = rows["_kind"].to_pylist()
+    for place, row in enumerate(rows.select(list(step.parent.schema.names)).to_pylist()):
+        new: list[Mapping[str, object]] = [{}]
+        if kinds[place] <= ROW:
+            with user_code_boundary(where, f"The row was {row}."):
+                new = list(step.function(row))
+        made += [dict(one) for one in new]
+        origin += [place] * len(new)
+    with user_code_boundary(where, f"Yield dictionaries with: {step.schema.describe()}."):
+        table = pa.Table.from_pylist(made, schema=arrow_schema(step.schema))
+    for name in STAMPS:
+        table = table.append_column(name, rows[name].take(pa.array(origin, pa.int64())))
+    return table
+
+
+def _plain(rows: pa.Table, key: str) -> str:
+    """-0.0 and 0.0 are one key."""
+    return f"({_quoted(key)} + 0.0)" if pa.types.is_floating(rows.schema.field(key).type) else _quoted(key)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

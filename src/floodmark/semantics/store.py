@@ -1,0 +1,53 @@
+"""Where a key group's state lies: the seam between the kernels and an engine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+
+class Store(Protocol):
+    """Where it lies: an index and numbered chunks."""
+
+    def index(self) -> bytes | None:
+        """The index as it was last put."""
+
+    def put_index(self, index: bytes) -> None:
+        """Replace the index."""
+
+    def get(self, number: int) -> bytes:
+        """A chunk."""
+
+    def put(self, number: int, chunk: bytes) -> None:
+        """Write a chunk, in place of the one of that number."""
+
+    def remove(self, number: int) -> None:
+        """Forget a chunk."""
+
+
+@dataclass(slots=True)
+class MemoryStore:
+    """A store in memory: bounded runs, the local engine and tests."""
+
+    chunks: dict[int, bytes] = field(default_factory=dict)
+    head: bytes | None = None
+
+    def index(self) -> bytes | None:
+        """The index as it was last put."""
+        return self.head
+
+    def put_index(self, index: bytes) -> None:
+        """Replace the index."""
+        self.head = index
+
+    def get(self, number: int) -> bytes:
+        """A chunk."""
+        return self.chunks[number]
+
+    def put(self, number: int, chunk: bytes) -> None:
+        """Write a chunk."""
+        self.chunks[number] = chunk
+
+    def remove(self, number: int) -> None:
+        """Forget a chunk."""
+        del self.chunks[number]

@@ -1,0 +1,56 @@
+"""Functions over windows: what they are called with, and how a step keeps them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from floodmark.core.errors import DefinitionError
+from floodmark.core.fingerprint import source_of
+
+Timing = Literal["early", "on_time", "late"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pane:
+    """One firing of a window, as a window function sees it.
+
+    Args:
+        key: key columns and their values.
+        start: of the window, ms UTC; None for windows without bounds.
+        end: of the window, ms UTC, exclusive; None for windows without bounds.
+        index: of the firing, from 0.
+        timing: before the watermark has reached the end of the window, when it does, or after it.
+        is_last: no pane of this window can follow.
+        watermark: in force for the row or timer that caused the firing, ms.
+    """
+
+    key: Mapping[str, Any]
+    start: int | None
+    end: int | None
+    index: int
+    timing: Timing
+    is_last: bool
+    watermark: int
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function of the user, compared by its source."""
+
+    call: Callable[..., Any] = field(compare=False)
+    code: str
+
+    @staticmethod
+    def of(function: object, where: str) -> Function:
+        """The function with its source.
+
+        Raises:
+            DefinitionError: DEFINITION-003 no readable source, DEFINITION-057 no function.
+        """
+        if not callable(function):
+            fix = "Give a function defined in a module of your operators/ folder."
+            raise DefinitionError(where, "a function", repr(function), fix, code="DEFINITION-057")
+        plain = function if hasattr(function, "__code__") or isinstance(function, type) else type(function)
+        return Function(function, source_of(plain))

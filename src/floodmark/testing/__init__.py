@@ -1,0 +1,1 @@
+"""For users' tests: operators fed by hand, transcripts, generated disorder. Public, and used by floodmark's own tests."""
