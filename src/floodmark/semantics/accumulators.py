@@ -211,14 +211,7 @@ class Accumulators:
             return main["n"]
         if self.bagged(measure):
             found = _aligned(main, dims, *self._from_bag(measure, partials[f"bag{j}"], dims))
-            if function in {"count_distinct", "approx_count_distinct"}:
-                return pc.fill_null(found, 0)
-            if function in {"distinct", "top_n"} and found.null_count:
-                return pa.chunked_array([pa.array([v or [] for v in found.to_pylist()], found.type)])
-            if isinstance(measure.aggregate, Aggregate) and found.null_count:
-                nothing = measure.aggregate.result(measure.aggregate.create())
-                return found if nothing is None else pc.fill_null(found, pa.scalar(nothing, found.type))
-            return found
+            return _filled(found, measure.aggregate)
         match function:
             case "count":
                 return main[f"c{j}"]
@@ -392,6 +385,20 @@ def _quotient(top: pa.ChunkedArray, count: pa.ChunkedArray) -> pa.ChunkedArray:
     some = pc.greater(count, 0)
     safe = pc.if_else(some, count, pa.scalar(1, count.type))
     return pc.if_else(some, pc.divide(top.cast(pa.float64()), safe.cast(pa.float64())), pa.scalar(None, pa.float64()))
+
+
+def _filled(found: pa.ChunkedArray, aggregate: AnyAggregate) -> pa.ChunkedArray:
+    """What an aggregate says of no values at all, where there were none."""
+    if not found.null_count:
+        return found
+    if isinstance(aggregate, Aggregate):
+        nothing = aggregate.result(aggregate.create())
+        return found if nothing is None else pc.fill_null(found, pa.scalar(nothing, found.type))
+    if aggregate.function in {"count_distinct", "approx_count_distinct"}:
+        return pc.fill_null(found, 0)
+    if aggregate.function in {"distinct", "top_n"}:
+        return pa.chunked_array([pa.array([v or [] for v in found.to_pylist()], found.type)])
+    return found
 
 
 def _merge_deviations(main: pa.Table, mains: pa.Table, dims: Sequence[str], j: int) -> pa.Table:

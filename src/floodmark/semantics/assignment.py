@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from floodmark.core.time import END, NEVER, from_ms, to_ms, zone
-from floodmark.spec.windows import Calendar, Global, Sliding, Tumbling, Window
+from floodmark.spec.windows import Calendar, Count, Global, Session, Sliding, Tumbling, Window, WindowAssigner
+from floodmark.spec.windows import Grid as GridWindow
 
 _LONGEST = 400 * 86_400_000
 """More than any calendar window; so close to the beginning of time there is no calendar."""
@@ -169,7 +170,7 @@ def _single(ends: Instants, from_ends: Instants, after: int, upto: int) -> tuple
     return rows, ends[rows]
 
 
-def assigner(window: Window) -> Assigner:
+def assigner(window: GridWindow) -> Assigner:
     """The arithmetic of a window definition."""
     match window:
         case Tumbling() | Sliding():
@@ -184,8 +185,10 @@ def assigner(window: Window) -> Assigner:
 
 def first_needed(window: Window, moment: int) -> int:
     """The first instant whose rows are in a window that ends after ``moment``: at or before it."""
-    if isinstance(window, Global) or moment < NEVER + _LONGEST:
+    if isinstance(window, (Global, Count, WindowAssigner)) or moment < NEVER + _LONGEST:
         return NEVER
+    if isinstance(window, Session):
+        return max(moment - window.longest, NEVER)
     grid = assigner(window)
     end = grid.first_end(grid.slices(np.array([moment], dtype=np.int64)))
     return min(moment, grid.start(int(end[0])))

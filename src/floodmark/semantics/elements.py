@@ -1,49 +1,39 @@
-"""The kernel for windows whose rows have an order: sessions, counts, triggers, evictors, whole contents. One row after the other, per key.
-
-Before each row every timer its watermark has reached fires; then the row is judged by its own stamp and processed. At a boundary (the end
-of a micro-batch or of the input) everything up to the boundary's progress fires. Keys are independent, so on a landed log every
-pane is exact however rows are cut into micro-batches. Where arrival is not reproducible (outputs of operators, several inputs), rows
-wait until progress reaches their *effective time*, max(event time, stamp + 1), and come sorted by it.
-
-Source: Flink ``WindowOperator``, ``EvictingWindowOperator`` and ``MergingWindowSet``; lateness by stamps and retractions are floodmark's.
-"""
+"""The stage of windows whose rows have an order: what travels to ``semantics.panes``, and in which columns."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import itertools
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from floodmark.core.errors import user_code_boundary
-from floodmark.core.time import END, NEVER
-from floodmark.semantics.assignment import assigner
-from floodmark.semantics.columns import arrow_schema, arrow_type, decode, encode
-from floodmark.semantics.entries import NONE, Entries, Entry
-from floodmark.semantics.folds import Fold, fold
-from floodmark.semantics.kernel import Emission
+from floodmark.core.time import Interval
+from floodmark.semantics.accumulators import Value
+from floodmark.semantics.columns import arrow_schema
+from floodmark.semantics.panes import ElementKernel
 from floodmark.semantics.store import Store
-from floodmark.semantics.triggers import FIRE, PURGE, Machine, Now, machine
-from floodmark.spec.evictors import KeepLast, KeepNear
+from floodmark.spec.evictors import KeepNear
 from floodmark.spec.expressions import check
-from floodmark.spec.functions import Pane, Timing
-from floodmark.spec.schema import MARKER, RETRACTION, ROW, TICK
+from floodmark.spec.schema import MARKER
 from floodmark.spec.steps import WindowAggregate
 from floodmark.spec.triggers import AfterCount, AfterWatermark, EndOfInput, Purging, Trigger
-from floodmark.spec.windows import Calendar, Count, Global, Session, Sliding, Tumbling, WindowAssigner
+from floodmark.spec.windows import Count, Global, Session, WindowAssigner
 
 
-@dataclass(frozen=True, slots=True)
-class Value:
-    """A column of the rows that travel to the kernel: its Spark SQL and its type."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """A bounded run over a part of time.
 
-    sql: str
-    type: str
+    Args:
+        interval: whose results are wanted.
+        read: whose rows are there.
+    """
+
+    interval: Interval
+    read: Interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +47,8 @@ class ElementStage:
     step: WindowAggregate
     by_time: bool
     """Rows come by effective time, not as they arrive."""
+    cut: Cut | None = None
+    """Only a part is asked for."""
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -68,10 +60,16 @@ class ElementStage:
         """What is computed from each row beforehand: aggregates' expressions, the gap of a session, the distance of an evictor."""
         found: dict[str, Value] = {}
         texts = [t for _, a in self.step.aggregates for t in (a.expression, getattr(a, "by", None)) if t]
-        texts += [self.step.window.gap] if isinstance(self.step.window, Session) and isinstance(self.step.window.gap, str) else []
+        texts += (
+            [self.step.window.gap]
+            if isinstance(self.step.window, Session) and isinstance(self.step.window.gap, str)
+            else []
+        )
         texts += [self.step.evictor.distance] if isinstance(self.step.evictor, KeepNear) else []
         for text in texts:
-            found.setdefault(text, Value(text, check(text, self.step.parent.schema, f"step '{self.step.uid}'")))
+            found.setdefault(
+                text, Value(text, check(text, self.step.parent.schema, f"step '{self.step.uid}'"), bag=False)
+            )
         return tuple(found.values())
 
     @property
@@ -79,7 +77,9 @@ class ElementStage:
         """Whether a function of the user sees the rows."""
         known = type(self.trigger).__module__ == Trigger.__module__
         step = self.step
-        return isinstance(step.window, WindowAssigner) or not known or (step.function is not None and not step.aggregates)
+        return (
+            isinstance(step.window, WindowAssigner) or not known or (step.function is not None and not step.aggregates)
+        )
 
     @property
     def trigger(self) -> Trigger:
@@ -96,7 +96,12 @@ class ElementStage:
     @property
     def result_schema(self) -> pa.Schema:
         """The step's columns, then ``_event_time`` and ``_watermark`` in ms, ``_kind``, ``_order``."""
-        stamps = [("_event_time", pa.int64()), ("_watermark", pa.int64()), ("_kind", pa.int32()), ("_order", pa.int64())]
+        stamps = [
+            ("_event_time", pa.int64()),
+            ("_watermark", pa.int64()),
+            ("_kind", pa.int32()),
+            ("_order", pa.int64()),
+        ]
         return pa.schema([*arrow_schema(self.step.schema), *(pa.field(*s) for s in stamps)])
 
     def pack(self, batches: Iterable[pa.RecordBatch]) -> dict[int, dict[str, pa.Table]]:
@@ -110,493 +115,8 @@ class ElementStage:
         groups = table["group"].to_numpy()
         bounds = np.flatnonzero(np.r_[True, groups[1:] != groups[:-1], True]).tolist() if len(groups) else []
         table = table.drop_columns(["group"])
-        return {int(groups[a]): {"rows": table.slice(a, b - a)} for a, b in zip(bounds, bounds[1:], strict=False)}
+        return {int(groups[a]): {"rows": table.slice(a, b - a)} for a, b in itertools.pairwise(bounds)}
 
     def kernel(self, store: Store) -> ElementKernel:
         """The kernel of one key group."""
         return ElementKernel(self, store)
-
-
-class _Window:
-    """One window of one key."""
-
-    __slots__ = ("contents", "emitted", "end", "fresh", "index", "start", "trigger")
-
-    def __init__(self, start: int | None, end: int | None, contents: Any, trigger: Any) -> None:
-        self.start, self.end, self.contents, self.trigger = start, end, contents, trigger
-        self.fresh = self.index = 0
-        self.emitted: list[tuple[Any, ...]] = []
-
-    def dump(self) -> tuple[Any, ...]:
-        return self.start, self.end, self.contents, self.trigger, self.fresh, self.index, self.emitted
-
-    @staticmethod
-    def load(data: tuple[Any, ...]) -> _Window:
-        window = _Window(*data[:4])
-        window.fresh, window.index, window.emitted = data[4:]
-        return window
-
-
-class _Key:
-    """What is kept for one key: its windows and the last stamp it saw. ``event`` and ``tick`` are what its timers wait for."""
-
-    __slots__ = ("entry", "event", "stamp", "tick", "windows")
-
-    def __init__(self, entry: Entry) -> None:
-        self.entry = entry
-        windows, self.stamp = entry.value if entry.value else ([], NEVER)
-        self.windows = [_Window.load(data) for data in windows]
-        self.event, self.tick = entry.event, entry.tick
-
-    def close(self) -> None:
-        self.entry.value = [window.dump() for window in self.windows], self.stamp
-        self.entry.event, self.entry.tick = self.event, self.tick
-
-
-Placed = list[tuple[int | None, int | None]]
-
-
-class ElementKernel:
-    """One key group of one stage, over a store.
-
-    Args:
-        stage: what to compute.
-        store: where it is kept.
-    """
-
-    def __init__(self, stage: ElementStage, store: Store) -> None:
-        self.stage, self.step, self.store = stage, stage.step, store
-        step, values = stage.step, [v.sql for v in stage.values]
-        self.lateness, self.discards = step.allowed_lateness, step.accumulation == "discarding"
-        self.machine: Machine = machine(stage.trigger)
-        self.measures = [(fold(name, a, _type(stage, a.expression)), *_places(values, a)) for name, a in step.aggregates]
-        self.keeps_rows = step.evictor is not None or _ordered_count(step) or (step.function is not None and not step.aggregates)
-        self.keeps_rows &= step.reduces is False
-        self.distance = values.index(step.evictor.distance) if isinstance(step.evictor, KeepNear) else None
-        self.evictor = KeepLast(step.window.size) if _ordered_count(step) and isinstance(step.window, Count) else step.evictor
-        self.assign = self._assigning(values)
-        self.merges = isinstance(step.window, Session)
-        self.endless = isinstance(step.window, (Global, Count))
-        self.now = Now(NEVER, NEVER)
-        self.out: list[tuple[Any, ...]] = []
-        self.units = 0
-
-    # ---- one call per micro-batch
-
-    def advance(self, packed: Sequence[dict[str, pa.Table]], progress: int, clock: int = NEVER) -> Emission:
-        """Take in rows one by one, then fire and free what ``progress`` and ``clock`` have reached.
-
-        Args:
-            packed: parts from ``pack`` for this group, in any order.
-            progress: all rows on time up to here are in.
-            clock: processing time; never goes back.
-        """
-        self.entries = Entries.open(self.store)
-        clock = END if progress >= END else max(clock, self.entries.extra.get("clock", NEVER))
-        self.keys: dict[tuple[Any, ...], _Key] = {}
-        self.late = self.dropped = 0
-        self.refused: list[int] = []
-        rows = self._ordered([part["rows"] for part in packed if "rows" in part], progress)
-        self._take(rows)
-        self._reach(progress, clock)
-        self.entries.extra["clock"] = clock
-        for key, kept in self.keys.items():
-            if kept.windows:
-                kept.close()
-                self.entries.put(kept.entry)
-            else:
-                self.entries.drop(key)
-        event, tick = self.entries.close()
-        waits = [event, *self.entries.extra.get("held", {}).values()]
-        side = None
-        if rows is not None and self.refused and "side" in rows.column_names:
-            side = rows.take(pa.array(self.refused)).select(["t", "w", "s", "kind", "side"])
-        deadline = min(waits)
-        return Emission(
-            self._results(), self.late, None if deadline >= NONE else deadline, tick if tick < NONE else None, self.dropped, side
-        )
-
-    def _ordered(self, parts: list[pa.Table], progress: int) -> pa.Table | None:
-        """The rows to process now, in order; others wait in the store."""
-        if not self.stage.by_time:
-            table = pa.concat_tables(parts) if parts else None
-            return None if table is None else table.take(pc.sort_indices(table["s"]))
-        held: dict[int, int] = self.entries.extra.setdefault("held", {})
-        for number in [n for n, first in held.items() if first <= progress]:
-            parts.append(decode(self.store.get(number))["rows"])
-            self.store.remove(number)
-            del held[number]
-        if not parts:
-            return None
-        table = pa.concat_tables(parts)
-        effective = pc.max_element_wise(table["t"], pc.add(table["w"], 1))
-        ready = pc.less_equal(effective, progress)
-        waiting = table.filter(pc.invert(ready))
-        if waiting.num_rows:
-            number = self.entries.extra["next"] = self.entries.extra.get("next", 0) - 1
-            self.store.put(number, encode({"rows": waiting}))
-            held[number] = pc.min(effective.filter(pc.invert(ready))).as_py()
-        table, effective = table.filter(ready), effective.filter(ready)
-        table = table.set_column(table.column_names.index("w"), "w", pc.subtract(effective, 1))
-        data = [name for name in table.column_names if name not in {"s", "side"}]
-        texts = [repr(row) for row in table.select(data).to_pylist()]
-        order = sorted(range(table.num_rows), key=lambda i: (effective[i].as_py(), texts[i]))
-        return table.take(pa.array(order, pa.int64()))
-
-    def _take(self, table: pa.Table | None) -> None:
-        if table is None or not table.num_rows:
-            return
-        names, step = set(table.column_names), self.step
-        count = table.num_rows
-        keys = list(zip(*(_plain(table[k]) for k in self.stage.keys), strict=True)) if self.stage.keys else [()] * count
-        columns = [table[f"v{i}"].to_pylist() for i in range(len(self.stage.values))]
-        values = list(zip(*columns, strict=True)) if columns else [()] * count
-        rows = table["row"].to_pylist() if "row" in names else [None] * count
-        times, stamps, kinds = table["t"].to_pylist(), table["w"].to_pylist(), table["kind"].to_pylist()
-        clocked, now = step.time == "processing", self.now
-        now.clock = self.entries.extra.get("clock", NEVER)
-        for place in range(count):
-            time, stamp = times[place], stamps[place]
-            if kinds[place] == TICK:
-                self._reach(stamp, time)
-                continue
-            if clocked:
-                time, stamp = now.clock, now.clock - 1
-            kept = self._key(keys[place])
-            if kept.event <= stamp:
-                self._fire(kept, stamp)
-            self._element(kept, place, time, stamp, values[place], rows[place])
-
-    def _key(self, key: tuple[Any, ...]) -> _Key:
-        kept = self.keys.get(key)
-        if kept is None:
-            kept = self.keys[key] = _Key(self.entries.get(key) or Entry(key, None))
-        return kept
-
-    # ---- rows
-
-    def _element(self, kept: _Key, place: int, time: int, stamp: int, values: tuple[Any, ...], row: Any) -> None:
-        """One row: judged by its stamp, put into its windows."""
-        now = self.now
-        now.watermark = kept.stamp = stamp
-        placed, lost = self.assign(time, values, row), 0
-        for start, end in placed:
-            if self.merges:
-                window = self._merged(kept, start, end, stamp)
-                last = end - 1 if window is None else window.end - 1  # type: ignore[operator]  # sessions have an end
-            else:
-                window = next((w for w in kept.windows if w.end == end and w.start == start), None)
-                last = END if end is None else end - 1
-            if last + self.lateness <= stamp and last < END:
-                lost += 1
-                continue
-            if last <= stamp:
-                self.late += 1
-            if window is None:
-                window = _Window(start, end, self._nothing(), self.machine.begin())
-                kept.windows.append(window)
-            self._add(window, time, values, row)
-            window.fresh += 1
-            decision = self.machine.element(window.trigger, time, row or {}, window, now)
-            if decision:
-                cause = (time if window.end is None else window.end - 1, stamp)
-                self._decided(kept, window, decision, *cause, "late" if last <= stamp else "early")
-        self.dropped += lost
-        if lost and lost == len(placed):
-            self.refused.append(place)
-        self._wait(kept)
-
-    def _merged(self, kept: _Key, start: int | None, end: int | None, stamp: int) -> _Window | None:
-        """The session a row belongs to: those it touches, as long as they are kept by its stamp, made one."""
-        assert start is not None
-        assert end is not None
-        touched = [
-            w for w in kept.windows if w.start <= end and w.end >= start and w.end - 1 + self.lateness > stamp  # type: ignore[operator]  # sessions have an end
-        ]
-        if not touched:
-            return None
-        first = touched[0]
-        before = first.start, first.end
-        for other in touched[1:]:
-            first.start, first.end = min(first.start, other.start), max(first.end, other.end)  # type: ignore[type-var]
-            first.contents = self._joined(first.contents, other.contents)
-            first.fresh, first.index = first.fresh + other.fresh, max(first.index, other.index)
-            first.emitted += other.emitted
-            kept.windows.remove(other)
-        first.start, first.end = min(first.start, start), max(first.end, end)  # type: ignore[type-var]
-        if before != (first.start, first.end):
-            first.trigger = self.machine.merged([w.trigger for w in touched], first, self.now)
-        return first
-
-    def _nothing(self) -> Any:
-        if self.keeps_rows:
-            return []
-        return [None] if self.step.reduces else [f.create() for f, _, _ in self.measures]
-
-    def _add(self, window: _Window, time: int, values: tuple[Any, ...], row: Any) -> None:
-        if self.keeps_rows:
-            window.contents.append((time, values, row))
-        elif self.step.reduces:
-            held = window.contents[0]
-            window.contents[0] = row if held is None else self._reduced(held, row)
-        else:
-            contents = window.contents
-            for i, (one, value, by) in enumerate(self.measures):
-                contents[i] = one.add(
-                    contents[i], None if value is None else values[value], None if by is None else values[by]
-                )
-
-    def _joined(self, left: Any, right: Any) -> Any:
-        if self.keeps_rows:
-            return left + right
-        if self.step.reduces:
-            pair = [c[0] for c in (left, right) if c[0] is not None]
-            return [self._reduced(*pair) if len(pair) > 1 else (pair or [None])[0]]
-        return [one.merge(a, b) for (one, _, _), a, b in zip(self.measures, left, right, strict=True)]
-
-    def _reduced(self, held: Mapping[str, Any], row: Mapping[str, Any]) -> dict[str, Any]:
-        assert self.step.function is not None
-        with user_code_boundary(f"step '{self.step.uid}', reduce()", f"The rows were {held} and {row}."):
-            return dict(self.step.function.call(held, row))
-
-    # ---- time
-
-    def _reach(self, progress: int, clock: int) -> None:
-        """Everything of this group that waits for as much."""
-        self.now.clock = max(self.now.clock, clock)
-        if self.step.time == "processing":
-            progress = END if progress >= END else self.now.clock
-        for entry in self.entries.due(progress, self.now.clock):
-            self._key(entry.key)
-        for kept in self.keys.values():
-            if kept.event <= progress:
-                self._fire(kept, progress)
-            if kept.tick <= self.now.clock:
-                self._tick(kept)
-
-    def _fire(self, kept: _Key, progress: int) -> None:
-        """Timers in time order up to ``progress``, then what they leave is freed."""
-        while kept.event <= progress:
-            time = kept.event
-            due = [w for w in kept.windows if min(self.machine.next_event(w.trigger, w), self._free_at(w)) == time]
-            for window in sorted(due, key=lambda w: (w.end or 0, w.start or 0)):
-                self.now.watermark = time
-                if self.machine.next_event(window.trigger, window) == time:
-                    ended = window.end is not None and time >= window.end
-                    timing: Timing = "late" if ended else "on_time" if time == _last(window) else "early"
-                    decision = self.machine.event(window.trigger, time, window, self.now)
-                    if decision:
-                        cause = (min(time, END) if window.end is None else window.end - 1, min(time, END) - 1)
-                        self._decided(kept, window, decision, *cause, timing)
-                if self._free_at(window) <= time and (
-                    time >= END or self.machine.next_event(window.trigger, window) > time
-                ):
-                    if self.machine.leftover(window.trigger, window):
-                        last = _last(window)
-                        self._decided(kept, window, FIRE, last, time - 1, "late", is_last=True)
-                    kept.windows.remove(window)
-            self._wait(kept)
-
-    def _tick(self, kept: _Key) -> None:
-        """The clock has moved."""
-        for window in list(kept.windows):
-            if self.machine.next_tick(window.trigger) > self.now.clock:
-                continue
-            self.now.watermark = kept.stamp
-            decision = self.machine.tick(window.trigger, window, self.now)
-            if decision:
-                event = kept.stamp + 1 if window.end is None else window.end - 1
-                late = window.end is not None and window.end - 1 <= kept.stamp
-                self._decided(kept, window, decision, event, kept.stamp, "late" if late else "early")
-        self._wait(kept)
-
-    def _free_at(self, window: _Window) -> int:
-        return END if window.end is None else min(window.end - 1 + self.lateness, END)
-
-    def _wait(self, kept: _Key) -> None:
-        """What the key waits for next."""
-        event, tick = NONE, NONE
-        for window in kept.windows:
-            event = min(event, self.machine.next_event(window.trigger, window), self._free_at(window))
-            tick = min(tick, self.machine.next_tick(window.trigger))
-        kept.event, kept.tick = event, tick
-
-    # ---- panes
-
-    def _decided(
-        self,
-        kept: _Key,
-        window: _Window,
-        decision: int,
-        event: int,
-        stamp: int,
-        timing: Timing,
-        *,
-        is_last: bool = False,
-    ) -> None:
-        if decision & FIRE and (window.contents if self.keeps_rows else window.fresh or not _empty(window)):
-            last = is_last or (timing != "early" and (self.lateness == 0 or self.endless))
-            pane = Pane(
-                key=dict(zip(self.step.keys, kept.entry.key, strict=True)),
-                start=window.start,
-                end=window.end,
-                index=window.index,
-                timing=timing,
-                is_last=last,
-                watermark=stamp,
-            )
-            self._emit(kept, window, pane, event, stamp)
-            window.index, window.fresh = window.index + 1, 0
-        if decision & PURGE or (decision & FIRE and self.discards):
-            window.contents, window.emitted = self._nothing(), []
-
-    def _emit(self, kept: _Key, window: _Window, pane: Pane, event: int, stamp: int) -> None:
-        self._evict(window, "before")
-        rows = self._rows(window, pane)
-        head = (*kept.entry.key, *((window.start, window.end) if window.end is not None else ()))
-        if self.step.revises:
-            for before in window.emitted:
-                self.out.append((*before, stamp, RETRACTION, self.units))
-            window.emitted = [(*head, *row, event) for row in rows]
-        self.out += [(*head, *row, event, stamp, ROW, self.units) for row in rows]
-        self.units += 1
-        self._evict(window, "after")
-
-    def _rows(self, window: _Window, pane: Pane) -> list[tuple[Any, ...]]:
-        """The results of a pane: aggregates, or what the user's function makes of rows or aggregates."""
-        step = self.step
-        if step.reduces:
-            return [tuple(window.contents[0][name] for name in step.own_columns)]
-        if self.keeps_rows and step.aggregates:
-            state = [f.create() for f, _, _ in self.measures]
-            for _, values, _ in window.contents:
-                for i, (one, value, by) in enumerate(self.measures):
-                    state[i] = one.add(
-                        state[i], None if value is None else values[value], None if by is None else values[by]
-                    )
-        else:
-            state = window.contents
-        if step.aggregates:
-            results = tuple(one.result(a) for (one, _, _), a in zip(self.measures, state, strict=True))
-            if step.function is None:
-                return [results]
-            given: Any = dict(zip((name for name, _ in step.aggregates), results, strict=True))
-        else:
-            given = [dict(row) for _, _, row in window.contents]
-        assert step.function is not None
-        with user_code_boundary(f"step '{step.uid}', window function", f"The pane was {pane}."):
-            made = list(step.function.call(pane, given))
-            return [tuple(row.get(name) for name in step.own_columns) for row in made]
-
-    def _evict(self, window: _Window, when: str) -> None:
-        evictor = self.evictor
-        if evictor is None or (evictor.when != when):
-            return
-        place = self.distance
-        distances = [None if place is None else values[place] for _, values, _ in window.contents]
-        kept = evictor.kept([time for time, _, _ in window.contents], distances)
-        window.contents = [window.contents[i] for i in kept]
-
-    def _results(self) -> pa.Table:
-        schema = self.stage.result_schema
-        if not self.out:
-            return schema.empty_table()
-        columns = []
-        for field, values in zip(schema, zip(*self.out, strict=True), strict=True):
-            if field.name in {"window_start", "window_end"} and not self.endless:
-                columns.append(pc.multiply(pa.array(values, pa.int64()), 1000).cast(arrow_type("timestamp")))
-            else:
-                columns.append(_column(values, field))
-        return pa.table(columns, schema=schema)
-
-    # ---- windows
-
-    def _assigning(self, values: list[str]) -> Callable[[int, tuple[Any, ...], Any], Placed]:
-        """(time, values, row) -> the windows a row is in."""
-        window = self.step.window
-        match window:
-            case Global() | Count():
-                return lambda time, values, row: [(None, None)]  # noqa: ARG005 - one shape for all
-            case Session():
-                if isinstance(window.gap, int):
-                    gap = window.gap
-                    return lambda time, values, row: [(time, time + gap)]  # noqa: ARG005 - one shape for all
-                place = values.index(window.gap)
-                return lambda time, values, row: [(time, time + max(int(values[place] or 1), 1))]  # noqa: ARG005 - one shape for all
-            case Tumbling():
-                size, offset = window.size, window.offset
-
-                def tumbling(time: int, values: tuple[Any, ...], row: Any) -> Placed:  # noqa: ARG001 - one shape for all
-                    start = time - (time - offset) % size
-                    return [(start, start + size)]
-
-                return tumbling
-            case Sliding():
-                size, slide, offset = window.size, window.slide, window.offset
-
-                def sliding(time: int, values: tuple[Any, ...], row: Any) -> Placed:  # noqa: ARG001 - one shape for all
-                    last = time - (time - offset) % slide
-                    return [(start, start + size) for start in range(last, time - size, -slide)][::-1]
-
-                return sliding
-            case Calendar():
-                days = assigner(window)
-
-                @lru_cache(maxsize=1024)
-                def day(hour: int) -> tuple[int, int]:
-                    start = days.slices(np.array([hour], dtype=np.int64))
-                    return int(start[0]), int(days.first_end(start)[0])
-
-                def calendar(time: int, values: tuple[Any, ...], row: Any) -> Placed:  # noqa: ARG001 - one shape for all
-                    return [day(time - time % 60_000 if window.offset % 60_000 == 0 else time)]
-
-                return calendar
-            case _:
-                custom = window
-
-                def own(time: int, values: tuple[Any, ...], row: Any) -> Placed:  # noqa: ARG001 - one shape for all
-                    with user_code_boundary(f"window assigner '{type(custom).__name__}'", f"The row was {row}."):
-                        return [(int(start), int(end)) for start, end in custom.assign(time, row)]
-
-                return own
-
-
-def _last(window: _Window) -> int:
-    return END if window.end is None else window.end - 1
-
-
-def _empty(window: _Window) -> bool:
-    """Aggregates of no rows since a purge; a window that was never purged has rows."""
-    return window.index > 0 and window.fresh == 0 and not window.emitted
-
-
-def _ordered_count(step: WindowAggregate) -> bool:
-    return isinstance(step.window, Count) and step.window.slide != step.window.size
-
-
-def _type(stage: ElementStage, sql: str | None) -> str:
-    return next((v.type for v in stage.values if v.sql == sql), "")
-
-
-def _places(values: list[str], aggregate: Any) -> tuple[int | None, int | None]:
-    by = getattr(aggregate, "by", None)
-    return (
-        None if aggregate.expression is None else values.index(aggregate.expression),
-        None if by is None else values.index(by),
-    )
-
-
-def _plain(column: pa.ChunkedArray) -> list[Any]:
-    """Values of a key column; there is one NaN."""
-    found = column.to_pylist()
-    if pa.types.is_floating(column.type):
-        found = [math.nan if v is not None and math.isnan(v) else v for v in found]
-    return found
-
-
-def _column(values: Sequence[Any], field: pa.Field) -> pa.Array:
-    with user_code_boundary(f"column '{field.name}'", f"Results must fit {field.type}."):
-        return pa.array(values, field.type)
-
-
-__all__ = ["ElementKernel", "ElementStage", "Fold", "Value"]

@@ -30,7 +30,13 @@ _FULL = 64
 _LARGE = 1_000_000
 """Bytes from which a store may keep a chunk in pieces: it is then removed before it is written anew."""
 
-_ALLOWED = {("decimal", "Decimal"), ("datetime", "datetime"), ("datetime", "date"), ("datetime", "timezone"), ("zoneinfo", "ZoneInfo")}
+_ALLOWED = {
+    ("decimal", "Decimal"),
+    ("datetime", "datetime"),
+    ("datetime", "date"),
+    ("datetime", "timezone"),
+    ("zoneinfo", "ZoneInfo"),
+}
 _ALLOWED |= {("zoneinfo", "ZoneInfo._unpickle"), ("datetime", "timedelta"), ("builtins", "set")}
 
 
@@ -147,17 +153,7 @@ class Entries:
     def close(self) -> tuple[int, int]:
         """Write what has changed; the earliest progress and clock any entry waits for."""
         for key, entry in self._live.items():
-            identity = repr(key).encode()
-            if entry is None and not self._counts:
-                continue
-            if not self._counts:
-                self._grow()
-            bucket = self._bucket(self._place(identity))
-            if entry is None:
-                bucket.changed |= bucket.entries.pop(identity, None) is not None
-            else:
-                bucket.entries[identity] = entry.event, entry.tick, pack((key, entry.value))
-                bucket.changed = True
+            self._keep(key, entry)
         self._live.clear()
         self._settle()
         while sum(self._counts) > _FULL * len(self._counts):
@@ -174,6 +170,19 @@ class Entries:
             self._counts, self._events, self._ticks = [], [], []
         self.store.put_index(pack((CODEC, self.extra, self._counts, self._events, self._ticks)))
         return min(self._events, default=NONE), min(self._ticks, default=NONE)
+
+    def _keep(self, key: tuple[Any, ...], entry: Entry | None) -> None:
+        if not self._counts:
+            if entry is None:
+                return
+            self._grow()
+        identity = repr(key).encode()
+        bucket = self._bucket(self._place(identity))
+        if entry is None:
+            bucket.changed |= bucket.entries.pop(identity, None) is not None
+        else:
+            bucket.entries[identity] = entry.event, entry.tick, pack((key, entry.value))
+            bucket.changed = True
 
     def _place(self, identity: bytes) -> int:
         """Linear hashing: buckets below the split point have one bit more."""

@@ -6,6 +6,7 @@ A fold's accumulator is plain data, so that it can be kept; ``add`` and ``merge`
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Context
@@ -49,29 +50,12 @@ def fold(name: str, aggregate: AnyAggregate, value_type: str) -> Fold:
     """
     if isinstance(aggregate, Aggregate):
         return _user(name, aggregate)
-    match aggregate.function:
-        case "count" if aggregate.expression is None:
-            return Fold(lambda: 0, lambda a, v, b: a + 1, lambda a, b: a + b, lambda a: a)  # noqa: ARG005 - one shape for all
-        case "count":
-            return Fold(lambda: 0, lambda a, v, b: a + (v is not None), lambda a, b: a + b, lambda a: a)  # noqa: ARG005 - one shape for all
-        case "sum":
-            return _sum(aggregate, value_type)
-        case "mean":
-            return Fold(lambda: (0, 0.0), _mean_add, lambda a, b: (a[0] + b[0], a[1] + b[1]), _mean)
-        case "stddev":
-            return Fold(lambda: (0, 0.0, 0.0), _deviation_add, _deviation_merge, _deviation)
-        case "min" | "max" as function:
-            return _extreme(smallest=function == "min")
-        case "min_by" | "max_by" as function:
-            return _extreme_by(smallest=function == "min_by")
-        case "first":
-            return Fold(lambda: (), lambda a, v, b: a or (v,), lambda a, b: a or b, lambda a: a[0] if a else None)  # noqa: ARG005 - one shape for all
-        case "last":
-            return Fold(lambda: (), lambda a, v, b: (v,), lambda a, b: b or a, lambda a: a[0] if a else None)  # noqa: ARG005 - one shape for all
-        case "collect":
-            return Fold(list, _collected, lambda a, b: a + b, list)
-        case _:
-            return Fold(dict, _bag_add, _bag_merge, lambda bag: from_bag(aggregate, list(bag.items())))
+    if aggregate.function == "sum":
+        return _sum(aggregate, value_type)
+    if aggregate.function == "count" and aggregate.expression is None:
+        return _ROWS
+    known = _FOLDS.get(aggregate.function)
+    return known or Fold(dict, _bag_add, _bag_merge, lambda bag: from_bag(aggregate, list(bag.items())))
 
 
 def from_bag(aggregate: Builtin, bag: list[tuple[Any, int]]) -> Any:
@@ -124,7 +108,9 @@ def _median(values: list[tuple[Any, int]]) -> float | None:
 def _bag_add(bag: dict[Any, int], value: Any, by: Any) -> dict[Any, int]:  # noqa: ARG001 - one shape for all
     if value is not None:
         value = value + 0.0 if isinstance(value, float) else value
-        value = math.nan if isinstance(value, float) and math.isnan(value) else value  # one NaN: dictionaries find it by identity
+        value = (
+            math.nan if isinstance(value, float) and math.isnan(value) else value
+        )  # one NaN: dictionaries find it by identity
         bag[value] = bag.get(value, 0) + 1
     return bag
 
@@ -151,7 +137,9 @@ def _sum(aggregate: Builtin, value_type: str) -> Fold:
     def result(total: Any) -> Any:
         if isinstance(total, int) and abs(total) >= _LARGEST:
             fix = f'Widen it: sum("CAST({sql} AS decimal(38,0))").'
-            raise ExecutionError(f"sum of '{sql}'", "a total that fits bigint", "an overflow", fix, code="EXECUTION-001")
+            raise ExecutionError(
+                f"sum of '{sql}'", "a total that fits bigint", "an overflow", fix, code="EXECUTION-001"
+            )
         return total
 
     return Fold(
@@ -235,3 +223,33 @@ def _user(name: str, aggregate: Aggregate) -> Fold:
     return Fold(lambda: None, add, merge, result)
 
 
+def _valued(a: int, value: Any, by: Any) -> int:  # noqa: ARG001 - one shape for all
+    return a + (value is not None)
+
+
+def _counted(a: int, value: Any, by: Any) -> int:  # noqa: ARG001 - one shape for all
+    return a + 1
+
+
+def _one(a: tuple[Any, ...]) -> Any:
+    return a[0] if a else None
+
+
+def _same(a: Any) -> Any:
+    return a
+
+
+_ROWS = Fold(int, _counted, operator.add, _same)
+
+_FOLDS = {
+    "count": Fold(int, _valued, operator.add, _same),
+    "mean": Fold(lambda: (0, 0.0), _mean_add, lambda a, b: (a[0] + b[0], a[1] + b[1]), _mean),
+    "stddev": Fold(lambda: (0, 0.0, 0.0), _deviation_add, _deviation_merge, _deviation),
+    "min": _extreme(smallest=True),
+    "max": _extreme(smallest=False),
+    "min_by": _extreme_by(smallest=True),
+    "max_by": _extreme_by(smallest=False),
+    "first": Fold(tuple, lambda a, v, b: a or (v,), lambda a, b: a or b, _one),  # noqa: ARG005 - one shape for all
+    "last": Fold(tuple, lambda a, v, b: (v,), lambda a, b: b or a, _one),  # noqa: ARG005 - one shape for all
+    "collect": Fold(list, _collected, operator.add, list),
+}

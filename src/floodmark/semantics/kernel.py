@@ -25,6 +25,7 @@ from floodmark.semantics.columns import arrow_schema, arrow_type, decode, encode
 from floodmark.semantics.store import Store
 from floodmark.spec.schema import MARKER, RETRACTION, ROW
 from floodmark.spec.steps import WindowAggregate
+from floodmark.spec.windows import Calendar, Global, Sliding, Tumbling
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,9 @@ class Stage:
     @property
     def assigner(self) -> Assigner:
         """The window arithmetic."""
-        return assigner(self.step.window)
+        window = self.step.window
+        assert isinstance(window, (Tumbling, Sliding, Calendar, Global))  # see WindowAggregate.columnar
+        return assigner(window)
 
     @property
     def values(self) -> tuple[Value, ...]:

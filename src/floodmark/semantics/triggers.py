@@ -365,11 +365,12 @@ class _User(Machine):
             return Decision(self.trigger.on_element(time, row, _Context(state, window, now))).value
 
     def event(self, state: State, time: int, window: Window, now: Now) -> int:
-        if time not in state[1]:
-            return CONTINUE
-        state[1].discard(time)
-        with user_code_boundary(f"trigger '{self.name}', on_event_time()"):
-            return Decision(self.trigger.on_event_time(time, _Context(state, window, now))).value
+        decision = CONTINUE
+        for due in sorted(t for t in state[1] if t <= time):
+            state[1].discard(due)
+            with user_code_boundary(f"trigger '{self.name}', on_event_time()"):
+                decision |= Decision(self.trigger.on_event_time(due, _Context(state, window, now))).value
+        return decision
 
     def tick(self, state: State, window: Window, now: Now) -> int:
         decision = CONTINUE
@@ -440,7 +441,9 @@ def machine(trigger: spec.Trigger, *, late: bool = False) -> Machine:
         case spec.AfterCount():
             return _AfterCount(trigger.n)
         case spec.Every():
-            return _EveryTick(trigger.period) if trigger.time == "processing" else _EveryEvent(trigger.period, late=late)
+            return (
+                _EveryTick(trigger.period) if trigger.time == "processing" else _EveryEvent(trigger.period, late=late)
+            )
         case spec.AfterDelay():
             return _AfterDelay(trigger.delay)
         case spec.EndOfInput():

@@ -25,8 +25,8 @@ class Builtin:
 
     def canonical(self) -> dict[str, object]:
         """For fingerprints."""
-        more = {name: value for name, value in (("by", self.by), ("n", self.n)) if value is not None}
-        return {"aggregate": self.function, "expression": self.expression} | more
+        more: dict[str, object] = {name: value for name, value in (("by", self.by), ("n", self.n)) if value is not None}
+        return more | {"aggregate": self.function, "expression": self.expression}
 
 
 def count(expression: str | None = None) -> Builtin:
@@ -197,21 +197,7 @@ def result_type(aggregate: object, schema: Schema, where: str) -> str:
         )
     if isinstance(aggregate, Aggregate):
         return _user_type(aggregate, where)
-    numeric = kind in NUMBERS or kind.startswith("decimal")
-    if aggregate.function in {"sum", "mean", "stddev", "median"} and not numeric:
-        fix = f'Use count() or count_distinct(), or cast it: {aggregate.function}("CAST({aggregate.expression} AS double)").'
-        got = f"'{aggregate.expression}' of type {kind}"
-        raise DefinitionError(where, f"a number to take the {aggregate.function} of", got, fix, code="DEFINITION-041")
-    if aggregate.function in {"min", "max", "top_n", "distinct"} and not (numeric or kind in {"string", "timestamp", "date", "boolean"}):
-        fix = f"{aggregate.function} works on numbers, strings, dates and timestamps."
-        got = f"'{aggregate.expression}' of type {kind}"
-        raise DefinitionError(where, "values with an order", got, fix, code="DEFINITION-041")
-    if aggregate.by is not None and not check(aggregate.by, schema, where):
-        fix = f"Write CAST({aggregate.by} AS double), or the type you mean."
-        raise DefinitionError(where, "an expression of known type", repr(aggregate.by), fix, code="DEFINITION-043")
-    if aggregate.function == "top_n" and not (isinstance(aggregate.n, int) and aggregate.n > 0):
-        fix = f'top_n("{aggregate.expression}", 10).'
-        raise DefinitionError(where, "a number of values, 1 or more", repr(aggregate.n), fix, code="DEFINITION-041")
+    _check_builtin(aggregate, kind, schema, where)
     match aggregate.function:
         case "count" | "count_distinct" | "approx_count_distinct":
             return "bigint"
@@ -224,6 +210,26 @@ def result_type(aggregate: object, schema: Schema, where: str) -> str:
             return f"decimal(38,{scale[2]})" if scale else ("double" if kind in {"float", "double"} else "bigint")
         case _:
             return kind
+
+
+def _check_builtin(aggregate: Builtin, kind: str, schema: Schema, where: str) -> None:
+    numeric = kind in NUMBERS or kind.startswith("decimal")
+    if aggregate.function in {"sum", "mean", "stddev", "median"} and not numeric:
+        fix = f'Use count() or count_distinct(), or cast it: {aggregate.function}("CAST({aggregate.expression} AS double)").'
+        got = f"'{aggregate.expression}' of type {kind}"
+        raise DefinitionError(where, f"a number to take the {aggregate.function} of", got, fix, code="DEFINITION-041")
+    if aggregate.function in {"min", "max", "top_n", "distinct"} and not (
+        numeric or kind in {"string", "timestamp", "date", "boolean"}
+    ):
+        fix = f"{aggregate.function} works on numbers, strings, dates and timestamps."
+        got = f"'{aggregate.expression}' of type {kind}"
+        raise DefinitionError(where, "values with an order", got, fix, code="DEFINITION-041")
+    if aggregate.by is not None and not check(aggregate.by, schema, where):
+        fix = f"Write CAST({aggregate.by} AS double), or the type you mean."
+        raise DefinitionError(where, "an expression of known type", repr(aggregate.by), fix, code="DEFINITION-043")
+    if aggregate.function == "top_n" and not (isinstance(aggregate.n, int) and aggregate.n > 0):
+        fix = f'top_n("{aggregate.expression}", 10).'
+        raise DefinitionError(where, "a number of values, 1 or more", repr(aggregate.n), fix, code="DEFINITION-041")
 
 
 def _user_type(aggregate: Aggregate, where: str) -> str:

@@ -64,7 +64,9 @@ class KeepWithin:
 
 @dataclass(frozen=True, slots=True)
 class KeepNear:
-    """Keep rows whose ``distance`` expression differs by less than ``threshold`` from the newest row's. Source: Flink ``DeltaEvictor``.
+    """Keep rows whose ``distance`` is less than ``threshold`` behind the newest row's: newest - row < threshold.
+
+    Source: Flink ``DeltaEvictor`` with the difference as its distance; like there, rows ahead of the newest stay.
 
     Args:
         threshold: in the expression's unit, more than 0.
@@ -90,7 +92,7 @@ class KeepNear:
             place
             for place, value in enumerate(values)
             if place == len(values) - 1
-            or (value is not None and newest is not None and abs(value - newest) < self.threshold)
+            or (value is not None and newest is not None and newest - value < self.threshold)
         ]
 
 

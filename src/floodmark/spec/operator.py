@@ -109,7 +109,9 @@ class Operator:
             revisable = step.revises if step else incoming
             identified = step is not None and (step.function is None or step.reduces)
             key = tuple(
-                n for n in result.schema.names if identified and step and n in (*step.keys, "window_start", "window_end")
+                n
+                for n in result.schema.names
+                if identified and step and n in (*step.keys, "window_start", "window_end")
             )
             found.append(
                 Output(
@@ -182,7 +184,7 @@ class Operator:
     @cached_property
     def warnings(self) -> tuple[str, ...]:
         """What ``validate`` flags: expressions that read a clock or a random number, and so break the determinism contract."""
-        texts = []
+        texts, windowed = [], self.stateful
         for step in (s for _, r in self.results for s in steps.walk(r)):
             if isinstance(step, steps.Filter):
                 texts.append(step.condition)
@@ -194,11 +196,12 @@ class Operator:
         warnings = [
             f"operator '{self.name}': '{text}' reads a clock or a random number; a replay will differ" for text in found
         ]
-        step = self.stateful
-        if step is not None and step.time == "processing":
-            warnings.append(f"operator '{self.name}': its windows are of processing time; only recorded ticks repeat its answer")
+        if windowed is not None and windowed.time == "processing":
+            warnings.append(
+                f"operator '{self.name}': its windows are of processing time; only recorded ticks repeat its answer"
+            )
         recorded = len(self.inputs) == 1 and self.inputs[0].upstream is None
-        if step is not None and step.order == "arrival" and not step.columnar and not recorded:
+        if windowed is not None and windowed.order == "arrival" and not windowed.columnar and not recorded:
             warnings.append(
                 f"operator '{self.name}': order=\"arrival\" over an input whose order is not recorded; a replay may differ"
             )
@@ -327,7 +330,7 @@ def _check_stages(graph: tuple[tuple[str, steps.Step], ...], inputs: tuple[Input
         fix = "Split it into two operators and bind one to the other: @operator(inputs={...: first_operator})."
         raise CapabilityError(where, "one stateful step that all outputs go through", got, fix, code="CAPABILITY-001")
     revised = [given.name for given in inputs if given.revisable]
-    special = next((step for step in stateful if not step.columnar), None)
+    special = next((s for s in stateful if isinstance(s, steps.WindowAggregate) and not s.columnar), None)
     if special is not None and revised:
         got = f"'{revised[0]}', whose rows may be taken back"
         fix = (

@@ -11,7 +11,7 @@ from floodmark.spec.aggregates import ORDERED, AnyAggregate, Builtin
 from floodmark.spec.evictors import Evictor, canonical_evictor
 from floodmark.spec.functions import Function
 from floodmark.spec.schema import Schema
-from floodmark.spec.triggers import Clock, Purging, Trigger, once
+from floodmark.spec.triggers import AfterDelay, Clock, Every, Purging, Trigger, once, parts
 from floodmark.spec.windows import Calendar, Count, Global, Sliding, Tumbling, Window, canonical_window
 
 Late = Literal["drop", "side_output"]
@@ -165,6 +165,13 @@ class WindowAggregate:
         if self.trigger is not None and not once(self.trigger):
             return True
         return self.allowed_lateness > 0 and not isinstance(self.window, Global)
+
+    @property
+    def clocked(self) -> bool:
+        """Whether it waits for processing time; a trigger of the user may all the same."""
+        waits = parts(self.trigger) if self.trigger else []
+        timed = any(isinstance(p, AfterDelay) or (isinstance(p, Every) and p.time == "processing") for p in waits)
+        return self.time == "processing" or timed
 
     @property
     def own_columns(self) -> tuple[str, ...]:

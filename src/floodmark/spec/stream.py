@@ -155,7 +155,7 @@ class KeyedStream:
     stream: Stream[Any]
     keys: tuple[str, ...]
 
-    def window(  # noqa: PLR0913 - settings by name
+    def window(
         self,
         window: Window,
         *,
@@ -197,7 +197,9 @@ class KeyedStream:
             expected = "Tumbling, Sliding, Calendar, Session, Count, Global or a WindowAssigner"
             raise DefinitionError(where, expected, repr(window), fix, code="DEFINITION-054")
         choices = [(late, get_args(steps.Late)), (accumulation, get_args(steps.Accumulation)), (time, get_args(Clock))]
-        wrong = [repr(value) for value, known in [*choices, (order, (None, *get_args(steps.Order)))] if value not in known]
+        wrong = [
+            repr(value) for value, known in [*choices, (order, (None, *get_args(steps.Order)))] if value not in known
+        ]
         if lateness < 0 or wrong or (lateness and time == "processing"):
             fix = (
                 'allowed_lateness is zero or more (zero in processing time); late is "drop" or "side_output", accumulation '
@@ -210,7 +212,7 @@ class KeyedStream:
         if evictor is not None:
             checked_evictor(evictor, self.stream.schema, where)
         _check_trigger(trigger, window, where)
-        settings = {"allowed_lateness": lateness, "late": late, "trigger": trigger, "evictor": evictor}
+        settings: dict[str, Any] = {"allowed_lateness": lateness, "late": late, "trigger": trigger, "evictor": evictor}
         settings |= {"accumulation": accumulation, "time": time, "order": order}
         return WindowedStream(self, window, settings)
 
@@ -235,7 +237,9 @@ def _check_trigger(trigger: object, window: Window, where: str) -> None:
         why = "Count() fires by its own count"
     if why:
         fix = "Use Global() with a trigger of your own, or AfterWatermark() with .early(...); see the docs of triggers."
-        raise DefinitionError(where, "a trigger that can fire", f"{trigger.describe()}: {why}", fix, code="DEFINITION-034")
+        raise DefinitionError(
+            where, "a trigger that can fire", f"{trigger.describe()}: {why}", fix, code="DEFINITION-034"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,9 +268,13 @@ class WindowedStream:
             raise DefinitionError(
                 where, "at least one", "none", "Write aggregate(rows=count()).", code="DEFINITION-056"
             )
-        return self._step(uid, [*self._head(), *self._measured(aggregates, where)], aggregates=tuple(aggregates.items()))
+        return self._step(
+            uid, [*self._head(), *self._measured(aggregates, where)], aggregates=tuple(aggregates.items())
+        )
 
-    def reduce(self, function: Callable[[Mapping[str, Any], Mapping[str, Any]], Mapping[str, Any]], *, uid: str | None = None) -> Stream[Any]:
+    def reduce(
+        self, function: Callable[[Mapping[str, Any], Mapping[str, Any]], Mapping[str, Any]], *, uid: str | None = None
+    ) -> Stream[Any]:
         """Fold the rows of a window two by two into one of the same columns. Source: Flink ``ReduceFunction``.
 
         Args:

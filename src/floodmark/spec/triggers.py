@@ -296,7 +296,9 @@ def never_fires(trigger: Trigger, *, ends: bool) -> str | None:
 def _several(triggers: tuple[Trigger, ...], kind: type[AnyOf | AllOf]) -> tuple[Trigger, ...]:
     name = "any_of" if kind is AnyOf else "all_of"
     flat = tuple(
-        t for one in triggers for t in (one.triggers if isinstance(one, (AnyOf, AllOf)) and type(one) is kind else (one,))
+        t
+        for one in triggers
+        for t in (one.triggers if isinstance(one, (AnyOf, AllOf)) and type(one) is kind else (one,))
     )
     if len(flat) < 2:  # noqa: PLR2004 - one alone needs no combination
         raise _wrong(name, "two triggers or more", f"{len(flat)}", f'{name}(AfterCount(100), Every("1 minute")).')

@@ -13,242 +13,21 @@ import dataclasses
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import click
 import pyarrow as pa
-import yaml
+import yaml  # type: ignore[import-untyped]  # its stubs are a package of their own
 
-from floodmark.core.errors import CapabilityError, DefinitionError, FloodmarkError
+from floodmark.core.errors import CapabilityError, FloodmarkError
 from floodmark.core.time import from_ms, to_ms
 from floodmark.engines.local.engine import LocalRun, Savepoint
-from floodmark.spec import aggregates as known
-from floodmark.spec.evictors import Evictor, KeepLast, KeepNear, KeepWithin
-from floodmark.spec.operator import Input, Operator
-from floodmark.spec.schema import RETRACTION, ROW, Column, Schema
-from floodmark.spec.steps import Read
-from floodmark.spec.stream import Stream
-from floodmark.spec.triggers import (
-    AfterCount,
-    AfterDelay,
-    AfterWatermark,
-    EndOfInput,
-    Every,
-    Purging,
-    Trigger,
-    all_of,
-    any_of,
-)
-from floodmark.spec.windows import Count, Global, Session, Sliding, Tumbling, Window
+from floodmark.spec.operator import Operator
+from floodmark.spec.schema import RETRACTION, ROW
+from floodmark.testing.grammar import Result, Step, Transcript, plain, transcript, wrong
 from floodmark.testing.log import Log
-
-Result = tuple[Any, ...]
-"""key, result, window start, window end; of a late row: key, value, event time."""
-
-_FUNCTIONS: dict[str, Callable[[], known.Builtin]] = {
-    "sum": lambda: known.sum("value"),
-    "count": known.count,
-    "collect": lambda: known.collect("value"),
-    "max": lambda: known.max("value"),
-    "min": lambda: known.min("value"),
-    "mean": lambda: known.mean("value"),
-}
-_STEPS = ("rows", "watermark", "processing_time", "end", "restart", "expect", "expect_late")
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One step of a transcript: its word and what stands behind it."""
-
-    word: str
-    given: Any = None
-
-
-@dataclass(frozen=True, slots=True)
-class Transcript:
-    """One case.
-
-    Args:
-        name: of the case.
-        operator: what it is about: reads ``events`` (key, value, at), writes ``result``.
-        steps: in order.
-    """
-
-    name: str
-    operator: Operator
-    steps: tuple[Step, ...]
-
-    @property
-    def clocked(self) -> bool:
-        """Whether processing time moves in it."""
-        return any(step.word == "processing_time" for step in self.steps)
-
-    def expected(self, word: str) -> list[Result]:
-        """Everything all steps of that word expect."""
-        return [found for step in self.steps if step.word == word for found in step.given]
-
-
-# ---- reading
-
-
-def load(path: Path) -> list[Transcript]:
-    """The transcripts of a file.
-
-    Raises:
-        DefinitionError: DEFINITION-070, not in the grammar; unknown words are never passed over.
-    """
-    cases = yaml.safe_load(path.read_text())
-    if not isinstance(cases, list):
-        raise _wrong(str(path), "a list of cases", type(cases).__name__)
-    return [transcript(case, f"{path.name}[{number}]") for number, case in enumerate(cases)]
-
-
-def transcript(case: Mapping[str, Any], where: str) -> Transcript:
-    """One case of the grammar."""
-    _only(case, {"name", "source", "operator", "steps"}, where)
-    name = str(case.get("name", where))
-    where = f"case '{name}'"
-    steps = tuple(_step(step, f"{where}, step {number + 1}") for number, step in enumerate(case.get("steps", ())))
-    rows = [row for step in steps if step.word == "rows" for row in step.given]
-    clocked = any(step.word == "processing_time" for step in steps)
-    return Transcript(name, _operator(case.get("operator", {}), rows, where, clocked=clocked), steps)
-
-
-def _step(step: Any, where: str) -> Step:
-    word, given = (step, None) if isinstance(step, str) else next(iter(step.items()))
-    if word not in _STEPS or (isinstance(step, Mapping) and len(step) != 1):
-        raise _wrong(where, f"one of {', '.join(_STEPS)}", repr(step))
-    if word in {"expect", "expect_late"}:
-        return Step(word, [tuple(_plain(v) for v in found) for found in given or []])
-    return Step(word, given)
-
-
-def _operator(raw: Mapping[str, Any], rows: Sequence[Sequence[Any]], where: str, *, clocked: bool) -> Operator:
-    _only(
-        raw, {"window", "trigger", "evictor", "allowed_lateness", "late", "accumulation", "function"}, f"{where}, operator"
-    )
-    kinds = [_kind([row[i] for row in rows]) for i in (0, 1)]
-    schema = Schema(
-        (
-            Column(name="key", type=kinds[0]),
-            Column(name="value", type=kinds[1]),
-            Column(name="at", type="timestamp", nullable=False),
-        )
-    )
-    function = raw.get("function", "sum")
-    if function not in _FUNCTIONS:
-        raise _wrong(where, f"a function: {', '.join(_FUNCTIONS)}", repr(function))
-    trigger = raw.get("trigger")
-    windowed = (
-        Stream(Read("events", schema), "result")
-        .key_by("key")
-        .window(
-            _window(raw.get("window"), where),
-            trigger=None if trigger is None else _trigger(trigger, where, clocked=clocked),
-            evictor=_evictor(raw["evictor"], where) if raw.get("evictor") is not None else None,
-            allowed_lateness=str(raw.get("allowed_lateness", "0s")),
-            late=raw.get("late", "drop"),
-            accumulation=raw.get("accumulation", "accumulating"),
-        )
-    )
-    result = windowed.aggregate(result=_FUNCTIONS[function]())
-    return Operator("result", (Input(name="events", table="events", schema=schema),), (("", result.step),))
-
-
-def _kind(values: Sequence[Any]) -> str:
-    present = [v for v in values if v is not None]
-    if all(isinstance(v, bool) for v in present) and present:
-        return "boolean"
-    if all(isinstance(v, int) for v in present):
-        return "bigint"
-    return "double" if all(isinstance(v, (int, float)) for v in present) else "string"
-
-
-def _window(raw: Any, where: str) -> Window:
-    if raw == "global":
-        return Global()
-    match raw:
-        case {"tumbling": size, **rest}:
-            _only(rest, {"offset"}, f"{where}, window")
-            return Tumbling(str(size), str(rest.get("offset", "0s")))
-        case {"sliding": size, "slide": slide, **rest}:
-            _only(rest, {"offset"}, f"{where}, window")
-            return Sliding(str(size), str(slide), str(rest.get("offset", "0s")))
-        case {"session": gap, **rest}:
-            _only(rest, set(), f"{where}, window")
-            return Session(str(gap))
-        case {"count": size, **rest}:
-            _only(rest, {"slide"}, f"{where}, window")
-            return Count(size, rest.get("slide"))
-        case _:
-            raise _wrong(f"{where}, window", "tumbling, sliding, session, count or global", repr(raw))
-
-
-def _trigger(raw: Any, where: str, *, clocked: bool) -> Trigger:
-    def inner(part: Any) -> Trigger:
-        return _trigger(part, where, clocked=clocked)
-
-    match raw:
-        case "after_watermark":
-            return AfterWatermark()
-        case "end_of_input":
-            return EndOfInput()
-        case {"after_count": n, **rest} if not rest:
-            return AfterCount(n)
-        case {"after_delay": delay, **rest} if not rest:
-            return AfterDelay(str(delay))
-        case {"every": period, **rest}:
-            _only(rest, {"time"}, f"{where}, trigger")
-            return Every(str(period), rest.get("time", "processing" if clocked else "event"))
-        case {"purging": part, **rest} if not rest:
-            return Purging(inner(part))
-        case {"watermark": parts, **rest} if not rest:
-            _only(parts or {}, {"early", "late"}, f"{where}, trigger")
-            found = AfterWatermark()
-            found = found.early(inner(parts["early"])) if parts and parts.get("early") is not None else found
-            return found.late(inner(parts["late"])) if parts and parts.get("late") is not None else found
-        case {"any_of": parts, **rest} if not rest:
-            return any_of(*(inner(part) for part in parts))
-        case {"all_of": parts, **rest} if not rest:
-            return all_of(*(inner(part) for part in parts))
-        case _:
-            raise _wrong(f"{where}, trigger", "a trigger of the grammar", repr(raw))
-
-
-def _evictor(raw: Any, where: str) -> Evictor:
-    when = raw.get("when", "before") if isinstance(raw, Mapping) else "before"
-    match raw:
-        case {"keep_last": n, **rest} if not rest.keys() - {"when"}:
-            return KeepLast(n, when)
-        case {"keep_within": duration, **rest} if not rest.keys() - {"when"}:
-            return KeepWithin(str(duration), when)
-        case {"keep_near": threshold, **rest} if not rest.keys() - {"when"}:
-            return KeepNear(threshold, "value", when)
-        case _:
-            raise _wrong(f"{where}, evictor", "keep_last, keep_within or keep_near", repr(raw))
-
-
-def _only(raw: Mapping[str, Any], words: set[str], where: str) -> None:
-    unknown = set(raw) - words
-    if unknown:
-        raise _wrong(where, f"only {', '.join(sorted(words)) or 'what was read'}", ", ".join(sorted(map(str, unknown))))
-
-
-def _wrong(where: str, expected: str, got: str) -> DefinitionError:
-    return DefinitionError(where, expected, got, "See the grammar in docs/testing.md.", code="DEFINITION-070")
-
-
-def _plain(value: Any) -> Any:
-    """Lists as tuples and floats rounded beyond what addition in another order changes, so that results can be counted."""
-    if isinstance(value, list):
-        return tuple(_plain(v) for v in value)
-    return float(f"{value:.9e}") if isinstance(value, float) else value
-
-
-# ---- running
 
 
 def entries(log: Log, step: Step) -> None:
@@ -278,14 +57,16 @@ class _Emitted:
     def take(self, outputs: Mapping[str, pa.Table]) -> None:
         for row in outputs[""].to_pylist():
             bounds = (_ms(row.get("window_start")), _ms(row.get("window_end")))
-            found = (_plain(row["key"]), _plain(row["result"]), *bounds)
+            found = (plain(row["key"]), plain(row["result"]), *bounds)
             if row["_kind"] == ROW:
                 self.results.append(found)
                 self.final[found] += 1
             elif row["_kind"] == RETRACTION:
                 self.final[found] -= 1
         if "late" in outputs:
-            self.late += [(r["key"], r["value"], _ms(r["at"])) for r in outputs["late"].to_pylist() if r["_kind"] == ROW]
+            self.late += [
+                (r["key"], r["value"], _ms(r["at"])) for r in outputs["late"].to_pylist() if r["_kind"] == ROW
+            ]
 
 
 def _ms(moment: Any) -> int | None:
@@ -365,8 +146,9 @@ def _log(case: Transcript) -> Log:
 
 
 def _grouped(operator: Operator, groups: int) -> Operator:
-    (name, step), *_ = operator.results
-    return dataclasses.replace(operator, results=((name, dataclasses.replace(step, groups=groups)),))  # type: ignore[type-var]  # a window
+    step = operator.stateful
+    assert step is not None
+    return dataclasses.replace(operator, results=(("", dataclasses.replace(step, groups=groups)),))
 
 
 LOCAL_VARIANTS: dict[str, Callable[[Transcript], str | None]] = {
@@ -425,9 +207,7 @@ def check_spark(case: Transcript, mode: str, spark: Any, folder: str) -> str | N
 # ---- command line
 
 
-def verdicts(
-    cases: Sequence[Transcript], engines: Sequence[str], mode: str
-) -> Iterator[tuple[Transcript, str, str]]:
+def verdicts(cases: Sequence[Transcript], engines: Sequence[str], mode: str) -> Iterator[tuple[Transcript, str, str]]:
     """(case, engine, ``pass`` | ``fail: ...`` | ``n/a: ...``) for each."""
     spark: Any = None
     for engine in engines:
@@ -465,23 +245,23 @@ def main(files: tuple[Path, ...], engine: str | None, mode: str, name: str | Non
         try:
             raw = yaml.safe_load(path.read_text())
         except yaml.YAMLError as error:
-            raise SystemExit(f"{path}: not YAML: {error}") from None  # noqa: TRY003 - one line for the command line
+            raise SystemExit(f"{path}: not YAML: {error}") from None
         for number, case in enumerate(raw if isinstance(raw, list) else [raw]):
             if name is not None and (not isinstance(case, Mapping) or case.get("name") != name):
                 continue
             try:
                 if not isinstance(case, Mapping):
-                    raise _wrong(f"{path.name}[{number}]", "a case: name, operator, steps", type(case).__name__)
+                    raise wrong(f"{path.name}[{number}]", "a case: name, operator, steps", type(case).__name__)
                 cases.append(transcript(case, f"{path.name}[{number}]"))
             except FloodmarkError as error:
                 failed += 1
                 label = case.get("name", number) if isinstance(case, Mapping) else number
-                print(f"{label}: fail: expected a case of the grammar got {error}")
+                click.echo(f"{label}: fail: expected a case of the grammar got {error}")
     for case, where, verdict in verdicts(cases, [engine] if engine else ["local", "spark"], mode):
         failed += verdict.startswith("fail")
-        print(f"{case.name} [{where}]: {' '.join(verdict.split())}", flush=True)
+        click.echo(f"{case.name} [{where}]: {' '.join(verdict.split())}")
     if not cases and not failed:
-        print(f"no case named '{name}'" if name else "no cases")
+        click.echo(f"no case named '{name}'" if name else "no cases")
         failed = 1
     sys.exit(1 if failed else 0)
 

@@ -74,18 +74,17 @@ class LocalRun:
             if reached is not None:
                 self.state.progress[name] = max(self.state.progress.get(name, NEVER), reached)
         if self.stage is None:
-            results = {
-                name: _only_rows(self.queries.rows(step, given)) for name, step in self.operator.results
-            }
+            results = {name: _only_rows(self.queries.rows(step, given)) for name, step in self.operator.results}
         else:
             results = self._stateful(self.stage, given)
-        return {name: self._stamped(name, table, before) for name, table in results.items()}
+        return {name: self._stamped(table, before) for name, table in results.items()}
 
     def _stateful(self, stage: AnyStage, given: Rows) -> dict[str, pa.Table]:
         step, state = stage.step, self.state
         rows = self.queries.rows(step.parent, given)
         table = self.queries.stage_rows(stage, rows)
         ticks = table.filter(pc.equal(table["kind"], TICK)).drop_columns(["group"])
+        clock = state.clock
         if ticks.num_rows:
             state.clock = max(state.clock, pc.max(ticks["t"]).as_py())
         parts = stage.pack(table.filter(pc.not_equal(table["kind"], TICK)).to_batches())
@@ -97,7 +96,9 @@ class LocalRun:
         for group in sorted({*parts, *due}):
             part = parts.get(group, {})
             packed = [part, {"rows": ticks}] if ticks.num_rows and not step.columnar else [part]
-            emission = stage.kernel(state.stores.setdefault(group, MemoryStore())).advance(packed, progress, state.clock)
+            emission = stage.kernel(state.stores.setdefault(group, MemoryStore())).advance(
+                packed, progress, clock
+            )
             for waits, at in ((state.deadlines, emission.deadline), (state.ticks, emission.tick)):
                 waits.pop(group, None)
                 if at is not None:
@@ -122,7 +123,7 @@ class LocalRun:
         table = table.append_column("_progress", pa.nulls(table.num_rows, pa.int64()))
         return table.select([*(n for n in table.column_names if n not in {*STAMPS, "_order"}), *STAMPS])
 
-    def _stamped(self, name: str, table: pa.Table, before: int) -> pa.Table:
+    def _stamped(self, table: pa.Table, before: int) -> pa.Table:
         """What rows of this commit may say of time, and the marker that says what is true after it."""
         schema = table.schema
         place = schema.get_field_index("_progress")

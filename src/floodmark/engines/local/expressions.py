@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import duckdb
 import pyarrow as pa
@@ -58,7 +58,7 @@ class Queries:
         connection: of DuckDB; its time zone is UTC.
     """
 
-    connection: duckdb.DuckDBPyConnection = field(default_factory=lambda: duckdb.connect().execute("SET TimeZone = 'UTC'"))
+    connection: duckdb.DuckDBPyConnection = field(default_factory=lambda: _connection().cursor())
     _tables: int = 0
 
     def rows(
@@ -71,7 +71,12 @@ class Queries:
             inputs: input name -> stamped rows.
             known: steps that are tables already: the stateful one.
         """
-        found = self.run(self._sql(step, inputs, known or {}), f"step of {type(step).__name__.lower()}")
+        if known and step in known:
+            found = known[step]
+        elif isinstance(step, steps.Read):
+            found = inputs[step.input].select([*step.schema.names, *STAMPS])
+        else:
+            found = self.run(self._sql(step, inputs, known or {}), f"step of {type(step).__name__.lower()}")
         return found.cast(pa.schema([*arrow_schema(step.schema), *STAMP_SCHEMA]))
 
     def stage_rows(self, stage: AnyStage, rows: pa.Table) -> pa.Table:
@@ -135,6 +140,12 @@ class Queries:
             case _:
                 message = "a stateful step is computed by its kernel"
                 raise TypeError(message)
+
+
+@cache
+def _connection() -> duckdb.DuckDBPyConnection:
+    """One database per process; runs take cursors of it."""
+    return duckdb.connect(config={"threads": 1}).execute("SET TimeZone = 'UTC'")
 
 
 def empty(schema: Schema) -> pa.Table:

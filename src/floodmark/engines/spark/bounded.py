@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -18,12 +18,16 @@ from floodmark.core import crash
 from floodmark.core.time import END, NEVER, Interval
 from floodmark.engines.spark import current, fast, tables
 from floodmark.engines.spark.compile import compiled, stage_rows
+from floodmark.engines.spark.host import refuse_ticks
 from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.lock import exclusive
-from floodmark.engines.spark.preaggregate import PACKED, Stamping, output_ddl, packing, unpacking
+from floodmark.engines.spark.preaggregate import EMITTED, PACKED, Stamping, emitted, output_ddl, packing, unpacking
 from floodmark.engines.spark.readiness import behind, covered, readiness, reads
 from floodmark.semantics.columns import decode
-from floodmark.semantics.kernel import Kernel, MemoryStore, Stage
+from floodmark.semantics.elements import Cut, ElementStage
+from floodmark.semantics.kernel import Kernel, Stage
+from floodmark.semantics.stage import stage_of
+from floodmark.semantics.store import MemoryStore
 from floodmark.spec.operator import Operator, Output
 from floodmark.spec.run import LateRows, RunResult
 from floodmark.spec.schema import MARKER, RETRACTION, ROW
@@ -68,7 +72,7 @@ def run_bounded(
         wait_seconds: for another run of this operator to end.
 
     Raises:
-        CapabilityError: CAPABILITY-002, part of a ``Global`` window.
+        CapabilityError: CAPABILITY-002 part of a ``Global`` or ``Count`` window, CAPABILITY-004 it waits for processing time.
         ExecutionError: EXECUTION-002 an input has no table, EXECUTION-003 Spark failed.
         LifecycleError: LIFECYCLE-003, another run of this operator is at work.
     """
@@ -136,7 +140,10 @@ def compute(operator: Operator, inputs: dict[str, DataFrame], interval: Interval
     if fast.possible(step, revisable=revisable, late_rows=late_rows):
         rows, side, dropped = fast.compute(step, parent, interval)
         return Computed(outputs=_with_results(operator, step, rows, side), late=0, dropped=dropped)
-    stage = Stage.of(step, revisable=revisable)
+    stage = stage_of(operator)
+    assert stage is not None
+    if isinstance(stage, ElementStage):
+        return _by_elements(operator, stage, parent, interval, needed)
     packed = (
         stage_rows(stage, parent).mapInArrow(packing(stage, interval), PACKED).persist(StorageLevel.MEMORY_AND_DISK)
     )
@@ -159,6 +166,33 @@ def compute(operator: Operator, inputs: dict[str, DataFrame], interval: Interval
     )
     outputs = _with_results(operator, step, rows, side)
     return Computed(outputs=outputs, late=int(totals[0] or 0), dropped=int(totals[1] or 0), held=(packed,))
+
+
+def _by_elements(
+    operator: Operator, stage: ElementStage, parent: DataFrame, interval: Interval, needed: Interval
+) -> Computed:
+    """Row by row: the kernel judges the rows itself, so that counts and side rows come from it."""
+    refuse_ticks(stage.step)
+    stage = replace(stage, cut=None if interval.everything else Cut(interval=interval, read=needed))
+    packed = stage_rows(stage, parent).mapInArrow(packing(stage, interval), PACKED)
+    done = packed.groupBy("group").applyInArrow(_elements(stage), EMITTED).persist(StorageLevel.MEMORY_AND_DISK)
+    totals = done.agg(F.sum("late"), F.sum("dropped")).collect()[0]
+    stamping = Stamping(progress=None, ingested=time.time_ns() // 1_000_000, base=1 << 62)
+    schema, late = stage.step.schema, stage.step.parent.schema
+    rows = done.select("results").mapInArrow(unpacking(schema, stamping, side=False), output_ddl(schema))
+    side = done.select("side").mapInArrow(unpacking(late, stamping, side=True), output_ddl(late))
+    outputs = _with_results(operator, stage.step, rows, side)
+    return Computed(outputs=outputs, late=int(totals[0] or 0), dropped=int(totals[1] or 0), held=(done,))
+
+
+def _elements(stage: ElementStage) -> Any:
+    def run(key: tuple[Any, ...], table: pa.Table) -> pa.Table:  # noqa: ARG001 - Spark passes it
+        packed = [decode(chunk) for chunk in table["payload"].to_pylist() if chunk is not None]
+        emission = stage.kernel(MemoryStore()).advance(packed, END)
+        refuse_ticks(stage.step, waiting=emission.tick is not None)
+        return emitted(stage, emission, {"late": 0, "dropped": 0, "sides": 0}, [])
+
+    return run
 
 
 def _with_results(

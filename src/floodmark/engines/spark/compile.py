@@ -15,10 +15,10 @@ from pyspark.sql import functions as F
 
 from floodmark.core.errors import user_code_boundary
 from floodmark.semantics.columns import arrow_schema
-from floodmark.semantics.kernel import Stage
+from floodmark.semantics.stage import AnyStage
 from floodmark.spec import steps
 from floodmark.spec.schema import MARKER, STAMP_DDL, STAMPS
-from floodmark.spec.windows import Calendar, Global, Sliding, Tumbling
+from floodmark.spec.windows import Calendar, Count, Global, Session, Sliding, Tumbling
 
 CARRIER = "_carrier"
 """The column Spark's watermark is defined on in streams; steps carry it along where it is there."""
@@ -65,8 +65,8 @@ def compiled(
             assert_never(step)
 
 
-def stage_rows(stage: Stage, rows: DataFrame) -> DataFrame:
-    """Rows as ``semantics.kernel.pack`` wants them: ``group``, keys, event time in ms, stamps, values, ``side``."""
+def stage_rows(stage: AnyStage, rows: DataFrame) -> DataFrame:
+    """Rows as the stage's ``pack`` wants them: ``group``, keys, event time in ms, stamps, values, ``row``, ``side``."""
     step = stage.step
     group = (
         f"CAST(pmod(xxhash64({', '.join(f'`{k}`' for k in step.keys)}), {step.groups}) AS int)" if step.keys else "0"
@@ -75,9 +75,11 @@ def stage_rows(stage: Stage, rows: DataFrame) -> DataFrame:
     columns += [_plain_zero(rows, key).alias(f"k{i}") for i, key in enumerate(step.keys)]
     columns += [F.expr("coalesce(unix_millis(`_event_time`), 0) AS t"), F.expr("`_watermark` AS w")]
     columns += [F.expr("`_sequence` AS s"), F.expr("`_kind` AS kind")]
-    columns += [F.expr(f"CAST(({v.sql}) AS {v.type}) AS v{j}") for j, v in enumerate(stage.accumulators.values)]
+    columns += [F.expr(f"CAST(({v.sql}) AS {v.type}) AS v{j}") for j, v in enumerate(stage.values)]
+    whole = F.struct(*(F.col(f"`{name}`") for name in step.parent.schema.names))
+    if stage.whole_rows or step.reduces:
+        columns.append(whole.alias("row"))
     if step.late == "side_output":
-        whole = F.struct(*(F.col(f"`{name}`") for name in step.parent.schema.names))
         columns.append(F.when(F.expr(maybe_dropped(step)), whole).alias("side"))
     return rows.select(*columns)
 
@@ -91,8 +93,17 @@ def maybe_dropped(step: steps.WindowAggregate) -> str:
             return f"({last}) - 1 + {lateness} <= `_watermark`"
         case Calendar():
             return f"{time} + {lateness} <= `_watermark`"
-        case Global():
+        case Session() as window:
+            gap = (
+                window.gap
+                if isinstance(window.gap, int)
+                else f"greatest(coalesce(CAST(({window.gap}) AS bigint), 1), 1)"
+            )
+            return f"{time} + {gap} - 1 + {lateness} <= `_watermark`"
+        case Global() | Count():
             return "false"
+        case _:
+            return f"{time} <= `_watermark`" if step.time == "event" else "false"
 
 
 def _stamps(rows: DataFrame) -> list[str]:

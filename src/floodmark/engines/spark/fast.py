@@ -20,6 +20,8 @@ _FUNCTIONS = frozenset({"count", "sum", "min", "max", "mean", "stddev", "count_d
 
 def possible(step: WindowAggregate, *, revisable: bool, late_rows: LateRows) -> bool:
     """True where the answer in SQL is the kernel's."""
+    if not step.columnar:
+        return False
     plain = all(isinstance(a, Builtin) and a.function in _FUNCTIONS for _, a in step.aggregates)
     grid = isinstance(step.window, (Tumbling, Sliding, Global))
     return plain and grid and not revisable and (step.allowed_lateness == 0 or late_rows == "all")

@@ -17,11 +17,12 @@ from pyspark.sql.streaming.stateful_processor import (
     TimerValues,
 )
 
-from floodmark.core.errors import StateError
+from floodmark.core.errors import CapabilityError, StateError
 from floodmark.core.time import NEVER
-from floodmark.engines.spark.preaggregate import counts
-from floodmark.semantics.columns import decode, encode
-from floodmark.semantics.kernel import Kernel, Stage
+from floodmark.engines.spark.preaggregate import emitted
+from floodmark.semantics.columns import decode
+from floodmark.semantics.stage import AnyStage
+from floodmark.spec.steps import WindowAggregate
 
 SHIFT = 1 - NEVER
 """Added to progress to make the carrier: rows at or below Spark's first watermark, 0, would vanish."""
@@ -33,6 +34,18 @@ PIECE = 4_000_000
 def progress_of(spark_watermark: int) -> int:
     """Our progress from Spark's watermark on the carrier, which is one behind."""
     return spark_watermark + 1 - SHIFT
+
+
+def refuse_ticks(step: WindowAggregate, *, waiting: bool = False) -> None:
+    """A step that waits for processing time cannot run here.
+
+    Raises:
+        CapabilityError: CAPABILITY-004.
+    """
+    if step.clocked or waiting:
+        fix = "Use event time, or run it on the local engine (floodmark.testing), which has a clock to move by hand."
+        expected = "windows and triggers of event time on Spark"
+        raise CapabilityError(f"step '{step.uid}'", expected, "processing time", fix, code="CAPABILITY-004")
 
 
 class StateStore:
@@ -101,7 +114,7 @@ class Host(StatefulProcessor):
         stage: what to compute.
     """
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: AnyStage) -> None:
         self.stage = stage
 
     def init(self, handle: StatefulProcessorHandle) -> None:
@@ -137,15 +150,11 @@ class Host(StatefulProcessor):
         late, dropped, sided = (
             sum(int(frame[name].sum()) for frame in frames) for name in ("late", "dropped", "sides")
         )
-        emission = Kernel(self.stage, self.store).advance(
+        emission = self.stage.kernel(self.store).advance(
             [decode(chunk) for chunk in payloads], progress_of(timers.getCurrentWatermarkInMs())
         )
+        refuse_ticks(self.stage.step, waiting=emission.tick is not None)
         self.store.settle(emission.deadline)
-        rows, retractions = counts(emission)
-        results = encode({"results": emission.results}) if emission.results.num_rows else None
-        out = {"rows": [rows], "retractions": [retractions], "late": [late], "dropped": [dropped], "sides": [sided]}
-        frame = pd.DataFrame(out | {"results": [results], "side": [None]})
-        if not sides:
-            return frame
-        nothing: dict[str, Any] = {"rows": 0, "retractions": 0, "late": 0, "dropped": 0, "sides": 0, "results": None}
-        return pd.concat([frame, pd.DataFrame([nothing | {"side": chunk} for chunk in sides])], ignore_index=True)
+        packed = {"late": late, "dropped": dropped, "sides": sided}
+        frame: pd.DataFrame = emitted(self.stage, emission, packed, sides).to_pandas()
+        return frame

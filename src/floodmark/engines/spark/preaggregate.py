@@ -11,7 +11,8 @@ from pyspark import TaskContext
 
 from floodmark.core.time import Interval
 from floodmark.semantics.columns import arrow_schema, decode, encode
-from floodmark.semantics.kernel import Emission, Stage, pack
+from floodmark.semantics.kernel import Emission
+from floodmark.semantics.stage import AnyStage
 from floodmark.spec.schema import MARKER, ROW, STAMP_DDL, Schema
 
 Batches = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -24,13 +25,15 @@ EMITTED = "rows bigint, retractions bigint, late bigint, dropped bigint, sides b
 
 _PACKED = pa.schema([("group", pa.int32()), *((name, pa.int64()) for name in ("late", "dropped", "sides"))])
 _PACKED = pa.schema([*_PACKED, ("payload", pa.binary()), ("side", pa.binary())])
+_EMITTED = pa.schema([(name, pa.int64()) for name in ("rows", "retractions", "late", "dropped", "sides")])
+_EMITTED = pa.schema([*_EMITTED, ("results", pa.binary()), ("side", pa.binary())])
 
 
-def packing(stage: Stage, interval: Interval) -> Batches:
+def packing(stage: AnyStage, interval: Interval) -> Batches:
     """Rows -> PACKED. Only windows that end inside ``interval`` (by end - 1) count as late or dropped."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for group, tables in pack(stage, batches).items():
+        for group, tables in stage.pack(batches).items():
             kept = {name: _inside(name, table, interval) for name, table in tables.items()}
             late = (
                 pc.sum(pc.cast(pc.equal(kept["late"]["kind"], ROW), pa.int64())).as_py() or 0 if "late" in kept else 0
@@ -62,10 +65,29 @@ def _inside(name: str, table: pa.Table, interval: Interval) -> pa.Table:
     return table.filter(pc.and_(pc.greater_equal(last, interval.start), pc.less(last, interval.end)))
 
 
-def counts(emission: Emission) -> tuple[int, int]:
-    """Rows and retractions among the results."""
-    rows = pc.sum(pc.cast(pc.equal(emission.results["_kind"], ROW), pa.int64())).as_py() or 0
-    return rows, emission.results.num_rows - rows
+def emitted(stage: AnyStage, emission: Emission, packed: dict[str, int], sides: list[bytes]) -> pa.Table:
+    """One key group's emission as rows of EMITTED.
+
+    Args:
+        stage: that emitted.
+        emission: of its kernel.
+        packed: late, dropped and side rows that packing has counted.
+        sides: chunks of side rows that packing has found.
+    """
+    results, side = emission.results, emission.side
+    rows = pc.sum(pc.cast(pc.equal(results["_kind"], ROW), pa.int64())).as_py() or 0
+    judged = not stage.step.columnar
+    first = {
+        "rows": rows,
+        "retractions": results.num_rows - rows,
+        "late": packed["late"] + (emission.late if judged else 0),
+        "dropped": packed["dropped"] + emission.dropped,
+        "sides": packed["sides"] + (side.num_rows if side is not None else 0),
+        "results": encode({"results": results}) if results.num_rows else None,
+        "side": encode({"side": side}) if side is not None and side.num_rows else None,
+    }
+    nothing = dict.fromkeys(("rows", "retractions", "late", "dropped", "sides"), 0) | {"results": None}
+    return pa.Table.from_pylist([first, *(nothing | {"side": chunk} for chunk in sides)], schema=_EMITTED)
 
 
 @dataclass(frozen=True, slots=True)

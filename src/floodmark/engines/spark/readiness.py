@@ -23,7 +23,7 @@ from floodmark.semantics.assignment import first_needed
 from floodmark.spec.operator import Operator
 from floodmark.spec.partitions import split
 from floodmark.spec.run import LateRows, RunResult
-from floodmark.spec.windows import Global
+from floodmark.spec.windows import Count, Global, Session, WindowAssigner, describe_window
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,10 +56,11 @@ def readiness(
         ExecutionError: EXECUTION-002, an input has no table.
         LifecycleError: LIFECYCLE-005, a stream has yet to write there.
     """
-    if operator.stateful and isinstance(operator.stateful.window, Global) and not interval.everything:
-        fix = "Run it without --from and --to, or use Tumbling, Sliding or Calendar."
-        where = f"operator '{operator.name}'"
-        raise CapabilityError(where, "all of time for a Global window", str(interval), fix, code="CAPABILITY-002")
+    step = operator.stateful
+    if step and isinstance(step.window, (Global, Count, WindowAssigner)) and not interval.everything:
+        fix = "Run it without --from and --to, or use Tumbling, Sliding, Calendar or Session."
+        where, kind = f"operator '{operator.name}'", describe_window(step.window)
+        raise CapabilityError(where, f"all of time for a {kind} window", str(interval), fix, code="CAPABILITY-002")
     versions = input_versions(operator, lake)
     _check_stream(operator, lake, interval)
     if force:
@@ -166,7 +167,8 @@ def reads(operator: Operator, interval: Interval) -> Interval:
     """The event time of the rows that decide the results of an interval: from the start of the first window that ends in it."""
     step = operator.stateful
     start = first_needed(step.window, interval.start) if step and interval.start > NEVER else interval.start
-    return Interval(start=start, end=interval.end)
+    more = step.window.longest if step and isinstance(step.window, Session) else 0
+    return Interval(start=start, end=interval.end if interval.end > END else min(interval.end + more, END))
 
 
 def _check_stream(operator: Operator, lake: Lake, interval: Interval) -> None:

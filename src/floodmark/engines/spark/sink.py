@@ -25,7 +25,7 @@ from floodmark.engines.spark.checkpoint import Checkpoint
 from floodmark.engines.spark.compile import compiled
 from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.preaggregate import Stamping, output_ddl, unpacking
-from floodmark.semantics.kernel import Stage
+from floodmark.semantics.stage import AnyStage
 from floodmark.spec.operator import Operator, Output
 from floodmark.spec.run import BatchInfo
 from floodmark.spec.schema import MARKER, ROW
@@ -53,7 +53,7 @@ class Sink:
     operator: Operator
     lake: Lake
     checkpoint: Checkpoint
-    stage: Stage | None
+    stage: AnyStage | None
     inputs: Callable[[DataFrame], Mapping[str, DataFrame]]
     metadata: Mapping[str, Any]
     stop: threading.Event

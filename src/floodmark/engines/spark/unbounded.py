@@ -22,12 +22,12 @@ from floodmark.core.time import END, Interval
 from floodmark.engines.spark import current, markers, tables
 from floodmark.engines.spark.checkpoint import Checkpoint
 from floodmark.engines.spark.compile import CARRIER, compiled, stage_rows
-from floodmark.engines.spark.host import SHIFT, Host
+from floodmark.engines.spark.host import SHIFT, Host, refuse_ticks
 from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.lock import exclusive
 from floodmark.engines.spark.preaggregate import EMITTED, PACKED, packing
 from floodmark.engines.spark.sink import Sink
-from floodmark.semantics.kernel import Stage
+from floodmark.semantics.stage import stage_of
 from floodmark.spec.operator import Input, Operator
 from floodmark.spec.run import BatchInfo, RunResult
 from floodmark.spec.schema import STAMPS
@@ -62,11 +62,14 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
         on_batch: told about each committed micro-batch.
 
     Raises:
+        CapabilityError: CAPABILITY-004, it waits for processing time.
         ExecutionError: EXECUTION-002 a table is missing, EXECUTION-004 Spark failed.
         LifecycleError: LIFECYCLE-003, another run of this operator is at work.
         StateError: STATE-002, STATE-003, the checkpoint is not this operator's.
     """
     began, stop, tell = time.monotonic(), stop or threading.Event(), on_batch or (lambda _: None)
+    if operator.stateful is not None:
+        refuse_ticks(operator.stateful)
     with exclusive(lake, "operators", operator.name, "run"):
         for given in operator.inputs:
             verb = "run" if given.upstream else "land"
@@ -101,7 +104,7 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
 
 def _warnings(operator: Operator, watermark: int) -> tuple[str, ...]:
     step = operator.stateful
-    if step is None or not isinstance(step.window, Global) or watermark >= END:
+    if step is None or not isinstance(step.window, Global) or step.trigger is not None or watermark >= END:
         return ()
     sources = " and ".join(f"floodmark land {given.table} --end" for given in operator.inputs)
     text = (
@@ -123,8 +126,7 @@ def _prepare(
             table = DeltaTable.forPath(spark, path)
             if table.toDF().filter("_kind <> 1").take(1):
                 table.delete("_kind <> 1")
-    step = operator.stateful
-    stage = Stage.of(step, revisable=any(i.revisable for i in operator.inputs)) if step else None
+    stage = stage_of(operator)
     metadata = {
         "operator": operator.name,
         "version": operator.version,

@@ -1,0 +1,66 @@
+"""A case on real Spark: a log written by hand as a Delta table, an operator run over it, what its tables hold."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable, write_deltalake
+from pyspark.sql import SparkSession
+
+from floodmark.core.time import Interval
+from floodmark.engines.spark.bounded import run_bounded
+from floodmark.engines.spark.lake import Lake
+from floodmark.engines.spark.unbounded import run_unbounded
+from floodmark.spec.operator import Operator
+from floodmark.spec.run import RunResult
+from floodmark.testing.log import Log
+
+
+@dataclass(slots=True)
+class SparkCase:
+    """One operator with a lake of its own.
+
+    Args:
+        spark: session.
+        operator: reads logs only.
+        folder: of the lake, empty.
+    """
+
+    spark: SparkSession
+    operator: Operator
+    folder: str
+    lake: Lake = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.lake = Lake(self.folder)
+
+    def land(self, log: Log, start: int = 0, stop: int | None = None) -> None:
+        """Append entries of a log to the input's table, in one commit."""
+        table = log.table(start, stop)
+        moments = pc.multiply(table["_event_time"], 1000).cast(pa.timestamp("us", "UTC"))
+        table = table.set_column(table.column_names.index("_event_time"), "_event_time", moments)
+        now = pa.scalar(time.time_ns() // 1000, pa.int64()).cast(pa.timestamp("us", "UTC"))
+        table = table.append_column("_ingest_time", pa.repeat(now, table.num_rows))
+        write_deltalake(self.lake.input(self.operator.inputs[0]), table, mode="append")
+
+    def run_unbounded(self) -> RunResult:
+        """As a stream, until it has caught up."""
+        return run_unbounded(self.spark, self.operator, self.lake, until_caught_up=True)
+
+    def run_bounded(self, interval: Interval | None = None) -> RunResult:
+        """Over an interval, by default all of time."""
+        return run_bounded(self.spark, self.operator, self.lake, interval)
+
+    def outputs(self) -> dict[str, pa.Table]:
+        """Output name -> its table as it is, in order."""
+        found = {}
+        for output in self.operator.outputs:
+            path = self.lake.output(output.table)
+            if DeltaTable.is_deltatable(path):
+                found[output.name] = (
+                    DeltaTable(path).to_pyarrow_table().sort_by([("_sequence", "ascending"), ("_kind", "ascending")])
+                )
+        return found
