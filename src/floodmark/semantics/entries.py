@@ -6,6 +6,7 @@ entry has the progress and the clock it waits for; the index knows the earliest 
 
 from __future__ import annotations
 
+import copyreg
 import io
 import math
 import pickle
@@ -13,6 +14,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from floodmark.core.errors import StateError
 from floodmark.core.time import END
@@ -37,7 +39,11 @@ _ALLOWED = {
     ("datetime", "timezone"),
     ("zoneinfo", "ZoneInfo"),
 }
-_ALLOWED |= {("zoneinfo", "ZoneInfo._unpickle"), ("datetime", "timedelta"), ("builtins", "set")}
+_ALLOWED |= {("datetime", "timedelta"), ("builtins", "set")}
+
+
+_REDUCED = copyreg.dispatch_table | {ZoneInfo: lambda zone: (ZoneInfo, (zone.key,))}
+"""Time zones of timestamps, by name alone."""
 
 
 class _Unpickler(pickle.Unpickler):
@@ -52,7 +58,11 @@ class _Unpickler(pickle.Unpickler):
 
 def pack(value: Any) -> bytes:
     """Plain data (numbers, texts, times, lists, dictionaries) as bytes."""
-    return pickle.dumps(value, protocol=5)
+    out = io.BytesIO()
+    pickler = pickle.Pickler(out, protocol=5)
+    pickler.dispatch_table = _REDUCED
+    pickler.dump(value)
+    return out.getvalue()
 
 
 def unpack(data: bytes) -> Any:

@@ -309,27 +309,35 @@ class ElementKernel:
                 self._tick(kept)
 
     def _fire(self, kept: _Key, progress: int) -> None:
-        """Timers in time order up to ``progress``, then what they leave is freed."""
+        """Timers in time order up to ``progress``, then what they leave is freed.
+
+        At the end of input a period that is under way comes to its end once, if there are new rows; it is not repeated for ever.
+        """
+        ends = progress >= END and self.endless
         while kept.event <= progress:
-            time = END if progress >= END and self.endless else kept.event  # no period is counted to the end of time
-            due = [w for w in kept.windows if min(self.machine.next_event(w.trigger, w), self._free_at(w)) <= time]
+            time = kept.event
+            due = [w for w in kept.windows if min(self.machine.next_event(w.trigger, w), self._free_at(w)) == time]
             for window in sorted(due, key=lambda w: (w.end or 0, w.start or 0)):
-                self.now.watermark = time
-                if self.machine.next_event(window.trigger, window) <= time:
-                    ended = window.end is not None and time >= window.end
-                    timing: Timing = "late" if ended else "on_time" if time == _last(window) else "early"
-                    decision = self.machine.event(window.trigger, time, window, self.now)
-                    if decision:
-                        cause = (min(time, END) if window.end is None else window.end - 1, min(time, END) - 1)
-                        self._decided(kept, window, decision, *cause, timing)
-                if self._free_at(window) <= time and (
-                    time >= END or self.machine.next_event(window.trigger, window) > time
-                ):
-                    if self.machine.leftover(window.trigger, window):
-                        last = _last(window)
-                        self._decided(kept, window, FIRE, last, time - 1, "late", is_last=True)
-                    kept.windows.remove(window)
+                if not ends or window.fresh or time >= END:
+                    self._due(kept, window, time)
+            if ends:
+                for window in list(kept.windows):
+                    self._due(kept, window, END)
             self._wait(kept)
+
+    def _due(self, kept: _Key, window: _Window, time: int) -> None:
+        """Progress has come to what a window waits for."""
+        self.now.watermark = time
+        if self.machine.next_event(window.trigger, window) <= time:
+            ended = window.end is not None and time >= window.end
+            timing: Timing = "late" if ended else "on_time" if time == _last(window) else "early"
+            decision = self.machine.event(window.trigger, time, window, self.now)
+            if decision:
+                self._decided(kept, window, decision, time if window.end is None else window.end - 1, time - 1, timing)
+        if self._free_at(window) <= time and (time >= END or self.machine.next_event(window.trigger, window) > time):
+            if self.machine.leftover(window.trigger, window):
+                self._decided(kept, window, FIRE, _last(window), time - 1, "late", is_last=True)
+            kept.windows.remove(window)
 
     def _tick(self, kept: _Key) -> None:
         """The clock has moved."""

@@ -177,17 +177,13 @@ class _EveryEvent(Machine):
         if state[1] and time == _last(window):
             state[0], state[1] = NONE, False
             return FIRE
-        if time >= END:
-            state[0] = NONE
-            return FIRE if window.fresh else CONTINUE
         if time != state[0]:
             return CONTINUE
         state[0] = NONE if self.late else time + self.period
         return FIRE
 
     def next_event(self, state: State, window: Window) -> int:
-        following = min(state[0], END) if state[0] != NONE else NONE
-        return min(following, _last(window)) if state[1] else following
+        return int(min(state[0], _last(window)) if state[1] else state[0])
 
     def merged(self, states: list[State], window: Window, now: Now) -> State:
         return [min(s[0] for s in states), window.end is not None and _last(window) > now.watermark]

@@ -96,9 +96,7 @@ class LocalRun:
         for group in sorted({*parts, *due}):
             part = parts.get(group, {})
             packed = [part, {"rows": ticks}] if ticks.num_rows and not step.columnar else [part]
-            emission = stage.kernel(state.stores.setdefault(group, MemoryStore())).advance(
-                packed, progress, clock
-            )
+            emission = stage.kernel(state.stores.setdefault(group, MemoryStore())).advance(packed, progress, clock)
             for waits, at in ((state.deadlines, emission.deadline), (state.ticks, emission.tick)):
                 waits.pop(group, None)
                 if at is not None:

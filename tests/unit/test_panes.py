@@ -1,0 +1,394 @@
+"""The row by row kernel against brute force, and against itself under any cut, restart and order of arrival."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, defaultdict
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import floodmark as fm
+from floodmark.core.errors import CapabilityError, DefinitionError, UserCodeError
+from floodmark.core.time import END, NEVER, from_ms
+from floodmark.engines.local.engine import LocalRun
+from floodmark.spec.schema import ROW
+from floodmark.testing.log import Log
+
+
+class Event(fm.Contract):
+    """A keyed number."""
+
+    at: fm.EventTime
+    key: str
+    value: int
+
+
+class Told(fm.Contract):
+    """What a window function says."""
+
+    text: str
+
+
+def build(window, *, function=None, **settings):
+    @fm.operator(name="result")
+    def result(events: fm.Stream[Event]) -> fm.Stream:
+        windowed = events.key_by("key").window(window, **settings)
+        return windowed.process(function, Told) if function else windowed.aggregate(result=fm.collect("value"))
+
+    return result
+
+
+def told(pane, rows):
+    yield {"text": f"{pane.index} {pane.timing} {pane.is_last} {[row['value'] for row in rows]}"}
+
+
+def log_of(operator, rows, rng):
+    """Rows with a watermark that follows them, some of them late; entries of a landed log."""
+    log = Log(operator.inputs[0].schema)
+    newest = NEVER
+    for number, (key, time) in enumerate(rows):
+        log.row({"at": from_ms(time), "key": key, "value": number}, time)
+        newest = max(newest, time)
+        if rng.random() < 0.5:
+            log.move(newest - rng.choice([1, 5, 30]))
+    return log
+
+
+def run(operator, log, cuts=(), *, restart=False):
+    """Everything emitted, per key in order, with kinds and stamps."""
+    going = LocalRun(operator)
+    found = defaultdict(list)
+    bounds = [0, *sorted(cuts), len(log.entries)]
+    for start, stop in zip(bounds, bounds[1:], strict=False):
+        for row in going.batch({"events": log.table(start, stop)})[""].to_pylist():
+            if row["_kind"] <= ROW:
+                result = row.get("result", row.get("text"))
+                ends = row.get("window_start"), row.get("window_end")
+                stamps = row["_event_time"], row["_watermark"], row["_kind"]
+                found[row["key"]].append((repr(result), *ends, *stamps))
+        if restart:
+            going = LocalRun(operator, going.savepoint())
+    return dict(found), going.state
+
+
+def final(found):
+    """What is left of each key's results once retractions are applied."""
+    left = {}
+    for key, panes in found.items():
+        counts = Counter()
+        for *result, _event, _stamp, kind in panes:
+            counts[tuple(result)] += 1 if kind == ROW else -1
+        left[key] = +counts
+    return left
+
+
+OPERATORS = {
+    "session": build(fm.Session("10ms"), allowed_lateness="15ms"),
+    "session, own gap": build(fm.Session("1 + value % 12", per_row=True), allowed_lateness="5ms"),
+    "session, early and late": build(
+        fm.Session("10ms"),
+        trigger=fm.AfterWatermark().early(fm.AfterCount(2)).late(fm.AfterCount(2)),
+        allowed_lateness="20ms",
+    ),
+    "tumbling, early": build(
+        fm.Tumbling("20ms"), trigger=fm.AfterWatermark().early(fm.Every("5ms")), allowed_lateness="20ms"
+    ),
+    "sliding, discarding": build(
+        fm.Sliding("20ms", "10ms"),
+        trigger=fm.AfterWatermark().early(fm.AfterCount(3)),
+        accumulation="discarding",
+        allowed_lateness="9ms",
+    ),
+    "count": build(fm.Count(3)),
+    "count, sliding": build(fm.Count(4, 3)),
+    "global, any": build(fm.Global(), trigger=fm.AfterCount(4) | fm.Every("7ms")),
+    "calendar, whole rows": build(fm.Calendar("day"), function=told, allowed_lateness="10ms"),
+    "evictor": build(fm.Tumbling("20ms"), evictor=fm.KeepWithin("8ms", "after"), allowed_lateness="15ms"),
+}
+
+ROWS = st.lists(st.tuples(st.sampled_from("ab"), st.integers(-40, 90)), max_size=25)
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+@settings(max_examples=40)
+@given(rows=ROWS, seed=st.integers(0, 10**6), ended=st.booleans())
+def test_panes_do_not_depend_on_micro_batches_or_restarts(name, rows, seed, ended):
+    rng, operator = random.Random(seed), OPERATORS[name]
+    log = log_of(operator, rows, rng)
+    if ended:
+        log.end()
+    whole, state = run(operator, log)
+    entries = len(log.entries)
+    cuts = [rng.randrange(entries + 1) for _ in range(rng.choice([1, 5]))] if entries else []
+    pieces, pieced = run(operator, log, cuts, restart=rng.random() < 0.5)
+    single, _ = run(operator, log, range(entries))
+    if ended and isinstance(
+        operator.stateful.window, fm.Global
+    ):  # repeats of an unchanged value stop at the end of input
+        whole, pieces, single = final(whole), final(pieces), final(single)
+    assert pieces == whole
+    assert single == whole
+    assert (pieced.late, pieced.dropped) == (state.late, state.dropped)
+
+
+@given(rows=ROWS)
+def test_sessions_in_any_order_of_arrival_are_the_unions_of_their_rows(rows):
+    operator = build(fm.Session("10ms"))
+    log = Log(operator.inputs[0].schema)
+    for number, (key, time) in enumerate(rows):
+        log.row({"at": from_ms(time), "key": key, "value": number}, time)
+    log.end()
+    found, _ = run(operator, log, [len(rows) // 2])
+    expected = Counter()
+    for key in "ab":
+        session: list[tuple[int, int]] = []
+        for time, number in sorted((t, n) for n, (k, t) in enumerate(rows) if k == key):
+            if session and time > session[-1][0] + 10:
+                expected[key, session[0][0], session[-1][0] + 10, frozenset(n for _, n in session)] += 1
+                session = []
+            session.append((time, number))
+        if session:
+            expected[key, session[0][0], session[-1][0] + 10, frozenset(n for _, n in session)] += 1
+    ms = lambda moment: (moment - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() * 1000  # noqa: E731 - short
+    got = Counter(
+        (key, round(ms(start)), round(ms(end)), frozenset(eval(values)))  # noqa: S307 - a list of numbers we made
+        for key, panes in found.items()
+        for values, start, end, *_ in panes
+    )
+    assert got == expected
+
+
+@given(rows=ROWS, seed=st.integers(0, 10**6))
+def test_unrecorded_arrival_makes_no_difference_once_rows_come_by_event_time(rows, seed):
+    rng = random.Random(seed)
+    operator = build(fm.Session("10ms"), allowed_lateness="15ms", order="event_time")
+    entries = [dict(entry) for entry in log_of(operator, rows, rng).entries if entry["_kind"] == ROW]
+    schema = Log(operator.inputs[0].schema).table().schema
+
+    def panes(order, progress_steps):
+        going, found, left = LocalRun(operator), defaultdict(list), list(order)
+        for reached in progress_steps:
+            due = [e for e in left if max(e["_event_time"], e["_watermark"] + 1) <= reached]
+            early = [e for e in left if e not in due and rng.random() < 0.3]
+            now = [e for e in left if e in due or e in early]
+            left = [e for e in left if e not in now]
+            batch = [e | {"_progress": NEVER, "_sequence": n} for n, e in enumerate(now)]
+            batch.append({"_watermark": reached, "_progress": reached, "_kind": 1})
+            for row in going.batch({"events": pa.Table.from_pylist(batch, schema=schema)})[""].to_pylist():
+                if row["_kind"] <= ROW:
+                    found[row["key"]].append((tuple(row["result"]), row["window_end"], row["_watermark"], row["_kind"]))
+        return dict(found)
+
+    steps = sorted({rng.randrange(-60, 130) for _ in range(4)})
+    shuffled = rng.sample(entries, len(entries))
+    assert panes(shuffled, [*steps, END]) == panes(entries, [END])
+
+
+@given(values=st.lists(st.integers(0, 50), min_size=1), n=st.integers(1, 7))
+def test_a_count_trigger_fires_at_every_nth_row(values, n):
+    operator = build(fm.Global(), trigger=fm.Purging(fm.AfterCount(n)))
+    log = Log(operator.inputs[0].schema)
+    for value in values:
+        log.row({"at": from_ms(0), "key": "k", "value": value}, 0)
+    found, _ = run(operator, log)
+    full = len(values) // n
+    assert [eval(text) for text, *_ in found.get("k", [])] == [values[i * n : (i + 1) * n] for i in range(full)]  # noqa: S307 - ours
+
+
+@given(times=st.lists(st.integers(-100, 100), max_size=20), keep=st.integers(0, 8), span=st.integers(1, 60))
+def test_evictors_keep_what_their_definition_says(times, keep, span):
+    values = [float(t) for t in times]
+    assert fm.KeepLast(keep).kept(times, values) == [i for i in range(len(times)) if i >= len(times) - keep]
+    newest = max(times, default=0)
+    assert fm.KeepWithin(f"{span}ms").kept(times, values) == [i for i, t in enumerate(times) if newest - t < span]
+    near = [i for i, v in enumerate(values) if values[-1] - v < span]
+    assert fm.KeepNear(span, "value").kept(times, values) == near
+
+
+def test_a_window_function_sees_the_pane():
+    operator = OPERATORS["calendar, whole rows"]
+    log = Log(operator.inputs[0].schema)
+    log.row({"at": from_ms(5), "key": "k", "value": 1}, 5)
+    log.row({"at": from_ms(3), "key": "k", "value": 2}, 3)
+    log.move(86_400_000 - 1)
+    log.row({"at": from_ms(9), "key": "k", "value": 3}, 9)
+    found, _ = run(operator, log)
+    assert [(text, kind) for text, *_, kind in found["k"]] == [
+        ("'0 on_time False [1, 2]'", 0),
+        ("'0 on_time False [1, 2]'", -1),
+        ("'1 late False [1, 2, 3]'", 0),
+    ]
+
+
+class OverTen(fm.Trigger):
+    """Fires on a row over ten, and 5 ms of event time after the first row."""
+
+    def on_element(self, time, row, context):
+        if not context.state:
+            context.state["first"] = time
+            context.at_event_time(time + 5)
+        return fm.Decision.FIRE if row["value"] > 10 else fm.Decision.CONTINUE
+
+    def on_event_time(self, time, context):
+        return fm.Decision.FIRE_AND_PURGE
+
+
+class Halves(fm.WindowAssigner):
+    """Even values in one window, odd ones in another."""
+
+    def assign(self, time, row):
+        return [(0, 50)] if row["value"] % 2 == 0 else [(0, 50), (50, 100)]
+
+
+def test_a_trigger_and_an_assigner_of_ones_own():
+    operator = build(Halves(), trigger=OverTen())
+    log = Log(operator.inputs[0].schema)
+    for time, value in ((10, 1), (12, 2), (13, 12)):
+        log.row({"at": from_ms(time), "key": "k", "value": value}, time)
+    log.move(14)
+    log.move(15)
+    found, _ = run(operator, log, [1, 2, 3, 4], restart=True)
+    whole, _ = run(operator, log)
+    assert found == whole
+    assert [(text, end.timestamp()) for text, _, end, *_, kind in found["k"] if kind == 0] == [
+        ("[1, 2, 12]", 0.05),
+        ("[1, 2, 12]", 0.05),
+        ("[1]", 0.1),
+    ]
+
+
+def test_rolling_aggregates_say_the_first_of_equals():
+    @fm.operator
+    def best(events: fm.Stream[Event]) -> fm.Stream:
+        return events.key_by("key").rolling(
+            low=fm.min_by("at", "value"), top=fm.max_by("at", "value"), total=fm.sum("value")
+        )
+
+    log = Log(best.inputs[0].schema)
+    for time, value in ((1, 5), (2, 5), (3, 9), (4, 9), (5, 5)):
+        log.row({"at": from_ms(time), "key": "k", "value": value}, time)
+    rows = LocalRun(best).batch({"events": log.table()})[""].to_pylist()
+    values = [(r["low"].microsecond // 1000, r["top"].microsecond // 1000, r["total"]) for r in rows if r["_kind"] == 0]
+    assert values == [(1, 1, 5), (1, 1, 10), (1, 3, 19), (1, 3, 28), (1, 3, 33)]
+    assert best.outputs[0].current is not None
+
+
+def test_reduce_folds_rows_of_one_shape():
+    @fm.operator
+    def merged(events: fm.Stream[Event]) -> fm.Stream:
+        return (
+            events.key_by("key")
+            .window(fm.Session("10ms"))
+            .reduce(lambda a, b: {**b, "value": a["value"] * 10 + b["value"]})
+        )
+
+    log = Log(merged.inputs[0].schema)
+    for time, value in ((0, 1), (5, 2), (9, 3)):
+        log.row({"at": from_ms(time), "key": "k", "value": value}, time)
+    log.end()
+    rows = [r for r in LocalRun(merged).batch({"events": log.table()})[""].to_pylist() if r["_kind"] == 0]
+    assert [r["value"] for r in rows] == [123]
+    assert merged.outputs[0].schema.names == ("key", "window_start", "window_end", "at", "value")
+
+
+def test_nan_and_null_are_keys_like_any_other():
+    class Reading(fm.Contract):
+        """A number per number."""
+
+        at: fm.EventTime
+        key: float | None
+
+    @fm.operator
+    def per_key(readings: fm.Stream[Reading]) -> fm.Stream:
+        return readings.key_by("key").window(fm.Session("10ms")).aggregate(n=fm.count())
+
+    log = Log(per_key.inputs[0].schema)
+    for key in (float("nan"), None, 0.0, float("nan"), -0.0, None):
+        log.row({"at": from_ms(1), "key": key}, 1)
+    log.end()
+    going = LocalRun(per_key)
+    rows = []
+    for place in range(len(log.entries)):
+        rows += going.batch({"readings": log.table(place, place + 1)})[""].to_pylist()
+        going = LocalRun(per_key, going.savepoint())
+    assert sorted((str(r["key"]), r["n"]) for r in rows if r["_kind"] == 0) == [("0.0", 2), ("None", 2), ("nan", 2)]
+
+
+# ---- bad input
+
+
+@pytest.mark.parametrize(
+    ("window", "settings", "code", "got"),
+    [
+        (fm.Tumbling("1h"), {"trigger": fm.EndOfInput()}, "DEFINITION-034", "EndOfInput()"),
+        (
+            fm.Session("1h"),
+            {"trigger": fm.AfterCount(2) & fm.EndOfInput()},
+            "DEFINITION-034",
+            "AfterCount(2) & EndOfInput()",
+        ),
+        (fm.Count(3), {"trigger": fm.AfterCount(2)}, "DEFINITION-034", "fires by its own count"),
+        (fm.Tumbling("1h"), {"trigger": "often"}, "DEFINITION-032", "'often'"),
+        (fm.Tumbling("1h"), {"evictor": 3}, "DEFINITION-033", "3"),
+        (fm.Tumbling("1h"), {"accumulation": "both"}, "DEFINITION-055", "'both'"),
+        (fm.Tumbling("1h"), {"time": "processing", "allowed_lateness": "1s"}, "DEFINITION-055", "processing"),
+        ("1h", {}, "DEFINITION-054", "'1h'"),
+    ],
+)
+def test_windows_that_cannot_work_are_refused_where_they_are_written(window, settings, code, got):
+    with pytest.raises(DefinitionError) as error:
+        build(window, **settings)
+    assert error.value.code == code
+    assert got in str(error.value)
+
+
+def test_an_evictor_needs_rows_to_evict():
+    with pytest.raises(DefinitionError) as error:
+
+        @fm.operator
+        def odd(events: fm.Stream[Event]) -> fm.Stream:
+            windowed = events.key_by("key").window(fm.Tumbling("1h"), evictor=fm.KeepLast(3))
+            return windowed.process(told, Told, total=fm.sum("value"))
+
+    assert error.value.code == "DEFINITION-058"
+
+
+def test_rows_that_may_be_taken_back_have_no_order():
+    late = build(fm.Tumbling("20ms"), allowed_lateness="1s", trigger=fm.AfterWatermark().early(fm.AfterCount(2)))
+    with pytest.raises(CapabilityError) as error:
+
+        @fm.operator(inputs={"results": late})
+        def sessions(results: fm.Stream) -> fm.Stream:
+            return results.key_by("key").window(fm.Session("1h")).aggregate(n=fm.count())
+
+    assert error.value.code == "CAPABILITY-003"
+
+
+def test_an_error_in_a_window_function_names_step_and_pane():
+    def broken(pane, rows):
+        return [{"text": rows[0]["nothing"]}]
+
+    operator = build(fm.Tumbling("20ms"), function=broken)
+    log = Log(operator.inputs[0].schema)
+    log.row({"at": from_ms(5), "key": "k", "value": 1}, 5)
+    log.end()
+    with pytest.raises(UserCodeError) as error:
+        run(operator, log)
+    assert "step 'result', window function" in str(error.value)
+    assert "KeyError: 'nothing'" in str(error.value)
+    assert "key={'key': 'k'}" in str(error.value)
+
+
+def test_an_order_that_is_not_recorded_is_flagged():
+    plain = build(fm.Tumbling("20ms"))
+
+    @fm.operator(inputs={"results": plain})
+    def sessions(results: fm.Stream) -> fm.Stream:
+        return results.key_by("key").window(fm.Session("1h"), order="arrival").aggregate(n=fm.count())
+
+    assert "a replay may differ" in sessions.warnings[0]
+    assert plain.warnings == ()
