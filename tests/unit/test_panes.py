@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import Counter, defaultdict
 from datetime import UTC, datetime
@@ -63,7 +64,7 @@ def run(operator, log, cuts=(), *, restart=False):
     going = LocalRun(operator)
     found = defaultdict(list)
     bounds = [0, *sorted(cuts), len(log.entries)]
-    for start, stop in zip(bounds, bounds[1:], strict=False):
+    for start, stop in itertools.pairwise(bounds):
         for row in going.batch({"events": log.table(start, stop)})[""].to_pylist():
             if row["_kind"] <= ROW:
                 result = row.get("result", row.get("text"))

@@ -13,8 +13,6 @@ import pyarrow.compute as pc
 from floodmark.core.time import Interval
 from floodmark.semantics.accumulators import Value
 from floodmark.semantics.columns import arrow_schema
-from floodmark.semantics.panes import ElementKernel
-from floodmark.semantics.store import Store
 from floodmark.spec.evictors import KeepNear
 from floodmark.spec.expressions import check
 from floodmark.spec.schema import MARKER
@@ -116,7 +114,3 @@ class ElementStage:
         bounds = np.flatnonzero(np.r_[True, groups[1:] != groups[:-1], True]).tolist() if len(groups) else []
         table = table.drop_columns(["group"])
         return {int(groups[a]): {"rows": table.slice(a, b - a)} for a, b in itertools.pairwise(bounds)}
-
-    def kernel(self, store: Store) -> ElementKernel:
-        """The kernel of one key group."""
-        return ElementKernel(self, store)

@@ -70,10 +70,6 @@ class Stage:
         """See ``pack``."""
         return pack(self, batches)
 
-    def kernel(self, store: Store) -> Kernel:
-        """The kernel of one key group."""
-        return Kernel(self, store)
-
     @property
     def result_schema(self) -> pa.Schema:
         """What ``advance`` emits: the step's columns, then ``_event_time`` and ``_watermark`` in ms, ``_kind``, ``_order``."""

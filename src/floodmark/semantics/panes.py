@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from floodmark.core.errors import ExecutionError, user_code_boundary
 from floodmark.core.time import END, NEVER, Interval, describe, describe_span
 from floodmark.semantics.columns import arrow_type, decode, encode
+from floodmark.semantics.elements import ElementStage
 from floodmark.semantics.entries import NONE, Entries, Entry
 from floodmark.semantics.folds import fold
 from floodmark.semantics.kernel import Emission
@@ -31,9 +32,6 @@ from floodmark.spec.functions import Pane, Timing
 from floodmark.spec.schema import RETRACTION, ROW, TICK
 from floodmark.spec.steps import WindowAggregate
 from floodmark.spec.windows import Count, Global, Session
-
-if TYPE_CHECKING:
-    from floodmark.semantics.elements import ElementStage
 
 
 class _Window:

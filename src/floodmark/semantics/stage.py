@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from floodmark.semantics.elements import ElementStage
-from floodmark.semantics.kernel import Stage
+from floodmark.semantics.kernel import Kernel, Stage
+from floodmark.semantics.panes import ElementKernel
+from floodmark.semantics.store import Store
 from floodmark.spec.operator import Operator
 
 AnyStage = Stage | ElementStage
+
+
+def kernel_of(stage: AnyStage, store: Store) -> Kernel | ElementKernel:
+    """The kernel of one key group of a stage."""
+    return Kernel(stage, store) if isinstance(stage, Stage) else ElementKernel(stage, store)
 
 
 def stage_of(operator: Operator) -> AnyStage | None:

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from floodmark.core.time import END, NEVER
 from floodmark.engines.local.expressions import STAMPS, Queries, empty
 from floodmark.semantics.columns import arrow_schema
-from floodmark.semantics.stage import AnyStage, stage_of
+from floodmark.semantics.stage import AnyStage, kernel_of, stage_of
 from floodmark.semantics.store import MemoryStore
 from floodmark.spec.operator import Operator
 from floodmark.spec.schema import MARKER, ROW, TICK, Schema
@@ -96,7 +96,7 @@ class LocalRun:
         for group in sorted({*parts, *due}):
             part = parts.get(group, {})
             packed = [part, {"rows": ticks}] if ticks.num_rows and not step.columnar else [part]
-            emission = stage.kernel(state.stores.setdefault(group, MemoryStore())).advance(packed, progress, clock)
+            emission = kernel_of(stage, state.stores.setdefault(group, MemoryStore())).advance(packed, progress, clock)
             for waits, at in ((state.deadlines, emission.deadline), (state.ticks, emission.tick)):
                 waits.pop(group, None)
                 if at is not None:

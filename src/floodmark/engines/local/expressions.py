@@ -50,6 +50,12 @@ def duckdb_type(kind: str) -> str:
     return _TYPES.get(kind, kind.upper())
 
 
+@cache
+def _connection() -> duckdb.DuckDBPyConnection:
+    """One database per process; runs take cursors of it."""
+    return duckdb.connect(config={"threads": 1}).execute("SET TimeZone = 'UTC'")
+
+
 @dataclass(slots=True)
 class Queries:
     """Runs steps over tables. One connection, in memory.
@@ -140,12 +146,6 @@ class Queries:
             case _:
                 message = "a stateful step is computed by its kernel"
                 raise TypeError(message)
-
-
-@cache
-def _connection() -> duckdb.DuckDBPyConnection:
-    """One database per process; runs take cursors of it."""
-    return duckdb.connect(config={"threads": 1}).execute("SET TimeZone = 'UTC'")
 
 
 def empty(schema: Schema) -> pa.Table:

@@ -26,7 +26,7 @@ from floodmark.engines.spark.readiness import behind, covered, readiness, reads
 from floodmark.semantics.columns import decode
 from floodmark.semantics.elements import Cut, ElementStage
 from floodmark.semantics.kernel import Kernel, Stage
-from floodmark.semantics.stage import stage_of
+from floodmark.semantics.stage import kernel_of, stage_of
 from floodmark.semantics.store import MemoryStore
 from floodmark.spec.operator import Operator, Output
 from floodmark.spec.run import LateRows, RunResult
@@ -188,7 +188,7 @@ def _by_elements(
 def _elements(stage: ElementStage) -> Any:
     def run(key: tuple[Any, ...], table: pa.Table) -> pa.Table:  # noqa: ARG001 - Spark passes it
         packed = [decode(chunk) for chunk in table["payload"].to_pylist() if chunk is not None]
-        emission = stage.kernel(MemoryStore()).advance(packed, END)
+        emission = kernel_of(stage, MemoryStore()).advance(packed, END)
         refuse_ticks(stage.step, waiting=emission.tick is not None)
         return emitted(stage, emission, {"late": 0, "dropped": 0, "sides": 0}, [])
 

@@ -21,7 +21,7 @@ from floodmark.core.errors import CapabilityError, StateError
 from floodmark.core.time import NEVER
 from floodmark.engines.spark.preaggregate import emitted
 from floodmark.semantics.columns import decode
-from floodmark.semantics.stage import AnyStage
+from floodmark.semantics.stage import AnyStage, kernel_of
 from floodmark.spec.steps import WindowAggregate
 
 SHIFT = 1 - NEVER
@@ -150,7 +150,7 @@ class Host(StatefulProcessor):
         late, dropped, sided = (
             sum(int(frame[name].sum()) for frame in frames) for name in ("late", "dropped", "sides")
         )
-        emission = self.stage.kernel(self.store).advance(
+        emission = kernel_of(self.stage, self.store).advance(
             [decode(chunk) for chunk in payloads], progress_of(timers.getCurrentWatermarkInMs())
         )
         refuse_ticks(self.stage.step, waiting=emission.tick is not None)

@@ -1,0 +1,22 @@
+"""Transcripts on real Spark: each case as a stream in two parts with a restart between them, and bounded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from floodmark.core.errors import CapabilityError
+from floodmark.testing.grammar import load
+from floodmark.testing.transcripts import check_spark
+
+CASES = [case for path in sorted((Path(__file__).resolve().parents[1] / "cases").glob("*.yaml")) for case in load(path)]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_case_passes_in_both_modes(spark, tmp_path, case):
+    if case.clocked:
+        with pytest.raises(CapabilityError, match="CAPABILITY-004"):
+            check_spark(case, "both", spark, str(tmp_path))
+        return
+    assert check_spark(case, "both", spark, str(tmp_path)) is None
