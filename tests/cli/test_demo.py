@@ -16,6 +16,7 @@ from .conftest import Verb, program
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.feature("Q7")
 @pytest.mark.timeout(600)
 def test_three_answers_agree_on_the_first_days(tmp_path: Path) -> None:
     done = program(ROOT, "demo", "--days", "9", "--folder", str(tmp_path / "demo"), "--json")

@@ -127,6 +127,7 @@ def test_the_repositorys_own_workspace_loads(fresh_modules: None) -> None:
     }
 
 
+@pytest.mark.feature("T20")
 def test_validate_lists_sources_operators_and_warnings(verb: Verb, shop: Path) -> None:
     orders = shop / "operators" / "orders.py"
     orders.write_text(orders.read_text().replace("orders.key_by", 'orders.filter("ordered_at < now()").key_by'))

@@ -50,6 +50,7 @@ def late(lake: Path) -> list[int]:
     return sorted(row["order_id"] for row in rows if row["_kind"] == 0)
 
 
+@pytest.mark.feature("W12", "L7", "L8", "X1", "Q7", "B2")
 def test_bounded_then_unbounded_give_the_same_answer(shop: Path) -> None:
     bounded = program(shop, "run", "hourly_sales")
     assert bounded.returncode == 0, bounded.stderr
@@ -129,6 +130,7 @@ def test_ctrl_c_stops_at_a_micro_batch_boundary_and_a_restart_goes_on(shop: Path
     assert sales(lake) == SALES
 
 
+@pytest.mark.feature("D6")
 def test_continuous_landing_takes_a_new_file_and_stops_on_sigterm(tmp_path: Path) -> None:
     folder = tmp_path / "shop"
     scaffold(folder, None)

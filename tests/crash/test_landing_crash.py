@@ -82,6 +82,7 @@ def check(spark, lake: Path, expected: Path) -> None:
     assert found == wanted
 
 
+@pytest.mark.feature("F8")
 @pytest.mark.parametrize("point", crash.POINTS["landing"])
 def test_a_killed_landing_goes_on_as_if_nothing_had_happened(spark, tmp_path, inbox, uninterrupted, point) -> None:
     lake = tmp_path / "lake"

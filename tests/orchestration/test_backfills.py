@@ -26,6 +26,7 @@ def days() -> Interval:
     return Interval(start=windows[0].start, end=windows[1].end)
 
 
+@pytest.mark.feature("X1")
 def test_three_days_of_everything_equal_the_command_lines_run_and_the_second_launch_does_nothing(
     spark, flights, flights_lake, landed_log, tmp_path
 ):
@@ -66,6 +67,7 @@ def test_three_days_of_everything_equal_the_command_lines_run_and_the_second_lau
     same(flights_lake, other, workspace().operator("hourly_departures"))
 
 
+@pytest.mark.feature("T19")
 def test_days_one_by_one_in_any_order_equal_the_range(spark, flights, flights_lake, landed_log, tmp_path):
     for day in ("2013-01-02", "2013-01-03", "2013-01-01"):
         assert flights.run("rolling_departures", partitions=day).success

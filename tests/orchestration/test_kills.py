@@ -79,6 +79,7 @@ def exact(spark, lake: Lake, landed_log: Lake, day: str, tmp_path: Path) -> None
     assert changelog(other, "hourly_departures").num_rows > 0
 
 
+@pytest.mark.feature("B3")
 @pytest.mark.parametrize(("day", "who"), [("2013-01-01", "step process"), ("2013-01-02", "run worker")])
 def test_killed_while_writing_and_launched_again(spark, server, lake, landed_log, tmp_path, day, who):
     tags = {"dagster/partition": day}

@@ -104,6 +104,7 @@ def equal(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
+@pytest.mark.feature("W11", "B9")
 @pytest.mark.parametrize("seed", range(30))
 def test_a_chain_of_three_gives_the_same_however_each_link_is_cut(seed: int) -> None:
     operators, rows = chain(seed), landed(seed)

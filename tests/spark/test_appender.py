@@ -96,6 +96,7 @@ def test_files_out_of_range_are_skipped(spark, tmp_path):
     assert len(spark.read.format("delta").load(path).filter("t >= '2013-01-09'").inputFiles()) == 2
 
 
+@pytest.mark.feature("E5")
 def test_the_same_number_is_appended_once_whoever_comes_second(spark, tmp_path):
     path, row = str(tmp_path / "t"), spark.range(1)
     row.limit(0).write.format("delta").save(path)

@@ -78,6 +78,7 @@ def last(rows: pa.Table, stage: Stage) -> dict[Any, Any]:
     return {key: {n: row[n] for n in stage.step.schema.names} for key, row in found.items()}
 
 
+@pytest.mark.feature("W11", "B9")
 @pytest.mark.parametrize(
     "operator", [hourly_departures, rolling_departures, daily_carriers, busiest_hour], ids=lambda o: o.name
 )

@@ -94,6 +94,7 @@ def day(text: str, until: str) -> Interval:
     return Interval(start=parse_instant(text, "from", ZONE), end=parse_instant(until, "to", ZONE))
 
 
+@pytest.mark.feature("T19")
 @pytest.mark.parametrize("op", [sliding, daily], ids=lambda o: o.name)
 def test_three_days_one_by_one_or_together_are_those_days_of_the_whole(
     spark: SparkSession, log: Lake, tmp_path_factory, op
@@ -181,6 +182,7 @@ def test_new_rows_in_the_interval_are_a_reason_too(spark: SparkSession, tmp_path
     assert "its input 'events' has changed since" in again.reasons[0]
 
 
+@pytest.mark.feature("W9", "B1")
 def test_global_closed_by_the_end_of_input_is_a_plain_group_by(spark: SparkSession, log: Lake, tmp_path) -> None:
     lake = Lake(str(tmp_path), logs=log.root)
     run_bounded(spark, totals, lake)

@@ -86,6 +86,7 @@ def csv(folder: Path, name: str, *lines: str) -> Path:
     return path
 
 
+@pytest.mark.feature("T6", "T7")
 def test_every_row_is_stamped_with_the_watermark_before_it(spark, lake) -> None:
     rows = [row(100), row(80), row(130), row(100)]
     land(spark, source(Rows(rows)), lake, clock=clock)
@@ -249,6 +250,7 @@ def test_commit_granularity_judges_by_the_commits_before(spark, lake) -> None:
     assert [stamp for _, stamp, *_ in log(spark, lake)] == [NEVER, NEVER, after, after, ms(130) - 10_001]
 
 
+@pytest.mark.feature("T9")
 def test_only_punctuation_moves_the_watermark(spark, lake) -> None:
     rows = [row(10, value=0), row(20, value=1), row(30), row(25, value=0)]
     inbox = source(Rows(rows), watermark=Punctuated("value = 1"))
@@ -256,12 +258,14 @@ def test_only_punctuation_moves_the_watermark(spark, lake) -> None:
     assert [stamp for _, stamp, *_ in log(spark, lake)] == [NEVER, NEVER, ms(20) - 1, ms(20) - 1, ms(20) - 1]
 
 
+@pytest.mark.feature("T11")
 def test_a_source_may_state_its_own_watermark(spark, lake) -> None:
     rows = [row(10, value=5000), row(20), row(30, value=4000)]
     land(spark, source(Rows(rows), watermark=FromColumn("value")), lake, clock=clock)
     assert [stamp for _, stamp, *_ in log(spark, lake)] == [NEVER, 5000, 5000, 5000]
 
 
+@pytest.mark.feature("T15")
 def test_the_slowest_source_partition_holds_the_watermark_until_it_is_idle(spark, lake, tmp_path) -> None:
     folder = tmp_path / "in"
     inbox = source(

@@ -36,7 +36,17 @@ def bounded(spark: SparkSession, landed: Lake, tmp_path_factory: pytest.TempPath
     return lake
 
 
-@pytest.mark.parametrize("operator", OPERATORS, ids=lambda o: o.name)
+@pytest.mark.parametrize(
+    "operator",
+    [
+        pytest.param(hourly_departures, marks=pytest.mark.feature("W1", "K3")),
+        pytest.param(rolling_departures, marks=pytest.mark.feature("W2")),
+        pytest.param(daily_carriers, marks=pytest.mark.feature("X2")),
+        pytest.param(busiest_hour, marks=pytest.mark.feature("W19")),
+        pytest.param(split_delays, marks=pytest.mark.feature("K1", "X8")),
+    ],
+    ids=lambda o: o.name,
+)
 def test_bounded_is_what_duckdb_says(bounded: Lake, operator: Operator, oracle: Oracle) -> None:
     for comparison in against_oracle(bounded, operator, oracle):
         assert comparison.differences == 0, comparison.examples
@@ -45,6 +55,7 @@ def test_bounded_is_what_duckdb_says(bounded: Lake, operator: Operator, oracle: 
         assert lateness["late"], "nothing was late: the case is empty"
 
 
+@pytest.mark.feature("W11", "X3", "Q7", "B1", "B9", "E6", "Y5")
 @pytest.mark.parametrize("partitions", [1, 2, 5])
 def test_unbounded_is_bounded_whatever_the_cuts_and_state_partitions(
     spark: SparkSession, landed: Lake, bounded: Lake, tmp_path: Path, partitions: int
@@ -73,6 +84,7 @@ def test_unbounded_is_bounded_whatever_the_cuts_and_state_partitions(
                 assert compare(current.select(last.column_names), last, keys=output.keys).differences == 0
 
 
+@pytest.mark.feature("W11", "B9")
 def test_stepwise_landing_and_restarts_change_nothing(
     spark: SparkSession, flights_inbox: Path, bounded: Lake, tmp_path: Path
 ) -> None:

@@ -201,6 +201,7 @@ def ends_of_grid(size: int, slide: int, offset: int) -> Any:
 GRIDS = [(5, 5, 0), (10, 10, 3), (6, 2, 0), (7, 3, -1), (3, 5, 0)]
 
 
+@pytest.mark.feature("W1", "W2", "W3", "W11", "L6", "L7", "L8", "X3", "B9")
 @pytest.mark.parametrize("revisable", [False, True])
 @pytest.mark.parametrize("lateness", [0, 4, 30])
 @pytest.mark.parametrize(("size", "slide", "offset"), GRIDS)
@@ -257,6 +258,7 @@ def test_calendar_days_follow_the_clocks(lateness: int) -> None:
         assert lengths <= {timedelta(hours=23)}
 
 
+@pytest.mark.feature("W9")
 def test_global_fires_only_at_the_end_of_input() -> None:
     stage = stage_of(Global(), 0)
     kernel = Kernel(stage, MemoryStore())

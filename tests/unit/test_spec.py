@@ -177,6 +177,7 @@ def test_equal_code_has_one_fingerprint_and_a_change_another() -> None:
     )
 
 
+@pytest.mark.feature("T20")
 def test_an_expression_that_reads_the_clock_is_flagged() -> None:
     @operator
     def now(flights: Stream[Flight]) -> Stream:
