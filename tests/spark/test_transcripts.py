@@ -13,6 +13,7 @@ from floodmark.testing.transcripts import check_spark
 CASES = [case for path in sorted((Path(__file__).resolve().parents[1] / "cases").glob("*.yaml")) for case in load(path)]
 
 
+@pytest.mark.feature("W5", "W7", "L3", "L5", "L8", "T17", "B1")
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_case_passes_in_both_modes(spark, tmp_path, case):
     if case.clocked:

@@ -67,7 +67,7 @@ def run(operator, log, cuts=(), *, restart=False):
     for start, stop in itertools.pairwise(bounds):
         for row in going.batch({"events": log.table(start, stop)})[""].to_pylist():
             if row["_kind"] <= ROW:
-                result = row.get("result", row.get("text"))
+                result = row.get("result", row.get("text", row.get("rows")))
                 ends = row.get("window_start"), row.get("window_end")
                 stamps = row["_event_time"], row["_watermark"], row["_kind"]
                 found[row["key"]].append((repr(result), *ends, *stamps))
@@ -114,6 +114,7 @@ OPERATORS = {
 ROWS = st.lists(st.tuples(st.sampled_from("ab"), st.integers(-40, 90)), max_size=25)
 
 
+@pytest.mark.feature("W8", "W11", "B9")
 @pytest.mark.parametrize("name", OPERATORS)
 @settings(max_examples=40)
 @given(rows=ROWS, seed=st.integers(0, 10**6), ended=st.booleans())
@@ -136,6 +137,7 @@ def test_panes_do_not_depend_on_micro_batches_or_restarts(name, rows, seed, ende
     assert (pieced.late, pieced.dropped) == (state.late, state.dropped)
 
 
+@pytest.mark.feature("W7", "T1")
 @given(rows=ROWS)
 def test_sessions_in_any_order_of_arrival_are_the_unions_of_their_rows(rows):
     operator = build(fm.Session("10ms"))
@@ -189,6 +191,7 @@ def test_unrecorded_arrival_makes_no_difference_once_rows_come_by_event_time(row
     assert panes(shuffled, [*steps, END]) == panes(entries, [END])
 
 
+@pytest.mark.feature("W5", "L1")
 @given(values=st.lists(st.integers(0, 50), min_size=1), n=st.integers(1, 7))
 def test_a_count_trigger_fires_at_every_nth_row(values, n):
     operator = build(fm.Global(), trigger=fm.Purging(fm.AfterCount(n)))
@@ -200,6 +203,7 @@ def test_a_count_trigger_fires_at_every_nth_row(values, n):
     assert [eval(text) for text, *_ in found.get("k", [])] == [values[i * n : (i + 1) * n] for i in range(full)]  # noqa: S307 - ours
 
 
+@pytest.mark.feature("L5")
 @given(times=st.lists(st.integers(-100, 100), max_size=20), keep=st.integers(0, 8), span=st.integers(1, 60))
 def test_evictors_keep_what_their_definition_says(times, keep, span):
     values = [float(t) for t in times]
@@ -210,6 +214,7 @@ def test_evictors_keep_what_their_definition_says(times, keep, span):
     assert fm.KeepNear(span, "value").kept(times, values) == near
 
 
+@pytest.mark.feature("W16")
 def test_a_window_function_sees_the_pane():
     operator = OPERATORS["calendar, whole rows"]
     log = Log(operator.inputs[0].schema)
@@ -245,6 +250,7 @@ class Halves(fm.WindowAssigner):
         return [(0, 50)] if row["value"] % 2 == 0 else [(0, 50), (50, 100)]
 
 
+@pytest.mark.feature("W10", "L2")
 def test_a_trigger_and_an_assigner_of_ones_own():
     operator = build(Halves(), trigger=OverTen())
     log = Log(operator.inputs[0].schema)
@@ -262,6 +268,7 @@ def test_a_trigger_and_an_assigner_of_ones_own():
     ]
 
 
+@pytest.mark.feature("X4")
 def test_rolling_aggregates_say_the_first_of_equals():
     @fm.operator
     def best(events: fm.Stream[Event]) -> fm.Stream:
@@ -278,6 +285,7 @@ def test_rolling_aggregates_say_the_first_of_equals():
     assert best.outputs[0].current is not None
 
 
+@pytest.mark.feature("W14", "X5")
 def test_reduce_folds_rows_of_one_shape():
     @fm.operator
     def merged(events: fm.Stream[Event]) -> fm.Stream:
@@ -393,3 +401,56 @@ def test_an_order_that_is_not_recorded_is_flagged():
 
     assert "a replay may differ" in sessions.warnings[0]
     assert plain.warnings == ()
+
+
+@pytest.mark.feature("W17")
+def test_a_window_function_may_see_one_aggregate_instead_of_rows():
+    def share(pane, totals):
+        yield {"text": f"{pane.end - pane.start} ms: {totals['total']} of {totals['rows']}"}
+
+    @fm.operator
+    def shares(events: fm.Stream[Event]) -> fm.Stream:
+        windowed = events.key_by("key").window(fm.Tumbling("20ms"))
+        return windowed.process(share, Told, total=fm.sum("value"), rows=fm.count())
+
+    log = Log(shares.inputs[0].schema)
+    for value in (4, 5, 6):
+        log.row({"at": from_ms(1), "key": "k", "value": value}, 1)
+    going = LocalRun(shares)
+    going.batch({"events": log.table()})
+    assert sum(len(chunk) for store in going.state.stores.values() for chunk in store.chunks.values()) < 500
+    log.end()
+    rows = going.batch({"events": log.table(3)})[""].to_pylist()
+    assert [row["text"] for row in rows if row["_kind"] == ROW] == ["20 ms: 15 of 3"]
+
+
+@pytest.mark.feature("W4", "T2")
+def test_windows_of_processing_time_hold_what_arrived_in_them():
+    hour = 3_600_000
+
+    @fm.operator
+    def arrivals(events: fm.Stream[Event]) -> fm.Stream:
+        windowed = events.key_by("key").window(fm.Tumbling("1 hour"), time="processing")
+        return windowed.aggregate(rows=fm.collect("value"))
+
+    log = Log(arrivals.inputs[0].schema)
+    log.tick(9 * hour + hour // 4)
+    for value, clock in ((1, 9.5), (2, 9.9), (3, 10.0), (4, 10.5)):
+        log.tick(int(clock * hour))
+        log.row({"at": from_ms(value), "key": "k", "value": value}, value)
+    log.tick(11 * hour)
+    for cuts in ([], range(len(log.entries))):
+        found, _ = run(arrivals, log, cuts, restart=bool(cuts))
+        assert [(text, start.hour, end.hour) for text, start, end, *_ in found["k"]] == [
+            ("[1, 2]", 9, 10),
+            ("[3, 4]", 10, 11),
+        ]
+
+
+def test_periods_of_a_window_that_ends_are_told_each():
+    operator = build(fm.Tumbling("20ms"), trigger=fm.Every("5ms"))
+    log = Log(operator.inputs[0].schema)
+    log.row({"at": from_ms(2), "key": "k", "value": 1}, 2)
+    log.end()
+    found, _ = run(operator, log)
+    assert [stamp for *_, stamp, kind in found["k"] if kind == ROW] == [4, 9, 14, 18]

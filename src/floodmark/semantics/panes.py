@@ -130,6 +130,8 @@ class ElementKernel:
             else:
                 self.entries.drop(key)
         event, tick = self.entries.close()
+        if self.step.time == "processing":
+            event, tick = NONE, min(event, tick)
         waits = [event, *self.entries.extra.get("held", {}).values()]
         side = None
         if rows is not None and self.refused and "side" in rows.column_names:

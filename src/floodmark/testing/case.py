@@ -1,0 +1,136 @@
+"""A user's unit test: rows fed by hand to an operator in this process, no JVM, and what must come out.
+
+case = Case(hourly_departures)
+case.feed("flights", [{"scheduled": at("09:15"), "origin": "JFK", ...}])
+case.watermark(at("10:00"))
+case.expect([{"origin": "JFK", "departures": 1}])
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from floodmark.core.errors import DefinitionError, closest
+from floodmark.core.time import to_ms
+from floodmark.engines.local.engine import LocalRun
+from floodmark.spec.operator import Operator
+from floodmark.spec.schema import RETRACTION, ROW
+from floodmark.testing.log import Log
+
+Row = Mapping[str, Any]
+
+
+class Case:
+    """One operator under test.
+
+    Every call is a micro-batch of its own. Rows are judged by the watermark in force, as in a landing; nothing moves it but you.
+
+    Args:
+        operator: any; inputs bound to other operators are fed by hand too.
+    """
+
+    def __init__(self, operator: Operator) -> None:
+        self.operator, self.run = operator, LocalRun(operator)
+        self._logs = {given.name: Log(given.schema) for given in operator.inputs}
+        self._done = dict.fromkeys(self._logs, 0)
+        self._out: dict[str, list[dict[str, Any]]] = {}
+
+    def feed(self, stream: str, rows: Iterable[Row], *, event_time: str | None = None) -> Case:
+        """Rows arrive.
+
+        Args:
+            stream: name of the input.
+            rows: their columns.
+            event_time: the column it is in, a datetime (naive: UTC) or ms; by default the input's only timestamp column.
+
+        Raises:
+            DefinitionError: DEFINITION-071, no such input, or no event time.
+        """
+        log = self._log(stream)
+        column = event_time or self._event_time(log, stream)
+        for row in rows:
+            moment = row[column]
+            log.row(row, to_ms(moment) if isinstance(moment, datetime) else int(moment))
+        return self._advance()
+
+    def watermark(self, moment: datetime | int, stream: str | None = None) -> Case:
+        """The watermark moves: of one input, or of all. A datetime (naive: UTC) or ms."""
+        for log in [self._log(stream)] if stream else self._logs.values():
+            log.move(to_ms(moment) if isinstance(moment, datetime) else moment)
+        return self._advance()
+
+    def tick(self, moment: datetime | int) -> Case:
+        """The processing clock moves."""
+        next(iter(self._logs.values())).tick(to_ms(moment) if isinstance(moment, datetime) else moment)
+        return self._advance()
+
+    def end(self) -> Case:
+        """All inputs end."""
+        for log in self._logs.values():
+            log.end()
+        return self._advance()
+
+    def restart(self) -> Case:
+        """Take a savepoint, drop everything else, and go on from it."""
+        self.run = LocalRun(self.operator, self.run.savepoint())
+        return self
+
+    def results(self, output: str = "") -> list[dict[str, Any]]:
+        """What has come out since it was last asked for, without stamps; retracted values are gone.
+
+        Args:
+            output: its name; ``"late"`` for late rows.
+        """
+        names = self.operator.output(output).schema.names
+        found: list[dict[str, Any]] = []
+        for row in self._out.pop(output, []):
+            values = {name: row[name] for name in names}
+            if row["_kind"] == ROW:
+                found.append(values)
+            elif values in found:
+                found.remove(values)
+        return found
+
+    def expect(self, rows: Sequence[Row], output: str = "") -> Case:
+        """Exactly these rows have come out since the last time, in any order; columns you leave out are not compared.
+
+        Raises:
+            AssertionError: with what was expected and what came.
+        """
+        found = self.results(output)
+        columns = list(dict.fromkeys(name for row in rows for name in row))
+        pick = columns or list(self.operator.output(output).schema.names)
+        got = Counter(repr({name: row[name] for name in pick}) for row in found)
+        wanted = Counter(repr({name: row.get(name) for name in pick}) for row in rows)
+        if got != wanted:
+            lines = [f"  missing    {text}" for text in (wanted - got).elements()]
+            lines += [f"  unexpected {text}" for text in (got - wanted).elements()]
+            message = "\n".join([f"'{self.operator.name}' gave other rows than expected:", *lines])
+            raise AssertionError(message)
+        return self
+
+    def _advance(self) -> Case:
+        new = {name: log.table(self._done[name]) for name, log in self._logs.items()}
+        self._done = {name: len(log.entries) for name, log in self._logs.items()}
+        for name, table in self.run.batch(new).items():
+            rows = (row for row in table.to_pylist() if row["_kind"] in {ROW, RETRACTION})
+            self._out.setdefault(name, []).extend(rows)
+        return self
+
+    def _log(self, stream: str) -> Log:
+        if stream not in self._logs:
+            fix = closest(stream, list(self._logs)) + f"Inputs: {', '.join(self._logs)}."
+            where = f"case of operator '{self.operator.name}'"
+            raise DefinitionError(where, "one of its inputs", repr(stream), fix, code="DEFINITION-071")
+        return self._logs[stream]
+
+    def _event_time(self, log: Log, stream: str) -> str:
+        found = [column.name for column in log.schema.columns if column.type == "timestamp"]
+        if len(found) != 1:
+            fix = f'Say which: feed("{stream}", rows, event_time="...").'
+            got = ", ".join(found) or "no timestamp column"
+            raise DefinitionError(f"input '{stream}'", "one event time", got, fix, code="DEFINITION-071")
+        return found[0]
