@@ -97,6 +97,7 @@ def test_an_operator_whose_filter_matches_nothing_still_advances(spark: SparkSes
     assert {progress(lake, output.table) for output in op.outputs} == {END}
 
 
+@pytest.mark.feature("T14")
 def test_one_input_has_ended_and_after_a_restart_the_other_goes_on(spark: SparkSession, lake: Lake) -> None:
     put(spark, lake, "left", rows(0, 30, 3))
     put(spark, lake, "right", rows(0, 25, 2), end=True)

@@ -66,22 +66,26 @@ rows_of_commits = st.lists(
 )
 
 
+@pytest.mark.feature("T7")
 def test_a_row_is_judged_by_the_rows_before_it() -> None:
     stamps, state = advance(WatermarkState(), Trace(candidates(ms(100, 50, 130), bound=10)), now=0)
     assert stamps.tolist() == [NEVER, 89, 89]
     assert state.watermark == 119
 
 
+@pytest.mark.feature("T10")
 def test_ascending_is_a_bound_of_zero() -> None:
     assert candidates(ms(100)).tolist() == [99]
 
 
+@pytest.mark.feature("T9")
 def test_rows_that_are_not_punctuation_move_nothing() -> None:
     asked = candidates(ms(100, 200), bound=10, moves=np.array([True, False]))
     _, state = advance(WatermarkState(), Trace(asked), now=0)
     assert state.watermark == 89
 
 
+@pytest.mark.feature("T11")
 def test_a_null_in_the_watermark_column_moves_nothing() -> None:
     assert candidates_from_column(ms(100, 7), np.array([True, False])).tolist() == [100, NEVER]
 
@@ -91,12 +95,14 @@ def test_candidates_stay_inside_time() -> None:
     assert candidates_from_column(ms(END), np.array([True])).tolist() == [END - 1]
 
 
+@pytest.mark.feature("T14", "T15")
 def test_the_slowest_source_partition_decides() -> None:
     stamps, state = walk(WatermarkState(), [(10, "a"), (5, "b"), (30, "a"), (20, "b"), (1, "a")])
     assert stamps.tolist() == [NEVER, 10, 10, 10, 20]
     assert state.watermark == 20
 
 
+@pytest.mark.feature("T15")
 def test_an_idle_source_partition_leaves_the_minimum_and_comes_back_without_moving_it_back() -> None:
     _, state = walk(WatermarkState(), [(10, "a"), (5, "b")], now=0)
     _, state = walk(state, [(50, "a")], now=900, idle=1000)
@@ -108,6 +114,7 @@ def test_an_idle_source_partition_leaves_the_minimum_and_comes_back_without_movi
     assert (state.watermark, state.partitions["b"].idle) == (65, False)
 
 
+@pytest.mark.feature("T15")
 def test_when_all_are_idle_nobody_holds_the_watermark_back() -> None:
     _, state = walk(WatermarkState(), [(10, "a"), (5, "b")], now=0)
     assert leave_idle(state, now=1000, idle_timeout=1000).watermark == 10
@@ -118,6 +125,7 @@ def test_a_source_partition_that_has_said_nothing_holds_the_watermark_back() -> 
     assert stamps.tolist() == [NEVER, NEVER, NEVER]
 
 
+@pytest.mark.feature("T15")
 @given(rows_of_commits, st.sampled_from([None, 3, 6]))
 def test_several_source_partitions_equal_the_oracle(commits, timeout) -> None:
     oracle, state, now = Oracle(), WatermarkState(), 0
