@@ -262,11 +262,11 @@ def _landed(source: Source, lake: Lake) -> tuple[DeltaTable, tuple[Decision, ...
         fix = "Weigh a source with BoundedOutOfOrderness, Ascending, Punctuated or Learned."
         got = f"FromColumn('{source.watermark.column}'), which says its watermark itself"
         raise CapabilityError(where, "a watermark with a bound", got, fix, code="CAPABILITY-021")
-    last = next(history.commits(path), None)
     try:
         table = DeltaTable(path)
     except TableNotFoundError:
         table = None
+    last = next(history.commits(path), None)  # after the table: what it says covers every row of it
     if last is None or table is None:
         fix = f"Land it first: floodmark land {source.name}"
         raise ExecutionError(where, f"a Delta table at {path}", "none", fix, code="EXECUTION-002")
