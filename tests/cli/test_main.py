@@ -22,11 +22,13 @@ DEFINITION-080 folder {folder}
 def test_help_names_every_verb(verb: Verb) -> None:
     result = verb("--help")
     assert result.exit_code == 0
-    for name in ("init", "validate", "explain", "land", "status", "run", "quarantine", "demo"):
+    for name in ("init", "validate", "explain", "land", "status", "run", "watermark", "quarantine", "demo"):
         assert f"\n  {name} " in result.stdout
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["validate"], ["explain", "x"], ["status"], ["init", "--help"]])
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["validate"], ["explain", "x"], ["status"], ["watermark", "x"], ["init", "--help"]]
+)
 def test_verbs_without_spark_import_none(arguments: list[str], tmp_path: Path) -> None:
     code = (
         "import sys\nfrom floodmark.cli.main import cli\n"
@@ -97,6 +99,7 @@ def test_an_unexpected_exception_keeps_its_traceback(verb: Verb, monkeypatch: py
         (["land"], "name the sources to land, or give --all"),
         (["land", "x", "--all"], "name the sources to land, or give --all"),
         (["land", "--all", "--continuous"], "--continuous lands one source; start one process per source"),
+        (["watermark", "x", "--allowed-lateness", "1 hour"], "--allowed-lateness means nothing without --window"),
         (["land", "x", "--continuous", "--end"], "--end means nothing with --continuous"),
     ],
 )

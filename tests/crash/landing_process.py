@@ -10,7 +10,7 @@ from floodmark.engines.spark import quarantine
 from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.landing import land
 from floodmark.spec.contract import Contract, EventTime
-from floodmark.spec.source import BoundedOutOfOrderness, Files, Source
+from floodmark.spec.source import Files, Learned, Source
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,7 +48,7 @@ def write_inbox(folder: Path) -> None:
 def act(spark: SparkSession, action: str, lake: str, inbox: str) -> None:
     """Do what a person would have asked for; the clock stands still, so that lakes can be compared."""
     contract = Mended if action == "replay" else Reading
-    watermark = BoundedOutOfOrderness("10 s")
+    watermark = Learned(bound="10 s")  # what it has learned is part of what has to come through
     source = Source("readings", contract=contract, connector=Files(inbox), watermark=watermark, files_per_commit=1)
     if action == "replay":
         quarantine.replay(spark, source, Lake(lake), clock=lambda: 1_000_000_000_000)

@@ -14,6 +14,7 @@ from types import ModuleType
 import pytest
 
 from floodmark.core import crash
+from floodmark.engines.spark import history
 from floodmark.engines.spark.lake import Lake
 
 PROGRAM = Path(__file__).with_name("landing_process.py")
@@ -47,11 +48,13 @@ def tables(spark, root: Path) -> dict[str, list[tuple[object, ...]]]:
     log = spark.read.format("delta").load(lake.log("readings")).orderBy("_sequence").collect()
     quarantine = spark.read.format("delta").load(lake.quarantine("readings")).orderBy("file", "position").collect()
     files = spark.read.format("delta").load(lake.internal("sources", "readings", "files"))
+    newest = next(history.commits(lake.log("readings")))
     names = files.select("name", "status", "ordinal").distinct().orderBy("ordinal", "name").collect()
     return {
         "log": [tuple(r) for r in log],
         "quarantine": [tuple(r) for r in quarantine],
         "files": [tuple(r) for r in names],
+        "state": [(newest["watermark_state"],)],
     }
 
 

@@ -11,14 +11,19 @@ import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from floodmark.core.errors import ConnectorError, LifecycleError, PlanError
 from floodmark.core.time import END, NEVER, to_ms
-from floodmark.engines.spark import quarantine
+from floodmark.engines.spark import history, quarantine
+from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.landing import land
+from floodmark.observe.bounds import report
+from floodmark.semantics.delays import Delays
+from floodmark.semantics.learning import Decision, Learning
 from floodmark.spec.contract import Contract, EventTime
 from floodmark.spec.source import (
     Ascending,
@@ -26,6 +31,7 @@ from floodmark.spec.source import (
     DeltaTable,
     Files,
     FromColumn,
+    Learned,
     Punctuated,
     Rows,
     Source,
@@ -33,8 +39,6 @@ from floodmark.spec.source import (
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from floodmark.engines.spark.lake import Lake
 
 
 class Reading(Contract):
@@ -242,6 +246,7 @@ def test_moments_before_1970_are_floored_to_milliseconds(spark, lake) -> None:
     assert payload(spark, lake, "at")[0].microsecond == 999_900
 
 
+@pytest.mark.feature("T8")
 def test_commit_granularity_judges_by_the_commits_before(spark, lake) -> None:
     rows = [row(100), row(80), row(130)]
     for size in (2, 3):
@@ -280,6 +285,7 @@ def test_the_slowest_source_partition_holds_the_watermark_until_it_is_idle(spark
     assert stamps == [NEVER, ms(10) - 1, ms(10) - 1, ms(20) - 1]
 
 
+@pytest.mark.feature("T15")
 def test_a_continuous_landing_lands_an_idle_marker(spark, lake) -> None:
     rows = Rows([row(10, "a"), row(5, "b"), row(20, "a")])
     inbox = source(rows, watermark=Ascending(), partition_by="sensor", idle_timeout="1 minute")
@@ -393,6 +399,94 @@ def test_workers_need_not_import_the_workspace(spark, lake, tmp_path, monkeypatc
         for name in [name for name in sys.modules if name.startswith("contracts_of_mine")]:
             del sys.modules[name]
     assert payload(spark, lake, "sensor") == ["HI"]
+
+
+class Arrival(Contract, event_time="ingestion"):
+    sensor: str
+
+
+@pytest.mark.feature("T3")
+def test_ingestion_time_is_fixed_by_the_first_landing(spark, lake) -> None:
+    def arrivals(*sensors: str) -> Source:
+        return source(Rows([{"sensor": sensor} for sensor in sensors]), contract=Arrival)
+
+    land(spark, arrivals("a", "b"), lake, clock=clock)
+    first = log(spark, lake)
+    land(spark, arrivals("a", "b", "c"), lake, clock=lambda: clock() + 5000)
+    land(spark, arrivals("a", "b", "c"), lake, clock=lambda: clock() + 9000)
+    assert log(spark, lake)[: len(first)] == first
+    assert [event for event, *_, kind in log(spark, lake) if kind == 0] == [clock(), clock(), clock() + 5000]
+
+
+def learned_of(lake: Lake) -> Learning:
+    """What the newest commit says was learned."""
+    return Learning.from_json(next(history.commits(lake.log("readings")))["watermark_state"]["learned"])
+
+
+@pytest.mark.feature("T13")
+@pytest.mark.parametrize("settings", [{}, {"partition_by": "sensor"}, {"granularity": "commit"}], ids=str)
+def test_a_landing_measures_the_delays_that_the_stamps_tell(spark, lake, tmp_path, settings) -> None:
+    moments = [(17 * n) % 50 + n for n in range(60)]
+    for n in range(6):
+        lines = (f"{second(m)},{'ab'[m % 2]},{m},1" for m in moments[10 * n : 10 * n + 10])
+        csv(tmp_path / "in", f"f{n}.csv", *lines)
+    inbox = source(Files(str(tmp_path / "in")), watermark=Learned(0.9, bound="7 s"), files_per_commit=4, **settings)
+    assert land(spark, inbox, lake, clock=clock).commits == 2
+    stamps = [(event, stamp) for event, stamp, *_, kind in log(spark, lake) if kind == 0]
+    delays = [0 if stamp == NEVER else max(stamp + 7001 - event, 0) for event, stamp in stamps]
+    assert any(delays)
+    found = report(inbox, lake)
+    assert found.learned == learned_of(lake)
+    assert learned_of(lake).delays == found.delays == Delays.of(np.array(delays))
+    assert found.rows == 60
+
+
+@pytest.mark.feature("T13")
+def test_an_accepted_bound_is_recorded_and_the_record_replays_the_log(spark, lake, tmp_path) -> None:
+    rows, again = [row(100), row(80), row(130), row(125), row(170), row(200)], Lake(str(tmp_path / "again"))
+
+    def learning(size: int, bound: str) -> Source:
+        return source(Rows(rows[:size]), watermark=Learned(0.9, bound=bound))
+
+    for to in (lake, again):
+        for size, bound in ((3, "10 s"), (6, "60 s"), (6, "1 s")):
+            land(spark, learning(size, bound), to, clock=clock)
+    held = ms(130) - 10_001
+    first = ms(100) - 10_001
+    stamps = [stamp for _, stamp, *_, kind in log(spark, lake) if kind == 0]
+    assert stamps == [NEVER, first, first, held, held, held]
+    assert learned_of(lake).decisions == (Decision(0, 10_000), Decision(4, 60_000, held))
+    rows.append(row(201))
+    assert land(spark, learning(7, "1 s"), lake, clock=clock).watermark == ms(201) - 1001
+    assert log(spark, lake)[-2][1] == ms(200) - 1001, "a smaller bound moves the watermark before the next row"
+    assert log(spark, again) == log(spark, lake)[:-2]
+    with pytest.raises(PlanError, match=r"PLAN-010 .*watermark was Learned.* and is BoundedOutOfOrderness"):
+        land(spark, source(Rows(rows)), lake, clock=clock)
+
+
+@pytest.mark.feature("T13")
+def test_a_source_with_a_fixed_bound_may_begin_to_learn(spark, lake) -> None:
+    rows = [row(100), row(80)]
+    land(spark, source(Rows(rows[:1])), lake, clock=clock)
+    land(spark, source(Rows(rows), watermark=Learned(bound="10 s")), lake, clock=clock)
+    assert log(spark, lake)[2][1] == ms(100) - 10_001
+    assert learned_of(lake).delays == Delays.of(np.array([20_000]))
+    assert learned_of(lake).decisions == (Decision(0, 10_000),)
+
+
+@pytest.mark.feature("T13")
+def test_rows_that_waited_in_the_quarantine_teach_nothing(spark, lake, tmp_path) -> None:
+    class Strict(Reading):
+        value: Literal[1]  # type: ignore[assignment]  # narrower on purpose
+
+    folder = tmp_path / "in"
+    csv(folder, "a.csv", f"{second(1)},s,2,1", f"{second(100)},s,1,1")
+    inbox = source(Files(str(folder)), watermark=Learned(bound="10 s"), contract=Strict)
+    land(spark, inbox, lake, clock=clock)
+    inbox = source(Files(str(folder)), watermark=Learned(bound="10 s"))
+    assert quarantine.replay(spark, inbox, lake, clock=clock).late == 1
+    assert (learned_of(lake).delays.rows, learned_of(lake).delays.largest) == (1, 0)
+    assert report(inbox, lake).rows == 2
 
 
 def test_the_moment_of_landing_is_the_clock_of_the_commit(spark, lake) -> None:

@@ -35,9 +35,10 @@ class SimulatedRun:
     Args:
         operator: with one window.
         groups: key groups.
+        inputs: how many; a row of the second has ``_input`` 1. Time is the slowest one's.
     """
 
-    def __init__(self, operator: Operator, groups: int = 3) -> None:
+    def __init__(self, operator: Operator, groups: int = 3, inputs: int = 1) -> None:
         step = operator.stateful
         assert step is not None
         self.operator, self.step, self.groups = operator, step, groups
@@ -45,6 +46,7 @@ class SimulatedRun:
         self.stores: dict[int, MemoryStore] = {}
         self.deadlines: dict[int, int] = {}
         self.before, self.now = NEVER, NEVER
+        self.reached = [NEVER] * inputs
         self.batch_number = 0
         self.side: list[str] = []
         self.dropped: Counter[int] = Counter()
@@ -76,7 +78,10 @@ class SimulatedRun:
             base = (self.batch_number + 1) * 10**6 + group * 10**4
             out += [self._row(row, base) for row in emission.results.to_pylist()]
         self.batch_number += 1
-        self.before, self.now = self.now, max([self.now, *(r["_progress"] for r in rows)])
+        for row in rows:
+            number = row.get("_input", 0)
+            self.reached[number] = max(self.reached[number], row["_progress"])
+        self.before, self.now = self.now, max(self.now, min(self.reached))
         return [*(r | {"_progress": self.before_commit} for r in out), marker(self.before_commit)]
 
     @property
@@ -101,7 +106,8 @@ class SimulatedRun:
             "kind": pa.array([r["_kind"] for r in rows], pa.int32()),
             **{f"v{j}": pa.array([r.get(v.sql) for r in rows], arrow_type(v.type)) for j, v in enumerate(values)},
             "side": pa.array(
-                [repr(sorted((k, r[k]) for k in r if k not in {"_progress", "_sequence"})) for r in rows], pa.string()
+                [repr(sorted((k, r[k]) for k in r if k not in {"_progress", "_sequence", "_input"})) for r in rows],
+                pa.string(),
             ),
         }
         return pa.RecordBatch.from_pydict(columns)

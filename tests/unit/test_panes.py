@@ -424,7 +424,6 @@ def test_a_window_function_may_see_one_aggregate_instead_of_rows():
     assert [row["text"] for row in rows if row["_kind"] == ROW] == ["20 ms: 15 of 3"]
 
 
-@pytest.mark.feature("W4", "T2")
 def test_windows_of_processing_time_hold_what_arrived_in_them():
     hour = 3_600_000
 

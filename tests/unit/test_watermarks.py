@@ -95,13 +95,14 @@ def test_candidates_stay_inside_time() -> None:
     assert candidates_from_column(ms(END), np.array([True])).tolist() == [END - 1]
 
 
-@pytest.mark.feature("T15")
+@pytest.mark.feature("T14", "T15")
 def test_the_slowest_source_partition_decides() -> None:
     stamps, state = walk(WatermarkState(), [(10, "a"), (5, "b"), (30, "a"), (20, "b"), (1, "a")])
     assert stamps.tolist() == [NEVER, 10, 10, 10, 20]
     assert state.watermark == 20
 
 
+@pytest.mark.feature("T15")
 def test_an_idle_source_partition_leaves_the_minimum_and_comes_back_without_moving_it_back() -> None:
     _, state = walk(WatermarkState(), [(10, "a"), (5, "b")], now=0)
     _, state = walk(state, [(50, "a")], now=900, idle=1000)
@@ -113,6 +114,7 @@ def test_an_idle_source_partition_leaves_the_minimum_and_comes_back_without_movi
     assert (state.watermark, state.partitions["b"].idle) == (65, False)
 
 
+@pytest.mark.feature("T15")
 def test_when_all_are_idle_nobody_holds_the_watermark_back() -> None:
     _, state = walk(WatermarkState(), [(10, "a"), (5, "b")], now=0)
     assert leave_idle(state, now=1000, idle_timeout=1000).watermark == 10

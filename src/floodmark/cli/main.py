@@ -22,6 +22,7 @@ VERBS = {
     "land": "workspace",
     "status": "workspace",
     "run": "run",
+    "watermark": "watermark",
     "quarantine": "things",
     "demo": "demo",
     "up": "up",

@@ -47,6 +47,52 @@ def bars(values: Mapping[str, float], unit: str) -> str:
     return _picture(parts, len(values) * height + 8)
 
 
+def curve(
+    points: Sequence[tuple[float, float]],
+    *,
+    across: Mapping[str, float],
+    up: Mapping[str, float],
+    marks: Mapping[str, float],
+    title: str,
+) -> str:
+    """One falling line of steps over named places, for axes that the caller has bent already.
+
+    Args:
+        points: (x, y), by x; y holds until the next x.
+        across: label -> x of a tick, in order.
+        up: label -> y of a tick, in order.
+        marks: name -> x of a dashed line.
+        title: above the picture.
+    """
+    widest = max([*across.values(), *marks.values(), *(x for x, _ in points)], default=1.0) or 1.0
+    low, high = min(up.values()), max(up.values())
+    parts = [_text(_LEFT, _TOP + 2, title, "start")]
+    for label, value in up.items():
+        y = _curve_y(value, low, high)
+        parts.append(f'<line x1="{_LEFT}" y1="{y:.1f}" x2="{_WIDTH - _RIGHT}" y2="{y:.1f}" stroke="#ddd"/>')
+        parts.append(_text(_LEFT - 6, y + 4, label, "end"))
+    parts += [_text(_curve_x(x, widest), _HEIGHT - 8, label, "middle") for label, x in across.items()]
+    steps = [(x, y) for n, (x, _) in enumerate(points) for y in (points[max(n - 1, 0)][1], points[n][1])]
+    path = " ".join(f"{_curve_x(x, widest):.1f},{_curve_y(y, low, high):.1f}" for x, y in steps)
+    parts.append(f'<polyline points="{path}" fill="none" stroke="{_COLOURS[0]}" stroke-width="1.6"/>')
+    for n, (name, x) in enumerate(marks.items(), 1):
+        at, colour = _curve_x(x, widest), _COLOURS[n % len(_COLOURS)]
+        line = f'<line x1="{at:.1f}" y1="{_TOP + 10}" x2="{at:.1f}" y2="{_HEIGHT - _BOTTOM}"'
+        parts.append(f'{line} stroke="{colour}" stroke-dasharray="4 3"/>')
+        side = "start" if x == max(marks.values()) else "end"  # away from the other lines
+        parts.append(_text(at + (5 if side == "start" else -5), _TOP + 4 + 16 * n, name, side, colour))
+    return _picture(parts, _HEIGHT)
+
+
+def _curve_x(value: float, widest: float) -> float:
+    return _LEFT + (_WIDTH - _LEFT - _RIGHT) * value / widest
+
+
+def _curve_y(value: float, low: float, high: float) -> float:
+    top = _TOP + 10  # below the title
+    return top + (_HEIGHT - top - _BOTTOM) * (high - value) / ((high - low) or 1.0)
+
+
 def _axis(low: float, high: float, unit: str) -> str:
     parts = []
     for n in range(_TICKS + 1):

@@ -3,6 +3,9 @@
 A landing keeps one :class:`WatermarkState` per source, in the metadata of its commits. Each row has a *candidate*: the
 watermark it asks for (:func:`candidates`), NEVER where it asks for none. :func:`advance` walks over candidates in arrival
 order and gives every row its stamp: the watermark in force just before it.
+
+Where the source learns its bound, the state also holds a :class:`~floodmark.semantics.learning.Learning`. A bound only shifts a
+candidate, so how far a row comes behind the newest one before it is its stamp less its candidate, whatever the bound is.
 """
 
 from __future__ import annotations
@@ -16,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from floodmark.core.time import END, NEVER
-
-Milliseconds = npt.NDArray[np.int64]
+from floodmark.semantics.delays import Delays, Milliseconds
+from floodmark.semantics.learning import Decision, Learning
 
 WHOLE = ""
 """The key of the only source partition of a source without ``partition_by``."""
@@ -44,16 +47,19 @@ class WatermarkState:
 
     Args:
         watermark: of the source, ms; never goes back.
-        partitions: by key, see :func:`partition_key`.
+        partitions: by key; WHOLE where the source has no ``partition_by``.
+        learned: delays and decisions, where the source learns its bound.
     """
 
     watermark: int = NEVER
     partitions: dict[str, SourcePartition] = field(default_factory=dict)
+    learned: Learning | None = None
 
     def as_json(self) -> dict[str, Any]:
         """For a commit's metadata."""
         partitions = {key: [p.watermark, p.seen, int(p.idle)] for key, p in self.partitions.items()}
-        return {"watermark": self.watermark, "partitions": partitions}
+        learned = {} if self.learned is None else {"learned": self.learned.as_json()}
+        return {"watermark": self.watermark, "partitions": partitions, **learned}
 
     @staticmethod
     def from_json(value: dict[str, Any]) -> WatermarkState:
@@ -62,7 +68,8 @@ class WatermarkState:
             key: SourcePartition(watermark=watermark, seen=seen, idle=bool(idle))
             for key, (watermark, seen, idle) in value["partitions"].items()
         }
-        return WatermarkState(watermark=value["watermark"], partitions=partitions)
+        learned = Learning.from_json(value["learned"]) if "learned" in value else None
+        return WatermarkState(watermark=value["watermark"], partitions=partitions, learned=learned)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +127,7 @@ def leave_idle(state: WatermarkState, *, now: int, idle_timeout: int | None) -> 
     }
     active = [p.watermark for p in partitions.values() if not p.idle]
     combined = min(active) if active else max((p.watermark for p in partitions.values()), default=NEVER)
-    return WatermarkState(watermark=max(state.watermark, combined), partitions=partitions)
+    return replace(state, watermark=max(state.watermark, combined), partitions=partitions)
 
 
 def advance(
@@ -144,6 +151,58 @@ def advance(
     if trace.partitions is None:
         return _advance_one(state, trace.candidates, now)
     return _advance_several(state, trace.candidates, trace.partitions, now)
+
+
+def decide(state: WatermarkState, *, bound: int, was: int | None, sequence: int) -> WatermarkState:
+    """The state of a source that learns its bound, once ``bound`` is the one in force.
+
+    The watermark never goes back: a larger bound holds it where it is until the bound has caught up with it; a smaller one moves
+    it at once. Source partitions are shifted, as candidates are made with the bound.
+
+    Args:
+        state: after the last row that another bound has judged.
+        bound: ms.
+        was: the bound before the source began to learn, ms; None: nothing had landed.
+        sequence: of the next row.
+    """
+    learned = state.learned or _unlearned(state, was)
+    before = learned.bound if learned.decisions else bound
+    if learned.decisions and before == bound:
+        return replace(state, learned=learned)
+    by = before - bound
+    partitions = {key: replace(p, watermark=_shifted(p.watermark, by)) for key, p in state.partitions.items()}
+    learned = learned.decided(Decision(sequence, bound))
+    if learned.unheld() < state.watermark:
+        learned = replace(learned, decisions=(*learned.decisions[:-1], Decision(sequence, bound, state.watermark)))
+    return WatermarkState(watermark=max(state.watermark, learned.unheld()), partitions=partitions, learned=learned)
+
+
+def _unlearned(state: WatermarkState, was: int | None) -> Learning:
+    """Of a source that has had a fixed bound, or none yet."""
+    if was is None:
+        return Learning()
+    front = NEVER if state.watermark == NEVER else state.watermark + was + 1
+    return Learning(front=front, decisions=(Decision(0, was),))
+
+
+def _shifted(watermark: int, by: int) -> int:
+    return NEVER if watermark == NEVER else min(max(watermark + by, NEVER), END - 1)
+
+
+def unheld(state: WatermarkState) -> WatermarkState:
+    """The state from which the walk goes on as if the watermark had never waited for a larger bound: for measuring delays."""
+    assert state.learned is not None
+    return replace(state, watermark=state.learned.unheld())
+
+
+def delays_of(stamps: Milliseconds, asked: Milliseconds) -> Delays:
+    """How far rows come behind the newest before them.
+
+    Args:
+        stamps: the watermark in force just before each row, walked from an :func:`unheld` state, ms.
+        asked: the candidate of each, ms.
+    """
+    return Delays.of(stamps - asked)  # nothing is asked below NEVER, so where nothing came before there is no delay
 
 
 def compress(trace: Trace) -> Trace:
@@ -179,7 +238,7 @@ def _advance_one(state: WatermarkState, asked: Milliseconds, now: int) -> tuple[
     newest = max(before, int(after[-1]))
     partition = SourcePartition(watermark=newest, seen=now)
     partitions = {**state.partitions, WHOLE: partition}
-    return stamps, WatermarkState(watermark=max(state.watermark, newest), partitions=partitions)
+    return stamps, replace(state, watermark=max(state.watermark, newest), partitions=partitions)
 
 
 def _advance_several(
@@ -208,4 +267,4 @@ def _advance_several(
         **state.partitions,
         **{key: SourcePartition(watermark=current[key], seen=now) for key in touched},
     }
-    return stamps, WatermarkState(watermark=overall, partitions=partitions)
+    return stamps, replace(state, watermark=overall, partitions=partitions)

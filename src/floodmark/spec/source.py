@@ -114,7 +114,43 @@ class FromColumn:
     column: str
 
 
-Strategy = BoundedOutOfOrderness | Ascending | Punctuated | FromColumn
+@dataclass(frozen=True, slots=True, init=False)
+class Learned:
+    """As ``BoundedOutOfOrderness(bound)``, while the landing measures how far rows come behind and proposes a bound.
+
+    ``floodmark watermark SOURCE`` shows what it has measured and the line to write. Nothing changes by itself: ``bound`` is in
+    force until its author writes another one here. That is allowed for this strategy alone; from which row on which bound was in
+    force is recorded with the rows, so that a replay decides as the landing did.
+
+    Time: a larger bound holds the watermark where it is until the bound has caught up, a smaller one moves it at once: it never
+    goes back. Rows that have landed stay as late, or as early, as they were.
+
+    State: counts of delays in at most 736 buckets, in the metadata of each landing commit.
+
+    Source: Friedman and Tzoumas, "Introduction to Apache Flink", chapter 4: watermarks learned from the lateness of a stream.
+
+    Args:
+        quantile: the share of rows that the proposed bound lets be on time: above 0, at most 1, which is all rows so far.
+        bound: how far behind the newest row others may come, in force until you change it.
+
+    Raises:
+        DefinitionError: DEFINITION-018, the quantile is no such share; DEFINITION-001 and 004, the bound is no duration.
+    """
+
+    quantile: float
+    bound: int
+
+    def __init__(self, quantile: float = 0.999, *, bound: str | timedelta) -> None:
+        if not 0 < quantile <= 1:
+            fix = 'For "all but one row in a thousand" write Learned(0.999, bound="1 hour").'
+            raise DefinitionError(
+                "Learned, quantile", "a share above 0 and at most 1", repr(quantile), fix, code="DEFINITION-018"
+            )
+        object.__setattr__(self, "quantile", float(quantile))
+        object.__setattr__(self, "bound", _positive(bound, "Learned"))
+
+
+Strategy = BoundedOutOfOrderness | Ascending | Punctuated | FromColumn | Learned
 
 
 @dataclass(frozen=True, slots=True, init=False)

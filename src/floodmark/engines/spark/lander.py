@@ -26,8 +26,9 @@ from floodmark.engines.spark.landed import LandedUnits
 from floodmark.engines.spark.log import Landing
 from floodmark.engines.spark.stamping import Stamping
 from floodmark.engines.spark.units import Report
-from floodmark.semantics.watermarks import advance, leave_idle
-from floodmark.spec.source import DeltaTable, Files, Punctuated, Rows, Source
+from floodmark.semantics.delays import Delays
+from floodmark.semantics.watermarks import WatermarkState, advance, decide, leave_idle, unheld
+from floodmark.spec.source import DeltaTable, Files, Learned, Punctuated, Rows, Source
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -88,6 +89,10 @@ class Lander:
             crash.point("landing.after_create")
         last = next(log.landings(spark, path), Landing(source=source.name))
         widen = log.check_fits(source, last.definition)
+        if isinstance(source.watermark, Learned) and not last.ended:
+            bound, was = source.watermark.bound, log.bound_of(last.definition)
+            state = decide(last.state, bound=bound, was=was, sequence=last.next_sequence)
+            last = replace(last, state=state)
         shipping.by_value(source.contract)
         landed = LandedUnits.load(spark, lake, last)
         return Lander(spark, source, lake, clock, reader, last, landed, widen)
@@ -150,6 +155,9 @@ class Lander:
         """Land a marker when source partitions that went idle let the watermark move."""
         now = self.clock()
         state = leave_idle(self.last.state, now=now, idle_timeout=self.source.idle_timeout)
+        if state.learned is not None:
+            apart = leave_idle(unheld(self.last.state), now=now, idle_timeout=self.source.idle_timeout)
+            state = replace(state, learned=state.learned.measured(apart.watermark, Delays()))
         if self.last.ended or state.watermark <= self.last.state.watermark:
             return None
         return self._write_marker(replace(self.next(), state=state), now)
@@ -163,17 +171,48 @@ class Lander:
         return landing
 
     def write(
-        self, blobs: DataFrame, reports: Mapping[int, Report], landing: Landing, now: int, *, last: int
+        self,
+        blobs: DataFrame,
+        reports: Mapping[int, Report],
+        landing: Landing,
+        now: int,
+        *,
+        last: int,
+        again: bool = False,
     ) -> Landing:
-        """Append rows and marker to the log; ``landing`` knows everything but what the rows do to state and sequence."""
+        """Append rows and marker to the log; ``landing`` knows everything but what the rows do to state and sequence.
+
+        Args:
+            blobs: of the units.
+            reports: of the units that land.
+            landing: the commit.
+            now: the landing clock, ms.
+            last: the unit behind which the marker stands.
+            again: the rows came before and had to wait, so that their delay says nothing about the source.
+        """
+        plan, state = self._walked(self.last.state, reports, now, last)
+        if state.learned is not None:
+            measuring, after = self._walked(unheld(self.last.state), reports, now, last)
+            delays = Delays() if again else stamping.measured(blobs, measuring)
+            state = replace(state, learned=state.learned.measured(after.watermark, delays))
+        landing = replace(
+            landing, state=state, next_sequence=plan.marker + 1, rows=plan.marker - self.last.next_sequence
+        )
+        if landing.rows <= _ONE_FILE_ROWS:
+            blobs = blobs.coalesce(1).sortWithinPartitions("_unit", "_part")
+        return self._append(stamping.stamped(blobs, self.source.schema, plan), landing)
+
+    def _walked(
+        self, state: WatermarkState, reports: Mapping[int, Report], now: int, last: int
+    ) -> tuple[Stamping, WatermarkState]:
+        """The plan for the rows of a commit, and the state after them."""
         idle_timeout, starts = self.source.idle_timeout, {}
-        state, sequence = leave_idle(self.last.state, now=now, idle_timeout=idle_timeout), self.last.next_sequence
+        state, sequence = leave_idle(state, now=now, idle_timeout=idle_timeout), self.last.next_sequence
         before = state.watermark
         for unit, report in sorted(reports.items()):
             starts[unit] = state, sequence
             sequence += report.rows
             state = advance(state, report.trace, now=now, idle_timeout=idle_timeout)[1] if report.trace else state
-        landing = replace(landing, state=state, next_sequence=sequence + 1, rows=sequence - self.last.next_sequence)
         plan = Stamping(
             starts=starts,
             last=last,
@@ -184,9 +223,7 @@ class Lander:
             partition_by=self.source.partition_by,
             by_commit=before if self.source.granularity == "commit" else None,
         )
-        if landing.rows <= _ONE_FILE_ROWS:
-            blobs = blobs.coalesce(1).sortWithinPartitions("_unit", "_part")
-        return self._append(stamping.stamped(blobs, self.source.schema, plan), landing)
+        return plan, state
 
     def recover(self) -> None:
         """Take back what a landing that never came has left in the quarantine."""

@@ -157,6 +157,8 @@ def check_fits(source: Source, definition: dict[str, object] | None) -> bool:
             differences.append(f"column '{name}' was {old['type']} and is {column['type']}")
         elif old["nullable"] and not column["nullable"]:
             differences.append(f"column '{name}' may no longer be null, but landed rows may hold nulls")
+    if _may_learn(definition["watermark"], now["watermark"]):
+        definition = {**definition, "watermark": now["watermark"]}
     differences += [
         f"{key} was {_words(definition[key])} and is {_words(now[key])}"
         for key in ("event_time", "watermark", "granularity", "partition_by")
@@ -165,12 +167,23 @@ def check_fits(source: Source, definition: dict[str, object] | None) -> bool:
     if differences:
         fix = (
             "What is in a log stays as it was landed. Undo the change, or give the source a new name: it then lands all its "
-            "input again, under the new rules, into a log of its own."
+            "input again, under the new rules, into a log of its own. Only the bound of Learned(...) may change."
         )
         raise PlanError(
             f"source '{source.name}'", "what its log was landed with", "; ".join(differences), fix, code="PLAN-010"
         )
     return added
+
+
+def bound_of(definition: dict[str, object] | None) -> int | None:
+    """The bound a log was last landed with, ms; None before its first commit."""
+    return None if definition is None else int(definition["watermark"]["bound"])  # type: ignore[index]  # JSON of Source.canonical
+
+
+def _may_learn(was: object, now: object) -> bool:
+    """A learned bound is its author's to change; and a source whose bound was fixed may begin to learn."""
+    strategies = [value["strategy"] for value in (was, now) if isinstance(value, dict)]
+    return strategies[-1:] == ["Learned"] and strategies[0] in {"Learned", "BoundedOutOfOrderness", "Ascending"}
 
 
 def _words(value: object) -> str:

@@ -170,7 +170,7 @@ def _replay(lander: Lander) -> Replayed:
     if not landed:
         return replace(nothing, still_broken=broken)
     crash.point("replay.before_log")
-    done = lander.write(blobs, reports, lander.next(), now, last=max(reports))
+    done = lander.write(blobs, reports, lander.next(), now, last=max(reports), again=True)
     crash.point("replay.after_log")
     rows = spark.read.format("delta").load(lander.lake.log(source.name))
     first = done.next_sequence - done.rows - 1

@@ -1,9 +1,14 @@
-"""Stamping: the second pass over blobs, in workers: watermark, progress and sequence on every row, the marker behind the last."""
+"""Stamping: the second pass over blobs, in workers: watermark, progress and sequence on every row, the marker behind the last.
+
+Where the source learns its bound, a pass before it counts delays, as the commit that brings the rows says how late they were.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,7 +16,8 @@ import pyarrow as pa
 
 from floodmark.connectors.validation import ASKED, EVENT, arrow_type, trace_of
 from floodmark.engines.spark import units
-from floodmark.semantics.watermarks import Milliseconds, WatermarkState, advance
+from floodmark.semantics.delays import Delays, Milliseconds
+from floodmark.semantics.watermarks import WatermarkState, advance, delays_of
 from floodmark.spec.schema import MARKER, ROW, STAMP_DDL, STAMPS, Schema
 
 if TYPE_CHECKING:
@@ -53,18 +59,42 @@ def stamped(blobs: DataFrame, schema: Schema, plan: Stamping) -> DataFrame:
         for unit, kind, data in units.each(batches):
             if kind == units.ROWS and unit in reached:
                 rows = units.rows_of(data)
-                state, sequence = reached[unit]
-                if plan.by_commit is None:
-                    trace = trace_of(rows, plan.partition_by)
-                    stamps, state = advance(state, trace, now=plan.now, idle_timeout=plan.idle_timeout)
-                else:
-                    stamps = np.full(len(rows), plan.by_commit)
-                reached[unit] = state, sequence + len(rows)
-                yield _stamp(rows, stamps, sequence, plan.now)
+                sequence = reached[unit][1]
+                yield _stamp(rows, _stamps(plan, reached, unit, rows), sequence, plan.now)
             elif kind == units.REPORT and unit == plan.last:
                 yield marker(schema, watermark=plan.after, sequence=plan.marker, now=plan.now)
 
     return blobs.where(f"_kind in ({units.ROWS}, {units.REPORT})").mapInArrow(run, f"{schema.ddl()}, {STAMP_DDL}")
+
+
+def measured(blobs: DataFrame, plan: Stamping) -> Delays:
+    """How far the rows of a commit come behind; the plan starts from unheld states."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        reached, found = dict(plan.starts), Delays()
+        for unit, _, data in units.each(batches):
+            if unit in reached:
+                rows = units.rows_of(data)
+                stamps = _stamps(plan, reached, unit, rows)
+                found = found.plus(delays_of(stamps, rows.column(ASKED).to_numpy()))
+        yield pa.RecordBatch.from_pydict({"delays": [json.dumps(found.as_json())]})
+
+    told = blobs.where(f"_kind = {units.ROWS}").mapInArrow(run, "delays string").collect()
+    return reduce(Delays.plus, (Delays.from_json(json.loads(row["delays"])) for row in told), Delays())
+
+
+def _stamps(
+    plan: Stamping, reached: dict[int, tuple[WatermarkState, int]], unit: int, rows: pa.RecordBatch
+) -> Milliseconds:
+    """The watermark just before each of some rows of a unit; ``reached`` goes on to the rows behind them."""
+    state, sequence = reached[unit]
+    if plan.by_commit is None:
+        trace = trace_of(rows, plan.partition_by)
+        stamps, state = advance(state, trace, now=plan.now, idle_timeout=plan.idle_timeout)
+    else:
+        stamps = np.full(len(rows), plan.by_commit)
+    reached[unit] = state, sequence + len(rows)
+    return stamps
 
 
 def only_marker(spark: SparkSession, schema: Schema, *, watermark: int, sequence: int, now: int) -> DataFrame:

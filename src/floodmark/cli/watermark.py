@@ -1,0 +1,177 @@
+"""The verb watermark: what a source's bound costs, what its landings have learned, and the line to write."""
+
+# ruff: noqa: PLC0415 - what is slow to import is imported when it is needed
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from floodmark.cli.console import Console
+from floodmark.cli.invocation import Invocation, pass_invocation, shared
+from floodmark.cli.workspace import opened_lake
+from floodmark.core.errors import DefinitionError
+from floodmark.core.time import describe, describe_span, iso, span
+from floodmark.spec.source import Learned, Punctuated, Source
+
+if TYPE_CHECKING:
+    from floodmark.observe.bounds import BoundReport
+
+_WORST = 10
+"""Windows shown; --json has all that lose rows."""
+
+
+@click.command()
+@click.argument("source")
+@click.option(
+    "--bound", "bounds", metavar="SPAN", multiple=True, help="Weigh this bound, not the quantiles. May repeat."
+)
+@click.option("--window", metavar="SPAN", help="Also count the rows that windows of this size would drop.")
+@click.option("--allowed-lateness", "lateness", metavar="SPAN", help="Of those windows. Default: none.")
+@click.option("--svg", metavar="FILE", help="Write a picture: share of rows late, by bound.")
+@shared
+@pass_invocation
+def watermark(
+    invocation: Invocation,
+    *,
+    source: str,
+    bounds: tuple[str, ...],
+    window: str | None,
+    lateness: str | None,
+    svg: str | None,
+) -> None:
+    """Weigh bounds for the watermark of SOURCE: latency against late rows. Starts no Spark."""
+    if lateness is not None and window is None:
+        msg = "--allowed-lateness means nothing without --window"
+        raise click.UsageError(msg)
+    weighed = [_span(bound, "--bound", least=0) for bound in bounds]
+    size = None if window is None else _span(window, "--window", least=1)
+    allowed = 0 if lateness is None else _span(lateness, "--allowed-lateness", least=0)
+    console = Console(as_json=invocation.json)
+    opened = opened_lake(invocation, console)
+    chosen = opened.workspace.source(source)
+    from floodmark.engines.spark.lake import Lake
+    from floodmark.observe.bounds import Window, picture, report
+
+    windows = None if size is None else Window(size=size, lateness=allowed)
+    with console.step(f"reading the log of {chosen.name}"):
+        found = report(chosen, Lake(opened.lake, logs=opened.logs), bounds=weighed, window=windows)
+    _say_learned(console, chosen, found)
+    _say_costs(console, found, windows=windows is not None)
+    if svg is not None:
+        Path(svg).write_text(picture(found), "utf-8")
+        console.say(f"picture: {svg}")
+    console.document(_document(opened.lake, chosen, found))
+
+
+def _span(text: str, option: str, *, least: int) -> int:
+    milliseconds = span(text, option)
+    if milliseconds < least:
+        expected = "zero or more" if least == 0 else "more than zero"
+        fix = f"Write the duration without a minus: {option} '1 hour'."
+        raise DefinitionError(option, expected, describe_span(milliseconds), fix, code="DEFINITION-004")
+    return milliseconds
+
+
+def line(source: Source, bound: int) -> str:
+    """What to write into the source for that bound to be in force."""
+    quantile = source.watermark.quantile if isinstance(source.watermark, Learned) else 0.999
+    return f'watermark=Learned({quantile:g}, bound="{describe_span(bound)}")'
+
+
+def _say_learned(console: Console, source: Source, found: BoundReport) -> None:
+    console.say(f"{source.name}: bound in force {describe_span(found.in_force)}; {found.rows:,} rows weighed")
+    if found.left_out:
+        console.say(f"  {found.left_out:,} rows left out: they came while the watermark waited for a larger bound")
+    if found.learned is None or found.proposed is None or not isinstance(source.watermark, Learned):
+        if not isinstance(source.watermark, Punctuated):
+            console.say(
+                f"it does not learn; to let it, and to be free to change its bound: {line(source, found.in_force)}"
+            )
+        return
+    learned, quantile = found.learned, source.watermark.quantile
+    if source.watermark.bound != found.in_force:
+        console.say(f"  the source says {describe_span(source.watermark.bound)}: in force from its next landing on")
+    for decision in learned.decisions[1:]:
+        console.say(f"  {describe_span(decision.bound)} since row {decision.sequence:,}")
+    delays = learned.delays
+    console.say(f"learned from {delays.rows:,} rows: the furthest came {_briefly(delays.largest)} behind")
+    if delays.rows * (1 - quantile) < 1:
+        console.say(f"  too few to tell {100 * quantile:g}% from all of them")
+    same = found.proposed == source.watermark.bound
+    written = "as it is" if same else f"to accept it, write: {line(source, found.proposed)}"
+    console.say(f"proposed for {100 * quantile:g}% on time: {describe_span(found.proposed)}; {written}")
+
+
+def _say_costs(console: Console, found: BoundReport, *, windows: bool) -> None:
+    columns = ["bound", "results come", "rows late", "share late", ""]
+    rows: list[list[Any]] = []
+    for cost in found.costs:
+        share = f"{100 * cost.late / max(found.rows, 1):.3g}%"
+        more = [cost.dropped, cost.windows] if windows else []
+        name = ", ".join(cost.names)
+        rows.append([describe_span(cost.bound), _latency(cost.bound - found.in_force), cost.late, share, *more, name])
+    if windows:
+        columns[-1:] = ["rows dropped", "from windows", ""]
+    console.table(columns, rows)
+    if windows:
+        _say_lost(console, found)
+
+
+def _say_lost(console: Console, found: BoundReport) -> None:
+    at = next(n for n, cost in enumerate(found.costs) if cost.bound == found.in_force)
+    worst = sorted(((counts[at], start) for start, counts in found.lost.items() if counts[at]), reverse=True)[:_WORST]
+    if worst:
+        console.say(f"windows that lose most with {describe_span(found.in_force)}, the bound in force:")
+        console.table(("window", "rows dropped"), [(describe(start), rows) for rows, start in worst])
+    else:
+        console.say(f"no window loses a row with {describe_span(found.in_force)}, the bound in force")
+
+
+def _latency(against: int) -> str:
+    if against == 0:
+        return "as now"
+    return f"{_briefly(abs(against))} {'later' if against > 0 else 'sooner'}"
+
+
+def _briefly(span: int) -> str:
+    """To the minute from an hour on, to the second from a minute on."""
+    step = next((step for above, step in ((3_600_000, 60_000), (60_000, 1000)) if span >= above), 1)
+    return describe_span(span - span % step)
+
+
+def _document(lake: str, source: Source, found: BoundReport) -> dict[str, Any]:
+    learned = None
+    if found.learned is not None and found.proposed is not None:
+        learned = {
+            "rows": found.learned.delays.rows,
+            "largest_ms": found.learned.delays.largest,
+            "proposed_ms": found.proposed,
+            "line": line(source, found.proposed),
+            "decisions": [{"sequence": d.sequence, "bound_ms": d.bound} for d in found.learned.decisions],
+        }
+    costs = [
+        {
+            "bound_ms": cost.bound,
+            "names": list(cost.names),
+            "added_latency_ms": cost.bound,
+            "against_in_force_ms": cost.bound - found.in_force,
+            "late": cost.late,
+            "share_late": cost.late / max(found.rows, 1),
+            "dropped": cost.dropped,
+            "windows": cost.windows,
+        }
+        for cost in found.costs
+    ]
+    return {
+        "lake": lake,
+        "source": source.name,
+        "in_force_ms": found.in_force,
+        "rows": found.rows,
+        "left_out": found.left_out,
+        "learned": learned,
+        "bounds": costs,
+        "windows": [{"start": iso(start), "dropped": found.lost[start]} for start in sorted(found.lost)],
+    }

@@ -1,0 +1,75 @@
+"""Learning: what a landing has found out about delays, and which bound was in force for which rows."""
+
+from __future__ import annotations
+
+from dataclasses import astuple, dataclass, field, replace
+from typing import Any
+
+from floodmark.core.time import NEVER
+from floodmark.semantics.delays import Delays
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A bound the source's author put in force.
+
+    Args:
+        sequence: of the first row it judges.
+        bound: ms.
+        held: ms; while rows are stamped with this watermark, it is not the bound that decides it: a larger bound has come into
+            force, and the watermark, which never goes back, waits until the bound has caught up. NEVER where nothing waits.
+    """
+
+    sequence: int
+    bound: int
+    held: int = NEVER
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Learning:
+    """What a source with ``Learned`` has measured, and every bound it has had.
+
+    Args:
+        front: the event time behind which delays are measured, ms: the newest so far, with several source partitions the slowest
+            active one's; never goes back, and no bound moves it. NEVER before the first row.
+        delays: of every row behind the front just before it.
+        decisions: oldest first; the last is in force.
+    """
+
+    front: int = NEVER
+    delays: Delays = field(default_factory=Delays)
+    decisions: tuple[Decision, ...] = ()
+
+    @property
+    def bound(self) -> int:
+        """The one in force, ms."""
+        return self.decisions[-1].bound
+
+    def unheld(self) -> int:
+        """The watermark as the bound in force alone would have it, ms."""
+        return NEVER if self.front == NEVER else max(self.front - self.bound - 1, NEVER)
+
+    def decided(self, decision: Decision) -> Learning:
+        """With another bound in force."""
+        return replace(self, decisions=(*self.decisions, decision))
+
+    def measured(self, unheld: int, delays: Delays) -> Learning:
+        """After more rows.
+
+        Args:
+            unheld: the watermark they left, as the bound in force alone would have it, ms.
+            delays: theirs.
+        """
+        front = NEVER if unheld == NEVER else unheld + self.bound + 1
+        return replace(self, front=max(self.front, front), delays=self.delays.plus(delays))
+
+    def as_json(self) -> dict[str, Any]:
+        """For a commit's metadata."""
+        decisions = [list(astuple(decision)) for decision in self.decisions]
+        return {"front": self.front, "delays": self.delays.as_json(), "decisions": decisions}
+
+    @staticmethod
+    def from_json(value: dict[str, Any]) -> Learning:
+        """The learning that :meth:`as_json` wrote."""
+        decisions = tuple(Decision(*decision) for decision in value["decisions"])
+        return Learning(front=value["front"], delays=Delays.from_json(value["delays"]), decisions=decisions)
