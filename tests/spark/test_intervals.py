@@ -19,6 +19,7 @@ from floodmark import (
     EventTime,
     Global,
     Rows,
+    Session,
     Sliding,
     Source,
     Stream,
@@ -73,6 +74,17 @@ def daily(events: Stream[Event]) -> Stream:
 
 
 @operator
+def visits(events: Stream[Event]) -> Stream:
+    """Sessions that late rows lengthen and join."""
+    return (
+        events.filter("value % 11 < 8")
+        .key_by("key")
+        .window(Session("50 minutes"), allowed_lateness="5 hours")
+        .aggregate(n=count(), total=sum("value"))
+    )
+
+
+@operator
 def totals(events: Stream[Event]) -> Stream:
     """All of a key, at the end of input."""
     return events.key_by("key").window(Global()).aggregate(n=count(), total=sum("value"), high=max("value"))
@@ -95,7 +107,7 @@ def day(text: str, until: str) -> Interval:
 
 
 @pytest.mark.feature("T19")
-@pytest.mark.parametrize("op", [sliding, daily], ids=lambda o: o.name)
+@pytest.mark.parametrize("op", [sliding, daily, visits], ids=lambda o: o.name)
 def test_three_days_one_by_one_or_together_are_those_days_of_the_whole(
     spark: SparkSession, log: Lake, tmp_path_factory, op
 ) -> None:
@@ -115,6 +127,21 @@ def test_three_days_one_by_one_or_together_are_those_days_of_the_whole(
     for name in ("single", "together"):
         found = compare(tables[name], expected, names=(name, "whole"))
         assert found.differences == 0, found.examples
+
+
+def test_a_session_longer_than_what_is_read_around_an_interval_is_refused_by_key(
+    spark: SparkSession, log: Lake, tmp_path
+) -> None:
+    @operator
+    def endless(events: Stream[Event]) -> Stream:
+        return events.key_by("key").window(Session("2 hours", longest="6 hours")).aggregate(n=count())
+
+    lake = Lake(str(tmp_path), logs=log.root)
+    with pytest.raises(ExecutionError) as error:
+        run_bounded(spark, endless, lake, day("2013-03-10", "2013-03-20"))
+    assert "EXECUTION-007" in str(error.value)
+    assert "expected sessions of at most Session(longest=6 hours)" in str(error.value)
+    assert run_bounded(spark, endless, lake).rows["endless"] > 0
 
 
 def test_local_days_have_23_24_or_25_hours(spark: SparkSession, log: Lake, tmp_path) -> None:
