@@ -1,5 +1,5 @@
-# make demo | up | test | bench | lint | docs | clean | setup.  All but clean set the clone up first, once, in .venv.
-.PHONY: demo up test bench lint docs clean setup
+# make demo | up | test | soak | bench | lint | docs | clean | setup.  All but clean set the clone up first, once, in .venv.
+.PHONY: demo up test soak bench lint docs clean setup
 SHELL := /bin/bash
 .DEFAULT_GOAL := demo
 PYTHON := $(shell for p in python3.13 python3.12 python3.11 python3; do \
@@ -41,6 +41,9 @@ up: .venv/.ready
 
 test: .venv/.ready .venv/.browser
 	.venv/bin/python tests/run.py
+
+soak: .venv/.ready
+	.venv/bin/python -m pytest tests -m soak
 
 bench: .venv/.ready
 	@[ -f bench/run.py ] || { echo "bench/run.py is missing: there is no benchmark in this clone yet."; exit 1; }
