@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any
 
 from pydantic import Field
 
 from floodmark import (
+    AfterCount,
+    AfterWatermark,
     Calendar,
     Contract,
     EventTime,
+    Global,
+    KeepLast,
     LocalTime,
     Outputs,
+    Pane,
+    Session,
     Sliding,
     Stream,
     Tumbling,
     count,
     count_distinct,
+    distinct,
     max,
     mean,
     operator,
@@ -94,3 +103,38 @@ def busiest_hour(departures: Stream) -> Stream:
 def split_delays(flights: Stream[Flight]) -> Outputs:
     """Flights an hour or more behind, and the others that flew."""
     return Outputs(severe=flights.filter("dep_delay >= 60"), normal=flights.filter("dep_delay < 60"))
+
+
+@operator
+def delay_sessions(flights: Stream[Flight]) -> Stream:
+    """Stretches in which an airport runs late: departures half an hour or more behind, no two hours between them. First told after ten."""
+    return (
+        flights.filter("dep_delay >= 30")
+        .key_by("origin")
+        .window(Session("2 hours"), trigger=AfterWatermark().early(AfterCount(10)), allowed_lateness="3 hours")
+        .aggregate(delayed=count(), worst=max("dep_delay"), carriers=distinct("carrier"))
+    )
+
+
+class MedianDelay(Contract):
+    """The middle of the last departures."""
+
+    median_delay: float = Field(description="minutes")
+    departures: int = Field(description="at most 50")
+
+
+def middle(pane: Pane, rows: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:  # noqa: ARG001 - called with both
+    """The median delay of a window's flights."""
+    delays = [row["dep_delay"] for row in rows]
+    yield {"median_delay": float(statistics.median(delays)), "departures": len(delays)}
+
+
+@operator
+def moving_median(flights: Stream[Flight]) -> Stream:
+    """Median delay of an airport's last 50 departures to become known, anew at every tenth."""
+    return (
+        flights.filter("dep_delay IS NOT NULL")
+        .key_by("origin")
+        .window(Global(), trigger=AfterCount(10), evictor=KeepLast(50), accumulation="accumulating")
+        .process(middle, MedianDelay)
+    )

@@ -22,7 +22,19 @@ DEFINITION-080 folder {folder}
 def test_help_names_every_verb(verb: Verb) -> None:
     result = verb("--help")
     assert result.exit_code == 0
-    for name in ("init", "validate", "explain", "land", "status", "run", "watermark", "quarantine", "demo"):
+    for name in (
+        "init",
+        "validate",
+        "explain",
+        "land",
+        "status",
+        "run",
+        "watermark",
+        "prove",
+        "quarantine",
+        "demo",
+        "up",
+    ):
         assert f"\n  {name} " in result.stdout
 
 

@@ -23,6 +23,7 @@ VERBS = {
     "status": "workspace",
     "run": "run",
     "watermark": "watermark",
+    "prove": "prove",
     "quarantine": "things",
     "demo": "demo",
     "up": "up",

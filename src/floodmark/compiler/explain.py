@@ -7,7 +7,7 @@ from typing import assert_never
 from floodmark.core.time import describe_span
 from floodmark.spec import steps
 from floodmark.spec.operator import Operator
-from floodmark.spec.windows import Global, describe_window
+from floodmark.spec.windows import Count, Global, describe_window
 
 
 def explain(operator: Operator) -> tuple[str, dict[str, object]]:
@@ -68,17 +68,45 @@ def _words(step: steps.Step) -> list[str]:
 
 
 def _window(step: steps.WindowAggregate) -> list[str]:
+    keys = ", ".join(step.keys) or "all rows together"
+    late = "to the late output" if step.late == "side_output" else "dropped and counted"
+    lateness = f"; rows up to {describe_span(step.allowed_lateness)} late count" if step.allowed_lateness else ""
+    lines = [
+        f"{_computed(step)}  (state: uid '{step.uid}', {step.groups} key groups)",
+        f"  per {keys} and window {describe_window(step.window)}: {_closing(step)}{lateness}; later rows are {late}",
+    ]
+    panes = "each pane replaces the one before" if step.revises else "each pane holds what is new"
+    if step.trigger is not None:
+        lines.append(f"  {panes}")
+    if step.evictor is not None:
+        lines.append(f"  rows are kept; {type(step.evictor).__name__} takes some out {step.evictor.when} the function")
+    if not step.columnar:
+        lines.append("  row by row" + (f", in order of {step.order.replace('_', ' ')}" if step.order else ""))
+    return lines
+
+
+def _computed(step: steps.WindowAggregate) -> str:
     measures = []
     for name, aggregate in step.aggregates:
-        function = str(aggregate.canonical()["aggregate"])
-        measures.append(f"{name} = {function}({aggregate.expression or ''})")
-    keys = ", ".join(step.keys) or "all rows together"
-    closing = "fires at the end of input" if isinstance(step.window, Global) else "fires when progress reaches its end"
-    late = "to the late output" if step.late == "side_output" else "dropped and counted"
-    lateness = (
-        f"; rows up to {describe_span(step.allowed_lateness)} late revise the result" if step.allowed_lateness else ""
-    )
-    return [
-        f"aggregate {', '.join(measures)}  (state: uid '{step.uid}', {step.groups} key groups)",
-        f"  per {keys} and window {describe_window(step.window)}: {closing}{lateness}; later rows are {late}",
-    ]
+        told = aggregate.canonical()
+        by = f", by {told['by']}" if told.get("by") else ""
+        measures.append(f"{name} = {told['aggregate']}({aggregate.expression or ''}{by})")
+    if step.function is None:
+        return f"aggregate {', '.join(measures)}"
+    name = getattr(step.function.call, "__name__", type(step.function.call).__name__)
+    if step.reduces:
+        return f"reduce {name}"
+    return f"process {name} over {', '.join(measures) or 'rows'} -> {', '.join(step.own_columns)}"
+
+
+def _closing(step: steps.WindowAggregate) -> str:
+    clock = "the clock" if step.time == "processing" else "progress"
+    if step.trigger is not None:
+        return f"fires {step.trigger.describe()}"
+    match step.window:
+        case Global():
+            return "fires at the end of input"
+        case Count():
+            return "fires when it is full"
+        case _:
+            return f"fires when {clock} reaches its end"

@@ -12,7 +12,7 @@ from floodmark.core.time import Interval, to_ms
 from floodmark.semantics.assignment import first_needed
 from floodmark.spec.partitions import Daily, Hourly, Partitions, first, split
 from floodmark.spec.steps import WindowAggregate
-from floodmark.spec.windows import Window
+from floodmark.spec.windows import Session, Window
 
 Definition = dg.DailyPartitionsDefinition | dg.HourlyPartitionsDefinition
 
@@ -37,9 +37,12 @@ def interval_of(window: dg.TimeWindow) -> Interval:
 
 
 def mapping(step: WindowAggregate | None, partitions: Partitions) -> dg.PartitionMapping:
-    """Which partitions of an upstream operator's output a partition needs: more than its own where windows begin before it."""
+    """Which partitions of an upstream operator's output a partition needs: its own, and those its windows reach into."""
     back = max((_back(step.window, partitions, moment) for moment in _starts(partitions)), default=0) if step else 0
-    return dg.TimeWindowPartitionMapping(start_offset=-back, allow_nonexistent_upstream_partitions=back > 0)
+    ahead = back if step and isinstance(step.window, Session) else 0
+    return dg.TimeWindowPartitionMapping(
+        start_offset=-back, end_offset=ahead, allow_nonexistent_upstream_partitions=back > 0
+    )
 
 
 def describe(partitions: Partitions | None) -> str:

@@ -1,0 +1,105 @@
+"""The verb prove: is an operator's bounded answer its unbounded one, on the workspace's own rows?"""
+
+# ruff: noqa: PLC0415 - what is slow to import is imported when it is needed
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from floodmark.cli.console import Console
+from floodmark.cli.invocation import Invocation, pass_invocation, shared
+from floodmark.cli.workspace import opened_lake
+from floodmark.core.errors import ExecutionError
+from floodmark.core.time import END, NEVER, Interval, parse_instant
+
+if TYPE_CHECKING:
+    from floodmark.testing.proof import Entry, Proof
+
+
+@click.command()
+@click.argument("operator")
+@click.option("--from", "start_text", metavar="TIME", help="Rows whose results are from here on. Default: all.")
+@click.option("--to", "end_text", metavar="TIME", help="... and before this.")
+@click.option("--timezone", default="UTC", show_default=True, help="Of times without an offset.")
+@click.option("--cuts", type=click.IntRange(min=1), default=20, show_default=True, help="Unbounded runs to compare.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the first of them.")
+@click.option(
+    "--rows",
+    type=click.IntRange(min=1),
+    default=100_000,
+    show_default=True,
+    help="At most so many rows of each input, the first to arrive.",
+)
+@shared
+@pass_invocation
+def prove(
+    invocation: Invocation,
+    *,
+    operator: str,
+    start_text: str | None,
+    end_text: str | None,
+    timezone: str,
+    cuts: int,
+    seed: int,
+    rows: int,
+) -> None:
+    """Run OPERATOR bounded, and unbounded at random cuts with restarts, on rows of its own inputs. Starts no Spark, writes nothing."""
+    console = Console(as_json=invocation.json)
+    opened = opened_lake(invocation, console)
+    chosen = opened.workspace.operator(operator)
+    interval = Interval(
+        start=NEVER if start_text is None else parse_instant(start_text, "--from", timezone),
+        end=END + 1 if end_text is None else parse_instant(end_text, "--to", timezone),
+    )
+    from floodmark.engines.spark.lake import Lake
+    from floodmark.observe.sample import sample
+    from floodmark.testing.proof import prove as proven
+
+    lake = Lake(opened.lake, logs=opened.logs)
+    with console.step(f"reading the inputs of {chosen.version}"):
+        entries = sample(chosen, lake, interval, rows)
+    if not entries:
+        fix = "Widen --from and --to, or land rows first."
+        raise ExecutionError(f"inputs of '{chosen.name}'", f"rows for {interval}", "none", fix, code="EXECUTION-008")
+    with console.step(f"{len(entries):,} rows, bounded and {cuts} times unbounded"):
+        found = proven(chosen, entries, cuts=cuts, seed=seed)
+    _say(console, chosen.version, found)
+    console.document({"lake": opened.lake, "operator": chosen.version, "interval": str(interval), **_document(found)})
+    if found.seed is not None:
+        raise SystemExit(1)
+
+
+def _say(console: Console, version: str, found: Proof) -> None:
+    if found.seed is None:
+        console.say(
+            f"{version}: {found.cuts} unbounded runs over {found.rows:,} rows gave the {found.results:,} results of the bounded run"
+        )
+        return
+    console.say(f"{version}: the unbounded run of seed {found.seed} differs from the bounded run")
+    for line in found.differences:
+        console.say(f"  {line}")
+    console.say(f"the fewest rows that still differ: {len(found.sample)}")
+    for name, row in found.sample[:20]:
+        console.say(f"  {name}: {_told(row)}")
+    console.say(f"again: floodmark prove {version.split('@', maxsplit=1)[0]} --seed {found.seed} --cuts 1")
+
+
+def _told(row: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in row.items() if name not in {"_progress", "_kind"})
+
+
+def _document(found: Proof) -> dict[str, Any]:
+    def plain(entry: Entry) -> dict[str, Any]:
+        return {"input": entry[0], **{name: str(value) for name, value in entry[1].items()}}
+
+    return {
+        "rows": found.rows,
+        "results": found.results,
+        "cuts": found.cuts,
+        "equal": found.seed is None,
+        "seed": found.seed,
+        "differences": list(found.differences),
+        "sample": [plain(entry) for entry in found.sample],
+    }

@@ -1,0 +1,47 @@
+"""Some rows of an operator's inputs, with their stamps, in order of arrival."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+from deltalake import DeltaTable
+
+from floodmark.core.time import END, NEVER, Interval, from_ms
+from floodmark.engines.spark.lake import Lake
+from floodmark.engines.spark.readiness import input_versions, reads
+from floodmark.spec.operator import Operator
+from floodmark.spec.schema import MARKER
+
+
+def sample(operator: Operator, lake: Lake, interval: Interval, limit: int) -> list[tuple[str, dict[str, Any]]]:
+    """(input, row) of what decides the results of an interval, at most ``limit`` rows of each input, the first to arrive.
+
+    Rows keep ``_event_time`` in ms, ``_watermark``, ``_sequence`` and ``_kind``. Rows with one sequence (a retraction and what follows it)
+    stay together.
+
+    Raises:
+        ExecutionError: EXECUTION-002, an input has no table.
+    """
+    versions, needed = input_versions(operator, lake), reads(operator, interval)
+    found: list[tuple[str, dict[str, Any]]] = []
+    for given in operator.inputs:
+        table = DeltaTable(lake.input(given), version=versions[given.table]).to_pyarrow_dataset()
+        wanted = ds.field("_kind") != MARKER
+        if needed.start > NEVER:
+            wanted &= ds.field("_event_time") >= pa.scalar(from_ms(needed.start), pa.timestamp("us", "UTC"))
+        if needed.end <= END:
+            wanted &= ds.field("_event_time") < pa.scalar(from_ms(needed.end), pa.timestamp("us", "UTC"))
+        stamps = ["_event_time", "_watermark", "_sequence", "_kind"]
+        rows = table.to_table(columns=[*given.schema.names, *stamps], filter=wanted)
+        order = pc.select_k_unstable(
+            rows, min(limit, rows.num_rows), [("_sequence", "ascending"), ("_kind", "ascending")]
+        )
+        rows = rows.take(order)
+        times = np.floor_divide(rows["_event_time"].cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_numpy(), 1000)
+        rows = rows.set_column(rows.column_names.index("_event_time"), "_event_time", pa.array(times))
+        found += [(given.name, row) for row in rows.to_pylist()]
+    return found

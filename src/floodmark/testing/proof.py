@@ -1,0 +1,202 @@
+"""Proof by trying: an operator over rows of a log, bounded against unbounded at random cuts with restarts, on the local engine.
+
+The kernels, stages and stamps are those of Spark; what is not tried here is Spark itself.
+"""
+
+from __future__ import annotations
+
+import math
+import pickle
+import random
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from floodmark.core.time import END, NEVER
+from floodmark.engines.local.engine import LocalRun
+from floodmark.engines.local.expressions import STAMP_SCHEMA
+from floodmark.semantics.columns import arrow_schema
+from floodmark.spec.operator import Input, Operator
+from floodmark.spec.schema import MARKER, ROW
+
+Answer = Counter[tuple[str, tuple[Any, ...]]]
+"""(output, values) -> how often, once retractions are applied."""
+
+Entry = tuple[str, dict[str, Any]]
+"""Input and row with its stamps; in order of arrival within each input."""
+
+_TRIES = 6
+_RESTARTS = 0.2
+_MICRO_BATCHES = 50
+_EVALUATIONS = 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """What came of it.
+
+    Args:
+        rows: rows tried.
+        results: rows of the bounded answer.
+        cuts: unbounded runs compared with it.
+        seed: of the first run that differed; None when none did.
+        differences: what it had too much or too little, for people.
+        sample: the fewest rows found that still differ.
+    """
+
+    rows: int
+    results: int
+    cuts: int
+    seed: int | None = None
+    differences: tuple[str, ...] = ()
+    sample: tuple[Entry, ...] = ()
+
+
+def prove(
+    operator: Operator,
+    entries: Sequence[Entry],
+    *,
+    cuts: int,
+    seed: int = 0,
+    on_run: Callable[[int], None] = lambda _: None,
+) -> Proof:
+    """Run an operator bounded once and unbounded ``cuts`` times.
+
+    Args:
+        operator: any whose windows do not wait for processing time.
+        entries: rows of all its inputs.
+        cuts: unbounded runs, each cut into micro-batches at random, with restarts.
+        seed: of the first; the next have the numbers after it.
+        on_run: told the number of runs done.
+    """
+    wanted = bounded(operator, entries)
+    size = sum(wanted.values())
+    for number in range(cuts):
+        found = unbounded(operator, entries, seed + number)
+        on_run(number + 1)
+        if found != wanted:
+            told = _differences(wanted, found)
+            sample = _smallest(operator, list(entries), seed + number)
+            return Proof(
+                rows=len(entries),
+                results=size,
+                cuts=number + 1,
+                seed=seed + number,
+                differences=told,
+                sample=tuple(sample),
+            )
+    return Proof(rows=len(entries), results=size, cuts=cuts)
+
+
+def bounded(operator: Operator, entries: Sequence[Entry]) -> Answer:
+    """All rows and the end of input at once."""
+    ends = dict.fromkeys((given.name for given in operator.inputs), END)
+    return _answer(LocalRun(operator).batch(_tables(operator, entries, ends)))
+
+
+def unbounded(operator: Operator, entries: Sequence[Entry], seed: int) -> Answer:
+    """In random micro-batches, inputs interleaved at random, some of them restarted from a savepoint, to the end of input."""
+    rng = random.Random(seed)  # noqa: S311 - to be repeated
+    order = _interleaved(entries, rng)
+    progress = {
+        given.name: _progress(given, [row for name, row in order if name == given.name]) for given in operator.inputs
+    }
+    run, done, read, answer = LocalRun(operator), 0, Counter[str](), Answer()
+    wanted = rng.choice([1, 3, 20, 200, 5000])
+    while done < len(order):
+        size = max(1, round(rng.expovariate(1 / max(wanted, len(order) / _MICRO_BATCHES))))
+        part = order[done : done + size]
+        done += len(part)
+        read.update(name for name, _ in part)
+        reached = {name: steps[read[name]] for name, steps in progress.items()}
+        answer.update(_answer(run.batch(_tables(operator, part, reached))))
+        if rng.random() < _RESTARTS:
+            run = LocalRun(operator, pickle.loads(pickle.dumps(run.savepoint())))  # noqa: S301 - written one call before
+    ends = dict.fromkeys(progress, END)
+    answer.update(_answer(run.batch(_tables(operator, [], ends))))
+    return Answer({key: count for key, count in answer.items() if count})
+
+
+def _interleaved(entries: Sequence[Entry], rng: random.Random) -> list[Entry]:
+    """Each input in its order of arrival, their turns at random."""
+    left = {name: [e for e in entries if e[0] == name][::-1] for name in dict.fromkeys(name for name, _ in entries)}
+    if len(left) == 1:
+        return list(entries)
+    turns = [name for name, rows in left.items() for _ in rows]
+    rng.shuffle(turns)
+    return [left[name].pop() for name in turns]
+
+
+def _progress(given: Input, rows: Sequence[Mapping[str, Any]]) -> list[int]:
+    """How far the input has got after each number of rows."""
+    if given.upstream is None:
+        return [*(row["_watermark"] for row in rows), rows[-1]["_watermark"] if rows else NEVER]
+    found = [END - 1]
+    for row in reversed(rows):
+        found.append(min(found[-1], max(row["_event_time"], row["_watermark"] + 1) - 1))
+    return found[::-1]
+
+
+def _tables(operator: Operator, entries: Sequence[Entry], reached: Mapping[str, int]) -> dict[str, pa.Table]:
+    found = {}
+    for given in operator.inputs:
+        rows = [row | {"_progress": row["_watermark"]} for name, row in entries if name == given.name]
+        if reached[given.name] > NEVER:
+            rows.append({"_watermark": reached[given.name], "_progress": reached[given.name], "_kind": MARKER})
+        schema = pa.schema([*arrow_schema(given.schema), *STAMP_SCHEMA])
+        found[given.name] = pa.Table.from_pylist(rows, schema=schema)
+    return found
+
+
+def _answer(outputs: Mapping[str, pa.Table]) -> Answer:
+    found = Answer()
+    for name, table in outputs.items():
+        payload = table.drop_columns([n for n in STAMP_SCHEMA.names if n != "_kind"])
+        for row in payload.to_pylist():
+            kind = row.pop("_kind")
+            if kind != MARKER:
+                found[name, tuple(_plain(v) for v in row.values())] += 1 if kind == ROW else -1
+    return found
+
+
+def _plain(value: Any) -> Any:
+    """Floats to nine digits, as no engine fixes the order of addition; there is one NaN."""
+    if isinstance(value, float):
+        return "NaN" if math.isnan(value) else float(f"{value:.9e}")
+    return tuple(_plain(v) for v in value) if isinstance(value, list) else value
+
+
+def _differences(wanted: Answer, found: Answer) -> tuple[str, ...]:
+    lines = []
+    for (output, values), count in sorted((wanted - found).items(), key=repr)[:5]:
+        lines.append(f"only bounded, {count}x{f' in {output}' if output else ''}: {', '.join(map(str, values))}")
+    for (output, values), count in sorted((found - wanted).items(), key=repr)[:5]:
+        lines.append(f"only unbounded, {count}x{f' in {output}' if output else ''}: {', '.join(map(str, values))}")
+    return tuple(lines)
+
+
+def _smallest(operator: Operator, entries: list[Entry], seed: int) -> list[Entry]:
+    """Fewer and fewer rows that still differ. Source: Zeller, "Simplifying and isolating failure-inducing input", 2002."""
+    left = [_EVALUATIONS]
+
+    def differs(rows: list[Entry]) -> bool:
+        wanted = bounded(operator, rows)
+        left[0] -= 1
+        return any(unbounded(operator, rows, seed + n) != wanted for n in range(_TRIES))
+
+    parts = 2
+    while len(entries) > 1 and left[0] > 0:
+        size = math.ceil(len(entries) / parts)
+        for start in range(0, len(entries), size):
+            fewer = entries[:start] + entries[start + size :]
+            if fewer and left[0] > 0 and differs(fewer):
+                entries, parts = fewer, max(parts - 1, 2)
+                break
+        else:
+            if size == 1:
+                break
+            parts = min(parts * 2, len(entries))
+    return entries
