@@ -57,7 +57,7 @@ def per_new_york_day(readings: Stream[Reading]) -> Stream:
 @pytest.mark.parametrize(
     ("make", "code", "words"),
     [
-        (lambda: operator_asset(at_the_end, partitions=Daily("2013-01-01")), "DEFINITION-092", "Global()"),
+        (lambda: operator_asset(at_the_end, partitions=Daily("2013-01-01")), "DEFINITION-092", "Global, whose windows"),
         (lambda: operator_asset(per_new_york_day, partitions=Daily("2013-01-01")), "DEFINITION-092", "same time zone"),
         (
             lambda: operator_asset(per_hour, partitions=dg.WeeklyPartitionsDefinition("2013-01-01")),

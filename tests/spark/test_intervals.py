@@ -24,6 +24,7 @@ from floodmark import (
     Source,
     Stream,
     count,
+    last,
     max,
     operator,
     sum,
@@ -127,6 +128,32 @@ def test_three_days_one_by_one_or_together_are_those_days_of_the_whole(
     for name in ("single", "together"):
         found = compare(tables[name], expected, names=(name, "whole"))
         assert found.differences == 0, found.examples
+
+
+def test_rows_on_the_edge_of_an_interval_are_in_one_session_and_late_ones_in_every_window(
+    spark: SparkSession, tmp_path
+) -> None:
+    @operator
+    def touching(events: Stream[Event]) -> Stream:
+        return events.key_by("key").window(Session("1 hour")).aggregate(n=count())
+
+    @operator
+    def latest(events: Stream[Event]) -> Stream:
+        return events.key_by("key").window(Sliding("3 hours", "1 hour")).aggregate(value=last("value"))
+
+    logs = Lake(str(tmp_path / "logs"))
+    hours = ["2013-03-09T23:00", "2013-03-10T00:00", "2013-03-10T00:05", "2013-03-09T22:30", "2013-03-11T09:00"]
+    rows: list[dict[str, object]] = [{"at": f"{at}:00+00:00", "key": "k", "value": n} for n, at in enumerate(hours)]
+    land(spark, source_of(rows), logs)
+    parts = [Interval(end=parse_instant("2013-03-10", "to")), Interval(start=parse_instant("2013-03-10", "from"))]
+    for op in (touching, latest):
+        days, whole = (Lake(str(tmp_path / op.name / name), logs=logs.root) for name in ("days", "whole"))
+        for part in parts:
+            run_bounded(spark, op, days, part)
+        run_bounded(spark, op, whole)
+        found = compare(changelog(days, op.name), changelog(whole, op.name), names=("days", "whole"))
+        assert found.differences == 0, found.examples
+        assert changelog(whole, op.name).num_rows > 1
 
 
 def test_a_session_longer_than_what_is_read_around_an_interval_is_refused_by_key(

@@ -93,5 +93,5 @@ def test_the_clock_is_moved_by_hand():
 def test_wrong_feeds_say_what_to_write(call, got):
     with pytest.raises(DefinitionError) as error:
         call()
-    assert error.value.code == "DEFINITION-071"
+    assert error.value.code == "DEFINITION-111"
     assert got in str(error.value)

@@ -7,6 +7,7 @@ import random
 from collections import Counter, defaultdict
 from datetime import UTC, datetime
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -453,3 +454,139 @@ def test_periods_of_a_window_that_ends_are_told_each():
     log.end()
     found, _ = run(operator, log)
     assert [stamp for *_, stamp, kind in found["k"] if kind == ROW] == [4, 9, 14, 18]
+
+
+# ---- what is easy to get wrong
+
+
+def emitted(operator, entries, ended=False):
+    """Results of rows given as (time, value) or a watermark, each in a micro-batch of its own with a restart after it, and in one."""
+    log = Log(operator.inputs[0].schema)
+    for entry in entries:
+        if isinstance(entry, tuple):
+            log.row({"at": from_ms(entry[0]), "key": "k", "value": entry[1]}, entry[0])
+        else:
+            log.move(entry)
+    if ended:
+        log.end()
+    single, _ = run(operator, log, range(len(log.entries)), restart=True)
+    whole, _ = run(operator, log)
+    assert single == whole
+    return [(text, kind) for text, *_, kind in whole.get("k", [])]
+
+
+def test_joined_sessions_keep_the_order_of_arrival():
+    rows = [(0, 1), (30, 2), (5, 3), (20, 4), (15, 5)]
+    assert emitted(build(fm.Session("10ms")), rows, ended=True) == [("[1, 2, 3, 4, 5]", 0)]
+    assert emitted(build(fm.Session("10ms"), evictor=fm.KeepLast(3)), rows, ended=True) == [("[3, 4, 5]", 0)]
+
+
+def test_a_session_with_late_periods_has_one_pane_on_time():
+    trigger = fm.AfterWatermark().late(fm.Every("10s"))
+    operator = build(fm.Session("3s"), trigger=trigger, allowed_lateness="60s")
+    assert emitted(operator, [(0, 1), (1000, 2), 3999, 5000]) == [("[1, 2]", 0)]
+
+
+def test_a_count_window_may_reduce_and_keeps_its_own_rows():
+    @fm.operator(name="result")
+    def summed(events: fm.Stream[Event]) -> fm.Stream:
+        folded = (
+            events.key_by("key").window(fm.Count(4, 2)).reduce(lambda a, b: {**b, "value": a["value"] + b["value"]})
+        )
+        return folded.select("key", result="value")
+
+    rows = [(n, n) for n in range(1, 7)]
+    assert [text for text, _ in emitted(summed, rows)] == ["3", "10", "18"]
+    with pytest.raises(DefinitionError) as error:
+        build(fm.Count(4, 2), evictor=fm.KeepLast(1))
+    assert error.value.code == "DEFINITION-058"
+
+
+def test_a_purge_leaves_nothing_to_fire():
+    class Reset(fm.Trigger):
+        """Forgets everything on a negative value; fires at the end."""
+
+        def on_element(self, time, row, context):
+            context.at_event_time(context.window[1] - 1)
+            return fm.Decision.PURGE if row["value"] < 0 else fm.Decision.CONTINUE
+
+        def on_event_time(self, time, context):
+            return fm.Decision.FIRE
+
+    assert emitted(build(fm.Tumbling("20ms"), trigger=Reset()), [(1, 1), (2, -1), 19]) == []
+    assert emitted(build(fm.Tumbling("20ms"), trigger=Reset()), [(1, 1), (2, -1), (3, 5), 19]) == [("[5]", 0)]
+
+
+def test_what_waits_for_the_clock_comes_out_at_the_end_of_input():
+    operator = build(fm.Global(), trigger=fm.Purging(fm.AfterCount(3) | fm.AfterDelay("10 seconds")))
+    assert emitted(operator, [(1, 7)], ended=True) == [("[7]", 0)]
+
+
+def test_nan_is_one_value_in_any_cut():
+    class Reading(fm.Contract):
+        """A number."""
+
+        at: fm.EventTime
+        x: float
+
+    @fm.operator
+    def different(readings: fm.Stream[Reading]) -> fm.Stream:
+        return readings.window(fm.Session("10ms")).aggregate(n=fm.count_distinct("x"), values=fm.distinct("x"))
+
+    log = Log(different.inputs[0].schema)
+    for x in (float("nan"), 1.0, float("nan")):
+        log.row({"at": from_ms(1), "x": x}, 1)
+    log.end()
+    going, rows = LocalRun(different), []
+    for place in range(len(log.entries)):
+        rows += going.batch({"readings": log.table(place, place + 1)})[""].to_pylist()
+        going = LocalRun(different, going.savepoint())
+    assert [(r["n"], repr(r["values"])) for r in rows if r["_kind"] == ROW] == [(2, "[1.0, nan]")]
+
+
+def test_numpy_results_are_plain_and_numpy_state_is_refused_by_name():
+    class Mean(fm.Contract):
+        """A number."""
+
+        x: float
+
+    def numpy_mean(pane, rows):
+        return [{"x": np.mean([row["value"] for row in rows])}]
+
+    @fm.operator
+    def means(events: fm.Stream[Event]) -> fm.Stream:
+        windowed = events.key_by("key").window(fm.Tumbling("20ms"), allowed_lateness="1s")
+        return windowed.process(numpy_mean, Mean)
+
+    log = Log(means.inputs[0].schema)
+    for time, value in ((1, 1), (2, 2)):
+        log.row({"at": from_ms(time), "key": "k", "value": value}, time)
+    log.move(19)
+    log.row({"at": from_ms(3), "key": "k", "value": 6}, 3)
+    going, rows = LocalRun(means), []
+    for place in range(len(log.entries)):
+        rows += going.batch({"events": log.table(place, place + 1)})[""].to_pylist()
+    assert [(r["x"], r["_kind"]) for r in rows if r["_kind"] <= ROW] == [(1.5, 0), (1.5, -1), (3.0, 0)]
+
+    @fm.operator
+    def kept(events: fm.Stream[Event]) -> fm.Stream:
+        windowed = events.key_by("key").window(fm.Session("20ms"))
+        return windowed.reduce(lambda a, b: {**b, "value": np.int64(a["value"])})
+
+    with pytest.raises(UserCodeError) as error:
+        LocalRun(kept).batch({"events": log.table()})
+    assert error.value.code == "USER-003"
+    assert "numpy.int64" in str(error.value)
+
+
+def test_a_timer_before_its_row_says_the_row_s_time():
+    operator = build(fm.Global(), trigger=fm.Every("60s"), accumulation="discarding")
+    log = Log(operator.inputs[0].schema)
+    log.move(1_800_000)
+    log.row({"at": from_ms(300_000), "key": "k", "value": 1}, 300_000)
+    log.move(1_900_000)
+    found, _ = run(operator, log)
+    [(text, _, _, event, stamp, kind)] = found["k"][:1]
+    assert (text, kind) == ("[1]", 0)
+    assert stamp >= 1_800_000
+    assert event > stamp

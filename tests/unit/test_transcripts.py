@@ -68,7 +68,7 @@ def test_unknown_words_are_errors(place, value, got):
     inner[place[-1]] = value
     with pytest.raises(DefinitionError) as error:
         transcript(case, "here")
-    assert error.value.code == "DEFINITION-070"
+    assert error.value.code == "DEFINITION-110"
     assert f"got {got}" in str(error.value)
 
 
@@ -82,7 +82,7 @@ def test_the_command_prints_a_line_per_case_and_fails_when_one_does(tmp_path):
     found = CliRunner().invoke(main, [str(path), "--engine", "local"])
     lines = found.output.splitlines()
     assert found.exit_code == 1
-    assert lines[0].startswith("odd: fail: expected a case of the grammar got DEFINITION-070")
+    assert lines[0].startswith("odd: fail: expected a case of the grammar got DEFINITION-110")
     assert lines[1] == "count/sliding-4-every-2 [local]: pass"
     assert lines[2].startswith("bad [local]: fail: step 2: expected [['k', (1, 2), None, None]")
     assert CliRunner().invoke(main, [str(path), "--engine", "local", "--case", good["name"]]).exit_code == 0

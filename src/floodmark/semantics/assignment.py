@@ -188,7 +188,7 @@ def first_needed(window: Window, moment: int) -> int:
     if isinstance(window, (Global, Count, WindowAssigner)) or moment < NEVER + _LONGEST:
         return NEVER
     if isinstance(window, Session):
-        return max(moment - window.longest, NEVER)
+        return max(moment - window.margin, NEVER)
     grid = assigner(window)
     end = grid.first_end(grid.slices(np.array([moment], dtype=np.int64)))
     return min(moment, grid.start(int(end[0])))

@@ -6,7 +6,6 @@ entry has the progress and the clock it waits for; the index knows the earliest 
 
 from __future__ import annotations
 
-import copyreg
 import io
 import math
 import pickle
@@ -16,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from floodmark.core.errors import StateError
+from floodmark.core.errors import StateError, UserCodeError
 from floodmark.core.time import END
 from floodmark.semantics.store import Store
 
@@ -42,8 +41,18 @@ _ALLOWED = {
 _ALLOWED |= {("datetime", "timedelta"), ("builtins", "set")}
 
 
-_REDUCED = copyreg.dispatch_table | {ZoneInfo: lambda zone: (ZoneInfo, (zone.key,))}
-"""Time zones of timestamps, by name alone."""
+class _Pickler(pickle.Pickler):
+    """Refuses on the way in what the other way would refuse to read."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        kind = obj if isinstance(obj, type) else type(obj)
+        if kind is ZoneInfo and obj is not ZoneInfo:
+            return ZoneInfo, (obj.key,)
+        if (kind.__module__, kind.__qualname__) not in _ALLOWED:
+            fix = "Keep numbers, texts, times, lists, sets and dictionaries; of a numpy value take .item()."
+            got = f"a {kind.__module__}.{kind.__qualname__}"
+            raise UserCodeError("what a function keeps in its state", "plain data", got, fix, code="USER-003")
+        return NotImplemented
 
 
 class _Unpickler(pickle.Unpickler):
@@ -57,11 +66,13 @@ class _Unpickler(pickle.Unpickler):
 
 
 def pack(value: Any) -> bytes:
-    """Plain data (numbers, texts, times, lists, dictionaries) as bytes."""
+    """Plain data (numbers, texts, times, lists, dictionaries) as bytes.
+
+    Raises:
+        UserCodeError: USER-003, anything else.
+    """
     out = io.BytesIO()
-    pickler = pickle.Pickler(out, protocol=5)
-    pickler.dispatch_table = _REDUCED
-    pickler.dump(value)
+    _Pickler(out, protocol=5).dump(value)
     return out.getvalue()
 
 

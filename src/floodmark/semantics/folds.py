@@ -22,6 +22,9 @@ KEPT_HASHES = 4096
 _WIDE = Context(prec=80)
 _LARGEST = 2**63
 
+_NAN = None
+"""NaN in a bag, where a dictionary would not find it again; nulls are never in one."""
+
 
 @dataclass(frozen=True, slots=True)
 class Fold:
@@ -55,7 +58,7 @@ def fold(name: str, aggregate: AnyAggregate, value_type: str) -> Fold:
     if aggregate.function == "count" and aggregate.expression is None:
         return _ROWS
     known = _FOLDS.get(aggregate.function)
-    return known or Fold(dict, _bag_add, _bag_merge, lambda bag: from_bag(aggregate, list(bag.items())))
+    return known or Fold(dict, _bag_add, _bag_merge, lambda bag: from_bag(aggregate, _pairs(bag)))
 
 
 def from_bag(aggregate: Builtin, bag: list[tuple[Any, int]]) -> Any:
@@ -105,12 +108,14 @@ def _median(values: list[tuple[Any, int]]) -> float | None:
     return (found[0] + found[1]) / 2
 
 
+def _pairs(bag: dict[Any, int]) -> list[tuple[Any, int]]:
+    return [(math.nan if value is _NAN else value, times) for value, times in bag.items()]
+
+
 def _bag_add(bag: dict[Any, int], value: Any, by: Any) -> dict[Any, int]:  # noqa: ARG001 - one shape for all
     if value is not None:
-        value = value + 0.0 if isinstance(value, float) else value
-        value = (
-            math.nan if isinstance(value, float) and math.isnan(value) else value
-        )  # one NaN: dictionaries find it by identity
+        if isinstance(value, float):
+            value = _NAN if math.isnan(value) else value + 0.0
         bag[value] = bag.get(value, 0) + 1
     return bag
 

@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -27,6 +29,7 @@ from floodmark.semantics.kernel import Emission
 from floodmark.semantics.placement import placement
 from floodmark.semantics.store import Store
 from floodmark.semantics.triggers import FIRE, PURGE, Machine, Now, machine
+from floodmark.spec.aggregates import ORDERED
 from floodmark.spec.evictors import KeepLast, KeepNear
 from floodmark.spec.functions import Pane, Timing
 from floodmark.spec.schema import RETRACTION, ROW, TICK
@@ -37,20 +40,20 @@ from floodmark.spec.windows import Count, Global, Session
 class _Window:
     """One window of one key."""
 
-    __slots__ = ("contents", "emitted", "end", "fresh", "index", "start", "trigger")
+    __slots__ = ("contents", "emitted", "end", "fresh", "held", "index", "start", "trigger")
 
     def __init__(self, start: int | None, end: int | None, contents: Any, trigger: Any) -> None:
         self.start, self.end, self.contents, self.trigger = start, end, contents, trigger
-        self.fresh = self.index = 0
+        self.fresh = self.held = self.index = 0  # rows since the last firing, rows since the last purge, firings
         self.emitted: list[tuple[Any, ...]] = []
 
     def dump(self) -> tuple[Any, ...]:
-        return self.start, self.end, self.contents, self.trigger, self.fresh, self.index, self.emitted
+        return self.start, self.end, self.contents, self.trigger, self.fresh, self.held, self.index, self.emitted
 
     @staticmethod
     def load(data: tuple[Any, ...]) -> _Window:
         window = _Window(*data[:4])
-        window.fresh, window.index, window.emitted = data[4:]
+        window.fresh, window.held, window.index, window.emitted = data[4:]
         return window
 
 
@@ -92,7 +95,11 @@ class ElementKernel:
         self.keeps_rows = (
             step.evictor is not None or _ordered_count(step) or (step.function is not None and not step.aggregates)
         )
-        self.keeps_rows &= step.reduces is False
+        self.keeps_rows &= not step.reduces or _ordered_count(step)
+        ordered = any(getattr(a, "function", "") in ORDERED for _, a in step.aggregates)
+        self.keeps_rows |= ordered and isinstance(
+            step.window, Session
+        )  # parts of sessions are joined in order of arrival
         self.distance = values.index(step.evictor.distance) if isinstance(step.evictor, KeepNear) else None
         self.evictor = (
             KeepLast(step.window.size) if _ordered_count(step) and isinstance(step.window, Count) else step.evictor
@@ -118,11 +125,14 @@ class ElementKernel:
         self.now.clock = max(clock, self.entries.extra.get("clock", NEVER))
         self.keys: dict[tuple[Any, ...], _Key] = {}
         self.late = self.dropped = 0
+        self.arrived: int = self.entries.extra.get("arrived", 0)
         self.refused: list[int] = []
-        rows = self._ordered([part["rows"] for part in packed if "rows" in part], progress)
+        rows, ticks = self._ordered([part["rows"] for part in packed if "rows" in part], progress)
         self._take(rows)
+        for moved in ticks:
+            self._reach(moved["w"], moved["t"])
         self._reach(progress, END if progress >= END else self.now.clock)
-        self.entries.extra["clock"] = self.now.clock
+        self.entries.extra |= {"clock": self.now.clock, "arrived": self.arrived}
         for key, kept in self.keys.items():
             if kept.windows:
                 kept.close()
@@ -147,18 +157,25 @@ class ElementKernel:
             side,
         )
 
-    def _ordered(self, parts: list[pa.Table], progress: int) -> pa.Table | None:
-        """The rows to process now, in order; others wait in the store."""
+    def _ordered(self, parts: list[pa.Table], progress: int) -> tuple[pa.Table | None, list[dict[str, Any]]]:
+        """The rows to process now, in order, and ticks after them; others wait in the store. By arrival, ticks are among the rows."""
         if not self.stage.by_time:
             table = pa.concat_tables(parts) if parts else None
-            return None if table is None else table.take(pc.sort_indices(table["s"]))
+            return None if table is None else table.take(pc.sort_indices(table["s"])), []
+        clocks = [
+            row
+            for part in parts
+            for row in part.filter(pc.equal(part["kind"], TICK)).select(["t", "w", "s"]).to_pylist()
+        ]
+        ticks = sorted(clocks, key=lambda row: row["s"])
+        parts = [part.filter(pc.not_equal(part["kind"], TICK)) for part in parts]
         held: dict[int, int] = self.entries.extra.setdefault("held", {})
         for number in [n for n, first in held.items() if first <= progress]:
             parts.append(decode(self.store.get(number))["rows"])
             self.store.remove(number)
             del held[number]
         if not parts:
-            return None
+            return None, ticks
         table = pa.concat_tables(parts)
         effective = pc.max_element_wise(table["t"], pc.add(table["w"], 1))
         ready = pc.less_equal(effective, progress)
@@ -172,7 +189,7 @@ class ElementKernel:
         data = [name for name in table.column_names if name not in {"s", "side"}]
         texts = [repr(row) for row in table.select(data).to_pylist()]
         order = sorted(range(table.num_rows), key=lambda i: (effective[i].as_py(), texts[i]))
-        return table.take(pa.array(order, pa.int64()))
+        return table.take(pa.array(order, pa.int64())), ticks
 
     def _take(self, table: pa.Table | None) -> None:
         if table is None or not table.num_rows:
@@ -192,7 +209,7 @@ class ElementKernel:
                 continue
             if clocked:
                 time, stamp = now.clock, now.clock - 1
-            kept = self._key(keys[place])
+            kept, self.arrived = self._key(keys[place]), self.arrived + 1
             if kept.event <= stamp:
                 self._fire(kept, stamp)
             self._element(kept, place, time, stamp, values[place], rows[place])
@@ -219,21 +236,19 @@ class ElementKernel:
                 last = END if end is None else end - 1
             if last + self.lateness <= stamp and last < END:
                 lost += 1
+                self.dropped += self._wanted(last)
                 continue
             if last <= stamp:
-                self.late += 1
+                self.late += self._wanted(last)
             if window is None:
                 window = _Window(start, end, self._nothing(), self.machine.begin())
                 kept.windows.append(window)
             self._add(window, time, values, row)
-            window.fresh += 1
+            window.fresh, window.held = window.fresh + 1, window.held + 1
             decision = self.machine.element(window.trigger, time, row or {}, window, now)
             if decision:
                 cause = (time if window.end is None else window.end - 1, stamp)
                 self._decided(kept, window, decision, *cause, "late" if last <= stamp else "early")
-        if lost and not self._wanted(time):
-            return
-        self.dropped += lost
         if lost and lost == len(placed):
             self.refused.append(place)
         self._wait(kept)
@@ -254,7 +269,8 @@ class ElementKernel:
         for other in touched[1:]:
             first.start, first.end = min(first.start, other.start), max(first.end, other.end)  # type: ignore[type-var]
             first.contents = self._joined(first.contents, other.contents)
-            first.fresh, first.index = first.fresh + other.fresh, max(first.index, other.index)
+            first.fresh, first.held = first.fresh + other.fresh, first.held + other.held
+            first.index = max(first.index, other.index)
             first.emitted += other.emitted
             kept.windows.remove(other)
         first.start, first.end = min(first.start, start), max(first.end, end)  # type: ignore[type-var]
@@ -269,7 +285,7 @@ class ElementKernel:
 
     def _add(self, window: _Window, time: int, values: tuple[Any, ...], row: Any) -> None:
         if self.keeps_rows:
-            window.contents.append((time, values, row))
+            window.contents.append((self.arrived, time, values, row))
         elif self.step.reduces:
             held = window.contents[0]
             window.contents[0] = row if held is None else self._reduced(held, row)
@@ -282,7 +298,7 @@ class ElementKernel:
 
     def _joined(self, left: Any, right: Any) -> Any:
         if self.keeps_rows:
-            return left + right
+            return sorted(left + right, key=lambda item: item[0])
         if self.step.reduces:
             pair = [c[0] for c in (left, right) if c[0] is not None]
             return [self._reduced(*pair) if len(pair) > 1 else (pair or [None])[0]]
@@ -299,10 +315,13 @@ class ElementKernel:
         """Everything of this group that waits for as much."""
         self.now.clock = max(self.now.clock, clock)
         if self.step.time == "processing":
-            progress = END if progress >= END else self.now.clock
+            progress = END if progress >= END else self.now.clock - 1  # rows may come until the clock moves on
         for entry in self.entries.due(progress, self.now.clock):
             self._key(entry.key)
+        ended = progress >= END and self.endless  # what waits for the clock comes out before all is freed
         for kept in self.keys.values():
+            if ended and kept.tick <= self.now.clock:
+                self._tick(kept)
             if kept.event <= progress:
                 self._fire(kept, progress)
             if kept.tick <= self.now.clock:
@@ -333,7 +352,12 @@ class ElementKernel:
             timing: Timing = "late" if ended else "on_time" if time == _last(window) else "early"
             decision = self.machine.event(window.trigger, time, window, self.now)
             if decision:
-                self._decided(kept, window, decision, time if window.end is None else window.end - 1, time - 1, timing)
+                stamp = (
+                    max(time - 1, kept.stamp) if time < END else time - 1
+                )  # a timer may lie before the row that set it
+                self._decided(
+                    kept, window, decision, stamp + 1 if window.end is None else window.end - 1, stamp, timing
+                )
         if self._free_at(window) <= time and (time >= END or self.machine.next_event(window.trigger, window) > time):
             if self.machine.leftover(window.trigger, window):
                 self._decided(kept, window, FIRE, _last(window), time - 1, "late", is_last=True)
@@ -376,7 +400,7 @@ class ElementKernel:
         *,
         is_last: bool = False,
     ) -> None:
-        if decision & FIRE and (window.contents if self.keeps_rows else window.fresh or not _empty(window)):
+        if decision & FIRE and window.held:
             last = is_last or (timing != "early" and (self.lateness == 0 or self.endless))
             pane = Pane(
                 key=dict(zip(self.step.keys, kept.entry.key, strict=True)),
@@ -390,7 +414,7 @@ class ElementKernel:
             self._emit(kept, window, pane, event, stamp)
             window.index, window.fresh = window.index + 1, 0
         if decision & PURGE or (decision & FIRE and self.discards):
-            window.contents, window.emitted = self._nothing(), []
+            window.contents, window.emitted, window.fresh, window.held = self._nothing(), [], 0, 0
 
     def _emit(self, kept: _Key, window: _Window, pane: Pane, event: int, stamp: int) -> None:
         self._evict(window, "before")
@@ -410,10 +434,13 @@ class ElementKernel:
         """The results of a pane: aggregates, or what the user's function makes of rows or aggregates."""
         step = self.step
         if step.reduces:
-            return [tuple(window.contents[0][name] for name in step.own_columns)]
+            folded = (
+                reduce(self._reduced, (row for *_, row in window.contents)) if self.keeps_rows else window.contents[0]
+            )
+            return [tuple(_item(folded[name]) for name in step.own_columns)]
         if self.keeps_rows and step.aggregates:
             state = [f.create() for f, _, _ in self.measures]
-            for _, values, _ in window.contents:
+            for _, _, values, _ in window.contents:
                 for i, (one, value, by) in enumerate(self.measures):
                     state[i] = one.add(
                         state[i], None if value is None else values[value], None if by is None else values[by]
@@ -426,19 +453,19 @@ class ElementKernel:
                 return [results]
             given: Any = dict(zip((name for name, _ in step.aggregates), results, strict=True))
         else:
-            given = [dict(row) for _, _, row in window.contents]
+            given = [dict(row) for *_, row in window.contents]
         assert step.function is not None
         with user_code_boundary(f"step '{step.uid}', window function", f"The pane was {pane}."):
             made = list(step.function.call(pane, given))
-            return [tuple(row.get(name) for name in step.own_columns) for row in made]
+            return [tuple(_item(row.get(name)) for name in step.own_columns) for row in made]
 
     def _evict(self, window: _Window, when: str) -> None:
         evictor = self.evictor
         if evictor is None or (evictor.when != when):
             return
         place = self.distance
-        distances = [None if place is None else values[place] for _, values, _ in window.contents]
-        kept = evictor.kept([time for time, _, _ in window.contents], distances)
+        distances = [None if place is None else values[place] for _, _, values, _ in window.contents]
+        kept = evictor.kept([time for _, time, _, _ in window.contents], distances)
         window.contents = [window.contents[i] for i in kept]
 
     def _results(self) -> pa.Table:
@@ -484,9 +511,9 @@ def _last(window: _Window) -> int:
     return END if window.end is None else window.end - 1
 
 
-def _empty(window: _Window) -> bool:
-    """Aggregates of no rows since a purge; a window that was never purged has rows."""
-    return window.index > 0 and window.fresh == 0 and not window.emitted
+def _item(value: Any) -> Any:
+    """A numpy value as Python's own."""
+    return value.item() if isinstance(value, np.generic) else value.tolist() if isinstance(value, np.ndarray) else value
 
 
 def _ordered_count(step: WindowAggregate) -> bool:

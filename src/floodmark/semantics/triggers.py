@@ -122,8 +122,16 @@ class _AfterWatermark(Machine):
 
     def merged(self, states: list[State], window: Window, now: Now) -> State:
         early = self.early.merged([s[1] for s in states], window, now) if self.early else None
-        late = self.late.merged([s[2] for s in states], window, now) if self.late else None
-        return [_last(window) > now.watermark, early, late]
+        on_time = _last(window) > now.watermark
+        late = None
+        if self.late:
+            late = self.late.begin() if on_time else self.late.merged([s[2] for s in states], window, now)
+        return [on_time, early, late]
+
+    def reset(self, state: State, window: Window) -> None:
+        for part, inner in ((self.early, state[1]), (self.late, state[2])):
+            if part:
+                part.reset(inner, window)
 
     def leftover(self, state: State, window: Window) -> bool:
         return self.late is not None and not state[0] and window.fresh > 0
@@ -186,7 +194,8 @@ class _EveryEvent(Machine):
         return int(min(state[0], _last(window)) if state[1] else state[0])
 
     def merged(self, states: list[State], window: Window, now: Now) -> State:
-        return [min(s[0] for s in states), window.end is not None and _last(window) > now.watermark]
+        ends = not self.late and window.end is not None and _last(window) > now.watermark
+        return [min(s[0] for s in states), ends]
 
 
 class _EveryTick(Machine):
@@ -341,7 +350,7 @@ class _AllOf(_Combined):
         state[1] = [before or bool(one & FIRE) for before, one in zip(state[1], found, strict=True)]
         if not all(state[1]):
             return CONTINUE
-        ended = [isinstance(p, _AfterWatermark) for p in self.parts]
+        ended = [isinstance(p, _AfterWatermark) and not s[0] for p, s in zip(self.parts, state[0], strict=True)]
         self.reset(state, window)
         state[1] = ended
         return FIRE | (PURGE if any(one & PURGE for one in found) else 0)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from floodmark.core.errors import DefinitionError
 from floodmark.core.time import describe_span, span
-from floodmark.spec.expressions import check
+from floodmark.spec.expressions import known_type
 from floodmark.spec.schema import Schema
 
 When = Literal["before", "after"]
@@ -104,7 +104,7 @@ def checked(evictor: object, schema: Schema, where: str) -> Evictor:
     if not isinstance(evictor, (KeepLast, KeepWithin, KeepNear)):
         raise _wrong(where, "KeepLast, KeepWithin or KeepNear", repr(evictor), "KeepLast(4).")
     if isinstance(evictor, KeepNear):
-        check(evictor.distance, schema, f"{where}, KeepNear")
+        known_type(evictor.distance, schema, f"{where}, KeepNear")
     return evictor
 
 

@@ -57,6 +57,19 @@ def check(text: object, schema: Schema, where: str, *, boolean: bool = False) ->
     return kind
 
 
+def known_type(text: object, schema: Schema, where: str) -> str:
+    """As ``check``, for what must have a type that can be told.
+
+    Raises:
+        DefinitionError: as ``check``, and DEFINITION-043, the type is not known.
+    """
+    kind = check(text, schema, where)
+    if not kind:
+        fix = f"Write CAST({text} AS double), or the type you mean."
+        raise DefinitionError(where, "an expression of known type", repr(text), fix, code="DEFINITION-043")
+    return kind
+
+
 def clocks(text: str) -> bool:
     """True when the expression reads the clock or a random number, so that its answer is not a function of the data."""
     tree = sqlglot.parse_one(text, read="spark")

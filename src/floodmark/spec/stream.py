@@ -17,10 +17,10 @@ from floodmark.spec.contract import Contract
 from floodmark.spec.contract import schema as contract_schema
 from floodmark.spec.evictors import Evictor
 from floodmark.spec.evictors import checked as checked_evictor
-from floodmark.spec.expressions import check
+from floodmark.spec.expressions import check, known_type
 from floodmark.spec.functions import Function, Pane
 from floodmark.spec.schema import STAMPS, Column, Schema
-from floodmark.spec.triggers import AfterCount, Clock, Trigger, never_fires
+from floodmark.spec.triggers import AfterCount, Clock, Trigger, never_fires, parts
 from floodmark.spec.windows import Count, Global, Session, Window, bounded_in_time
 
 Row_co = TypeVar("Row_co", covariant=True, default=Any)
@@ -200,17 +200,25 @@ class KeyedStream:
         wrong = [
             repr(value) for value, known in [*choices, (order, (None, *get_args(steps.Order)))] if value not in known
         ]
-        if lateness < 0 or wrong or (lateness and time == "processing"):
+        clocked = time == "processing"
+        if lateness < 0 or wrong or (clocked and (lateness or order == "event_time")):
             fix = (
-                'allowed_lateness is zero or more (zero in processing time); late is "drop" or "side_output", accumulation '
+                'allowed_lateness is zero or more; in processing time it is zero and rows come as they arrive; late is "drop" or "side_output", accumulation '
                 '"accumulating" or "discarding", time "event" or "processing", order "arrival" or "event_time".'
             )
-            got = ", ".join(wrong) or f"allowed_lateness={describe_span(lateness)} in {time} time"
+            got = ", ".join(wrong) or f"allowed_lateness={describe_span(lateness)}, order={order!r} in {time} time"
             raise DefinitionError(where, "valid settings", got, fix, code="DEFINITION-055")
         if isinstance(window, Session) and isinstance(window.gap, str):
-            check(window.gap, self.stream.schema, f"{where}, gap")
+            known_type(window.gap, self.stream.schema, f"{where}, gap")
         if evictor is not None:
             checked_evictor(evictor, self.stream.schema, where)
+            if isinstance(window, Count):
+                fix = "Use Global() with a trigger and the evictor, or Count() alone."
+                got = f"Count() with {type(evictor).__name__}"
+                raise DefinitionError(
+                    where, "Count(), which keeps its last rows itself", got, fix, code="DEFINITION-058"
+                )
+        _check_comparable(window, where)
         _check_trigger(trigger, window, where)
         settings: dict[str, Any] = {"allowed_lateness": lateness, "late": late, "trigger": trigger, "evictor": evictor}
         settings |= {"accumulation": accumulation, "time": time, "order": order}
@@ -226,12 +234,26 @@ class KeyedStream:
         return self.window(Global(), trigger=AfterCount(1)).aggregate(uid=uid, **aggregates)
 
 
+def _check_comparable(value: Window | Trigger, where: str) -> None:
+    """Classes of the user are compared to tell versions apart."""
+    try:
+        hash(value)
+    except TypeError:
+        fix = "Make it @dataclass(frozen=True), or a plain class."
+        got = f"{type(value).__name__}, which cannot be hashed"
+        raise DefinitionError(
+            where, "a window and a trigger that can be compared", got, fix, code="DEFINITION-035"
+        ) from None
+
+
 def _check_trigger(trigger: object, window: Window, where: str) -> None:
     if trigger is None:
         return
     if not isinstance(trigger, Trigger):
         fix = 'For example trigger=AfterCount(100) or AfterWatermark().early(Every("1 minute")).'
         raise DefinitionError(where, "a trigger", repr(trigger), fix, code="DEFINITION-032")
+    for part in parts(trigger):
+        _check_comparable(part, where)
     why = never_fires(trigger, ends=bounded_in_time(window))
     if isinstance(window, Count):
         why = "Count() fires by its own count"
@@ -278,8 +300,8 @@ class WindowedStream:
         """Fold the rows of a window two by two into one of the same columns. Source: Flink ``ReduceFunction``.
 
         Args:
-            function: (the row so far, the next row) -> a row. Both are read only; it must be associative for sessions, whose parts
-                are reduced on their own.
+            function: (the row so far, the next row) -> a row. Both are read only; for sessions, whose parts are reduced on their own,
+                it must be associative and commutative.
             uid: names the state of this step; by default the operator's name.
 
         Shape: the keys, ``window_start``, ``window_end``, then the other columns of the input. State: one row per window.

@@ -11,6 +11,8 @@ from floodmark.core.errors import DefinitionError
 from floodmark.core.fingerprint import source_of
 from floodmark.core.time import describe_span, span, zone
 
+_DAY = 86_400_000
+
 
 @dataclass(frozen=True, slots=True, init=False)
 class Tumbling:
@@ -103,16 +105,28 @@ class Session:
 
     Args:
         gap: silence that ends a session, more than 0; or Spark SQL over the row's columns for a gap of its own per row, in ms.
-        longest: no session is taken to be longer than this by a bounded run over an interval, which reads as much around it.
-            Unbounded runs and runs over all of time need no such limit.
+        longest: no session is taken to be longer than this by a bounded run over an interval, which reads as much around it and a gap
+            more; by default a day, or the gap if that is more. Unbounded runs and runs over all of time need no such limit.
+        per_row: ``gap`` is an expression; no gap is taken to be more than ``longest``.
     """
 
     gap: int | str
     longest: int
 
-    def __init__(self, gap: str | timedelta, longest: str | timedelta = "1 day", *, per_row: bool = False) -> None:
-        object.__setattr__(self, "gap", str(gap) if per_row else _length(gap, "Session", "gap"))
-        object.__setattr__(self, "longest", _length(longest, "Session", "longest"))
+    def __init__(self, gap: str | timedelta, longest: str | timedelta | None = None, *, per_row: bool = False) -> None:
+        length = 0 if per_row else _length(gap, "Session", "gap")
+        most = max(length, _DAY) if longest is None else _length(longest, "Session", "longest")
+        if most < length:
+            got = f"longest {describe_span(most)}, gap {describe_span(length)}"
+            fix = "A session of one row is as long as the gap: raise longest."
+            raise DefinitionError("Session window", "longest of at least the gap", got, fix, code="DEFINITION-030")
+        object.__setattr__(self, "gap", str(gap) if per_row else length)
+        object.__setattr__(self, "longest", most)
+
+    @property
+    def margin(self) -> int:
+        """How far from an interval rows may decide what its sessions are, ms."""
+        return self.longest + (self.gap if isinstance(self.gap, int) else self.longest)
 
 
 @dataclass(frozen=True, slots=True, init=False)

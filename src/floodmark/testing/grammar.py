@@ -80,7 +80,7 @@ def load(path: Path) -> list[Transcript]:
     """The transcripts of a file.
 
     Raises:
-        DefinitionError: DEFINITION-070, not in the grammar; unknown words are never passed over.
+        DefinitionError: DEFINITION-110, not in the grammar; unknown words are never passed over.
     """
     cases = yaml.safe_load(path.read_text())
     if not isinstance(cases, list):
@@ -231,8 +231,8 @@ def _only(raw: Mapping[Any, Any], words: set[str], where: str) -> None:
 
 
 def wrong(where: str, expected: str, got: str) -> DefinitionError:
-    """DEFINITION-070: not in the grammar."""
-    return DefinitionError(where, expected, got, "See the grammar in docs/testing.md.", code="DEFINITION-070")
+    """DEFINITION-110: not in the grammar."""
+    return DefinitionError(where, expected, got, "See the grammar in docs/testing.md.", code="DEFINITION-110")
 
 
 def plain(value: Any) -> Any:

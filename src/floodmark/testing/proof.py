@@ -143,7 +143,7 @@ def _progress(given: Input, rows: Sequence[Mapping[str, Any]]) -> list[int]:
 def _tables(operator: Operator, entries: Sequence[Entry], reached: Mapping[str, int]) -> dict[str, pa.Table]:
     found = {}
     for given in operator.inputs:
-        rows = [row | {"_progress": row["_watermark"]} for name, row in entries if name == given.name]
+        rows = [row | {"_progress": NEVER} for name, row in entries if name == given.name]
         if reached[given.name] > NEVER:
             rows.append({"_watermark": reached[given.name], "_progress": reached[given.name], "_kind": MARKER})
         schema = pa.schema([*arrow_schema(given.schema), *STAMP_SCHEMA])

@@ -79,6 +79,12 @@ def _differs(name: str, expected: Sequence[Result], got: Sequence[Result]) -> st
     return f"{name}: expected {_told(expected)} got {_told(got)}"
 
 
+def _unequal(wanted: Counter[Result], got: Counter[Result]) -> str | None:
+    """Final results; what was taken back without having been said counts too."""
+    left = {result: (wanted[result], got[result]) for result in {*wanted, *got} if wanted[result] != got[result]}
+    return f"bounded: expected and got so often: {left}" if left else None
+
+
 def _told(results: Sequence[Result]) -> str:
     return "[" + ", ".join(str(list(r)) for r in sorted(results, key=repr)) + "]"
 
@@ -135,7 +141,7 @@ def _bounded(case: Transcript) -> str | None:
     for place in range(len(log.entries)):
         single.take(run.batch({"events": log.table(place, place + 1)}))
     whole.take(LocalRun(case.operator, Savepoint()).batch({"events": log.table()}))
-    return _differs("bounded", [*single.final.elements()], [*whole.final.elements()])
+    return _unequal(single.final, whole.final)
 
 
 def _log(case: Transcript) -> Log:
@@ -199,7 +205,7 @@ def check_spark(case: Transcript, mode: str, spark: Any, folder: str) -> str | N
         got, wanted = _Emitted(), _Emitted()
         got.take(batch.outputs())
         wanted.take(local.batch({"events": log.table()}))
-        if why := _differs("bounded", [*wanted.final.elements()], [*got.final.elements()]):
+        if why := _unequal(wanted.final, got.final):
             return f"{why} (Spark, bounded)"
     return None
 

@@ -126,7 +126,7 @@ def compute(operator: Operator, inputs: dict[str, DataFrame], interval: Interval
     step = operator.stateful
     needed = reads(operator, interval)
     if not interval.everything:
-        low, high = (F.expr(f"timestamp_millis({ms})") for ms in (max(needed.start, NEVER), min(interval.end, END)))
+        low, high = (F.expr(f"timestamp_millis({ms})") for ms in (max(needed.start, NEVER), min(needed.end, END)))
         inputs = {
             n: df.filter((F.col("_event_time") >= low) & (F.col("_event_time") < high)) for n, df in inputs.items()
         }

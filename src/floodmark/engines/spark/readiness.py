@@ -167,7 +167,7 @@ def reads(operator: Operator, interval: Interval) -> Interval:
     """The event time of the rows that decide the results of an interval: from the start of the first window that ends in it."""
     step = operator.stateful
     start = first_needed(step.window, interval.start) if step and interval.start > NEVER else interval.start
-    more = step.window.longest if step and isinstance(step.window, Session) else 0
+    more = step.window.margin if step and isinstance(step.window, Session) else 0
     return Interval(start=start, end=interval.end if interval.end > END else min(interval.end + more, END))
 
 
