@@ -50,6 +50,17 @@ def late(lake: Path) -> list[int]:
     return sorted(row["order_id"] for row in rows if row["_kind"] == 0)
 
 
+def test_prove_says_how_many_runs_agreed_and_writes_nothing(shop: Path) -> None:
+    done = program(shop, "prove", "hourly_sales", "--cuts", "4", "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["equal"], found["cuts"], found["rows"], found["seed"]) == (True, 4, 19, None)
+    assert found["results"] > len(SALES)
+    none = program(shop, "prove", "hourly_sales", "--from", "2030-01-01")
+    assert none.returncode == 1
+    assert "EXECUTION-008" in none.stderr
+
+
 @pytest.mark.feature("W12", "L7", "L8", "X1", "Q7", "B2")
 def test_bounded_then_unbounded_give_the_same_answer(shop: Path) -> None:
     bounded = program(shop, "run", "hourly_sales")
