@@ -7,8 +7,10 @@ import re
 import struct
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from floodmark.core.errors import StateError
+from floodmark.core.time import Interval
 from floodmark.spec.schema import Schema
 
 CODEC = 1
@@ -41,6 +43,17 @@ def arrow_type(kind: str) -> pa.DataType:
 def arrow_schema(schema: Schema) -> pa.Schema:
     """All columns nullable, as in the tables."""
     return pa.schema([pa.field(column.name, arrow_type(column.type)) for column in schema.columns])
+
+
+def result_schema(schema: Schema) -> pa.Schema:
+    """What a kernel emits: the step's columns, then ``_event_time`` and ``_watermark`` in ms, ``_kind``, ``_order``."""
+    stamps = [("_event_time", pa.int64()), ("_watermark", pa.int64()), ("_kind", pa.int32()), ("_order", pa.int64())]
+    return pa.schema([*arrow_schema(schema), *(pa.field(*stamp) for stamp in stamps)])
+
+
+def inside(table: pa.Table, times: pa.ChunkedArray, interval: Interval) -> pa.Table:
+    """The rows of a table whose ``times``, in ms, lie in an interval."""
+    return table.filter(pc.and_(pc.greater_equal(times, interval.start), pc.less(times, interval.end)))
 
 
 def encode(tables: dict[str, pa.Table]) -> bytes:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from floodmark.core.time import Interval
 from floodmark.semantics.accumulators import Value
-from floodmark.semantics.columns import arrow_schema
+from floodmark.semantics.columns import result_schema
+from floodmark.semantics.kernel import by_group
 from floodmark.spec.evictors import KeepNear
 from floodmark.spec.expressions import check
 from floodmark.spec.schema import MARKER
@@ -94,13 +93,7 @@ class ElementStage:
     @property
     def result_schema(self) -> pa.Schema:
         """The step's columns, then ``_event_time`` and ``_watermark`` in ms, ``_kind``, ``_order``."""
-        stamps = [
-            ("_event_time", pa.int64()),
-            ("_watermark", pa.int64()),
-            ("_kind", pa.int32()),
-            ("_order", pa.int64()),
-        ]
-        return pa.schema([*arrow_schema(self.step.schema), *(pa.field(*s) for s in stamps)])
+        return result_schema(self.step.schema)
 
     def pack(self, batches: Iterable[pa.RecordBatch]) -> dict[int, dict[str, pa.Table]]:
         """Rows as they are, per key group."""
@@ -108,9 +101,4 @@ class ElementStage:
         if not rows:
             return {}
         table = pa.concat_tables(rows)
-        table = table.filter(pc.not_equal(table["kind"], MARKER))
-        table = table.take(pc.sort_indices(table["group"]))
-        groups = table["group"].to_numpy()
-        bounds = np.flatnonzero(np.r_[True, groups[1:] != groups[:-1], True]).tolist() if len(groups) else []
-        table = table.drop_columns(["group"])
-        return {int(groups[a]): {"rows": table.slice(a, b - a)} for a, b in itertools.pairwise(bounds)}
+        return by_group({"rows": table.filter(pc.not_equal(table["kind"], MARKER))})

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from floodmark.core.time import END, NEVER
 from floodmark.semantics.accumulators import Accumulators, Partials, Value, group_ids
 from floodmark.semantics.assignment import Assigner, assigner, judge
-from floodmark.semantics.columns import arrow_schema, arrow_type, decode, encode
+from floodmark.semantics.columns import arrow_type, decode, encode, result_schema
 from floodmark.semantics.store import Store
 from floodmark.spec.schema import MARKER, RETRACTION, ROW
 from floodmark.spec.steps import WindowAggregate
@@ -73,13 +73,7 @@ class Stage:
     @property
     def result_schema(self) -> pa.Schema:
         """What ``advance`` emits: the step's columns, then ``_event_time`` and ``_watermark`` in ms, ``_kind``, ``_order``."""
-        stamps = [
-            ("_event_time", pa.int64()),
-            ("_watermark", pa.int64()),
-            ("_kind", pa.int32()),
-            ("_order", pa.int64()),
-        ]
-        return pa.schema([*arrow_schema(self.step.schema), *(pa.field(*s) for s in stamps)])
+        return result_schema(self.step.schema)
 
 
 # ---- before the shuffle
@@ -133,7 +127,7 @@ def pack(stage: Stage, batches: Iterable[pa.RecordBatch]) -> dict[int, dict[str,
         tables["dropped"] = counts.select(["group", "end", "n_sum"]).rename_columns(["group", "end", "n"])
     if parts:
         tables |= stage.accumulators.merge(parts, dims) if len(parts) > 1 else parts[0]
-    return _by_group(tables)
+    return by_group(tables)
 
 
 _MERGE_EVERY = 16
@@ -144,7 +138,8 @@ def _signed(rows: pa.Table) -> pa.Table:
     return rows.append_column("sign", pc.if_else(pc.equal(rows["kind"], RETRACTION), -1, 1).cast(pa.int64()))
 
 
-def _by_group(tables: dict[str, pa.Table]) -> dict[int, dict[str, pa.Table]]:
+def by_group(tables: dict[str, pa.Table]) -> dict[int, dict[str, pa.Table]]:
+    """Named tables with a column ``group`` -> the named parts of each group."""
     found: dict[int, dict[str, pa.Table]] = {}
     for name, table in tables.items():
         ordered = table.take(pc.sort_indices(table["group"])) if table.num_rows else table

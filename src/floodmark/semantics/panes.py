@@ -20,15 +20,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from floodmark.core.errors import ExecutionError, user_code_boundary
-from floodmark.core.time import END, NEVER, Interval, describe, describe_span
-from floodmark.semantics.columns import arrow_type, decode, encode
+from floodmark.core.time import END, NEVER, describe, describe_span
+from floodmark.semantics.columns import arrow_type, decode, encode, inside
 from floodmark.semantics.elements import ElementStage
 from floodmark.semantics.entries import NONE, Entries, Entry
 from floodmark.semantics.folds import fold
 from floodmark.semantics.kernel import Emission
 from floodmark.semantics.placement import placement
 from floodmark.semantics.store import Store
-from floodmark.semantics.triggers import FIRE, PURGE, Machine, Now, machine
+from floodmark.semantics.triggers import FIRE, PURGE, Machine, Now, last_of, machine
 from floodmark.spec.aggregates import ORDERED
 from floodmark.spec.evictors import KeepLast, KeepNear
 from floodmark.spec.functions import Pane, Timing
@@ -146,7 +146,7 @@ class ElementKernel:
         side = None
         if rows is not None and self.refused and "side" in rows.column_names:
             side = rows.take(pa.array(self.refused)).select(["t", "w", "s", "kind", "side"])
-            side = side if self.stage.cut is None else _inside(side, "t", self.stage.cut.interval)
+            side = side if self.stage.cut is None else inside(side, side["t"], self.stage.cut.interval)
         deadline = min(waits)
         return Emission(
             self._results(),
@@ -290,11 +290,12 @@ class ElementKernel:
             held = window.contents[0]
             window.contents[0] = row if held is None else self._reduced(held, row)
         else:
-            contents = window.contents
-            for i, (one, value, by) in enumerate(self.measures):
-                contents[i] = one.add(
-                    contents[i], None if value is None else values[value], None if by is None else values[by]
-                )
+            self._fold(window.contents, values)
+
+    def _fold(self, state: list[Any], values: tuple[Any, ...]) -> None:
+        """One row more in the accumulators of a window."""
+        for i, (one, value, by) in enumerate(self.measures):
+            state[i] = one.add(state[i], None if value is None else values[value], None if by is None else values[by])
 
     def _joined(self, left: Any, right: Any) -> Any:
         if self.keeps_rows:
@@ -349,7 +350,7 @@ class ElementKernel:
         self.now.watermark = time
         if self.machine.next_event(window.trigger, window) <= time:
             ended = window.end is not None and time >= window.end
-            timing: Timing = "late" if ended else "on_time" if time == _last(window) else "early"
+            timing: Timing = "late" if ended else "on_time" if time == last_of(window) else "early"
             decision = self.machine.event(window.trigger, time, window, self.now)
             if decision:
                 stamp = (
@@ -360,7 +361,7 @@ class ElementKernel:
                 )
         if self._free_at(window) <= time and (time >= END or self.machine.next_event(window.trigger, window) > time):
             if self.machine.leftover(window.trigger, window):
-                self._decided(kept, window, FIRE, _last(window), time - 1, "late", is_last=True)
+                self._decided(kept, window, FIRE, last_of(window), time - 1, "late", is_last=True)
             kept.windows.remove(window)
 
     def _tick(self, kept: _Key) -> None:
@@ -441,10 +442,7 @@ class ElementKernel:
         if self.keeps_rows and step.aggregates:
             state = [f.create() for f, _, _ in self.measures]
             for _, _, values, _ in window.contents:
-                for i, (one, value, by) in enumerate(self.measures):
-                    state[i] = one.add(
-                        state[i], None if value is None else values[value], None if by is None else values[by]
-                    )
+                self._fold(state, values)
         else:
             state = window.contents
         if step.aggregates:
@@ -479,7 +477,7 @@ class ElementKernel:
             else:
                 columns.append(_column(values, field))
         found = pa.table(columns, schema=schema)
-        return found if self.stage.cut is None else _inside(found, "_event_time", self.stage.cut.interval)
+        return found if self.stage.cut is None else inside(found, found["_event_time"], self.stage.cut.interval)
 
     def _wanted(self, time: int) -> bool:
         """Whether a result of that event time is asked for."""
@@ -500,15 +498,6 @@ class ElementKernel:
             expected = f"sessions of at most Session(longest={describe_span(session.longest)})"
             fix = "Raise longest, or run the operator over all of time."
             raise ExecutionError(where, expected, got, fix, code="EXECUTION-007")
-
-
-def _inside(table: pa.Table, column: str, interval: Interval) -> pa.Table:
-    times = table[column]
-    return table.filter(pc.and_(pc.greater_equal(times, interval.start), pc.less(times, interval.end)))
-
-
-def _last(window: _Window) -> int:
-    return END if window.end is None else window.end - 1
 
 
 def _item(value: Any) -> Any:

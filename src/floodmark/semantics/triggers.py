@@ -12,13 +12,11 @@ from typing import Any, Protocol
 
 from floodmark.core.errors import user_code_boundary
 from floodmark.core.time import END
+from floodmark.semantics.entries import NONE
 from floodmark.spec import triggers as spec
 from floodmark.spec.triggers import Decision
 
 CONTINUE, FIRE, PURGE = (d.value for d in (Decision.CONTINUE, Decision.FIRE, Decision.PURGE))
-
-NONE = END + 1
-"""No time at all: later than the end of input."""
 
 State = list[Any]
 
@@ -89,13 +87,13 @@ class _AfterWatermark(Machine):
         return [False, self.early.begin() if self.early else None, self.late.begin() if self.late else None]
 
     def element(self, state: State, time: int, row: Mapping[str, Any], window: Window, now: Now) -> int:
-        if _last(window) <= now.watermark:
+        if last_of(window) <= now.watermark:
             return self.late.element(state[2], time, row, window, now) if self.late else FIRE
         state[0] = True
         return self.early.element(state[1], time, row, window, now) if self.early else CONTINUE
 
     def event(self, state: State, time: int, window: Window, now: Now) -> int:
-        if state[0] and time == _last(window):
+        if state[0] and time == last_of(window):
             state[0] = False
             if self.early:
                 state[1] = self.early.begin()
@@ -111,7 +109,7 @@ class _AfterWatermark(Machine):
 
     def next_event(self, state: State, window: Window) -> int:
         if state[0]:
-            last = _last(window)
+            last = last_of(window)
             return min(last, self.early.next_event(state[1], window)) if self.early else last
         return self.late.next_event(state[2], window) if self.late else NONE
 
@@ -122,7 +120,7 @@ class _AfterWatermark(Machine):
 
     def merged(self, states: list[State], window: Window, now: Now) -> State:
         early = self.early.merged([s[1] for s in states], window, now) if self.early else None
-        on_time = _last(window) > now.watermark
+        on_time = last_of(window) > now.watermark
         late = None
         if self.late:
             late = self.late.begin() if on_time else self.late.merged([s[2] for s in states], window, now)
@@ -174,7 +172,7 @@ class _EveryEvent(Machine):
             if state[0] == NONE:
                 state[0] = _multiple(max(time, now.watermark), self.period)
             return CONTINUE
-        if _last(window) <= now.watermark:
+        if last_of(window) <= now.watermark:
             return FIRE
         if state[0] == NONE:
             state[0] = _multiple(time, self.period)
@@ -182,7 +180,7 @@ class _EveryEvent(Machine):
         return CONTINUE
 
     def event(self, state: State, time: int, window: Window, now: Now) -> int:  # noqa: ARG002 - one shape for all
-        if state[1] and time == _last(window):
+        if state[1] and time == last_of(window):
             state[0], state[1] = NONE, False
             return FIRE
         if time != state[0]:
@@ -191,10 +189,10 @@ class _EveryEvent(Machine):
         return FIRE
 
     def next_event(self, state: State, window: Window) -> int:
-        return int(min(state[0], _last(window)) if state[1] else state[0])
+        return int(min(state[0], last_of(window)) if state[1] else state[0])
 
     def merged(self, states: list[State], window: Window, now: Now) -> State:
-        ends = not self.late and window.end is not None and _last(window) > now.watermark
+        ends = not self.late and window.end is not None and last_of(window) > now.watermark
         return [min(s[0] for s in states), ends]
 
 
@@ -463,7 +461,7 @@ def machine(trigger: spec.Trigger, *, late: bool = False) -> Machine:
             return _User(trigger)
 
 
-def _last(window: Window) -> int:
+def last_of(window: Window) -> int:
     """The last millisecond of a window; the end of input for one without an end."""
     return END if window.end is None else window.end - 1
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from floodmark.core.errors import DefinitionError
 from floodmark.core.fingerprint import source_of
-from floodmark.spec.expressions import check
+from floodmark.spec.expressions import known_type
 from floodmark.spec.schema import Schema
 
 NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double")
@@ -189,12 +189,7 @@ def result_type(aggregate: object, schema: Schema, where: str) -> str:
         raise DefinitionError(where, "an aggregate", repr(aggregate), fix, code="DEFINITION-040")
     if aggregate.expression is None:
         return "bigint"
-    kind = check(aggregate.expression, schema, where)
-    if not kind:
-        fix = f"Write CAST({aggregate.expression} AS double), or the type you mean."
-        raise DefinitionError(
-            where, "an expression of known type", repr(aggregate.expression), fix, code="DEFINITION-043"
-        )
+    kind = known_type(aggregate.expression, schema, where)
     if isinstance(aggregate, Aggregate):
         return _user_type(aggregate, where)
     _check_builtin(aggregate, kind, schema, where)
@@ -224,9 +219,8 @@ def _check_builtin(aggregate: Builtin, kind: str, schema: Schema, where: str) ->
         fix = f"{aggregate.function} works on numbers, strings, dates and timestamps."
         got = f"'{aggregate.expression}' of type {kind}"
         raise DefinitionError(where, "values with an order", got, fix, code="DEFINITION-041")
-    if aggregate.by is not None and not check(aggregate.by, schema, where):
-        fix = f"Write CAST({aggregate.by} AS double), or the type you mean."
-        raise DefinitionError(where, "an expression of known type", repr(aggregate.by), fix, code="DEFINITION-043")
+    if aggregate.by is not None:
+        known_type(aggregate.by, schema, where)
     if aggregate.function == "top_n" and not (isinstance(aggregate.n, int) and aggregate.n > 0):
         fix = f'top_n("{aggregate.expression}", 10).'
         raise DefinitionError(where, "a number of values, 1 or more", repr(aggregate.n), fix, code="DEFINITION-041")

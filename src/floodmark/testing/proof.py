@@ -9,7 +9,7 @@ import math
 import pickle
 import random
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,7 +61,6 @@ def prove(
     *,
     cuts: int,
     seed: int = 0,
-    on_run: Callable[[int], None] = lambda _: None,
 ) -> Proof:
     """Run an operator bounded once and unbounded ``cuts`` times.
 
@@ -70,13 +69,11 @@ def prove(
         entries: rows of all its inputs.
         cuts: unbounded runs, each cut into micro-batches at random, with restarts.
         seed: of the first; the next have the numbers after it.
-        on_run: told the number of runs done.
     """
     wanted = bounded(operator, entries)
     size = sum(wanted.values())
     for number in range(cuts):
         found = unbounded(operator, entries, seed + number)
-        on_run(number + 1)
         if found != wanted:
             told = _differences(wanted, found)
             sample = _smallest(operator, list(entries), seed + number)

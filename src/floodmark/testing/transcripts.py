@@ -23,7 +23,7 @@ import yaml  # type: ignore[import-untyped]  # its stubs are a package of their 
 
 from floodmark.core.errors import CapabilityError, FloodmarkError
 from floodmark.core.time import from_ms, to_ms
-from floodmark.engines.local.engine import LocalRun, Savepoint
+from floodmark.engines.local.engine import LocalRun
 from floodmark.spec.operator import Operator
 from floodmark.spec.schema import RETRACTION, ROW
 from floodmark.testing.grammar import Result, Step, Transcript, plain, transcript, wrong
@@ -140,7 +140,7 @@ def _bounded(case: Transcript) -> str | None:
     run = LocalRun(case.operator)
     for place in range(len(log.entries)):
         single.take(run.batch({"events": log.table(place, place + 1)}))
-    whole.take(LocalRun(case.operator, Savepoint()).batch({"events": log.table()}))
+    whole.take(LocalRun(case.operator).batch({"events": log.table()}))
     return _unequal(single.final, whole.final)
 
 

@@ -11,7 +11,6 @@ import pyarrow.compute as pc
 
 from floodmark.core.time import END, NEVER
 from floodmark.engines.local.expressions import STAMPS, Queries, empty
-from floodmark.semantics.columns import arrow_schema
 from floodmark.semantics.stage import AnyStage, kernel_of, stage_of
 from floodmark.semantics.store import MemoryStore
 from floodmark.spec.operator import Operator
@@ -144,8 +143,3 @@ def _side(tables: list[pa.Table], schema: Schema) -> pa.Table:
         stamps = [table["t"], table["w"], pa.nulls(table.num_rows, pa.int64()), table["s"], table["kind"]]
         found.append(pa.table([*columns, *stamps], [*schema.names, *STAMPS]).cast(empty(schema).schema))
     return pa.concat_tables([empty(schema), *found])
-
-
-def payload(table: pa.Table, schema: Schema) -> pa.Table:
-    """The rows of an output without stamps, markers and retractions."""
-    return table.filter(pc.equal(table["_kind"], ROW)).select(list(schema.names)).cast(arrow_schema(schema))

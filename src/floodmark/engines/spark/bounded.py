@@ -23,7 +23,7 @@ from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.lock import exclusive
 from floodmark.engines.spark.preaggregate import EMITTED, PACKED, Stamping, emitted, output_ddl, packing, unpacking
 from floodmark.engines.spark.readiness import behind, covered, readiness, reads
-from floodmark.semantics.columns import decode
+from floodmark.semantics.columns import decode, inside
 from floodmark.semantics.elements import Cut, ElementStage
 from floodmark.semantics.kernel import Kernel, Stage
 from floodmark.semantics.stage import kernel_of, stage_of
@@ -207,8 +207,7 @@ def _kernel(stage: Stage, interval: Interval, base: int) -> Any:
         packed = [decode(chunk) for chunk in table["payload"].to_pylist()]
         results = Kernel(stage, MemoryStore()).advance(packed, END).results
         if not interval.everything:
-            times = results["_event_time"]
-            results = results.filter(pc.and_(pc.greater_equal(times, interval.start), pc.less(times, interval.end)))
+            results = inside(results, results["_event_time"], interval)
         place = base + (int(key[0].as_py()) << 40)
         return results.drop_columns(["_order"]).append_column("_sequence", pc.add(results["_order"], place))
 

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from floodmark.core.time import Interval
-from floodmark.semantics.columns import arrow_schema, decode, encode
+from floodmark.semantics.columns import arrow_schema, decode, encode, inside
 from floodmark.semantics.kernel import Emission
 from floodmark.semantics.stage import AnyStage
 from floodmark.spec.schema import MARKER, ROW, STAMP_DDL, Schema
@@ -62,7 +62,7 @@ def _inside(name: str, table: pa.Table, interval: Interval) -> pa.Table:
     if interval.everything or name not in {"late", "dropped", "side"}:
         return table
     last = table["t"] if name == "side" else pc.subtract(table["end"], 1)
-    return table.filter(pc.and_(pc.greater_equal(last, interval.start), pc.less(last, interval.end)))
+    return inside(table, last, interval)
 
 
 def emitted(stage: AnyStage, emission: Emission, packed: dict[str, int], sides: list[bytes]) -> pa.Table:
