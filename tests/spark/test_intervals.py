@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -18,11 +19,13 @@ from floodmark import (
     Contract,
     EventTime,
     Global,
+    Outputs,
     Rows,
     Session,
     Sliding,
     Source,
     Stream,
+    Tumbling,
     count,
     last,
     max,
@@ -169,6 +172,25 @@ def test_a_session_longer_than_what_is_read_around_an_interval_is_refused_by_key
     assert "EXECUTION-007" in str(error.value)
     assert "expected sessions of at most Session(longest=6 hours)" in str(error.value)
     assert run_bounded(spark, endless, lake).rows["endless"] > 0
+
+
+@pytest.mark.parametrize("late", [0, 3])
+def test_dropped_rows_are_counted_also_where_nothing_else_is(spark: SparkSession, tmp_path, late: int) -> None:
+    @operator
+    def hourly(events: Stream[Event]) -> Outputs:
+        counted = events.key_by("key").window(Tumbling("1 hour")).aggregate(n=count())
+        return Outputs(all=counted, some=counted.filter("key = 'k'"))
+
+    times = ["2013-03-12T00:00", *(f"2013-03-09T1{n}:00" for n in range(late)), "2013-03-12T00:30"]
+    rows: list[dict[str, object]] = [{"at": f"{at}:00+00:00", "key": "k", "value": n} for n, at in enumerate(times)]
+    lake = Lake(str(tmp_path))
+    land(spark, source_of(rows), lake)
+    nothing = run_bounded(spark, hourly, lake, day("2013-03-09", "2013-03-10"))
+    assert (nothing.dropped, nothing.rows) == (late, {"hourly__all": 0, "hourly__some": 0})
+    whole = run_bounded(spark, hourly, lake, force=True)
+    assert (whole.dropped, whole.rows) == (late, {"hourly__all": 1, "hourly__some": 1})
+    told = json.loads(DeltaTable(lake.output("hourly__all")).history(1)[0]["userMetadata"])["floodmark"]
+    assert told["dropped"] == late
 
 
 def test_local_days_have_23_24_or_25_hours(spark: SparkSession, log: Lake, tmp_path) -> None:

@@ -106,6 +106,7 @@ class Appender:
         """Write the files of rows into a new folder of the table."""
         folder = Path(self.path) / uuid.uuid4().hex
         writer = rows.write.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
+        writer = writer.option("parquet.enable.dictionary#_sequence", "false")  # every value is another one
         writer.partitionBy(*partition_by).parquet(str(folder))
         return Written(folder=folder, partition_by=partition_by)
 

@@ -38,11 +38,12 @@ Step = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Computed:
-    """The rows of every output for one interval, not written yet, and what was counted on the way."""
+    """The rows of every output for one interval, not written yet, and what is counted on the way."""
 
     outputs: tuple[tuple[Output, DataFrame], ...]
-    late: int
-    dropped: int
+    late: int = 0
+    dropped: Callable[[], int] = lambda: 0
+    """Known once the first output is computed."""
     held: tuple[DataFrame, ...] = ()
 
 
@@ -93,7 +94,7 @@ def run_bounded(
             for table, (written, taken) in counts.items():
                 rows[table] = rows.get(table, 0) + written
                 retractions += taken
-            late, dropped = late + found.late, dropped + found.dropped
+            late, dropped = late + found.late, dropped + found.dropped()
     return RunResult(
         operator=operator.name,
         version=operator.version,
@@ -134,12 +135,13 @@ def compute(operator: Operator, inputs: dict[str, DataFrame], interval: Interval
         inputs = {n: df.withColumn("_watermark", F.lit(NEVER).cast("bigint")) for n, df in inputs.items()}
     if step is None:
         results = {name: compiled(result, inputs) for name, result in operator.results}
-        return Computed(outputs=tuple((operator.output(n), df) for n, df in results.items()), late=0, dropped=0)
+        return Computed(outputs=tuple((operator.output(n), df) for n, df in results.items()))
     revisable = any(i.revisable for i in operator.inputs)
     parent = compiled(step.parent, inputs)
     if fast.possible(step, revisable=revisable, late_rows=late_rows):
         rows, side, dropped = fast.compute(step, parent, interval)
-        return Computed(outputs=_with_results(operator, step, rows, side), late=0, dropped=dropped)
+        outputs = _with_results(operator, step, rows, side)
+        return Computed(outputs=outputs, dropped=dropped)
     stage = stage_of(operator)
     assert stage is not None
     if isinstance(stage, ElementStage):
@@ -164,8 +166,8 @@ def compute(operator: Operator, inputs: dict[str, DataFrame], interval: Interval
         .filter("side IS NOT NULL")
         .mapInArrow(unpacking(schema, stamping, side=True), output_ddl(schema))
     )
-    outputs = _with_results(operator, step, rows, side)
-    return Computed(outputs=outputs, late=int(totals[0] or 0), dropped=int(totals[1] or 0), held=(packed,))
+    outputs, total = _with_results(operator, step, rows, side), int(totals[1] or 0)
+    return Computed(outputs=outputs, late=int(totals[0] or 0), dropped=lambda: total, held=(packed,))
 
 
 def _by_elements(
@@ -181,8 +183,8 @@ def _by_elements(
     schema, late = stage.step.schema, stage.step.parent.schema
     rows = done.select("results").mapInArrow(unpacking(schema, stamping, side=False), output_ddl(schema))
     side = done.select("side").mapInArrow(unpacking(late, stamping, side=True), output_ddl(late))
-    outputs = _with_results(operator, stage.step, rows, side)
-    return Computed(outputs=outputs, late=int(totals[0] or 0), dropped=int(totals[1] or 0), held=(done,))
+    outputs, dropped = _with_results(operator, stage.step, rows, side), int(totals[1] or 0)
+    return Computed(outputs=outputs, late=int(totals[0] or 0), dropped=lambda: dropped, held=(done,))
 
 
 def _elements(stage: ElementStage) -> Any:
@@ -234,13 +236,12 @@ def write(
         "to": interval.end,
         "late_rows": late_rows,
         "inputs": {table: {"version": version} for table, version in versions.items()},
-        "late": found.late,
-        "dropped": found.dropped,
     }
     counts: dict[str, tuple[int, int]] = {}
     try:
         for output, rows in reversed(found.outputs):
-            name = "main" if output is found.outputs[0][0] else "side"
+            main = output is found.outputs[0][0]
+            name = "main" if main else "side"
             path = tables.ensure(spark, lake, operator, output, replace=interval.everything)
             stamped = tables.stamped(rows, output, None)
             if last := output.current:  # before the changelog: its commit is what counts as covered
@@ -250,7 +251,8 @@ def write(
                 crash.point("bounded.after_current")
             crash.point(f"bounded.before_{name}")
             changed = interval.everything and not tables.fits(spark, path, output)
-            kinds = tables.replace(stamped, path, output, interval, metadata | {"table": output.table}, anew=changed)
+            about = _about(found, metadata | {"table": output.table}, main=main)
+            kinds = tables.replace(stamped, path, output, interval, about, anew=changed)
             counts[output.table] = kinds[ROW], kinds[RETRACTION]
             crash.point(f"bounded.after_{name}")
             stamped.unpersist()
@@ -258,3 +260,8 @@ def write(
         for frame in found.held:
             frame.unpersist()
     return counts
+
+
+def _about(found: Computed, metadata: dict[str, Any], *, main: bool) -> Callable[[], dict[str, Any]]:
+    """What the commit of an output says; only the main one is written when all rows are judged, so it says how many were late."""
+    return lambda: {**metadata, **({"late": found.late, "dropped": found.dropped()} if main else {})}

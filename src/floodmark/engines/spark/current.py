@@ -40,9 +40,8 @@ def replace(
         "from": interval.start,
         "to": interval.end,
     }
-    tables.replace(
-        values, path, current, interval, metadata, anew=interval.everything and not tables.fits(spark, path, current)
-    )
+    changed = interval.everything and not tables.fits(spark, path, current)
+    tables.replace(values, path, current, interval, lambda: metadata, anew=changed)
 
 
 def follow(

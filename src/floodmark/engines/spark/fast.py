@@ -5,7 +5,10 @@ Used for tumbling, sliding and global windows without refires, over inputs that 
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
+from collections.abc import Callable
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
 from floodmark.core.time import END, Interval
@@ -27,8 +30,10 @@ def possible(step: WindowAggregate, *, revisable: bool, late_rows: LateRows) -> 
     return plain and grid and not revisable and (step.allowed_lateness == 0 or late_rows == "all")
 
 
-def compute(step: WindowAggregate, rows: DataFrame, interval: Interval) -> tuple[DataFrame, DataFrame, int]:
-    """Result rows, side rows, and how many (row, window) pairs were dropped.
+def compute(
+    step: WindowAggregate, rows: DataFrame, interval: Interval
+) -> tuple[DataFrame, DataFrame, Callable[[], int]]:
+    """Result rows, side rows, and how many (row, window) pairs were dropped: known once the result rows are computed.
 
     Args:
         step: of the operator.
@@ -51,14 +56,25 @@ def compute(step: WindowAggregate, rows: DataFrame, interval: Interval) -> tuple
         placed = rows.withColumn("_end", F.explode(F.expr(ends)))
     if not interval.everything:
         placed = placed.filter((F.col("_end") > interval.start) & (F.col("_end") <= interval.end))
-    on_time = placed.filter("_end - 1 > _watermark")
-    dropped = placed.filter(
-        f"{time} <= _watermark AND _end - 1 <= _watermark"
-    ).count()  # the first is cheap, and rarely so
-    keys = [F.expr(_plain(rows, k)).alias(k) for k in step.keys]
+    keys = [F.expr(_plain(rows, k)).alias(f"k{i}") for i, k in enumerate(step.keys)]
+    aggregates = [(n, a) for n, a in step.aggregates if isinstance(a, Builtin)]
+    values = [F.expr(a.expression or "1").alias(f"v{i}") for i, (_, a) in enumerate(aggregates)]
+    pairs = placed.select(*keys, *values, "_end", F.expr("_end - 1 <= _watermark").alias("_late"))
+    counted = Observation()
+    on_time = pairs.observe(counted, F.count_if("_late").alias("dropped")).filter("NOT _late")
     types = step.schema.types
-    measures = [_aggregate(a).cast(types[n]).alias(n) for n, a in step.aggregates if isinstance(a, Builtin)]
-    grouped = on_time.groupBy(*keys, "_end").agg(*measures)
+    measures = [_aggregate(a, f"v{i}").cast(types[n]).alias(n) for i, (n, a) in enumerate(aggregates)]
+    names = [F.col(f"k{i}").alias(k) for i, k in enumerate(step.keys)]
+    grouped = on_time.groupBy(*names, "_end").agg(*measures)
+
+    def dropped() -> int:
+        try:
+            return int(counted.get["dropped"])
+        except (
+            Py4JJavaError
+        ):  # nothing was on time: adaptive execution leaves an empty plan out, and its observation with it
+            return pairs.filter("_late").count()
+
     bounds = []
     if not isinstance(window, Global):
         bounds = [
@@ -84,17 +100,14 @@ def _plain(rows: DataFrame, column: str) -> str:
     return f"`{column}` + CAST(0 AS {kind})" if kind in {"float", "double"} else f"`{column}`"
 
 
-def _aggregate(aggregate: Builtin) -> Column:
-    sql = aggregate.expression
+def _aggregate(aggregate: Builtin, value: str) -> Column:
     match aggregate.function:
         case "count":
-            return F.count(F.lit(1)) if sql is None else F.count(F.expr(sql))
+            return F.count(F.lit(1)) if aggregate.expression is None else F.count(value)
         case "mean":
-            return F.avg(F.expr(f"CAST(({sql}) AS double)"))
+            return F.avg(F.col(value).cast("double"))
         case "stddev":
-            return F.stddev_samp(F.expr(f"CAST(({sql}) AS double)"))
-        case "count_distinct":
-            return F.count_distinct(F.expr(sql or "1"))
+            return F.stddev_samp(F.col(value).cast("double"))
         case _:
-            found: Column = getattr(F, aggregate.function)(F.expr(sql or "1"))
+            found: Column = getattr(F, aggregate.function)(F.col(value))
             return found

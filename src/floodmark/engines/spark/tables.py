@@ -6,7 +6,7 @@ import json
 import re
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -156,7 +156,13 @@ def said(metadata: Mapping[str, Any]) -> str:
 
 
 def replace(
-    rows: DataFrame, path: str, output: Output, interval: Interval, metadata: Mapping[str, Any], *, anew: bool = False
+    rows: DataFrame,
+    path: str,
+    output: Output,
+    interval: Interval,
+    metadata: Callable[[], Mapping[str, Any]],
+    *,
+    anew: bool = False,
 ) -> Counter[int]:
     """Replace an interval, atomically; conflicts with other writers are tried again.
 
@@ -165,7 +171,7 @@ def replace(
         path: of the table.
         output: whose table it is.
         interval: of event time.
-        metadata: of the commit; how many rows and retractions were written is added.
+        metadata: of the commit, asked for once the rows are computed; how many rows and retractions were written is added.
         anew: replace the table, columns and all.
 
     Returns:
@@ -176,17 +182,17 @@ def replace(
         rows = rows.persist(StorageLevel.MEMORY_AND_DISK)
         kinds = Counter({row["_kind"]: row["count"] for row in rows.groupBy("_kind").count().collect()})
         tasks = max(1, kinds.total() // ROWS_PER_FILE)
-        _replace_by_spark(in_tasks(rows, output, tasks), path, output, interval, _counted(metadata, kinds), anew=anew)
+        _replace_by_spark(in_tasks(rows, output, tasks), path, output, interval, _counted(metadata(), kinds), anew=anew)
         rows.unpersist()
         return kinds
     written = appender.write(in_tasks(rows, output), partition_by(output))
     kinds = written.kinds()
     first, last = from_ms(interval.start), from_ms(interval.end - 1)
-    if not appender.replace(written, first, last, _counted(metadata, kinds)):
+    if not appender.replace(written, first, last, _counted(metadata(), kinds)):
         spark = rows.sparkSession  # some file there holds other rows too: Spark writes those anew
         again = spark.read.schema(rows.schema).option("basePath", str(written.folder)).parquet(str(written.folder))
         again = again.select(*rows.columns)
-        _replace_by_spark(again, path, output, interval, _counted(metadata, kinds), anew=False)
+        _replace_by_spark(again, path, output, interval, _counted(metadata(), kinds), anew=False)
         shutil.rmtree(written.folder)
     return kinds
 
