@@ -1,6 +1,6 @@
 """Benchmarks: floodmark against raw PySpark and DuckDB, on the same events, in one run.
 
-    python bench/run.py [--rows 4000000] [--only ysb,small,landing,backfill] [--quick]
+    python bench/run.py [--rows 4000000] [--only ysb,small,windows,held,backfill] [--table]
 
 Every system runs in a process of its own; the memory is that of the process and all its children. Ratios are speeds against raw
 PySpark in the same run: above 1 is faster. Everything printed is also in ``bench/results.json``.
@@ -77,6 +77,12 @@ def child(call: Row) -> None:
     if system in backfill.SYSTEMS:
         print(json.dumps(backfill.SYSTEMS[system](folder=folder, out=out)))
         return
+    import windows
+
+    if system in windows.SYSTEMS:
+        told = windows.SYSTEMS[system](folder=folder, out=out, **call)
+        print(json.dumps({**told, "answer_equal": windows.equal(system, folder, out)}))
+        return
     told = systems.SYSTEMS[system](folder=folder, out=out, **call)
     print(json.dumps({**told, "answer_equal": systems.equal(system, folder, out)}))
 
@@ -102,15 +108,25 @@ class Results:
         self._print(header)
 
     def add(
-        self, benchmark: str, system: str, mode: str, told: Row, *, keys: int, micro_batches: int, rows: int
+        self,
+        benchmark: str,
+        system: str,
+        mode: str,
+        told: Row,
+        *,
+        keys: int,
+        micro_batches: int,
+        rows: int,
+        raw: str | None = None,
     ) -> None:
-        raw = next(
+        """Note a measurement; ``raw`` names the system it is compared with, by default that of its mode."""
+        base = next(
             (
                 r
                 for r in self.rows
                 if (r["benchmark"], r["mode"], r["keys"], r["micro_batches"], r["rows"])
                 == (benchmark, mode, keys, micro_batches, rows)
-                and r["system"] == RAW.get(mode)
+                and r["system"] == (raw or RAW.get(mode))
             ),
             None,
         )
@@ -125,10 +141,10 @@ class Results:
             "seconds": round(seconds, 3),
             "rows_per_second": round(rows / seconds),
             "steady_batch_seconds": steady and round(steady, 3),
-            "ratio_to_raw": raw and round(raw["seconds"] / seconds, 3),
+            "ratio_to_raw": base and round(base["seconds"] / seconds, 3),
             "steady_ratio_to_raw": (
-                round(raw["steady_batch_seconds"] / steady, 3)
-                if raw and steady and raw["steady_batch_seconds"]
+                round(base["steady_batch_seconds"] / steady, 3)
+                if base and steady and base["steady_batch_seconds"]
                 else None
             ),
             "peak_memory_mb": told["peak_memory_mb"],
@@ -187,23 +203,62 @@ def small(results: Results, place: Path, counts: list[int]) -> None:
         shutil.rmtree(folder)
 
 
+def table(rows: list[Row]) -> str:
+    """Results in Markdown."""
+    names = (
+        "benchmark",
+        "system",
+        "mode",
+        "keys",
+        "micro-batches",
+        "rows/s",
+        "steady micro-batch",
+        "x raw",
+        "steady x raw",
+    )
+    lines = [[*names, "peak MB", "equal"]]
+    for row in rows:
+        steady, equal = row["steady_batch_seconds"], row["answer_equal"]
+        cells = [row["benchmark"], row["system"], row["mode"], f"{row['keys']:,}", str(row["micro_batches"])]
+        cells += [f"{row['rows_per_second']:,}", f"{steady} s" if steady else ""]
+        cells += [str(row[name] or "") for name in ("ratio_to_raw", "steady_ratio_to_raw")]
+        cells += [f"{row['peak_memory_mb']:,}", "" if equal is None else "yes" if equal else "NO"]
+        lines.append(cells)
+    lines.insert(1, ["---"] * len(lines[0]))
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=4_000_000)
     parser.add_argument("--keys", type=lambda text: [int(k) for k in text.split(",")], default=[100, 1_000_000])
     parser.add_argument("--micro-batches", type=lambda text: [int(k) for k in text.split(",")], default=[1, 8, 32])
-    parser.add_argument("--only", type=lambda text: text.split(","), default=["ysb", "small", "backfill"])
+    parser.add_argument(
+        "--only", type=lambda text: text.split(","), default=["ysb", "small", "windows", "held", "backfill"]
+    )
+    parser.add_argument(
+        "--table", action="store_true", help="print the results as docs/benchmarks.md shows them, and measure nothing"
+    )
     parser.add_argument("--child", type=json.loads, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
         child(options.child)
         return
+    if options.table:
+        print(table(json.loads(RESULTS.read_text())))
+        return
+    import windows
+
     results = Results()
     with TemporaryDirectory(prefix="floodmark-bench-") as place:
         if "ysb" in options.only:
             ysb(results, Path(place), options.rows, options.keys, options.micro_batches)
         if "small" in options.only:
             small(results, Path(place), [20, 60])
+        if "windows" in options.only:
+            windows.ordered(results, Path(place), measured, options.rows // 4)
+        if "held" in options.only:
+            windows.held_keys(results, Path(place), measured, [10_000, 100_000, 1_000_000])
         if "backfill" in options.only:
             backfill.year(results, Path(place), measured)
     wrong = [row for row in results.rows if row["answer_equal"] is False]

@@ -22,7 +22,6 @@ from floodmark.engines.spark.bounded import run_bounded
 from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.landing import land
 from floodmark.engines.spark.session import spark_session
-from floodmark.engines.spark.unbounded import run_unbounded
 
 MANY = 500
 """Micro-batches with fewer rows only close windows; they are not steady ones."""
@@ -127,18 +126,18 @@ def floodmark_bounded(folder: Path, out: Path, **_: Any) -> dict[str, Any]:
 
 
 def floodmark_unbounded(folder: Path, out: Path, micro_batches: int, files: int, **_: Any) -> dict[str, Any]:
-    return _unbounded(data.views_per_campaign, folder, out, files // micro_batches)
+    return unbounded(data.views_per_campaign, folder, out, files // micro_batches)
 
 
 def floodmark_two_outputs(folder: Path, out: Path, micro_batches: int, files: int, **_: Any) -> dict[str, Any]:
-    return _unbounded(several(2), folder, out, files // micro_batches)
+    return unbounded(several(2), folder, out, files // micro_batches)
 
 
 def floodmark_three_outputs(folder: Path, out: Path, micro_batches: int, files: int, **_: Any) -> dict[str, Any]:
-    return _unbounded(several(3), folder, out, files // micro_batches)
+    return unbounded(several(3), folder, out, files // micro_batches)
 
 
-def _unbounded(what: Any, folder: Path, out: Path, files: int) -> dict[str, Any]:
+def unbounded(what: Any, folder: Path, out: Path, files: int) -> dict[str, Any]:
     spark, triggers = session(), Triggers()
     spark.streams.addListener(triggers)
     lake = Lake(str(out), logs=str(folder / "lake"))

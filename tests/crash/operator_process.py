@@ -1,4 +1,4 @@
-"""A run of one operator, in a process of its own that a test may kill: python operator_process.py bounded|unbounded LAKE LOGS."""
+"""A run of one operator, in a process of its own that a test may kill: python operator_process.py bounded|unbounded|clocked LAKE LOGS."""
 
 from __future__ import annotations
 
@@ -29,6 +29,13 @@ def revised(events: Stream[Event]) -> Stream:
     return windowed.aggregate(n=count(), total=sum("value"))
 
 
+@operator
+def clocked(events: Stream[Event]) -> Stream:
+    """Windows of processing time, which only a record of the clock repeats."""
+    windowed = events.key_by("key").window(Tumbling("200 milliseconds"), time="processing")
+    return windowed.aggregate(n=count(), total=sum("value"))
+
+
 def source(commits: int) -> Source:
     """Thirty rows per commit; every fifth 20 minutes late, every eleventh an hour."""
     rows = []
@@ -44,7 +51,8 @@ def main(mode: str, root: str, logs: str) -> None:
     if mode == "bounded":
         run_bounded(spark, revised, lake)
     else:
-        run_unbounded(spark, revised, lake, until_caught_up=True, files_per_batch=1)
+        what = clocked if mode == "clocked" else revised
+        run_unbounded(spark, what, lake, until_caught_up=True, files_per_batch=1)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,11 +15,12 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from flights import changelog
-from operator_process import revised, source
+from operator_process import clocked, revised, source
 from pyspark.sql import SparkSession
 
 from floodmark.core import crash
 from floodmark.demo.comparison import compare
+from floodmark.engines.spark import ticks
 from floodmark.engines.spark.bounded import run_bounded
 from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.landing import land
@@ -28,6 +30,7 @@ PROGRAM = Path(__file__).with_name("operator_process.py")
 TABLES = ("revised", "revised__late")
 MODES = {"unbounded": "micro_batch", "bounded": "bounded"}
 LATER = {f"micro_batch.{when}_{what}": 2 for when in ("before", "after") for what in ("side", "main")}
+LATER |= dict.fromkeys(crash.POINTS["tick"], 2)
 """Points at which dying in the second micro-batch says more, as there is state to go on from."""
 
 
@@ -107,3 +110,29 @@ def test_killed_at_every_point_it_ends_exactly_right(
             if r["_kind"] == 0
         }
         assert {(r["key"], r["window_end"]): r["total"] for r in current.to_pylist()} == last, point
+
+
+@pytest.mark.feature("E1", "L4", "W4")
+def test_killed_around_the_record_of_the_clock_a_replay_still_says_the_same(
+    spark: SparkSession, logs: Lake, tmp_path: Path
+) -> None:
+    points = crash.POINTS["tick"]
+    lakes = {point: Lake(str(tmp_path / point), logs=logs.root) for point in points}
+    with ThreadPoolExecutor(2) as pool:
+        missed = [text for text in pool.map(lambda point: die("clocked", point, lakes[point]), points) if text]
+    assert not missed, missed
+    for point, lake in lakes.items():
+        run_unbounded(spark, clocked, lake, until_caught_up=True, files_per_batch=1)
+        stream = changelog(lake, "clocked")
+        windows = set(stream["window_end"].to_pylist())
+        assert sum_of(stream, "n") == 90, f"{point}: a row is lost or there twice"
+        assert len(windows) > 1, "every micro-batch has a time of its own"
+        replay = Lake(str(tmp_path / f"{point}-replay"), logs=logs.root)
+        shutil.copytree(ticks.folder(clocked, lake), ticks.folder(clocked, replay))
+        run_bounded(spark, clocked, replay)
+        found = compare(changelog(replay, "clocked"), stream, names=("replay", point))
+        assert found.differences == 0, (point, found.examples)
+
+
+def sum_of(table: pa.Table, column: str) -> int:
+    return sum(table[column].to_pylist())

@@ -95,3 +95,59 @@ def test_wrong_feeds_say_what_to_write(call, got):
         call()
     assert error.value.code == "DEFINITION-111"
     assert got in str(error.value)
+
+
+class Visit(fm.Contract):
+    """Somebody came to a page."""
+
+    at: fm.EventTime
+    user: str
+
+
+class Order(fm.Contract):
+    """Somebody bought something."""
+
+    at: fm.EventTime
+    user: str
+    price: int
+
+
+@pytest.mark.feature("T2", "W4")
+def test_hours_of_the_clock_begin_with_the_hour_not_with_the_start():
+    @fm.operator
+    def arrivals(visits: fm.Stream[Visit]) -> fm.Stream:
+        return visits.window(fm.Tumbling("1 hour"), time="processing").aggregate(n=fm.count())
+
+    @fm.operator
+    def lately(visits: fm.Stream[Visit]) -> fm.Stream:
+        return visits.window(fm.Sliding("1 hour", "30 minutes"), time="processing").aggregate(n=fm.count())
+
+    long_ago = datetime(1999, 1, 1)
+    hour, slid = Case(arrivals), Case(lately)
+    for run in (hour, slid):
+        run.tick(NINE + timedelta(minutes=15)).feed("visits", [{"at": long_ago, "user": "ann"}])
+        run.tick(NINE + timedelta(minutes=59)).feed("visits", [{"at": NINE, "user": "bob"}] * 2)
+    hour.expect([]).tick(NINE + timedelta(hours=1)).expect([{"window_start": NINE, "n": 3}])
+    hour.feed("visits", [{"at": long_ago, "user": "ann"}]).restart()
+    hour.tick(NINE + timedelta(hours=5)).expect([{"window_start": NINE + timedelta(hours=1), "n": 1}])
+    slid.tick(NINE + timedelta(hours=2))
+    half = timedelta(minutes=30)
+    slid.expect([{"window_start": NINE + half * k, "n": n} for k, n in ((-1, 1), (0, 3), (1, 2))])
+
+
+@pytest.mark.feature("W20", "X6")
+def test_two_streams_meet_in_one_window():
+    @fm.operator
+    def bought(visits: fm.Stream[Visit], orders: fm.Stream[Order]) -> fm.Stream:
+        seen = visits.select(user="user", price="CAST(NULL AS BIGINT)")
+        paid = orders.select(user="user", price="price")
+        window = seen.union(paid).key_by("user").window(fm.Tumbling("1 hour"))
+        return window.aggregate(all=fm.count(), orders=fm.count("price"), spent=fm.sum("price"))
+
+    run = Case(bought).feed("visits", [{"at": NINE, "user": "ann"}] * 3 + [{"at": NINE, "user": "bob"}])
+    run.feed("orders", [{"at": NINE + timedelta(minutes=59), "user": "ann", "price": 7}])
+    run.watermark(NINE + timedelta(hours=1), "visits").expect([])
+    run.watermark(NINE + timedelta(hours=1), "orders")
+    run.expect(
+        [{"user": "ann", "all": 4, "orders": 1, "spent": 7}, {"user": "bob", "all": 1, "orders": 0, "spent": None}]
+    )

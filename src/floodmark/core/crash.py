@@ -43,6 +43,10 @@ POINTS = MappingProxyType(
             "micro_batch.before_current",
             "micro_batch.after_current",
         ),
+        "tick": (
+            "tick.before_record",
+            "tick.after_record",
+        ),
         "bounded": (
             "bounded.before_side",
             "bounded.after_side",

@@ -198,6 +198,21 @@ class _Index:
 
 
 @dataclass(frozen=True, slots=True)
+class Tick:
+    """The processing clock moves, at a place among the rows.
+
+    Args:
+        clock: to here, ms.
+        sequence: after the row with this sequence, where rows come as they arrive.
+        progress: after the rows with this effective time, where they come sorted by it; timers up to here have fired.
+    """
+
+    clock: int
+    sequence: int = NEVER
+    progress: int = NEVER
+
+
+@dataclass(frozen=True, slots=True)
 class Emission:
     """What one call of ``advance`` sends out.
 
@@ -235,14 +250,14 @@ class Kernel:
         self,
         packed: Sequence[dict[str, pa.Table]],
         progress: int,
-        clock: int = NEVER,  # noqa: ARG002 - nothing here looks at the clock
+        ticks: Sequence[Tick] = (),  # noqa: ARG002 - nothing here looks at the clock
     ) -> Emission:
         """Take in packed rows, then fire and free everything that ``progress`` closes, in time order.
 
         Args:
             packed: parts from ``pack`` for this group, in any order.
             progress: all rows on time up to here are in.
-            clock: processing time.
+            ticks: of the processing clock.
         """
         index = _Index.load(self.store.index())
         out: list[pa.Table] = []

@@ -25,14 +25,14 @@ from floodmark.semantics.columns import arrow_type, decode, encode, inside
 from floodmark.semantics.elements import ElementStage
 from floodmark.semantics.entries import NONE, Entries, Entry
 from floodmark.semantics.folds import fold
-from floodmark.semantics.kernel import Emission
+from floodmark.semantics.kernel import Emission, Tick
 from floodmark.semantics.placement import placement
 from floodmark.semantics.store import Store
 from floodmark.semantics.triggers import FIRE, PURGE, Machine, Now, last_of, machine
 from floodmark.spec.aggregates import ORDERED
 from floodmark.spec.evictors import KeepLast, KeepNear
 from floodmark.spec.functions import Pane, Timing
-from floodmark.spec.schema import RETRACTION, ROW, TICK
+from floodmark.spec.schema import RETRACTION, ROW
 from floodmark.spec.steps import WindowAggregate
 from floodmark.spec.windows import Count, Global, Session
 
@@ -113,24 +113,22 @@ class ElementKernel:
 
     # ---- one call per micro-batch
 
-    def advance(self, packed: Sequence[dict[str, pa.Table]], progress: int, clock: int = NEVER) -> Emission:
+    def advance(self, packed: Sequence[dict[str, pa.Table]], progress: int, ticks: Sequence[Tick] = ()) -> Emission:
         """Take in rows one by one, then fire and free what ``progress`` and the clock have reached.
 
         Args:
             packed: parts from ``pack`` for this group, in any order.
             progress: all rows on time up to here are in.
-            clock: processing time before the first row; ticks among the rows move it, it never goes back.
+            ticks: of the processing clock, in order, each at its place among the rows; it never goes back.
         """
         self.entries = Entries.open(self.store)
-        self.now.clock = max(clock, self.entries.extra.get("clock", NEVER))
+        self.now.clock = self.entries.extra.get("clock", NEVER)
         self.keys: dict[tuple[Any, ...], _Key] = {}
         self.late = self.dropped = 0
         self.arrived: int = self.entries.extra.get("arrived", 0)
         self.refused: list[int] = []
-        rows, ticks = self._ordered([part["rows"] for part in packed if "rows" in part], progress)
-        self._take(rows)
-        for moved in ticks:
-            self._reach(moved["w"], moved["t"])
+        rows, places = self._ordered([part["rows"] for part in packed if "rows" in part], progress)
+        self._take(rows, places, ticks)
         self._reach(progress, END if progress >= END else self.now.clock)
         self.entries.extra |= {"clock": self.now.clock, "arrived": self.arrived}
         for key, kept in self.keys.items():
@@ -157,25 +155,21 @@ class ElementKernel:
             side,
         )
 
-    def _ordered(self, parts: list[pa.Table], progress: int) -> tuple[pa.Table | None, list[dict[str, Any]]]:
-        """The rows to process now, in order, and ticks after them; others wait in the store. By arrival, ticks are among the rows."""
+    def _ordered(self, parts: list[pa.Table], progress: int) -> tuple[pa.Table | None, list[int]]:
+        """The rows to process now, in order, and the place of each: its sequence or effective time. Others wait in the store."""
         if not self.stage.by_time:
-            table = pa.concat_tables(parts) if parts else None
-            return None if table is None else table.take(pc.sort_indices(table["s"])), []
-        clocks = [
-            row
-            for part in parts
-            for row in part.filter(pc.equal(part["kind"], TICK)).select(["t", "w", "s"]).to_pylist()
-        ]
-        ticks = sorted(clocks, key=lambda row: row["s"])
-        parts = [part.filter(pc.not_equal(part["kind"], TICK)) for part in parts]
+            if not parts:
+                return None, []
+            table = pa.concat_tables(parts)
+            table = table.take(pc.sort_indices(table["s"]))
+            return table, table["s"].to_pylist()
         held: dict[int, int] = self.entries.extra.setdefault("held", {})
         for number in [n for n, first in held.items() if first <= progress]:
             parts.append(decode(self.store.get(number))["rows"])
             self.store.remove(number)
             del held[number]
         if not parts:
-            return None, ticks
+            return None, []
         table = pa.concat_tables(parts)
         effective = pc.max_element_wise(table["t"], pc.add(table["w"], 1))
         ready = pc.less_equal(effective, progress)
@@ -188,25 +182,33 @@ class ElementKernel:
         table = table.set_column(table.column_names.index("w"), "w", pc.subtract(effective, 1))
         data = [name for name in table.column_names if name not in {"s", "side"}]
         texts = [repr(row) for row in table.select(data).to_pylist()]
-        order = sorted(range(table.num_rows), key=lambda i: (effective[i].as_py(), texts[i]))
-        return table.take(pa.array(order, pa.int64())), ticks
+        times = effective.to_pylist()
+        order = sorted(range(table.num_rows), key=lambda i: (times[i], texts[i]))
+        return table.take(pa.array(order, pa.int64())), [times[i] for i in order]
 
-    def _take(self, table: pa.Table | None) -> None:
-        if table is None or not table.num_rows:
-            return
+    def _take(self, table: pa.Table | None, places: Sequence[int], ticks: Sequence[Tick]) -> None:
+        """Rows one by one, and the ticks between them."""
+        moves = [(tick.progress if self.stage.by_time else tick.sequence, tick) for tick in reversed(ticks)]
+        if table is not None and table.num_rows:
+            self._rows_and_ticks(table, places, moves)
+        for _, tick in reversed(moves):
+            self._reach(tick.progress, tick.clock)
+
+    def _rows_and_ticks(self, table: pa.Table, places: Sequence[int], moves: list[tuple[int, Tick]]) -> None:
+        """Rows, and the ticks before the last of them, which are taken off the end of ``moves``."""
         names, step = set(table.column_names), self.step
         count = table.num_rows
         keys = list(zip(*(_plain(table[k]) for k in self.stage.keys), strict=True)) if self.stage.keys else [()] * count
         columns = [table[f"v{i}"].to_pylist() for i in range(len(self.stage.values))]
         values = list(zip(*columns, strict=True)) if columns else [()] * count
         rows = table["row"].to_pylist() if "row" in names else [None] * count
-        times, stamps, kinds = table["t"].to_pylist(), table["w"].to_pylist(), table["kind"].to_pylist()
+        times, stamps = table["t"].to_pylist(), table["w"].to_pylist()
         clocked, now = step.time == "processing", self.now
         for place in range(count):
+            while moves and moves[-1][0] < places[place]:
+                tick = moves.pop()[1]
+                self._reach(tick.progress, tick.clock)
             time, stamp = times[place], stamps[place]
-            if kinds[place] == TICK:
-                self._reach(stamp, time)
-                continue
             if clocked:
                 time, stamp = now.clock, now.clock - 1
             kept, self.arrived = self._key(keys[place]), self.arrived + 1

@@ -11,7 +11,7 @@ from floodmark.spec.aggregates import ORDERED, AnyAggregate, Builtin
 from floodmark.spec.evictors import Evictor, canonical_evictor
 from floodmark.spec.functions import Function
 from floodmark.spec.schema import Schema
-from floodmark.spec.triggers import AfterDelay, Clock, Every, Purging, Trigger, once, parts
+from floodmark.spec.triggers import Clock, Purging, Trigger, once, parts
 from floodmark.spec.windows import Calendar, Count, Global, Sliding, Tumbling, Window, canonical_window
 
 Late = Literal["drop", "side_output"]
@@ -168,10 +168,8 @@ class WindowAggregate:
 
     @property
     def clocked(self) -> bool:
-        """Whether it waits for processing time; a trigger of the user may all the same."""
-        waits = parts(self.trigger) if self.trigger else []
-        timed = any(isinstance(p, AfterDelay) or (isinstance(p, Every) and p.time == "processing") for p in waits)
-        return self.time == "processing" or timed
+        """Whether it waits for processing time."""
+        return self.time == "processing" or any(part.clocked for part in (parts(self.trigger) if self.trigger else []))
 
     @property
     def own_columns(self) -> tuple[str, ...]:

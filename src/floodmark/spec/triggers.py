@@ -51,7 +51,7 @@ class TriggerContext(Protocol):
         """Ask for ``on_event_time`` when progress reaches ``time``."""
 
     def at_processing_time(self, time: int) -> None:
-        """Ask for ``on_processing_time`` when the clock reaches ``time``."""
+        """Ask for ``on_processing_time``, which your trigger then has, when the clock reaches ``time``."""
 
 
 class Trigger:
@@ -80,6 +80,11 @@ class Trigger:
         """
         message = f"{type(self).__name__} has no on_merge, which session windows need"
         raise NotImplementedError(message)
+
+    @property
+    def clocked(self) -> bool:
+        """Whether the processing clock moves for it: its class has an ``on_processing_time`` of its own."""
+        return type(self).on_processing_time is not Trigger.on_processing_time
 
     def canonical(self) -> dict[str, object]:
         """For fingerprints."""
@@ -173,7 +178,12 @@ class Every(_Known):
 
     def describe(self) -> str:
         """For explain."""
-        return f"Every({describe_span(self.period)}" + (", processing time)" if self.time == "processing" else ")")
+        return f"Every({describe_span(self.period)}" + (", processing time)" if self.clocked else ")")
+
+    @property
+    def clocked(self) -> bool:
+        """Whether it goes by processing time."""
+        return self.time == "processing"
 
 
 @dataclass(frozen=True, init=False)
@@ -188,6 +198,11 @@ class AfterDelay(_Known):
     def describe(self) -> str:
         """For explain."""
         return f"AfterDelay({describe_span(self.delay)})"
+
+    @property
+    def clocked(self) -> bool:
+        """Always."""
+        return True
 
 
 @dataclass(frozen=True)

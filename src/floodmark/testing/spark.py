@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,11 +13,13 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
 from floodmark.core.time import Interval
+from floodmark.engines.spark import ticks
 from floodmark.engines.spark.bounded import run_bounded
 from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.unbounded import run_unbounded
 from floodmark.spec.operator import Operator
 from floodmark.spec.run import RunResult
+from floodmark.spec.schema import TICK
 from floodmark.testing.log import Log
 
 
@@ -38,17 +42,30 @@ class SparkCase:
         self.lake = Lake(self.folder)
 
     def land(self, log: Log, start: int = 0, stop: int | None = None) -> None:
-        """Append entries of a log to the input's table, in one commit."""
+        """Append entries of a log to the input's table, in one commit; ticks are no rows there."""
         table = log.table(start, stop)
+        table = table.filter(pc.not_equal(table["_kind"], TICK))
+        if not table.num_rows and start:
+            return
         moments = pc.multiply(table["_event_time"], 1000).cast(pa.timestamp("us", "UTC"))
         table = table.set_column(table.column_names.index("_event_time"), "_event_time", moments)
         now = pa.scalar(time.time_ns() // 1000, pa.int64()).cast(pa.timestamp("us", "UTC"))
         table = table.append_column("_ingest_time", pa.repeat(now, table.num_rows))
         write_deltalake(self.lake.input(self.operator.inputs[0]), table, mode="append")
 
-    def run_unbounded(self) -> RunResult:
-        """As a stream, until it has caught up."""
-        return run_unbounded(self.spark, self.operator, self.lake, until_caught_up=True)
+    def replay(self, other: SparkCase) -> None:
+        """Take over the clock that another run has recorded, where it has."""
+        recorded = Path(ticks.folder(other.operator, other.lake))
+        if recorded.exists():
+            shutil.copytree(recorded, ticks.folder(self.operator, self.lake))
+
+    def run_unbounded(self, clock: int | None = None) -> RunResult:
+        """As a stream, until it has caught up.
+
+        Args:
+            clock: processing time to run at, ms; the machine's by default.
+        """
+        return run_unbounded(self.spark, self.operator, self.lake, until_caught_up=True, clock=clock)
 
     def run_bounded(self, interval: Interval | None = None) -> RunResult:
         """Over an interval, by default all of time."""

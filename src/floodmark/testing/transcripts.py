@@ -25,7 +25,7 @@ from floodmark.core.errors import CapabilityError, FloodmarkError
 from floodmark.core.time import from_ms, to_ms
 from floodmark.engines.local.engine import LocalRun
 from floodmark.spec.operator import Operator
-from floodmark.spec.schema import RETRACTION, ROW
+from floodmark.spec.schema import RETRACTION, ROW, TICK
 from floodmark.testing.grammar import Result, Step, Transcript, plain, transcript, wrong
 from floodmark.testing.log import Log
 
@@ -179,20 +179,19 @@ def check_local(case: Transcript, mode: str) -> str | None:
 
 
 def check_spark(case: Transcript, mode: str, spark: Any, folder: str) -> str | None:
-    """On real Spark: a stream in two parts with a restart between them, and a bounded run. The first difference, or None."""
+    """On real Spark: a stream in parts with a restart between them, and a bounded run. The first difference, or None.
+
+    Where the clock moves, every move is a restart, and the bounded run replays what the stream has recorded.
+    """
     from floodmark.testing.spark import SparkCase  # noqa: PLC0415 - the local engine needs no Spark
 
-    log = _log(case)
-    for step in case.steps[: len(case.steps) // 2]:
+    log, stream = _log(case), SparkCase(spark, case.operator, f"{folder}/unbounded")
+    for step in case.steps:
         entries(log, step)
-    half = len(log.entries)
-    for step in case.steps[len(case.steps) // 2 :]:
-        entries(log, step)
-    if mode != "bounded":
-        stream = SparkCase(spark, case.operator, f"{folder}/unbounded")
-        for start, stop in ((0, half), (half, len(log.entries))):
+    if mode != "bounded" or case.clocked:
+        for clock, start, stop in _pieces(log):
             stream.land(log, start, stop)
-            stream.run_unbounded()
+            stream.run_unbounded(clock)
         out = _Emitted()
         out.take(stream.outputs())
         if why := _all(case, out):
@@ -201,6 +200,7 @@ def check_spark(case: Transcript, mode: str, spark: Any, folder: str) -> str | N
         log.end()
         batch, local = SparkCase(spark, case.operator, f"{folder}/bounded"), LocalRun(case.operator)
         batch.land(log, 0, len(log.entries))
+        batch.replay(stream)
         batch.run_bounded()
         got, wanted = _Emitted(), _Emitted()
         got.take(batch.outputs())
@@ -208,6 +208,15 @@ def check_spark(case: Transcript, mode: str, spark: Any, folder: str) -> str | N
         if why := _unequal(wanted.final, got.final):
             return f"{why} (Spark, bounded)"
     return None
+
+
+def _pieces(log: Log) -> list[tuple[int | None, int, int]]:
+    """(clock, first entry, entry after the last) of each part of a log: from one tick to the next, or two halves."""
+    places = [place for place, entry in enumerate(log.entries) if entry["_kind"] == TICK]
+    clocks = [log.entries[place]["_event_time"] for place in places]
+    if not places:
+        places, clocks = [0, len(log.entries) // 2], [None, None]
+    return list(zip(clocks, places, [*places[1:], len(log.entries)], strict=True))
 
 
 # ---- command line

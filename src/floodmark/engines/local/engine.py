@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from floodmark.core.time import END, NEVER
 from floodmark.engines.local.expressions import STAMPS, Queries, empty
+from floodmark.semantics.kernel import Tick
 from floodmark.semantics.stage import AnyStage, kernel_of, stage_of
 from floodmark.semantics.store import MemoryStore
 from floodmark.spec.operator import Operator
@@ -82,20 +83,19 @@ class LocalRun:
         step, state = stage.step, self.state
         rows = self.queries.rows(step.parent, given)
         table = self.queries.stage_rows(stage, rows)
-        ticks = table.filter(pc.equal(table["kind"], TICK)).drop_columns(["group"])
-        clock = state.clock
-        if ticks.num_rows:
-            state.clock = max(state.clock, pc.max(ticks["t"]).as_py())
+        moved = table.filter(pc.equal(table["kind"], TICK)).select(["t", "s", "w"]).sort_by("s").to_pylist()
+        ticks = [Tick(state.clock), *(Tick(row["t"], row["s"], row["w"]) for row in moved)]
+        state.clock = ticks[-1].clock
         parts = stage.pack(table.filter(pc.not_equal(table["kind"], TICK)).to_batches())
         progress = self.progress
         due = {g for g, at in state.deadlines.items() if at <= progress}
-        due |= {g for g, at in state.ticks.items() if ticks.num_rows or at <= state.clock or progress >= END}
+        due |= {g for g, at in state.ticks.items() if moved or at <= state.clock or progress >= END}
         emitted: list[pa.Table] = []
         sides: list[pa.Table] = []
         for group in sorted({*parts, *due}):
             part = parts.get(group, {})
-            packed = [part, {"rows": ticks}] if ticks.num_rows and not step.columnar else [part]
-            emission = kernel_of(stage, state.stores.setdefault(group, MemoryStore())).advance(packed, progress, clock)
+            kernel = kernel_of(stage, state.stores.setdefault(group, MemoryStore()))
+            emission = kernel.advance([part], progress, ticks)
             for waits, at in ((state.deadlines, emission.deadline), (state.ticks, emission.tick)):
                 waits.pop(group, None)
                 if at is not None:

@@ -16,16 +16,15 @@ from pyspark.sql import functions as F
 
 from floodmark.core import crash
 from floodmark.core.time import END, NEVER, Interval
-from floodmark.engines.spark import current, fast, tables
+from floodmark.engines.spark import current, fast, tables, ticks
 from floodmark.engines.spark.compile import compiled, stage_rows
-from floodmark.engines.spark.host import refuse_ticks
 from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.lock import exclusive
 from floodmark.engines.spark.preaggregate import EMITTED, PACKED, Stamping, emitted, output_ddl, packing, unpacking
 from floodmark.engines.spark.readiness import behind, covered, readiness, reads
 from floodmark.semantics.columns import decode, inside
 from floodmark.semantics.elements import Cut, ElementStage
-from floodmark.semantics.kernel import Kernel, Stage
+from floodmark.semantics.kernel import Kernel, Stage, Tick
 from floodmark.semantics.stage import kernel_of, stage_of
 from floodmark.semantics.store import MemoryStore
 from floodmark.spec.operator import Operator, Output
@@ -73,7 +72,7 @@ def run_bounded(
         wait_seconds: for another run of this operator to end.
 
     Raises:
-        CapabilityError: CAPABILITY-002 part of a ``Global`` or ``Count`` window, CAPABILITY-004 it waits for processing time.
+        CapabilityError: CAPABILITY-002 part of a ``Global`` or ``Count`` window, CAPABILITY-004 no processing time is recorded.
         ExecutionError: EXECUTION-002 an input has no table, EXECUTION-003 Spark failed.
         LifecycleError: LIFECYCLE-003, another run of this operator is at work.
     """
@@ -83,13 +82,13 @@ def run_bounded(
         plan, versions = ready.todo, ready.versions
         if not plan.missing:
             return covered(operator, interval, plan)
-        inputs = read_inputs(spark, operator, lake, versions)
+        inputs, clock = read_inputs(spark, operator, lake, versions), ticks.recorded(operator, lake)
         rows: dict[str, int] = {}
         late = dropped = retractions = 0
         for piece in plan.missing:
             say(f"computing {operator.version} over {piece}")
             with tables.spark_boundary(f"bounded run of {operator.version}", f"floodmark run {operator.name}"):
-                found = compute(operator, inputs, piece, late_rows)
+                found = compute(operator, inputs, piece, late_rows, clock)
                 counts = write(spark, operator, lake, found, piece, late_rows, versions)
             for table, (written, taken) in counts.items():
                 rows[table] = rows.get(table, 0) + written
@@ -122,8 +121,18 @@ def read_inputs(spark: SparkSession, operator: Operator, lake: Lake, versions: d
     return found
 
 
-def compute(operator: Operator, inputs: dict[str, DataFrame], interval: Interval, late_rows: LateRows) -> Computed:
-    """All outputs of an operator for an interval."""
+def compute(
+    operator: Operator, inputs: dict[str, DataFrame], interval: Interval, late_rows: LateRows, clock: list[Tick]
+) -> Computed:
+    """All outputs of an operator for an interval.
+
+    Args:
+        operator: any.
+        inputs: input name -> its rows, stamped, without markers.
+        interval: of event time.
+        late_rows: as they were treated, or all as on time.
+        clock: how it moved, for operators that wait for processing time.
+    """
     step = operator.stateful
     needed = reads(operator, interval)
     if not interval.everything:
@@ -145,7 +154,7 @@ def compute(operator: Operator, inputs: dict[str, DataFrame], interval: Interval
     stage = stage_of(operator)
     assert stage is not None
     if isinstance(stage, ElementStage):
-        return _by_elements(operator, stage, parent, interval, needed)
+        return _by_elements(operator, stage, parent, interval, needed, clock)
     packed = (
         stage_rows(stage, parent).mapInArrow(packing(stage, interval), PACKED).persist(StorageLevel.MEMORY_AND_DISK)
     )
@@ -171,13 +180,17 @@ def compute(operator: Operator, inputs: dict[str, DataFrame], interval: Interval
 
 
 def _by_elements(
-    operator: Operator, stage: ElementStage, parent: DataFrame, interval: Interval, needed: Interval
+    operator: Operator,
+    stage: ElementStage,
+    parent: DataFrame,
+    interval: Interval,
+    needed: Interval,
+    clock: list[Tick],
 ) -> Computed:
     """Row by row: the kernel judges the rows itself, so that counts and side rows come from it."""
-    refuse_ticks(stage.step)
     stage = replace(stage, cut=None if interval.everything else Cut(interval=interval, read=needed))
     packed = stage_rows(stage, parent).mapInArrow(packing(stage, interval), PACKED)
-    done = packed.groupBy("group").applyInArrow(_elements(stage), EMITTED).persist(StorageLevel.MEMORY_AND_DISK)
+    done = packed.groupBy("group").applyInArrow(_elements(stage, clock), EMITTED).persist(StorageLevel.MEMORY_AND_DISK)
     totals = done.agg(F.sum("late"), F.sum("dropped")).collect()[0]
     stamping = Stamping(progress=None, ingested=time.time_ns() // 1_000_000, base=1 << 62)
     schema, late = stage.step.schema, stage.step.parent.schema
@@ -187,12 +200,11 @@ def _by_elements(
     return Computed(outputs=outputs, late=int(totals[0] or 0), dropped=lambda: dropped, held=(done,))
 
 
-def _elements(stage: ElementStage) -> Any:
+def _elements(stage: ElementStage, clock: list[Tick]) -> Any:
     def run(key: tuple[Any, ...], table: pa.Table) -> pa.Table:  # noqa: ARG001 - Spark passes it
         packed = [decode(chunk) for chunk in table["payload"].to_pylist() if chunk is not None]
-        emission = kernel_of(stage, MemoryStore()).advance(packed, END)
-        refuse_ticks(stage.step, waiting=emission.tick is not None)
-        return emitted(stage, emission, {"late": 0, "dropped": 0, "sides": 0}, [])
+        emission = kernel_of(stage, MemoryStore()).advance(packed, END, clock)
+        return emitted(stage, emission, {"late": 0, "dropped": 0, "sides": 0})
 
     return run
 

@@ -46,6 +46,11 @@ class Checkpoint:
         lines = self._lines("commits", batch)
         return NEVER if lines is None else progress_of(int(json.loads(lines[1])["nextBatchWatermarkMs"]))
 
+    def clock(self, batch: int) -> int:
+        """Processing time of a batch, ms; Spark notes it before the batch begins, so a repeated one has the same."""
+        lines = self._lines("offsets", batch)
+        return NEVER if lines is None else int(json.loads(lines[1])["batchTimestampMs"])
+
     def positions(self, batch: int) -> list[int]:
         """Per source of the query, in order, the last table version that is read completely at the end of a batch."""
         lines = self._lines("offsets", batch)

@@ -17,12 +17,12 @@ from pyspark.sql.streaming.stateful_processor import (
     TimerValues,
 )
 
-from floodmark.core.errors import CapabilityError, StateError
+from floodmark.core.errors import StateError
 from floodmark.core.time import NEVER
-from floodmark.engines.spark.preaggregate import emitted
+from floodmark.engines.spark.preaggregate import emitted, last_sequence
 from floodmark.semantics.columns import decode
+from floodmark.semantics.kernel import Tick
 from floodmark.semantics.stage import AnyStage, kernel_of
-from floodmark.spec.steps import WindowAggregate
 
 SHIFT = 1 - NEVER
 """Added to progress to make the carrier: rows at or below Spark's first watermark, 0, would vanish."""
@@ -34,18 +34,6 @@ PIECE = 4_000_000
 def progress_of(spark_watermark: int) -> int:
     """Our progress from Spark's watermark on the carrier, which is one behind."""
     return spark_watermark + 1 - SHIFT
-
-
-def refuse_ticks(step: WindowAggregate, *, waiting: bool = False) -> None:
-    """A step that waits for processing time cannot run here.
-
-    Raises:
-        CapabilityError: CAPABILITY-004.
-    """
-    if step.clocked or waiting:
-        fix = "Use event time, or run it on the local engine (floodmark.testing), which has a clock to move by hand."
-        expected = "windows and triggers of event time on Spark"
-        raise CapabilityError(f"step '{step.uid}'", expected, "processing time", fix, code="CAPABILITY-004")
 
 
 class StateStore:
@@ -71,16 +59,21 @@ class StateStore:
         """Kept until ``settle`` knows the deadline."""
         self.fresh = index
 
-    def settle(self, deadline: int | None) -> None:
-        """Write the index and move the timer to the new deadline."""
+    def settle(self, deadline: int | None, *, ticks: bool) -> None:
+        """Write the index and move the timer to the new deadline.
+
+        Args:
+            deadline: the progress something in the group waits for.
+            ticks: whether something waits for the clock.
+        """
         if self.deadline is not None and self.deadline != deadline:
             self.handle.deleteTimer(self.deadline + SHIFT - 1)
-        if deadline is None:
+        if deadline is None and not ticks:
             self.head.clear()
-        else:
-            self.head.update((deadline, self.fresh))
-            if self.deadline != deadline:
-                self.handle.registerTimer(deadline + SHIFT - 1)
+            return
+        self.head.update((deadline, self.fresh))
+        if deadline is not None and self.deadline != deadline:
+            self.handle.registerTimer(deadline + SHIFT - 1)
 
     def get(self, number: int) -> bytes:
         """A chunk, put together."""
@@ -112,10 +105,11 @@ class Host(StatefulProcessor):
 
     Args:
         stage: what to compute.
+        clock: processing time to run at, ms; by default that of Spark's micro-batch, which a repeated one keeps.
     """
 
-    def __init__(self, stage: AnyStage) -> None:
-        self.stage = stage
+    def __init__(self, stage: AnyStage, clock: int | None = None) -> None:
+        self.stage, self.clock = stage, clock
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Called once per state partition and micro-batch."""
@@ -150,11 +144,15 @@ class Host(StatefulProcessor):
         late, dropped, sided = (
             sum(int(frame[name].sum()) for frame in frames) for name in ("late", "dropped", "sides")
         )
+        parts = [decode(chunk) for chunk in payloads]
+        ticks = []
+        if frames and self.stage.step.clocked:  # every group has a row in every micro-batch that moves the clock
+            ticks.append(Tick(timers.getCurrentProcessingTimeInMs() if self.clock is None else self.clock))
         emission = kernel_of(self.stage, self.store).advance(
-            [decode(chunk) for chunk in payloads], progress_of(timers.getCurrentWatermarkInMs())
+            parts, progress_of(timers.getCurrentWatermarkInMs()), ticks
         )
-        refuse_ticks(self.stage.step, waiting=emission.tick is not None)
-        self.store.settle(emission.deadline)
+        self.store.settle(emission.deadline, ticks=emission.tick is not None)
         packed = {"late": late, "dropped": dropped, "sides": sided}
-        frame: pd.DataFrame = emitted(self.stage, emission, packed, sides).to_pandas()
+        position = last_sequence(parts) if ticks else None
+        frame: pd.DataFrame = emitted(self.stage, emission, packed, sides, position).to_pandas()
         return frame

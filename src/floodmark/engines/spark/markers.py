@@ -1,7 +1,8 @@
-"""Restarts of operators with several inputs: Spark forgets how far each input had got, so every start says it again.
+"""Markers beside the inputs: at restarts of operators with several inputs, and whenever the clock has to move without rows.
 
 A small table per operator, ``_floodmark/operators/<name>/starts``, is read beside every input; each start appends one marker per
-input with the progress that input had reached. Without it, an input that has ended would hold the others back for ever.
+input with the progress that input had reached. Spark forgets it, and an input that has ended would hold the others back for ever. An
+operator that waits for processing time gets a micro-batch from such a marker when its time has come.
 """
 
 from __future__ import annotations
@@ -13,21 +14,22 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from floodmark.core.time import NEVER
+from floodmark.engines.spark import tables
 from floodmark.engines.spark.checkpoint import Checkpoint
 from floodmark.engines.spark.lake import Lake
 from floodmark.spec.operator import Input, Operator
 from floodmark.spec.schema import MARKER, STAMPS
 
+_DDL = "input string, progress bigint"
+
 
 def begin(spark: SparkSession, operator: Operator, lake: Lake, checkpoint: Checkpoint) -> None:
     """Before a start: one marker per input, with the progress it had at the last committed micro-batch."""
-    if len(operator.inputs) < 2:  # noqa: PLR2004 - with one input Spark's own memory is enough
+    if not _needed(operator):
         return
     path = _path(operator, lake)
     if not DeltaTable.isDeltaTable(spark, path):
-        DeltaTable.createIfNotExists(spark).location(path).addColumn("input", "string").addColumn(
-            "progress", "bigint"
-        ).execute()
+        tables.create(spark, path, _DDL)
     last = checkpoint.last_committed()
     positions = checkpoint.positions(last)
     reached = (
@@ -35,14 +37,17 @@ def begin(spark: SparkSession, operator: Operator, lake: Lake, checkpoint: Check
         if positions
         else [(given.name, NEVER) for given in operator.inputs]
     )
-    spark.createDataFrame(reached, "input string, progress bigint").coalesce(1).write.format("delta").mode(
-        "append"
-    ).save(path)
+    _say(spark, path, reached)
+
+
+def wake(spark: SparkSession, operator: Operator, lake: Lake) -> None:
+    """Make the running stream take a micro-batch; no input gets further by it."""
+    _say(spark, _path(operator, lake), [(operator.inputs[0].name, NEVER)])
 
 
 def with_starts(spark: SparkSession, operator: Operator, lake: Lake, given: Input, rows: DataFrame) -> DataFrame:
     """The rows of an input and the markers of the starts."""
-    if len(operator.inputs) < 2:  # noqa: PLR2004 - see begin
+    if not _needed(operator):
         return rows
     starts = spark.readStream.format("delta").option("startingVersion", 0).load(_path(operator, lake))
     mine = (F.col("input") == given.name) | F.col("input").isNull()
@@ -56,6 +61,15 @@ def with_starts(spark: SparkSession, operator: Operator, lake: Lake, given: Inpu
     }
     payload = [F.lit(None).cast(column.type).alias(column.name) for column in given.schema.columns]
     return rows.unionByName(starts.filter(mine).select(*payload, *(stamps[name].alias(name) for name in STAMPS)))
+
+
+def _needed(operator: Operator) -> bool:
+    """With one input Spark's own memory is enough."""
+    return len(operator.inputs) > 1 or (operator.stateful is not None and operator.stateful.clocked)
+
+
+def _say(spark: SparkSession, path: str, progress: list[tuple[str, int]]) -> None:
+    spark.createDataFrame(progress, _DDL).coalesce(1).write.format("delta").mode("append").save(path)
 
 
 def _path(operator: Operator, lake: Lake) -> str:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 
-from floodmark.core.time import Interval
+from floodmark.core.time import NEVER, Interval
 from floodmark.semantics.columns import arrow_schema, decode, encode, inside
 from floodmark.semantics.kernel import Emission
 from floodmark.semantics.stage import AnyStage
@@ -20,20 +20,34 @@ Batches = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 PACKED = "group int, late bigint, dropped bigint, sides bigint, payload binary, side binary"
 """One row per task and key group: counts, partials and late rows as a chunk, rows for the side output as a chunk."""
 
-EMITTED = "rows bigint, retractions bigint, late bigint, dropped bigint, sides bigint, results binary, side binary"
-"""What the host sends on: counts, result rows as a chunk, side rows as a chunk."""
+EMITTED = (
+    "rows bigint, retractions bigint, late bigint, dropped bigint, sides bigint, position bigint, tick bigint, "
+    "results binary, side binary"
+)
+"""What the host sends on: counts; where the clock moved: the last sequence seen, and the clock it waits for; result rows as a chunk,
+side rows as a chunk."""
 
 _PACKED = pa.schema([("group", pa.int32()), *((name, pa.int64()) for name in ("late", "dropped", "sides"))])
 _PACKED = pa.schema([*_PACKED, ("payload", pa.binary()), ("side", pa.binary())])
-_EMITTED = pa.schema([(name, pa.int64()) for name in ("rows", "retractions", "late", "dropped", "sides")])
+_COUNTS = ("rows", "retractions", "late", "dropped", "sides")
+_EMITTED = pa.schema([(name, pa.int64()) for name in (*_COUNTS, "position", "tick")])
 _EMITTED = pa.schema([*_EMITTED, ("results", pa.binary()), ("side", pa.binary())])
 
 
-def packing(stage: AnyStage, interval: Interval) -> Batches:
-    """Rows -> PACKED. Only windows that end inside ``interval`` (by end - 1) count as late or dropped."""
+def packing(stage: AnyStage, interval: Interval, *, everyone: bool = False) -> Batches:
+    """Rows -> PACKED. Only windows that end inside ``interval`` (by end - 1) count as late or dropped.
+
+    Args:
+        stage: that packs.
+        interval: of event time.
+        everyone: every key group gets a row, so that every one sees the clock move.
+    """
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for group, tables in stage.pack(batches).items():
+        groups = stage.pack(batches)
+        if everyone:
+            groups = {group: groups.get(group, {}) for group in range(stage.step.groups)}
+        for group, tables in groups.items():
             kept = {name: _inside(name, table, interval) for name, table in tables.items()}
             late = (
                 pc.sum(pc.cast(pc.equal(kept["late"]["kind"], ROW), pa.int64())).as_py() or 0 if "late" in kept else 0
@@ -65,7 +79,19 @@ def _inside(name: str, table: pa.Table, interval: Interval) -> pa.Table:
     return inside(table, last, interval)
 
 
-def emitted(stage: AnyStage, emission: Emission, packed: dict[str, int], sides: list[bytes]) -> pa.Table:
+def last_sequence(parts: Sequence[Mapping[str, pa.Table]]) -> int:
+    """The highest ``_sequence`` among packed rows; NEVER without any."""
+    found = (pc.max(part["rows"]["s"]).as_py() for part in parts if "rows" in part)
+    return max((place for place in found if place is not None), default=NEVER)
+
+
+def emitted(
+    stage: AnyStage,
+    emission: Emission,
+    packed: Mapping[str, int],
+    sides: Sequence[bytes] = (),
+    position: int | None = None,
+) -> pa.Table:
     """One key group's emission as rows of EMITTED.
 
     Args:
@@ -73,6 +99,7 @@ def emitted(stage: AnyStage, emission: Emission, packed: dict[str, int], sides: 
         emission: of its kernel.
         packed: late, dropped and side rows that packing has counted.
         sides: chunks of side rows that packing has found.
+        position: the last sequence seen, where the clock has moved.
     """
     results, side = emission.results, emission.side
     rows = pc.sum(pc.cast(pc.equal(results["_kind"], ROW), pa.int64())).as_py() or 0
@@ -83,10 +110,12 @@ def emitted(stage: AnyStage, emission: Emission, packed: dict[str, int], sides: 
         "late": packed["late"] + (emission.late if judged else 0),
         "dropped": packed["dropped"] + emission.dropped,
         "sides": packed["sides"] + (side.num_rows if side is not None else 0),
+        "position": position,
+        "tick": emission.tick,
         "results": encode({"results": results}) if results.num_rows else None,
         "side": encode({"side": side}) if side is not None and side.num_rows else None,
     }
-    nothing = dict.fromkeys(("rows", "retractions", "late", "dropped", "sides"), 0) | {"results": None}
+    nothing = dict.fromkeys(_COUNTS, 0)
     return pa.Table.from_pylist([first, *(nothing | {"side": chunk} for chunk in sides)], schema=_EMITTED)
 
 

@@ -52,14 +52,16 @@ def readiness(
         force: compute again what is covered.
 
     Raises:
-        CapabilityError: CAPABILITY-002, part of a ``Global`` window.
+        CapabilityError: CAPABILITY-002, part of a window that has no place in event time.
         ExecutionError: EXECUTION-002, an input has no table.
         LifecycleError: LIFECYCLE-005, a stream has yet to write there.
     """
     step = operator.stateful
-    if step and isinstance(step.window, (Global, Count, WindowAssigner)) and not interval.everything:
-        fix = "Run it without --from and --to, or use Tumbling, Sliding, Calendar or Session."
+    whole = step and (isinstance(step.window, (Global, Count, WindowAssigner)) or step.time == "processing")
+    if step and whole and not interval.everything:
+        fix = "Run it without --from and --to, or use Tumbling, Sliding, Calendar or Session of event time."
         where, kind = f"operator '{operator.name}'", describe_window(step.window)
+        kind = f"processing-time {kind}" if step.time == "processing" else kind
         raise CapabilityError(where, f"all of time for a {kind} window", str(interval), fix, code="CAPABILITY-002")
     versions = input_versions(operator, lake)
     _check_stream(operator, lake, interval)

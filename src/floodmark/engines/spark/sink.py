@@ -25,6 +25,7 @@ from floodmark.engines.spark.checkpoint import Checkpoint
 from floodmark.engines.spark.compile import compiled
 from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.preaggregate import Stamping, output_ddl, unpacking
+from floodmark.engines.spark.ticks import Ticks
 from floodmark.semantics.stage import AnyStage
 from floodmark.spec.operator import Operator, Output
 from floodmark.spec.run import BatchInfo
@@ -48,6 +49,7 @@ class Sink:
         metadata: goes into every commit.
         stop: asks to stop before the next micro-batch.
         on_batch: told about each one.
+        ticks: where the clock is recorded, for a stage that waits for it.
     """
 
     operator: Operator
@@ -58,6 +60,7 @@ class Sink:
     metadata: Mapping[str, Any]
     stop: threading.Event
     on_batch: Callable[[BatchInfo], None]
+    ticks: Ticks | None = None
     done: list[BatchInfo] = field(default_factory=list)
     _appenders: dict[str, Appender] = field(default_factory=dict)
     failure: BaseException | None = None
@@ -110,7 +113,7 @@ class Sink:
         batch.persist(StorageLevel.MEMORY_AND_DISK)
         written: dict[str, int] = {}
         try:
-            total = self._evaluated(batch)
+            total = self._evaluated(batch, number)
             progress = self.progress(number)
             counted = {"batch": number, "progress": progress, "late": total["late"], "dropped": total["dropped"]}
             for output in reversed(self.operator.outputs):
@@ -140,12 +143,25 @@ class Sink:
         self.done.append(info)
         self.on_batch(info)
 
-    def _evaluated(self, batch: DataFrame) -> dict[str, int]:
+    def _record(self, spark: SparkSession, number: int, positions: list[int], waiting: list[int]) -> None:
+        assert self.ticks is not None
+        clock = self.checkpoint.clock(number) if self.ticks.clock is None else self.ticks.clock
+        crash.point("tick.before_record")
+        self.ticks.record(spark, number, clock, self.progress(number), positions)
+        crash.point("tick.after_record")
+        self.ticks.due = min(waiting, default=None)
+
+    def _evaluated(self, batch: DataFrame, number: int) -> dict[str, int]:
         """Run the micro-batch, all of it, and count; a row here is a key group, so there are few."""
         names = ("rows", "retractions", "late", "dropped", "sides")
         if self.stage is None:
             return dict.fromkeys(names, 0) | self._counted(batch)
-        counts = batch.select(*names).collect()
+        counts = batch.select(*names, "position", "tick").collect()
+        positions = [row["position"] for row in counts if row["position"] is not None]
+        if self.ticks is not None and positions:
+            self._record(
+                batch.sparkSession, number, positions, [row["tick"] for row in counts if row["tick"] is not None]
+            )
         return {name: sum(int(row[name]) for row in counts) for name in names} | {"rows_in": 0}
 
     def _counted(self, batch: DataFrame) -> dict[str, int]:

@@ -8,6 +8,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any
 
 from delta.tables import DeltaTable
@@ -62,7 +63,7 @@ def ensure(spark: SparkSession, lake: Lake, operator: Operator, output: Output, 
     """
     path = lake.output(output.table)
     if not DeltaTable.isDeltaTable(spark, path):
-        _create(spark, path, _ddl(output), partition_by(output), _PROPERTIES)
+        create(spark, path, _ddl(output), partition_by(output), _PROPERTIES)
         return path
     found, wanted = _columns(spark, path), output.schema.types
     if {k: v for k, v in found.items() if k not in added(output)} != wanted and not replace:
@@ -73,9 +74,14 @@ def ensure(spark: SparkSession, lake: Lake, operator: Operator, output: Output, 
     return path
 
 
-def _create(
-    spark: SparkSession, path: str, ddl: str, partitioned: tuple[str, ...], properties: Mapping[str, str]
+def create(
+    spark: SparkSession,
+    path: str,
+    ddl: str,
+    partitioned: tuple[str, ...] = (),
+    properties: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
+    """Create an empty table where there is none."""
     columns = spark.createDataFrame([], ddl).schema
     if is_local(path):
         schema = DeltaSchema.from_json(columns.json())

@@ -22,11 +22,12 @@ from floodmark.core.time import END, Interval
 from floodmark.engines.spark import current, markers, tables
 from floodmark.engines.spark.checkpoint import Checkpoint
 from floodmark.engines.spark.compile import CARRIER, compiled, stage_rows
-from floodmark.engines.spark.host import SHIFT, Host, refuse_ticks
+from floodmark.engines.spark.host import SHIFT, Host
 from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.lock import exclusive
 from floodmark.engines.spark.preaggregate import EMITTED, PACKED, packing
 from floodmark.engines.spark.sink import Sink
+from floodmark.engines.spark.ticks import Ticks
 from floodmark.semantics.stage import stage_of
 from floodmark.spec.operator import Input, Operator
 from floodmark.spec.run import BatchInfo, RunResult
@@ -47,6 +48,7 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
     trigger_seconds: float = 1.0,
     from_scratch: bool = False,
     on_batch: Callable[[BatchInfo], None] | None = None,
+    clock: int | None = None,
 ) -> RunResult:
     """Run an operator as a stream. A restart goes on where the last run stopped, whatever stopped it.
 
@@ -60,16 +62,14 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
         trigger_seconds: pause between looks for new rows.
         from_scratch: forget checkpoint and output, and compute all of it again.
         on_batch: told about each committed micro-batch.
+        clock: processing time to run at, ms UTC, for tests; by default the machine's, once per micro-batch.
 
     Raises:
-        CapabilityError: CAPABILITY-004, it waits for processing time.
         ExecutionError: EXECUTION-002 a table is missing, EXECUTION-004 Spark failed.
         LifecycleError: LIFECYCLE-003, another run of this operator is at work.
         StateError: STATE-002, STATE-003, the checkpoint is not this operator's.
     """
     began, stop, tell = time.monotonic(), stop or threading.Event(), on_batch or (lambda _: None)
-    if operator.stateful is not None:
-        refuse_ticks(operator.stateful)
     with exclusive(lake, "operators", operator.name, "run"):
         for given in operator.inputs:
             verb = "run" if given.upstream else "land"
@@ -79,6 +79,8 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
         if from_scratch:
             _forget(spark, operator, lake)
         sink = _prepare(spark, operator, lake, stop, tell)
+        if operator.stateful is not None and operator.stateful.clocked:
+            sink.ticks = Ticks.open(spark, operator, lake, clock)
         markers.begin(spark, operator, lake, sink.checkpoint)
         _run(spark, operator, lake, sink, until_caught_up=until_caught_up, files=files_per_batch, pause=trigger_seconds)
         watermark = sink.settled(sink.checkpoint.last_committed())
@@ -143,7 +145,7 @@ def _prepare(
 
 def _forget(spark: SparkSession, operator: Operator, lake: Lake) -> None:
     """Remove checkpoint and output tables of an operator."""
-    folders = [lake.internal("operators", operator.name, name) for name in ("checkpoint", "current", "starts")]
+    folders = [lake.internal("operators", operator.name, name) for name in ("checkpoint", "current", "starts", "ticks")]
     folders += [lake.output(o.table) for o in operator.outputs]
     folders += [lake.output(c.table) for o in operator.outputs if (c := o.current)]
     for folder in folders:
@@ -185,7 +187,7 @@ def _run(
     if not until_caught_up:
         follow()
     try:
-        _wait(spark, query, sink)
+        _wait(spark, operator, lake, query, sink)
         sink.settle(spark)
         if until_caught_up:
             follow()
@@ -205,7 +207,7 @@ def _start(rows: DataFrame, sink: Sink, *, until_caught_up: bool, pause: float, 
     return writer.start()
 
 
-def _wait(spark: SparkSession, query: StreamingQuery, sink: Sink) -> None:
+def _wait(spark: SparkSession, operator: Operator, lake: Lake, query: StreamingQuery, sink: Sink) -> None:
     """Until the query ends by itself, or is between two micro-batches after ``stop``."""
     settled = sink.checkpoint.last_committed()
     try:
@@ -214,6 +216,8 @@ def _wait(spark: SparkSession, query: StreamingQuery, sink: Sink) -> None:
             last = sink.checkpoint.last_committed() if idle else settled
             if idle and sink.stop.is_set():
                 query.stop()
+            elif idle and sink.ticks is not None and sink.ticks.waits_no_longer():
+                markers.wake(spark, operator, lake)
             elif idle and last != settled and last == max(sink.checkpoint.batches("offsets"), default=-1):
                 sink.settle(spark)
                 settled = last
@@ -240,8 +244,9 @@ def _streaming(spark: SparkSession, operator: Operator, lake: Lake, sink: Sink, 
     if sink.stage is None:
         return _tagged(operator, inputs)
     rows = stage_rows(sink.stage, compiled(sink.stage.step.parent, inputs))
-    packed = rows.mapInArrow(packing(sink.stage, Interval()), PACKED)
-    return packed.groupBy("group").transformWithStateInPandas(Host(sink.stage), EMITTED, "Append", "EventTime")
+    packed = rows.mapInArrow(packing(sink.stage, Interval(), everyone=sink.ticks is not None), PACKED)
+    host = Host(sink.stage, sink.ticks.clock if sink.ticks else None)
+    return packed.groupBy("group").transformWithStateInPandas(host, EMITTED, "Append", "EventTime")
 
 
 def _read(spark: SparkSession, operator: Operator, lake: Lake, given: Input, files: int | None) -> DataFrame:

@@ -1,0 +1,66 @@
+"""The Yahoo benchmark's closed form under SIGKILL: ten views per campaign and window, whatever dies when."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+from ysb_process import ADS, CAMPAIGNS, generate, source, views
+
+from floodmark.engines.spark.checkpoint import Checkpoint
+from floodmark.engines.spark.lake import Lake
+from floodmark.engines.spark.landing import land
+from floodmark.engines.spark.unbounded import run_unbounded
+
+PROGRAM = Path(__file__).with_name("ysb_process.py")
+ROUNDS, FILES = 8, 40
+PATIENCE_SECONDS = 120
+
+
+def killed_at_work(lake: Lake, rng: random.Random) -> bool:
+    """Run the stream until it has begun a new micro-batch, and kill it at random soon after; False where it had finished first."""
+    checkpoint = Checkpoint(lake.internal("operators", "views", "checkpoint"))
+    before = max(checkpoint.batches("offsets"), default=-1)
+    process = subprocess.Popen(
+        [sys.executable, str(PROGRAM), lake.root, str(lake.logs)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    end = time.monotonic() + PATIENCE_SECONDS
+    while max(checkpoint.batches("offsets"), default=-1) <= before + 1 and process.poll() is None:
+        assert time.monotonic() < end, "the stream does not begin"
+        time.sleep(0.05)
+    time.sleep(rng.uniform(0, 1.5))
+    hit = process.poll() is None
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    return hit
+
+
+@pytest.mark.feature("E1", "F8")
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("kills", [5, pytest.param(20, marks=pytest.mark.soak)])
+def test_ten_views_per_campaign_and_window_after_random_kills(spark: SparkSession, tmp_path: Path, kills: int) -> None:
+    rounds, files = (ROUNDS, FILES) if kills == 5 else (4 * ROUNDS, 4 * FILES)
+    generate(tmp_path / "inbox", rounds, files)
+    lake = Lake(str(tmp_path / "lake"), logs=str(tmp_path / "logs"))
+    land(spark, source(tmp_path / "inbox"), Lake(str(tmp_path / "logs")), end=True)
+    rng = random.Random(11)
+    hits = sum(killed_at_work(lake, rng) for _ in range(kills))
+    assert hits == kills, f"only {hits} of {kills} kills found the stream at work: give it more files"
+    run_unbounded(spark, views, lake, until_caught_up=True)
+    table = DeltaTable(lake.output("views")).to_pyarrow_table()
+    rows = [row for row in table.to_pylist() if row["_kind"] == 0]
+    assert {row["views"] for row in rows} == {ADS}
+    assert len(rows) == rounds * CAMPAIGNS == len({(row["campaign"], row["window_start"]) for row in rows})

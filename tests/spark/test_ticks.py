@@ -1,0 +1,129 @@
+"""Processing time on a real engine: the machine's clock fires what nothing else would, and a bounded run repeats what it did."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+from flights import changelog
+from pyspark.sql import SparkSession
+
+from floodmark import (
+    AfterDelay,
+    AfterWatermark,
+    BoundedOutOfOrderness,
+    Contract,
+    EventTime,
+    Rows,
+    Source,
+    Stream,
+    Tumbling,
+    count,
+    operator,
+    sum,
+)
+from floodmark.core.errors import CapabilityError
+from floodmark.core.time import Interval, parse_instant
+from floodmark.demo.comparison import compare
+from floodmark.engines.spark import ticks
+from floodmark.engines.spark.bounded import run_bounded
+from floodmark.engines.spark.lake import Lake
+from floodmark.engines.spark.landing import land
+from floodmark.engines.spark.unbounded import run_unbounded
+
+START = datetime(2020, 1, 1, tzinfo=UTC)
+PATIENCE_SECONDS = 90
+
+
+class Event(Contract):
+    """A keyed number."""
+
+    at: EventTime
+    key: str
+    value: int
+
+
+@operator
+def early(events: Stream[Event]) -> Stream:
+    """Hours of event time, and what is known of them half a second after a row."""
+    windowed = events.key_by("key").window(
+        Tumbling("1 hour"), trigger=AfterWatermark().early(AfterDelay("500 milliseconds"))
+    )
+    return windowed.aggregate(n=count(), total=sum("value"))
+
+
+@operator
+def by_the_clock(events: Stream[Event]) -> Stream:
+    """Seconds of processing time."""
+    return events.key_by("key").window(Tumbling("1 second"), time="processing").aggregate(n=count(), total=sum("value"))
+
+
+def source(minutes: list[int]) -> Source:
+    rows = [{"at": (START + timedelta(minutes=m)).isoformat(), "key": "ab"[m % 2], "value": m} for m in minutes]
+    return Source("events", contract=Event, connector=Rows(rows), watermark=BoundedOutOfOrderness("1 minute"))
+
+
+def replay(spark: SparkSession, what, lake: Lake, folder: Path) -> Lake:
+    """The same bounded, in a lake that holds nothing but the record of the clock."""
+    found = Lake(str(folder), logs=lake.root)
+    shutil.copytree(ticks.folder(what, lake), ticks.folder(what, found))
+    run_bounded(spark, what, found)
+    return found
+
+
+@pytest.mark.feature("W4", "L4")
+@pytest.mark.parametrize("what", [early, by_the_clock], ids=lambda o: o.name)
+def test_the_clock_alone_fires_a_running_stream_and_a_replay_repeats_it(spark: SparkSession, tmp_path, what) -> None:
+    lake, stop = Lake(str(tmp_path / "stream")), threading.Event()
+    land(spark, source([0, 1, 2, 3]), lake)
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(run_unbounded, spark, what, lake, stop=stop, trigger_seconds=0.2)
+        try:
+            first = waited(lake, what.name, 2, running)
+            land(spark, source([0, 1, 2, 3, 5, 7, 9]), lake)
+            waited(lake, what.name, first + 1, running)
+        finally:
+            stop.set()
+        running.result(timeout=PATIENCE_SECONDS)
+    land(spark, source([0, 1, 2, 3, 5, 7, 9]), lake, end=True)
+    run_unbounded(spark, what, lake, until_caught_up=True)
+    stream = changelog(lake, what.name)
+    again = changelog(replay(spark, what, lake, tmp_path / "replay"), what.name)
+    found = compare(again, stream, names=("replay", "stream"))
+    assert found.differences == 0, found.examples
+    assert stream.num_rows > 2
+
+
+def waited(lake: Lake, table: str, rows: int, running) -> int:
+    """Rows of the changelog, once they are as many; nothing lands meanwhile."""
+    end = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < end and not running.done():
+        path = lake.output(table)
+        found = changelog(lake, table).num_rows if DeltaTable.is_deltatable(path) else 0
+        if found >= rows:
+            return found
+        time.sleep(0.2)
+    if running.done():
+        running.result()
+    pytest.fail(f"no {rows} rows in {PATIENCE_SECONDS} s: the clock did not fire")
+
+
+def test_without_a_record_windows_of_the_clock_are_no_bounded_question(spark: SparkSession, tmp_path) -> None:
+    lake = Lake(str(tmp_path))
+    land(spark, source([0, 1, 2]), lake, end=True)
+    with pytest.raises(CapabilityError, match="CAPABILITY-004") as error:
+        run_bounded(spark, by_the_clock, lake)
+    assert "floodmark run by_the_clock --unbounded" in str(error.value)
+    hour = Interval(start=parse_instant("2020-01-01", "from"), end=parse_instant("2020-01-02", "to"))
+    with pytest.raises(CapabilityError, match="CAPABILITY-002"):
+        run_bounded(spark, by_the_clock, lake, hour)
+    run_bounded(spark, early, lake)
+    assert sorted(changelog(lake, "early")["n"].to_pylist()) == [1, 2], (
+        "early results need a clock, the answer does not"
+    )
