@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from floodmark import BoundedOutOfOrderness, Daily, Expectation, Files, Source, operator_asset, source_asset
 from operators import flights as operators
+from operators import weather as storms
 from operators.flights import NEW_YORK, Flight
 from operators.weather import Weather
 
@@ -59,3 +60,9 @@ daily_carriers = operator_asset(
 busiest_hour = operator_asset(operators.busiest_hour, partitions=DAYS, group="departures", owners=["team:flights"])
 
 split_delays = operator_asset(operators.split_delays, partitions=DAYS, group="departures", owners=["team:flights"])
+
+delay_sessions = operator_asset(operators.delay_sessions, partitions=DAYS, group="departures", owners=["team:flights"])
+
+moving_median = operator_asset(operators.moving_median, group="departures", owners=["team:flights"])
+
+storm_alerts = operator_asset(storms.storm_alerts, partitions=DAYS, group="weather", owners=["team:flights"])

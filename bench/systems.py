@@ -22,6 +22,7 @@ from floodmark.engines.spark.bounded import run_bounded
 from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.landing import land
 from floodmark.engines.spark.session import spark_session
+from floodmark.engines.spark.unbounded import run_unbounded
 
 MANY = 500
 """Micro-batches with fewer rows only close windows; they are not steady ones."""

@@ -5,10 +5,13 @@ from __future__ import annotations
 from assets.flights import (
     busiest_hour,
     daily_carriers,
+    delay_sessions,
     flights,
     hourly_departures,
+    moving_median,
     rolling_departures,
     split_delays,
+    storm_alerts,
     weather,
 )
 from floodmark import Workspace
@@ -19,6 +22,15 @@ def workspace(environment: str = "dev") -> Workspace:
     """Every source and operator, with the settings of an environment."""
     return Workspace(
         sources=[flights, weather],
-        operators=[hourly_departures, rolling_departures, daily_carriers, busiest_hour, split_delays],
+        operators=[
+            hourly_departures,
+            rolling_departures,
+            daily_carriers,
+            busiest_hour,
+            split_delays,
+            delay_sessions,
+            moving_median,
+            storm_alerts,
+        ],
         settings=settings(environment),
     )

@@ -6,6 +6,7 @@ show here too.
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -148,7 +149,7 @@ def cut(log: Log, rng: random.Random | None) -> list[tuple[int, int]]:
     while places[-1] < len(log.entries):
         size = rng.choice([1, 2, 5, 30]) if rng else len(log.entries)
         places.append(min(places[-1] + size, len(log.entries)))
-    return list(zip(places, places[1:], strict=False))
+    return list(itertools.pairwise(places))
 
 
 def shuffled(table: pa.Table, rng: random.Random | None) -> pa.Table:

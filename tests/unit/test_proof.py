@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import random
+import runpy
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
 import floodmark as fm
 from floodmark.core.time import NEVER, from_ms
-from floodmark.testing.proof import prove
+from floodmark.testing.proof import as_test, prove
 
 
 class Event(fm.Contract):
@@ -99,7 +103,7 @@ def test_a_chain_over_rows_that_are_taken_back():
     assert found.seed is None, found.differences
 
 
-def test_a_function_that_remembers_is_caught_with_the_fewest_rows():
+def test_a_function_that_remembers_is_caught_with_the_fewest_rows(tmp_path):
     seen: list[int] = []
 
     def odd(row):
@@ -116,3 +120,19 @@ def test_a_function_that_remembers_is_caught_with_the_fewest_rows():
     assert found.seed is not None
     assert found.differences[0].startswith("only ")
     assert 1 <= len(found.sample) < 60
+    saved = tmp_path / "test_sample.py"
+    saved.write_text(as_test(broken, found))
+    with pytest.raises(AssertionError, match="only "):
+        run_saved(saved, broken)
+    run_saved(saved, visits)
+
+
+def run_saved(file: Path, operator: fm.Operator) -> None:
+    """Run a saved test as if the workspace had that operator."""
+    module = ModuleType("definitions")
+    module.workspace = lambda: SimpleNamespace(operator=lambda _: operator)  # type: ignore[attr-defined]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "definitions", module)
+        names = runpy.run_path(str(file))
+        assert names["ENTRIES"]
+        names["test_broken_says_the_same_bounded_and_unbounded"]()

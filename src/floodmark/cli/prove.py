@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -32,9 +33,14 @@ if TYPE_CHECKING:
     show_default=True,
     help="At most so many rows of each input, the first to arrive.",
 )
+@click.option(
+    "--save",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Where they differ, write the smallest sample there as a pytest file.",
+)
 @shared
 @pass_invocation
-def prove(
+def prove(  # noqa: PLR0913 - one per option
     invocation: Invocation,
     *,
     operator: str,
@@ -44,6 +50,7 @@ def prove(
     cuts: int,
     seed: int,
     rows: int,
+    save: Path | None,
 ) -> None:
     """Run OPERATOR bounded, and unbounded at random cuts with restarts, on rows of its own inputs. Starts no Spark, writes nothing."""
     console = Console(as_json=invocation.json)
@@ -55,6 +62,7 @@ def prove(
     )
     from floodmark.engines.spark.lake import Lake
     from floodmark.observe.sample import sample
+    from floodmark.testing.proof import as_test
     from floodmark.testing.proof import prove as proven
 
     lake = Lake(opened.lake, logs=opened.logs)
@@ -66,6 +74,10 @@ def prove(
     with console.step(f"{len(entries):,} rows, bounded and {cuts} times unbounded"):
         found = proven(chosen, entries, cuts=cuts, seed=seed)
     _say(console, chosen.version, found)
+    if found.seed is not None and save is not None:
+        save.parent.mkdir(parents=True, exist_ok=True)
+        save.write_text(as_test(chosen, found))
+        console.say(f"saved as a test: pytest {save}")
     console.document({"lake": opened.lake, "operator": chosen.version, "interval": str(interval), **_document(found)})
     if found.seed is not None:
         raise SystemExit(1)

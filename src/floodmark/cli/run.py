@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("operator", required=False)
+@click.argument("operators", nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="Every operator, upstream first.")
 @click.option("--from", "start_text", metavar="TIME", help="Bounded: from this date or time on.")
 @click.option("--to", "end_text", metavar="TIME", help="Bounded: up to this date or time, which is not part of it.")
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 def run(  # noqa: PLR0913 - click hands over each option by name
     invocation: Invocation,
     *,
-    operator: str | None,
+    operators: tuple[str, ...],
     everything: bool,
     start_text: str | None,
     end_text: str | None,
@@ -64,8 +64,10 @@ def run(  # noqa: PLR0913 - click hands over each option by name
     files_per_batch: int | None,
     from_scratch: bool,
 ) -> None:
-    """Run OPERATOR bounded, over all of time or an interval, or --unbounded."""
-    _check(operator, everything=everything)
+    """Run OPERATORS, upstream first, bounded over all of time or an interval, or --unbounded."""
+    if bool(operators) == everything:
+        msg = "name one operator or more, or give --all"
+        raise click.UsageError(msg)
     bounded_only: dict[str, object] = {
         "--from": start_text,
         "--to": end_text,
@@ -78,8 +80,9 @@ def run(  # noqa: PLR0913 - click hands over each option by name
         "--from-scratch": from_scratch,
     }
     _refuse(bounded_only if unbounded else unbounded_only, unbounded=unbounded)
-    if everything and unbounded and not until_caught_up:
-        msg = "--all --unbounded needs --until-caught-up: operators run one after the other here"
+    several = everything or len(operators) > 1
+    if several and unbounded and not until_caught_up:
+        msg = "--unbounded of several operators needs --until-caught-up: they run one after the other here"
         raise click.UsageError(msg)
     interval = Interval(
         start=NEVER if start_text is None else parse_instant(start_text, "--from", timezone),
@@ -88,20 +91,15 @@ def run(  # noqa: PLR0913 - click hands over each option by name
     console = Console(as_json=invocation.json)
     opened = opened_lake(invocation, console)
     workspace = opened.workspace
-    operators = workspace.operators if everything else (workspace.operator(operator or ""),)
+    asked = {workspace.operator(name).name for name in operators}
+    chosen = tuple(one for one in workspace.operators if everything or one.name in asked)
     if unbounded:
         how = _Unbounded(until_caught_up=until_caught_up, files_per_batch=files_per_batch, from_scratch=from_scratch)
-        results = _unbounded(opened, operators, console, how)
+        results = _unbounded(opened, chosen, console, how)
     else:
-        results = _bounded(opened, operators, console, interval, late_rows=late_rows or "as_landed", force=force)
+        results = _bounded(opened, chosen, console, interval, late_rows=late_rows or "as_landed", force=force)
     documents = [result.as_json() for result in results]
-    console.document({"lake": opened.lake, "runs": documents} if everything else {"lake": opened.lake, **documents[0]})
-
-
-def _check(operator: str | None, *, everything: bool) -> None:
-    if (operator is None) == (not everything):
-        msg = "name one operator, or give --all"
-        raise click.UsageError(msg)
+    console.document({"lake": opened.lake, "runs": documents} if several else {"lake": opened.lake, **documents[0]})
 
 
 def _refuse(options: dict[str, object], *, unbounded: bool) -> None:

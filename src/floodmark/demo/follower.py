@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,10 +44,10 @@ class Followed:
 
 
 class Follower:
-    """Runs every operator unbounded until caught up, through one kill."""
+    """Runs operators unbounded until caught up, through one kill."""
 
-    def __init__(self, places: Places, progress: Progress) -> None:
-        self._places, self._progress = places, progress
+    def __init__(self, places: Places, progress: Progress, operators: Sequence[str]) -> None:
+        self._places, self._progress, self._operators = places, progress, operators
         self._processes: list[_Process] = []
         self._cancelled = False
 
@@ -74,7 +75,7 @@ class Follower:
             process.kill()
 
     def _start(self) -> _Process:
-        self._processes.append(_Process(self._places, self._progress))
+        self._processes.append(_Process(self._places, self._progress, self._operators))
         if self._cancelled:
             self.cancel()
         return self._processes[-1]
@@ -93,10 +94,10 @@ class Follower:
 
 
 class _Process:
-    """One `floodmark run --all --unbounded --until-caught-up`; its stderr is passed on."""
+    """One `floodmark run OPERATORS --unbounded --until-caught-up`; its stderr is passed on."""
 
-    def __init__(self, places: Places, progress: Progress) -> None:
-        verb = ["run", "--all", "--unbounded", "--until-caught-up", "--files-per-batch", str(FILES_PER_BATCH)]
+    def __init__(self, places: Places, progress: Progress, operators: Sequence[str]) -> None:
+        verb = ["run", *operators, "--unbounded", "--until-caught-up", "--files-per-batch", str(FILES_PER_BATCH)]
         command = [sys.executable, "-m", "floodmark.cli.main", *verb, "--lake", places.unbounded.root, "--json"]
         environment = {**os.environ, "FLOODMARK_LOGS": places.bounded.root, "FLOODMARK_DIVIDED": "false"}
         self.micro_batches = 0

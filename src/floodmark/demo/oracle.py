@@ -151,6 +151,9 @@ class Oracle:
     `rolling_departures` allows none.
     """
 
+    OPERATORS = frozenset(output.partition("__")[0] for output in _ANSWERS)
+    """Those it has answers for."""
+
     def __init__(
         self,
         inbox: Path,

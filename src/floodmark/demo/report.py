@@ -36,7 +36,7 @@ def write_report(path: Path, outcome: Outcome, workspace: Workspace) -> None:
         *_top(outcome),
         *_pace(outcome),
     ]
-    operators = ", ".join(operator.version for operator in workspace.operators)
+    operators = ", ".join(operator.version for operator in workspace.operators if operator.name in outcome.bounded)
     parts.append(f'<p class="note">Operators: {escape(operators)}.</p>')
     body = "\n".join(parts)
     page = f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>floodmark demo</title><style>{_STYLE}</style>\n{body}\n</html>\n'

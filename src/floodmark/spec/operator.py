@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, overload
@@ -16,6 +16,7 @@ from floodmark.spec.contract import Contract
 from floodmark.spec.contract import schema as contract_schema
 from floodmark.spec.expressions import clocks
 from floodmark.spec.partitions import Partitions
+from floodmark.spec.purity import impurities
 from floodmark.spec.schema import Schema
 from floodmark.spec.source import Source, check_name
 from floodmark.spec.stream import Body, Outputs, Stream
@@ -183,7 +184,7 @@ class Operator:
 
     @cached_property
     def warnings(self) -> tuple[str, ...]:
-        """What ``validate`` flags: expressions that read a clock or a random number, and so break the determinism contract."""
+        """What ``validate`` flags: what reads a clock or a random number and so breaks the determinism contract, rows kept for ever."""
         texts, windowed = [], self.stateful
         for step in (s for _, r in self.results for s in steps.walk(r)):
             if isinstance(step, steps.Filter):
@@ -196,6 +197,16 @@ class Operator:
         warnings = [
             f"operator '{self.name}': '{text}' reads a clock or a random number; a replay will differ" for text in found
         ]
+        warnings += [
+            f"operator '{self.name}': {what} uses {', '.join(used)}; a replay will differ. Take it from the row, or from an input of its own."
+            for what, function in self._functions()
+            if (used := impurities(function))
+        ]
+        if windowed is not None and windowed.keeps_for_ever:
+            warnings.append(
+                f"operator '{self.name}': {type(windowed.window).__name__}() keeps every row of every key for ever. "
+                'Give it an evictor (KeepLast, KeepWithin), a Purging trigger or accumulation="discarding"; or use aggregates, which keep one value.'
+            )
         if windowed is not None and windowed.time == "processing":
             warnings.append(
                 f"operator '{self.name}': its windows are of processing time; only recorded ticks repeat its answer"
@@ -206,6 +217,14 @@ class Operator:
                 f"operator '{self.name}': order=\"arrival\" over an input whose order is not recorded; a replay may differ"
             )
         return tuple(warnings)
+
+    def _functions(self) -> Iterator[tuple[str, Any]]:
+        """(what it is, code of the user)."""
+        for step in (s for _, r in self.results for s in steps.walk(r)):
+            if isinstance(step, steps.FlatMap):
+                yield f"flat_map '{getattr(step.function, '__name__', 'function')}'", step.function
+            elif isinstance(step, steps.WindowAggregate):
+                yield from step.functions()
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Operator) and canonical(self.canonical()) == canonical(other.canonical())

@@ -12,7 +12,7 @@ from floodmark.spec.evictors import Evictor, canonical_evictor
 from floodmark.spec.functions import Function
 from floodmark.spec.schema import Schema
 from floodmark.spec.triggers import Clock, Purging, Trigger, once, parts
-from floodmark.spec.windows import Calendar, Count, Global, Sliding, Tumbling, Window, canonical_window
+from floodmark.spec.windows import Calendar, Count, Global, Sliding, Tumbling, Window, WindowAssigner, canonical_window
 
 Late = Literal["drop", "side_output"]
 Accumulation = Literal["accumulating", "discarding"]
@@ -170,6 +170,24 @@ class WindowAggregate:
     def clocked(self) -> bool:
         """Whether it waits for processing time."""
         return self.time == "processing" or any(part.clocked for part in (parts(self.trigger) if self.trigger else []))
+
+    @property
+    def keeps_for_ever(self) -> bool:
+        """Whether rows are kept for a function, and nothing ever lets go of them."""
+        kept = self.function is not None and not self.aggregates and not self.reduces
+        lets_go = self.evictor is not None or self.accumulation == "discarding"
+        lets_go |= any(isinstance(part, Purging) for part in (parts(self.trigger) if self.trigger else []))
+        return kept and isinstance(self.window, Global) and self.trigger is not None and not lets_go
+
+    def functions(self) -> Iterator[tuple[str, object]]:
+        """(what it is, code of the user) for everything of the user's in this step."""
+        if self.function is not None:
+            yield f"the window function of '{self.uid}'", self.function.call
+        yield from ((f"aggregate '{name}'", type(a)) for name, a in self.aggregates if not isinstance(a, Builtin))
+        own = [p for p in (parts(self.trigger) if self.trigger else []) if type(p).__module__ != Trigger.__module__]
+        yield from ((f"trigger '{type(p).__name__}'", type(p)) for p in own)
+        if isinstance(self.window, WindowAssigner):
+            yield f"window assigner '{type(self.window).__name__}'", type(self.window)
 
     @property
     def own_columns(self) -> tuple[str, ...]:

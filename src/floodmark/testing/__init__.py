@@ -1,5 +1,10 @@
-"""For users' tests: operators fed by hand, transcripts. Public, and used by floodmark's own tests."""
+"""For users' tests: operators fed by hand, rows as tables, every engine and mode, transcripts. Public, and used by floodmark's own tests.
+
+``floodmark.testing.strategies`` has Hypothesis strategies; it needs ``hypothesis``.
+"""
 
 from floodmark.testing.case import Case
+from floodmark.testing.rows import table
+from floodmark.testing.runs import LOCAL, RUNS, Run
 
-__all__ = ["Case"]
+__all__ = ["LOCAL", "RUNS", "Case", "Run", "table"]

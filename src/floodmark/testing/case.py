@@ -20,6 +20,7 @@ from floodmark.engines.local.engine import LocalRun
 from floodmark.spec.operator import Operator
 from floodmark.spec.schema import RETRACTION, ROW
 from floodmark.testing.log import Log
+from floodmark.testing.rows import rows_of
 
 Row = Mapping[str, Any]
 
@@ -39,22 +40,19 @@ class Case:
         self._done = dict.fromkeys(self._logs, 0)
         self._out: dict[str, list[dict[str, Any]]] = {}
 
-    def feed(self, stream: str, rows: Iterable[Row], *, event_time: str | None = None) -> Case:
+    def feed(self, stream: str, rows: Iterable[Row] | str, *, event_time: str | None = None) -> Case:
         """Rows arrive.
 
         Args:
             stream: name of the input.
-            rows: their columns.
+            rows: their columns, or a Markdown table of them (see ``table``).
             event_time: the column it is in, a datetime (naive: UTC) or ms; by default the input's only timestamp column.
 
         Raises:
             DefinitionError: DEFINITION-111, no such input, or no event time.
         """
         log = self._log(stream)
-        column = event_time or self._event_time(log, stream)
-        for row in rows:
-            moment = row[column]
-            log.row(row, to_ms(moment) if isinstance(moment, datetime) else int(moment))
+        log.rows(rows_of(rows), event_time or log.event_time(stream))
         return self._advance()
 
     def watermark(self, moment: datetime | int, stream: str | None = None) -> Case:
@@ -97,13 +95,15 @@ class Case:
                 found.pop(same[-1])
         return found
 
-    def expect(self, rows: Sequence[Row], output: str = "") -> Case:
-        """Exactly these rows have come out since the last time, in any order; columns you leave out are not compared.
+    def expect(self, rows: Sequence[Row] | str, output: str = "") -> Case:
+        """Exactly these rows, or those of a Markdown table, have come out since the last time, in any order.
+
+        Columns you leave out are not compared.
 
         Raises:
             AssertionError: with what was expected and what came.
         """
-        found = self.results(output)
+        rows, found = rows_of(rows), self.results(output)
         columns = list(dict.fromkeys(name for row in rows for name in row))
         pick = columns or list(self.operator.output(output).schema.names)
         came = [{name: row[name] for name in pick} for row in found]
@@ -131,14 +131,6 @@ class Case:
             where = f"case of operator '{self.operator.name}'"
             raise DefinitionError(where, "one of its inputs", repr(stream), fix, code="DEFINITION-111")
         return self._logs[stream]
-
-    def _event_time(self, log: Log, stream: str) -> str:
-        found = [column.name for column in log.schema.columns if column.type == "timestamp"]
-        if len(found) != 1:
-            fix = f'Say which: feed("{stream}", rows, event_time="...").'
-            got = ", ".join(found) or "no timestamp column"
-            raise DefinitionError(f"input '{stream}'", "one event time", got, fix, code="DEFINITION-111")
-        return found[0]
 
 
 def _key(row: Row) -> tuple[Any, ...]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
 
-from floodmark.core.time import END, NEVER
+from floodmark.core.errors import DefinitionError
+from floodmark.core.time import END, NEVER, to_ms
 from floodmark.engines.local.expressions import STAMP_SCHEMA
 from floodmark.semantics.columns import arrow_schema
 from floodmark.spec.schema import MARKER, ROW, TICK, Schema
@@ -38,6 +40,34 @@ class Log:
             event_time: ms UTC.
         """
         self._add(dict(values) | {"_event_time": event_time, "_kind": ROW})
+
+    def rows(self, rows: Iterable[Mapping[str, Any]], event_time: str, bound: int | None = None) -> None:
+        """Rows arrive one after the other.
+
+        Args:
+            rows: their columns.
+            event_time: the column it is in, a datetime (naive: UTC) or ms.
+            bound: the watermark follows the greatest event time so far behind, ms; by default it stays where it is.
+        """
+        for row in rows:
+            moment = row[event_time]
+            time = to_ms(moment) if isinstance(moment, datetime) else int(moment)
+            self.row(row, time)
+            if bound is not None:
+                self.watermark = max(self.watermark, time - bound - 1)
+
+    def event_time(self, stream: str) -> str:
+        """The column of the event time, where there can be only one.
+
+        Raises:
+            DefinitionError: DEFINITION-111, there is none, or more than one.
+        """
+        found = [column.name for column in self.schema.columns if column.type == "timestamp"]
+        if len(found) != 1:
+            fix = 'Say which: event_time="...".'
+            got = ", ".join(found) or "no timestamp column"
+            raise DefinitionError(f"input '{stream}'", "one event time", got, fix, code="DEFINITION-111")
+        return found[0]
 
     def move(self, watermark: int) -> None:
         """The watermark moves; it never goes back."""

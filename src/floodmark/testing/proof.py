@@ -11,6 +11,7 @@ import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -86,6 +87,48 @@ def prove(
                 sample=tuple(sample),
             )
     return Proof(rows=len(entries), results=size, cuts=cuts)
+
+
+def as_test(operator: Operator, found: Proof) -> str:
+    """A pytest file that fails for as long as the sample of a proof differs."""
+    rows = "\n".join(f"    ({name!r}, {_literal(row)})," for name, row in found.sample)
+    return _TEST.format(name=operator.name, rows=rows, cuts=_TRIES, seed=found.seed)
+
+
+_TEST = '''"""The fewest rows found at which the bounded and the unbounded answer of '{name}' differ."""
+
+from datetime import date, datetime
+from decimal import Decimal
+
+from definitions import workspace
+from floodmark.testing.proof import prove
+
+ENTRIES = [
+{rows}
+]
+
+
+def test_{name}_says_the_same_bounded_and_unbounded():
+    found = prove(workspace().operator("{name}"), ENTRIES, cuts={cuts}, seed={seed})
+    assert found.seed is None, "\\n".join(found.differences)
+'''
+
+
+def _literal(value: Any) -> str:
+    """A value as Python text."""
+    match value:
+        case datetime():
+            return f"datetime.fromisoformat({value.isoformat()!r})"
+        case date():
+            return f"date.fromisoformat({value.isoformat()!r})"
+        case dict():
+            return "{" + ", ".join(f"{name!r}: {_literal(item)}" for name, item in value.items()) + "}"
+        case list():
+            return "[" + ", ".join(map(_literal, value)) + "]"
+        case float() if not math.isfinite(value):
+            return f"float('{value}')"
+        case _:
+            return repr(value)
 
 
 def bounded(operator: Operator, entries: Sequence[Entry]) -> Answer:

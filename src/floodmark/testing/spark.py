@@ -41,8 +41,8 @@ class SparkCase:
     def __post_init__(self) -> None:
         self.lake = Lake(self.folder)
 
-    def land(self, log: Log, start: int = 0, stop: int | None = None) -> None:
-        """Append entries of a log to the input's table, in one commit; ticks are no rows there."""
+    def land(self, log: Log, start: int = 0, stop: int | None = None, *, name: str | None = None) -> None:
+        """Append entries of a log to an input's table, by default the first's, in one commit; ticks are no rows there."""
         table = log.table(start, stop)
         table = table.filter(pc.not_equal(table["_kind"], TICK))
         if not table.num_rows and start:
@@ -51,7 +51,8 @@ class SparkCase:
         table = table.set_column(table.column_names.index("_event_time"), "_event_time", moments)
         now = pa.scalar(time.time_ns() // 1000, pa.int64()).cast(pa.timestamp("us", "UTC"))
         table = table.append_column("_ingest_time", pa.repeat(now, table.num_rows))
-        write_deltalake(self.lake.input(self.operator.inputs[0]), table, mode="append")
+        given = next(i for i in self.operator.inputs if name in {None, i.name})
+        write_deltalake(self.lake.input(given), table, mode="append")
 
     def replay(self, other: SparkCase) -> None:
         """Take over the clock that another run has recorded, where it has."""

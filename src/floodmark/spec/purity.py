@@ -1,0 +1,91 @@
+"""What a function of the user reads beside its arguments: a clock, a random number, the network. A replay of it may say something else.
+
+Read from the code of the function and of the helpers it calls, without running it; so it can miss what is hidden well, and says nothing
+of what is only imported.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from datetime import date, datetime
+from types import CodeType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+_ALWAYS = frozenset({"random", "secrets", "uuid", "socket", "requests", "httpx", "urllib", "http", "numpy.random"})
+_SOMETIMES: Mapping[str, frozenset[str]] = {
+    "time": frozenset(
+        {"time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "localtime", "gmtime"}
+    ),
+    "datetime": frozenset({"now", "utcnow", "today"}),
+    "os": frozenset({"urandom", "environ", "getenv", "getpid"}),
+    "numpy": frozenset({"random"}),
+}
+
+
+_TRUSTED = frozenset({"floodmark", "pyspark", "pyarrow", "numpy", "pandas", "pydantic"})
+"""Libraries whose helpers are not looked into."""
+
+
+def impurities(function: Callable[..., Any] | type) -> list[str]:
+    """Names such as ``time.time`` or ``random``, in the order in which they are met; empty for a function of its arguments alone."""
+    return list(dict.fromkeys(_found(function, set())))
+
+
+def _found(function: Any, seen: set[int]) -> Iterator[str]:
+    if id(function) in seen:
+        return
+    seen.add(id(function))
+    if isinstance(function, type):
+        for member in vars(function).values():
+            inner = member.__func__ if isinstance(member, staticmethod | classmethod) else member
+            if isinstance(inner, FunctionType):
+                yield from _found(inner, seen)
+        return
+    if isinstance(function, MethodType):
+        function = function.__func__
+    if not isinstance(function, FunctionType):
+        return
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    held = {name: cell.cell_contents for name, cell in cells if cell.cell_contents is not function}
+    for code in _codes(function.__code__):
+        names = {*code.co_names, *code.co_freevars}
+        for name in (*code.co_names, *code.co_freevars):
+            value = held.get(name, function.__globals__.get(name))
+            yield from _judged(name, value, names, seen)
+
+
+def _judged(name: str, value: Any, names: set[str], seen: set[int]) -> Iterator[str]:
+    if value is None and name in _ALWAYS:  # imported inside the function
+        yield name
+    elif isinstance(value, ModuleType):
+        yield from _of_module(value.__name__, names)
+    elif value is datetime or value is date:
+        yield from (f"{value.__name__}.{used}" for used in sorted(_SOMETIMES["datetime"] & names))
+    elif callable(value):
+        home, own = _home(value), getattr(value, "__name__", name)
+        top = home.split(".")[0]
+        if top in _ALWAYS or own in _SOMETIMES.get(home, ()):
+            yield f"{home}.{own}"
+        elif top not in sys.stdlib_module_names and top not in _TRUSTED:
+            yield from _found(value, seen)
+
+
+def _home(value: Any) -> str:
+    """The module of a function; of a method bound to an object, such as ``random.random``, that of its class."""
+    owner = getattr(value, "__self__", None)
+    return str((value if owner is None or isinstance(owner, ModuleType) else type(owner)).__module__ or "")
+
+
+def _of_module(module: str, names: set[str]) -> Iterator[str]:
+    if not _ALWAYS.isdisjoint({module, module.split(".", 1)[0]}):
+        yield module
+    for used in sorted(_SOMETIMES.get(module, frozenset()) & names):
+        yield f"{module}.{used}"
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _codes(constant)

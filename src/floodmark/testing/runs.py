@@ -1,0 +1,127 @@
+"""The same rows through an operator on every engine and in both modes, for parametrised tests.
+
+@pytest.mark.parametrize("run", RUNS, ids=str)
+def test_departures(run):
+assert run(hourly_departures, {"flights": rows}, delay="1 hour")[""] == [...]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from tempfile import TemporaryDirectory
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from floodmark.core.errors import DefinitionError
+from floodmark.core.time import span
+from floodmark.engines.local.engine import LocalRun
+from floodmark.spec.operator import Operator
+from floodmark.spec.schema import MARKER, ROW, STAMPS
+from floodmark.testing.log import Log
+from floodmark.testing.rows import rows_of
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One way to run an operator.
+
+    Args:
+        engine: the local one takes milliseconds, Spark seconds.
+        mode: all rows at once, or a stream in two parts with a restart between them.
+    """
+
+    engine: Literal["local", "spark"]
+    mode: Literal["bounded", "unbounded"]
+
+    def __str__(self) -> str:
+        return f"{self.engine}-{self.mode}"
+
+    def __call__(
+        self,
+        operator: Operator,
+        inputs: Mapping[str, Sequence[Row] | str],
+        *,
+        delay: str | timedelta = "0 s",
+        event_time: str | None = None,
+    ) -> dict[str, list[dict[str, Any]]]:
+        """The last values of every output once its inputs have ended, without stamps, sorted.
+
+        Args:
+            operator: reads logs only on Spark.
+            inputs: input name -> rows in order of arrival, or a Markdown table of them; an input left out is empty.
+            delay: the bound of the watermark: nothing is late that comes at most so far behind.
+            event_time: the column it is in, by default the input's only timestamp column.
+
+        Raises:
+            DefinitionError: DEFINITION-111, no such input, or no event time.
+        """
+        bound = span(delay, "delay")
+        unknown = sorted(inputs.keys() - {given.name for given in operator.inputs})
+        if unknown:
+            names = ", ".join(given.name for given in operator.inputs)
+            where = f"rows for operator '{operator.name}'"
+            raise DefinitionError(
+                where, f"inputs among {names}", ", ".join(unknown), "Name its inputs.", code="DEFINITION-111"
+            )
+        logs = {given.name: Log(given.schema) for given in operator.inputs}
+        for name, log in logs.items():
+            log.rows(rows_of(inputs.get(name, ())), event_time or log.event_time(name), bound)
+            log.end()
+        tables = self._local(operator, logs) if self.engine == "local" else self._spark(operator, logs)
+        return {name: final(parts) for name, parts in tables.items()}
+
+    def _local(self, operator: Operator, logs: Mapping[str, Log]) -> dict[str, list[pa.Table]]:
+        if self.mode == "bounded":
+            found = LocalRun(operator).batch({name: log.table() for name, log in logs.items()})
+            return {name: [table] for name, table in found.items()}
+        run = LocalRun(operator)
+        halves = {name: len(log.entries) // 2 for name, log in logs.items()}
+        first = run.batch({name: log.table(0, halves[name]) for name, log in logs.items()})
+        run = LocalRun(operator, run.savepoint())
+        second = run.batch({name: log.table(halves[name]) for name, log in logs.items()})
+        return {name: [first[name], second[name]] for name in first}
+
+    def _spark(self, operator: Operator, logs: Mapping[str, Log]) -> dict[str, list[pa.Table]]:
+        from floodmark.engines.spark.session import spark_session  # noqa: PLC0415 - the local engine needs no Spark
+        from floodmark.testing.spark import SparkCase  # noqa: PLC0415 - the same
+
+        with TemporaryDirectory(prefix="floodmark-run-") as folder:
+            case = SparkCase(spark_session(), operator, folder)
+            halves = {name: len(log.entries) // 2 for name, log in logs.items()}
+            if self.mode == "bounded":
+                for name, log in logs.items():
+                    case.land(log, name=name)
+                case.run_bounded()
+            else:
+                for name, log in logs.items():
+                    case.land(log, 0, halves[name], name=name)
+                case.run_unbounded()
+                for name, log in logs.items():
+                    case.land(log, halves[name], name=name)
+                case.run_unbounded()
+            return {name: [table] for name, table in case.outputs().items()}
+
+
+RUNS = tuple(Run(engine, mode) for engine in ("local", "spark") for mode in ("bounded", "unbounded"))
+"""Every engine in both modes."""
+
+LOCAL = tuple(run for run in RUNS if run.engine == "local")
+"""Those that need no Spark."""
+
+
+def final(tables: Sequence[pa.Table]) -> list[dict[str, Any]]:
+    """Rows that no retraction has taken back, without stamps, sorted."""
+    found: list[dict[str, Any]] = []
+    for table in tables:
+        for row in table.to_pylist():
+            values = {name: value for name, value in row.items() if name not in STAMPS}
+            if row["_kind"] == ROW:
+                found.append(values)
+            elif row["_kind"] != MARKER:
+                found.remove(values)
+    return sorted(found, key=repr)

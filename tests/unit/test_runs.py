@@ -1,0 +1,91 @@
+"""Helpers for users' tests: tables of rows, streams out of order, every engine and mode."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import floodmark as fm
+from floodmark.core.errors import DefinitionError
+from floodmark.testing import LOCAL, RUNS, Case, table
+from floodmark.testing.strategies import cuts, streams
+
+
+class Reading(fm.Contract):
+    """A number of a sensor."""
+
+    at: fm.EventTime
+    sensor: str
+    value: int | None
+
+
+@fm.operator
+def sums(readings: fm.Stream[Reading]) -> fm.Stream:
+    """Hourly sums that late rows revise."""
+    window = readings.key_by("sensor").window(fm.Tumbling("1 hour"), allowed_lateness="1 hour")
+    return window.aggregate(n=fm.count(), total=fm.sum("value"))
+
+
+@fm.operator
+def visits(readings: fm.Stream[Reading]) -> fm.Stream:
+    """Sessions."""
+    return readings.key_by("sensor").window(fm.Session("10 minutes")).aggregate(n=fm.count(), total=fm.sum("value"))
+
+
+ROWS = """
+| at               | sensor | value |
+|------------------|:------:|------:|
+| 2013-01-01 09:05 | a      |     2 |
+| 2013-01-01 10:59 | a      |       |
+| 2013-01-01 09:10 | a      |     3 |
+| 2013-01-01 07:10 | a      |   100 |
+"""
+
+
+def test_a_table_is_rows():
+    assert table(ROWS)[0] == {"at": datetime(2013, 1, 1, 9, 5), "sensor": "a", "value": 2}
+    assert table(ROWS)[1]["value"] is None
+    assert table('| a | b |\n| [1, 2] | "3" |\n| true | two words |') == [
+        {"a": [1, 2], "b": "3"},
+        {"a": True, "b": "two words"},
+    ]
+    assert table("") == []
+    with pytest.raises(DefinitionError, match=r"DEFINITION-112 row 1 of a table: expected 2 cells: a, b"):
+        table("| a | b |\n| 1 |")
+
+
+def test_a_case_takes_tables():
+    run = Case(sums).feed("readings", ROWS).watermark(datetime(2013, 1, 1, 10))
+    run.expect("| sensor | n | total |\n| a | 1 | 100 |\n| a | 2 | 5 |")
+
+
+@pytest.mark.feature("B1")
+@pytest.mark.parametrize("run", RUNS, ids=str)
+def test_every_engine_and_mode_gives_the_same(request: pytest.FixtureRequest, run):
+    if run.engine == "spark":
+        request.getfixturevalue("spark")
+    found = run(sums, {"readings": ROWS}, delay="30 minutes")[""]
+    assert [(row["window_start"].hour, row["n"], row["total"]) for row in found] == [(9, 2, 5), (10, 1, None)]
+
+
+def test_unknown_inputs_are_told():
+    with pytest.raises(
+        DefinitionError, match="DEFINITION-111 rows for operator 'sums': expected inputs among readings"
+    ):
+        LOCAL[0](sums, {"reading": ROWS})
+
+
+@settings(max_examples=40)
+@given(
+    streams({"sensor": st.sampled_from("ab"), "value": st.integers(-9, 9)}, delay=timedelta(minutes=20)),
+    cuts(),
+    st.data(),
+)
+def test_streams_are_out_of_order_and_cuts_lose_nothing(rows, cut, data):
+    assert [row for piece in cut(rows) for row in piece] == rows
+    operator = data.draw(st.sampled_from([sums, visits]))
+    bounded, unbounded = (run(operator, {"readings": rows}, delay="20 minutes") for run in LOCAL)
+    assert bounded == unbounded
