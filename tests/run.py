@@ -40,7 +40,16 @@ class Result:
 def run(group: str, report: Path) -> Result:
     """One pytest process over one group."""
     begun = time.monotonic()
-    command = [sys.executable, "-m", "pytest", f"tests/{group}", "-q", "--color=no", f"--junitxml={report}"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        f"tests/{group}",
+        "-q",
+        "--color=no",
+        "--durations=8",
+        f"--junitxml={report}",
+    ]
     done = subprocess.run(
         command,
         cwd=ROOT,

@@ -35,11 +35,12 @@ FILES = {
     "f2.csv": "2001-01-01T00:01:00,3\n2001-01-01T00:02:00,NA\nnever,4\n",
     "f3.csv": "2001-01-01T00:00:30,5\n",
     "f4.csv": "2001-01-01T00:03:00,6\n2001-01-01T00:04:00,NA\n",
+    **{f"f{n}.csv": f"2001-01-01T00:0{n}:00,{n}\n" for n in range(5, 8)},
 }
 
 
 def write_inbox(folder: Path) -> None:
-    """Four tiny files, two of them with broken rows."""
+    """Tiny files, two of them with broken rows."""
     folder.mkdir()
     for name, lines in FILES.items():
         (folder / name).write_text("at,value\n" + lines)

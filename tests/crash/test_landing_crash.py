@@ -22,6 +22,11 @@ _LATER = {"landing.before_log": 2, "landing.after_log": 2}
 """Points at which dying a second time round says more, as there is a state to go on from."""
 
 
+IN_TURN = [p for p in crash.POINTS["landing"] if "recover" not in p]
+IN_TURN[4:4] = ["landing.before_recover", "landing.after_recover"]
+"""A start has something to recover once a landing has died with its quarantine written."""
+
+
 def program() -> ModuleType:
     spec = importlib.util.spec_from_file_location("landing_process", PROGRAM)
     assert spec is not None
@@ -86,6 +91,27 @@ def check(spark, lake: Path, expected: Path) -> None:
 
 
 @pytest.mark.feature("F8")
+@pytest.mark.timeout(900)
+def test_a_landing_killed_at_every_point_in_turn_goes_on_as_if_nothing_had_happened(
+    spark, tmp_path, inbox, uninterrupted
+) -> None:
+    lake = tmp_path / "lake"
+    for point in IN_TURN:
+        die(point, "land to the end", lake, inbox)
+    program().act(spark, "land to the end", str(lake), str(inbox))
+    check(spark, lake, uninterrupted["land to the end"])
+
+
+def test_a_replay_killed_at_every_point_in_turn_lands_every_row_once(spark, tmp_path, inbox, uninterrupted) -> None:
+    lake = tmp_path / "lake"
+    shutil.copytree(uninterrupted["land"], lake)
+    for point in crash.POINTS["replay"]:
+        die(point, "replay", lake, inbox)
+    program().act(spark, "replay", str(lake), str(inbox))
+    check(spark, lake, uninterrupted["replay"])
+
+
+@pytest.mark.soak
 @pytest.mark.parametrize("point", crash.POINTS["landing"])
 def test_a_killed_landing_goes_on_as_if_nothing_had_happened(spark, tmp_path, inbox, uninterrupted, point) -> None:
     lake = tmp_path / "lake"
@@ -96,6 +122,7 @@ def test_a_killed_landing_goes_on_as_if_nothing_had_happened(spark, tmp_path, in
     check(spark, lake, uninterrupted["land to the end"])
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("point", crash.POINTS["replay"])
 def test_a_killed_replay_lands_every_row_once(spark, tmp_path, inbox, uninterrupted, point) -> None:
     lake = tmp_path / "lake"

@@ -30,7 +30,6 @@ PROGRAM = Path(__file__).with_name("operator_process.py")
 TABLES = ("revised", "revised__late")
 MODES = {"unbounded": "micro_batch", "bounded": "bounded"}
 LATER = {f"micro_batch.{when}_{what}": 2 for when in ("before", "after") for what in ("side", "main")}
-LATER |= dict.fromkeys(crash.POINTS["tick"], 2)
 """Points at which dying in the second micro-batch says more, as there is state to go on from."""
 
 
@@ -52,10 +51,10 @@ def expected(spark: SparkSession, logs: Lake, tmp_path_factory: pytest.TempPathF
     return {table: changelog(lake, table) for table in TABLES}
 
 
-def die(mode: str, point: str, lake: Lake) -> str:
+def die(mode: str, point: str, lake: Lake, time: int = 1) -> str:
     """Run the program until it kills itself at a point; what it said if it did not."""
     command = [sys.executable, str(PROGRAM), mode, lake.root, str(lake.logs)]
-    environment = {**os.environ, crash.VARIABLE: f"{point}:{LATER.get(point, 1)}"}
+    environment = {**os.environ, crash.VARIABLE: f"{point}:{time}"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280, check=False)
     return (
         ""
@@ -82,34 +81,51 @@ def seen(lake: Lake, table: str) -> Counter[tuple[tuple[str, object], ...]]:
         pytest.param("bounded", marks=pytest.mark.feature("B3")),
     ],
 )
-def test_killed_at_every_point_it_ends_exactly_right(
+def test_killed_at_every_point_in_turn_it_ends_exactly_right(
+    spark: SparkSession, logs: Lake, expected: dict[str, pa.Table], tmp_path: Path, mode: str
+) -> None:
+    lake = Lake(str(tmp_path), logs=logs.root)
+    for point in crash.POINTS[MODES[mode]]:
+        assert not die(mode, point, lake), point
+        for table in TABLES:
+            assert seen(lake, table) <= counted(expected[table]), f"{point}: a reader has seen what was not to stay"
+    finish(spark, mode, lake, expected)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("mode", MODES)
+def test_killed_once_at_any_point_it_ends_exactly_right(
     spark: SparkSession, logs: Lake, expected: dict[str, pa.Table], tmp_path: Path, mode: str
 ) -> None:
     points = crash.POINTS[MODES[mode]]
     lakes = {point: Lake(str(tmp_path / point), logs=logs.root) for point in points}
     with ThreadPoolExecutor(2) as pool:
-        missed = [text for text in pool.map(lambda point: die(mode, point, lakes[point]), points) if text]
+        missed = [text for text in pool.map(lambda p: die(mode, p, lakes[p], LATER.get(p, 1)), points) if text]
     assert not missed, missed
-    for point, lake in lakes.items():
-        for table in TABLES:
-            assert seen(lake, table) <= counted(expected[table]), f"{point}: a reader has seen what was not to stay"
-        if mode == "bounded":
-            run_bounded(spark, revised, lake)
-        else:
-            run_unbounded(spark, revised, lake, until_caught_up=True)
-        for table in TABLES:
-            found = compare(changelog(lake, table), expected[table], names=(point, "expected"))
-            assert found.differences == 0, (point, table, found.examples)
-        sequences = DeltaTable(lake.output("revised")).to_pyarrow_table(columns=["_sequence", "_kind"])
-        firsts = [s for s, k in zip(*(sequences[c].to_pylist() for c in ("_sequence", "_kind")), strict=True) if k == 0]
-        assert len(firsts) == len(set(firsts)), f"{point}: a row is there twice"
-        current = DeltaTable(lake.output("revised__current")).to_pyarrow_table()
-        last = {
-            tuple(r[k] for k in ("key", "window_end")): r["total"]
-            for r in expected["revised"].to_pylist()
-            if r["_kind"] == 0
-        }
-        assert {(r["key"], r["window_end"]): r["total"] for r in current.to_pylist()} == last, point
+    for lake in lakes.values():
+        finish(spark, mode, lake, expected)
+
+
+def finish(spark: SparkSession, mode: str, lake: Lake, expected: dict[str, pa.Table]) -> None:
+    """Run it to its end in peace, and compare."""
+    if mode == "bounded":
+        run_bounded(spark, revised, lake)
+    else:
+        run_unbounded(spark, revised, lake, until_caught_up=True)
+    for table in TABLES:
+        found = compare(changelog(lake, table), expected[table], names=("killed", "expected"))
+        assert found.differences == 0, (lake.root, table, found.examples)
+    sequences = DeltaTable(lake.output("revised")).to_pyarrow_table(columns=["_sequence", "_kind"])
+    firsts = [s for s, k in zip(*(sequences[c].to_pylist() for c in ("_sequence", "_kind")), strict=True) if k == 0]
+    assert len(firsts) == len(set(firsts)), f"{lake.root}: a row is there twice"
+    current = DeltaTable(lake.output("revised__current")).to_pyarrow_table()
+    last = {
+        tuple(r[k] for k in ("key", "window_end")): r["total"]
+        for r in expected["revised"].to_pylist()
+        if r["_kind"] == 0
+    }
+    assert {(r["key"], r["window_end"]): r["total"] for r in current.to_pylist()} == last, lake.root
 
 
 @pytest.mark.feature("E1", "L4", "W4")
@@ -119,7 +135,7 @@ def test_killed_around_the_record_of_the_clock_a_replay_still_says_the_same(
     points = crash.POINTS["tick"]
     lakes = {point: Lake(str(tmp_path / point), logs=logs.root) for point in points}
     with ThreadPoolExecutor(2) as pool:
-        missed = [text for text in pool.map(lambda point: die("clocked", point, lakes[point]), points) if text]
+        missed = [text for text in pool.map(lambda point: die("clocked", point, lakes[point], 2), points) if text]
     assert not missed, missed
     for point, lake in lakes.items():
         run_unbounded(spark, clocked, lake, until_caught_up=True, files_per_batch=1)

@@ -388,7 +388,7 @@ def test_an_error_in_a_window_function_names_step_and_pane():
     log.end()
     with pytest.raises(UserCodeError) as error:
         run(operator, log)
-    assert "step 'result', window function" in str(error.value)
+    assert "step 'result', key (key='k'), window function" in str(error.value)
     assert "KeyError: 'nothing'" in str(error.value)
     assert "key={'key': 'k'}" in str(error.value)
 

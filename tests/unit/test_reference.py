@@ -57,7 +57,7 @@ def flights(inbox: Path) -> list[tuple[int, dict[str, object]]]:
         }
         texts = {k: row[k] or None for k in ("origin", "dest", "carrier", "tailnum")}
         found.append((to_ms(moment), {"scheduled": moment, **texts, **number}))
-    return found[:800]
+    return found[:400]
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +68,7 @@ def weather(inbox: Path) -> list[tuple[int, dict[str, object]]]:
         names = ("temp", "wind_speed", "precip", "visib", "pressure")
         numbers = {k: float(row[k]) if row[k] not in {"", "NA"} else None for k in names}
         found.append((to_ms(moment), {"observed": moment, "origin": row["origin"], **numbers}))
-    return found[:600]
+    return found[:360]
 
 
 @pytest.mark.feature("W7", "W13", "T17")

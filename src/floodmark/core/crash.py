@@ -50,10 +50,10 @@ POINTS = MappingProxyType(
         "bounded": (
             "bounded.before_side",
             "bounded.after_side",
-            "bounded.before_main",
-            "bounded.after_main",
             "bounded.before_current",
             "bounded.after_current",
+            "bounded.before_main",
+            "bounded.after_main",
         ),
     }
 )

@@ -73,6 +73,12 @@ class ExecutionError(FloodmarkError):
 class UserCodeError(FloodmarkError):
     """A function of the user's raised."""
 
+    def inside(self, where: str) -> UserCodeError:
+        """The same error, its place told from further out."""
+        found = UserCodeError(f"{where}, {self.where}", self.expected, self.got, self.fix, code=self.code)
+        found.__cause__ = self.__cause__
+        return found
+
 
 class LifecycleError(FloodmarkError):
     """The action does not fit the moment: two runs at once, a reversed interval."""

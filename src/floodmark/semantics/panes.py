@@ -11,29 +11,24 @@ Source: Flink ``WindowOperator``, ``EvictingWindowOperator`` and ``MergingWindow
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from functools import reduce
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from floodmark.core.errors import ExecutionError, user_code_boundary
+from floodmark.core.errors import ExecutionError, UserCodeError, user_code_boundary
 from floodmark.core.time import END, NEVER, describe, describe_span
 from floodmark.semantics.columns import arrow_type, decode, encode, inside
+from floodmark.semantics.contents import Contents
 from floodmark.semantics.elements import ElementStage
 from floodmark.semantics.entries import NONE, Entries, Entry
-from floodmark.semantics.folds import fold
 from floodmark.semantics.kernel import Emission, Tick
 from floodmark.semantics.placement import placement
 from floodmark.semantics.store import Store
 from floodmark.semantics.triggers import FIRE, PURGE, Machine, Now, last_of, machine
-from floodmark.spec.aggregates import ORDERED
-from floodmark.spec.evictors import KeepLast, KeepNear
 from floodmark.spec.functions import Pane, Timing
 from floodmark.spec.schema import RETRACTION, ROW
-from floodmark.spec.steps import WindowAggregate
 from floodmark.spec.windows import Count, Global, Session
 
 
@@ -86,25 +81,11 @@ class ElementKernel:
 
     def __init__(self, stage: ElementStage, store: Store) -> None:
         self.stage, self.step, self.store = stage, stage.step, store
-        step, values = stage.step, [v.sql for v in stage.values]
+        step = stage.step
         self.lateness, self.discards = step.allowed_lateness, step.accumulation == "discarding"
         self.machine: Machine = machine(stage.trigger)
-        self.measures = [
-            (fold(name, a, _type(stage, a.expression)), *_places(values, a)) for name, a in step.aggregates
-        ]
-        self.keeps_rows = (
-            step.evictor is not None or _ordered_count(step) or (step.function is not None and not step.aggregates)
-        )
-        self.keeps_rows &= not step.reduces or _ordered_count(step)
-        ordered = any(getattr(a, "function", "") in ORDERED for _, a in step.aggregates)
-        self.keeps_rows |= ordered and isinstance(
-            step.window, Session
-        )  # parts of sessions are joined in order of arrival
-        self.distance = values.index(step.evictor.distance) if isinstance(step.evictor, KeepNear) else None
-        self.evictor = (
-            KeepLast(step.window.size) if _ordered_count(step) and isinstance(step.window, Count) else step.evictor
-        )
-        self.assign = placement(step.window, values)
+        self.contents = Contents(stage)
+        self.assign = placement(step.window, [v.sql for v in stage.values])
         self.merges = isinstance(step.window, Session)
         self.endless = isinstance(step.window, (Global, Count))
         self.now = Now(NEVER, NEVER)
@@ -212,9 +193,12 @@ class ElementKernel:
             if clocked:
                 time, stamp = now.clock, now.clock - 1
             kept, self.arrived = self._key(keys[place]), self.arrived + 1
-            if kept.event <= stamp:
-                self._fire(kept, stamp)
-            self._element(kept, place, time, stamp, values[place], rows[place])
+            try:
+                if kept.event <= stamp:
+                    self._fire(kept, stamp)
+                self._element(kept, place, time, stamp, values[place], rows[place])
+            except UserCodeError as error:
+                raise error.inside(self._about(kept)) from error.__cause__
 
     def _key(self, key: tuple[Any, ...]) -> _Key:
         kept = self.keys.get(key)
@@ -243,9 +227,9 @@ class ElementKernel:
             if last <= stamp:
                 self.late += self._wanted(last)
             if window is None:
-                window = _Window(start, end, self._nothing(), self.machine.begin())
+                window = _Window(start, end, self.contents.nothing(), self.machine.begin())
                 kept.windows.append(window)
-            self._add(window, time, values, row)
+            self.contents.add(window.contents, self.arrived, time, values, row)
             window.fresh, window.held = window.fresh + 1, window.held + 1
             decision = self.machine.element(window.trigger, time, row or {}, window, now)
             if decision:
@@ -270,7 +254,7 @@ class ElementKernel:
         before = first.start, first.end
         for other in touched[1:]:
             first.start, first.end = min(first.start, other.start), max(first.end, other.end)  # type: ignore[type-var]
-            first.contents = self._joined(first.contents, other.contents)
+            first.contents = self.contents.joined(first.contents, other.contents)
             first.fresh, first.held = first.fresh + other.fresh, first.held + other.held
             first.index = max(first.index, other.index)
             first.emitted += other.emitted
@@ -279,38 +263,6 @@ class ElementKernel:
         if before != (first.start, first.end):
             first.trigger = self.machine.merged([w.trigger for w in touched], first, self.now)
         return first
-
-    def _nothing(self) -> Any:
-        if self.keeps_rows:
-            return []
-        return [None] if self.step.reduces else [f.create() for f, _, _ in self.measures]
-
-    def _add(self, window: _Window, time: int, values: tuple[Any, ...], row: Any) -> None:
-        if self.keeps_rows:
-            window.contents.append((self.arrived, time, values, row))
-        elif self.step.reduces:
-            held = window.contents[0]
-            window.contents[0] = row if held is None else self._reduced(held, row)
-        else:
-            self._fold(window.contents, values)
-
-    def _fold(self, state: list[Any], values: tuple[Any, ...]) -> None:
-        """One row more in the accumulators of a window."""
-        for i, (one, value, by) in enumerate(self.measures):
-            state[i] = one.add(state[i], None if value is None else values[value], None if by is None else values[by])
-
-    def _joined(self, left: Any, right: Any) -> Any:
-        if self.keeps_rows:
-            return sorted(left + right, key=lambda item: item[0])
-        if self.step.reduces:
-            pair = [c[0] for c in (left, right) if c[0] is not None]
-            return [self._reduced(*pair) if len(pair) > 1 else (pair or [None])[0]]
-        return [one.merge(a, b) for (one, _, _), a, b in zip(self.measures, left, right, strict=True)]
-
-    def _reduced(self, held: Mapping[str, Any], row: Mapping[str, Any]) -> dict[str, Any]:
-        assert self.step.function is not None
-        with user_code_boundary(f"step '{self.step.uid}', reduce()", f"The rows were {held} and {row}."):
-            return dict(self.step.function.call(held, row))
 
     # ---- time
 
@@ -323,12 +275,20 @@ class ElementKernel:
             self._key(entry.key)
         ended = progress >= END and self.endless  # what waits for the clock comes out before all is freed
         for kept in self.keys.values():
-            if ended and kept.tick <= self.now.clock:
-                self._tick(kept)
-            if kept.event <= progress:
-                self._fire(kept, progress)
-            if kept.tick <= self.now.clock:
-                self._tick(kept)
+            try:
+                if ended and kept.tick <= self.now.clock:
+                    self._tick(kept)
+                if kept.event <= progress:
+                    self._fire(kept, progress)
+                if kept.tick <= self.now.clock:
+                    self._tick(kept)
+            except UserCodeError as error:
+                raise error.inside(self._about(kept)) from error.__cause__
+
+    def _about(self, kept: _Key) -> str:
+        """Which key, for errors."""
+        key = ", ".join(f"{name}={value!r}" for name, value in zip(self.step.keys, kept.entry.key, strict=True))
+        return f"step '{self.step.uid}', key ({key})"
 
     def _fire(self, kept: _Key, progress: int) -> None:
         """Timers in time order up to ``progress``, then what they leave is freed.
@@ -417,11 +377,11 @@ class ElementKernel:
             self._emit(kept, window, pane, event, stamp)
             window.index, window.fresh = window.index + 1, 0
         if decision & PURGE or (decision & FIRE and self.discards):
-            window.contents, window.emitted, window.fresh, window.held = self._nothing(), [], 0, 0
+            window.contents, window.emitted, window.fresh, window.held = self.contents.nothing(), [], 0, 0
 
     def _emit(self, kept: _Key, window: _Window, pane: Pane, event: int, stamp: int) -> None:
-        self._evict(window, "before")
-        rows = self._rows(window, pane)
+        window.contents = self.contents.evicted(window.contents, "before")
+        rows = self.contents.results(window.contents, pane)
         head = (*kept.entry.key, *((window.start, window.end) if window.end is not None else ()))
         if self.step.revises or self.stage.cut:
             if self.step.revises:
@@ -431,42 +391,7 @@ class ElementKernel:
             window.emitted = [(*head, *row, event) for row in rows]
         self.out += [(*head, *row, event, stamp, ROW, self.units) for row in rows]
         self.units += 1
-        self._evict(window, "after")
-
-    def _rows(self, window: _Window, pane: Pane) -> list[tuple[Any, ...]]:
-        """The results of a pane: aggregates, or what the user's function makes of rows or aggregates."""
-        step = self.step
-        if step.reduces:
-            folded = (
-                reduce(self._reduced, (row for *_, row in window.contents)) if self.keeps_rows else window.contents[0]
-            )
-            return [tuple(_item(folded[name]) for name in step.own_columns)]
-        if self.keeps_rows and step.aggregates:
-            state = [f.create() for f, _, _ in self.measures]
-            for _, _, values, _ in window.contents:
-                self._fold(state, values)
-        else:
-            state = window.contents
-        if step.aggregates:
-            results = tuple(one.result(a) for (one, _, _), a in zip(self.measures, state, strict=True))
-            if step.function is None:
-                return [results]
-            given: Any = dict(zip((name for name, _ in step.aggregates), results, strict=True))
-        else:
-            given = [dict(row) for *_, row in window.contents]
-        assert step.function is not None
-        with user_code_boundary(f"step '{step.uid}', window function", f"The pane was {pane}."):
-            made = list(step.function.call(pane, given))
-            return [tuple(_item(row.get(name)) for name in step.own_columns) for row in made]
-
-    def _evict(self, window: _Window, when: str) -> None:
-        evictor = self.evictor
-        if evictor is None or (evictor.when != when):
-            return
-        place = self.distance
-        distances = [None if place is None else values[place] for _, _, values, _ in window.contents]
-        kept = evictor.kept([time for _, time, _, _ in window.contents], distances)
-        window.contents = [window.contents[i] for i in kept]
+        window.contents = self.contents.evicted(window.contents, "after")
 
     def _results(self) -> pa.Table:
         schema = self.stage.result_schema
@@ -500,27 +425,6 @@ class ElementKernel:
             expected = f"sessions of at most Session(longest={describe_span(session.longest)})"
             fix = "Raise longest, or run the operator over all of time."
             raise ExecutionError(where, expected, got, fix, code="EXECUTION-007")
-
-
-def _item(value: Any) -> Any:
-    """A numpy value as Python's own."""
-    return value.item() if isinstance(value, np.generic) else value.tolist() if isinstance(value, np.ndarray) else value
-
-
-def _ordered_count(step: WindowAggregate) -> bool:
-    return isinstance(step.window, Count) and step.window.slide != step.window.size
-
-
-def _type(stage: ElementStage, sql: str | None) -> str:
-    return next((v.type for v in stage.values if v.sql == sql), "")
-
-
-def _places(values: list[str], aggregate: Any) -> tuple[int | None, int | None]:
-    by = getattr(aggregate, "by", None)
-    return (
-        None if aggregate.expression is None else values.index(aggregate.expression),
-        None if by is None else values.index(by),
-    )
 
 
 def _plain(column: pa.ChunkedArray) -> list[Any]:

@@ -6,6 +6,7 @@ of what is only imported.
 
 from __future__ import annotations
 
+import dis
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from datetime import date, datetime
@@ -49,15 +50,19 @@ def _found(function: Any, seen: set[int]) -> Iterator[str]:
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
     held = {name: cell.cell_contents for name, cell in cells if cell.cell_contents is not function}
     for code in _codes(function.__code__):
-        names = {*code.co_names, *code.co_freevars}
-        for name in (*code.co_names, *code.co_freevars):
-            value = held.get(name, function.__globals__.get(name))
-            yield from _judged(name, value, names, seen)
+        steps = list(dis.get_instructions(code))
+        attributes = {str(step.argval) for step in steps if step.opname in {"LOAD_ATTR", "LOAD_METHOD"}}
+        for step in steps:
+            if step.opname in {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "IMPORT_NAME"}:
+                name = str(step.argval)
+                value = held.get(name, function.__globals__.get(name))
+                yield from _judged(name, value, attributes, seen)
 
 
 def _judged(name: str, value: Any, names: set[str], seen: set[int]) -> Iterator[str]:
-    if value is None and name in _ALWAYS:  # imported inside the function
-        yield name
+    """What a name stands for; ``names`` are the attributes that are read anywhere near."""
+    if value is None:  # imported inside the function
+        yield from _of_module(name, names)
     elif isinstance(value, ModuleType):
         yield from _of_module(value.__name__, names)
     elif value is datetime or value is date:

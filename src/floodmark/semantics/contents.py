@@ -1,0 +1,134 @@
+"""What a window holds: all its rows, in order of arrival, or only what aggregates and reduce need; and what comes out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from typing import Any, Literal
+
+import numpy as np
+
+from floodmark.core.errors import user_code_boundary
+from floodmark.semantics.elements import ElementStage
+from floodmark.semantics.folds import fold
+from floodmark.spec.aggregates import ORDERED
+from floodmark.spec.evictors import KeepLast, KeepNear
+from floodmark.spec.functions import Pane
+from floodmark.spec.steps import WindowAggregate
+from floodmark.spec.windows import Count, Session
+
+Held = list[Any]
+"""Plain data, kept with the window: rows, or an accumulator per aggregate, or the row that ``reduce`` has made so far."""
+
+
+class Contents:
+    """The contents of the windows of one stage; nothing is kept here.
+
+    Args:
+        stage: whose.
+    """
+
+    def __init__(self, stage: ElementStage) -> None:
+        self.step = step = stage.step
+        values = [v.sql for v in stage.values]
+        types = {v.sql: v.type for v in stage.values}
+        self.measures = [
+            (fold(name, a, types.get(a.expression or "", "")), *_places(values, a)) for name, a in step.aggregates
+        ]
+        in_turn = _last_rows(step)
+        whole = step.function is not None and not step.aggregates and not step.reduces
+        ordered = any(getattr(a, "function", "") in ORDERED for _, a in step.aggregates)
+        joined = ordered and isinstance(step.window, Session)  # parts of sessions are joined in order of arrival
+        self.keeps_rows = step.evictor is not None or in_turn or whole or joined
+        self.distance = values.index(step.evictor.distance) if isinstance(step.evictor, KeepNear) else None
+        self.evictor = KeepLast(step.window.size) if in_turn and isinstance(step.window, Count) else step.evictor
+
+    def nothing(self) -> Held:
+        """Of a new window, or of one that was purged."""
+        if self.keeps_rows:
+            return []
+        return [None] if self.step.reduces else [f.create() for f, _, _ in self.measures]
+
+    def add(self, held: Held, arrived: int, time: int, values: tuple[Any, ...], row: Any) -> None:
+        """One row more.
+
+        Args:
+            held: changed in place.
+            arrived: the place of the row among all of its key group.
+            time: its event time.
+            values: what is computed from it beforehand.
+            row: all of it, where a function sees it.
+        """
+        if self.keeps_rows:
+            held.append((arrived, time, values, row))
+        elif self.step.reduces:
+            held[0] = row if held[0] is None else self._reduced(held[0], row)
+        else:
+            self._fold(held, values)
+
+    def joined(self, left: Held, right: Held) -> Held:
+        """Of two sessions that have become one."""
+        if self.keeps_rows:
+            return sorted(left + right, key=lambda item: item[0])
+        if self.step.reduces:
+            pair = [c[0] for c in (left, right) if c[0] is not None]
+            return [self._reduced(*pair) if len(pair) > 1 else (pair or [None])[0]]
+        return [one.merge(a, b) for (one, _, _), a, b in zip(self.measures, left, right, strict=True)]
+
+    def results(self, held: Held, pane: Pane) -> list[tuple[Any, ...]]:
+        """The rows of a pane: aggregates, or what the user's function makes of rows or aggregates."""
+        step = self.step
+        if step.reduces:
+            folded = reduce(self._reduced, (row for *_, row in held)) if self.keeps_rows else held[0]
+            return [tuple(_item(folded[name]) for name in step.own_columns)]
+        state = held
+        if self.keeps_rows and step.aggregates:
+            state = [f.create() for f, _, _ in self.measures]
+            for _, _, values, _ in held:
+                self._fold(state, values)
+        given: Any = [dict(row) for *_, row in held] if not step.aggregates else None
+        if step.aggregates:
+            results = tuple(one.result(a) for (one, _, _), a in zip(self.measures, state, strict=True))
+            if step.function is None:
+                return [results]
+            given = dict(zip((name for name, _ in step.aggregates), results, strict=True))
+        assert step.function is not None
+        with user_code_boundary("window function", f"The pane was {pane}."):
+            made = list(step.function.call(pane, given))
+            return [tuple(_item(row.get(name)) for name in step.own_columns) for row in made]
+
+    def evicted(self, held: Held, when: Literal["before", "after"]) -> Held:
+        """What the evictor leaves before or after the function."""
+        evictor, place = self.evictor, self.distance
+        if evictor is None or evictor.when != when:
+            return held
+        distances = [None if place is None else values[place] for _, _, values, _ in held]
+        return [held[i] for i in evictor.kept([time for _, time, _, _ in held], distances)]
+
+    def _fold(self, state: Held, values: tuple[Any, ...]) -> None:
+        """One row more in the accumulators."""
+        for i, (one, value, by) in enumerate(self.measures):
+            state[i] = one.add(state[i], None if value is None else values[value], None if by is None else values[by])
+
+    def _reduced(self, held: Mapping[str, Any], row: Mapping[str, Any]) -> dict[str, Any]:
+        assert self.step.function is not None
+        with user_code_boundary("reduce()", f"The rows were {held} and {row}."):
+            return dict(self.step.function.call(held, row))
+
+
+def _item(value: Any) -> Any:
+    """A numpy value as Python's own."""
+    return value.item() if isinstance(value, np.generic) else value.tolist() if isinstance(value, np.ndarray) else value
+
+
+def _last_rows(step: WindowAggregate) -> bool:
+    """Whether a count window slides: it then keeps its last rows."""
+    return isinstance(step.window, Count) and step.window.slide != step.window.size
+
+
+def _places(values: Sequence[str], aggregate: Any) -> tuple[int | None, int | None]:
+    by = getattr(aggregate, "by", None)
+    return (
+        None if aggregate.expression is None else values.index(aggregate.expression),
+        None if by is None else values.index(by),
+    )
