@@ -124,6 +124,9 @@ def test_the_repositorys_own_workspace_loads(fresh_modules: None) -> None:
         "daily_carriers",
         "busiest_hour",
         "split_delays",
+        "delay_sessions",
+        "moving_median",
+        "storm_alerts",
     }
 
 

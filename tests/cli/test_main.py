@@ -94,8 +94,8 @@ def test_an_unexpected_exception_keeps_its_traceback(verb: Verb, monkeypatch: py
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["run"], "name one operator, or give --all"),
-        (["run", "x", "--all"], "name one operator, or give --all"),
+        (["run"], "name one operator or more, or give --all"),
+        (["run", "x", "--all"], "name one operator or more, or give --all"),
         (
             ["run", "x", "--until-caught-up"],
             "--until-caught-up means nothing for a bounded run. Add --unbounded, or leave out",
@@ -107,7 +107,7 @@ def test_an_unexpected_exception_keeps_its_traceback(verb: Verb, monkeypatch: py
         ),
         (["run", "x", "--unbounded", "--force"], "--force means nothing for an unbounded run."),
         (["run", "x", "--unbounded", "--late-rows", "all"], "--late-rows means nothing for an unbounded run."),
-        (["run", "--all", "--unbounded"], "--all --unbounded needs --until-caught-up"),
+        (["run", "--all", "--unbounded"], "--unbounded of several operators needs --until-caught-up"),
         (["land"], "name the sources to land, or give --all"),
         (["land", "x", "--all"], "name the sources to land, or give --all"),
         (["land", "--all", "--continuous"], "--continuous lands one source; start one process per source"),
