@@ -50,6 +50,11 @@ def at_the_end(readings: Stream[Reading]) -> Stream:
 
 
 @operator
+def by_the_clock(readings: Stream[Reading]) -> Stream:
+    return readings.key_by("sensor").window(Tumbling("1 hour"), time="processing").aggregate(n=count())
+
+
+@operator
 def per_new_york_day(readings: Stream[Reading]) -> Stream:
     return readings.key_by("sensor").window(Calendar("day", "America/New_York")).aggregate(n=count())
 
@@ -58,6 +63,7 @@ def per_new_york_day(readings: Stream[Reading]) -> Stream:
     ("make", "code", "words"),
     [
         (lambda: operator_asset(at_the_end, partitions=Daily("2013-01-01")), "DEFINITION-092", "Global, whose windows"),
+        (lambda: operator_asset(by_the_clock, partitions=Daily("2013-01-01")), "DEFINITION-092", "processing-time Tumbling"),
         (lambda: operator_asset(per_new_york_day, partitions=Daily("2013-01-01")), "DEFINITION-092", "same time zone"),
         (
             lambda: operator_asset(per_hour, partitions=dg.WeeklyPartitionsDefinition("2013-01-01")),

@@ -55,7 +55,7 @@ def test_bounded_is_what_duckdb_says(bounded: Lake, operator: Operator, oracle: 
         assert lateness["late"], "nothing was late: the case is empty"
 
 
-@pytest.mark.feature("W11", "X3", "Q7", "B1", "B9", "E6", "Y5")
+@pytest.mark.feature("W11", "X3", "Q7", "B1", "B8", "B9", "E6", "Y5")
 @pytest.mark.parametrize("partitions", [1, 2, 5])
 def test_unbounded_is_bounded_whatever_the_cuts_and_state_partitions(
     spark: SparkSession, landed: Lake, bounded: Lake, tmp_path: Path, partitions: int

@@ -21,10 +21,10 @@ POINTS = MappingProxyType(
             "landing.after_quarantine",
             "landing.before_log",
             "landing.after_log",
-            "landing.before_files",
-            "landing.after_files",
             "landing.before_end",
             "landing.after_end",
+            "landing.before_files",
+            "landing.after_files",
         ),
         "replay": (
             "replay.before_mark",

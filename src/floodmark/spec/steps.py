@@ -12,7 +12,17 @@ from floodmark.spec.evictors import Evictor, canonical_evictor
 from floodmark.spec.functions import Function
 from floodmark.spec.schema import Schema
 from floodmark.spec.triggers import Clock, Purging, Trigger, once, parts
-from floodmark.spec.windows import Calendar, Count, Global, Sliding, Tumbling, Window, WindowAssigner, canonical_window
+from floodmark.spec.windows import (
+    Calendar,
+    Count,
+    Global,
+    Sliding,
+    Tumbling,
+    Window,
+    WindowAssigner,
+    canonical_window,
+    describe_window,
+)
 
 Late = Literal["drop", "side_output"]
 Accumulation = Literal["accumulating", "discarding"]
@@ -170,6 +180,15 @@ class WindowAggregate:
     def clocked(self) -> bool:
         """Whether it waits for processing time."""
         return self.time == "processing" or any(part.clocked for part in (parts(self.trigger) if self.trigger else []))
+
+    @property
+    def over_all_time(self) -> bool:
+        """Whether its windows have no place in event time, so that no part of time can be computed on its own."""
+        return isinstance(self.window, (Global, Count, WindowAssigner)) or self.time == "processing"
+
+    def describe_window(self) -> str:
+        """For errors."""
+        return ("processing-time " if self.time == "processing" else "") + describe_window(self.window)
 
     @property
     def keeps_for_ever(self) -> bool:

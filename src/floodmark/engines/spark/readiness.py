@@ -23,7 +23,7 @@ from floodmark.semantics.assignment import first_needed
 from floodmark.spec.operator import Operator
 from floodmark.spec.partitions import split
 from floodmark.spec.run import LateRows, RunResult
-from floodmark.spec.windows import Count, Global, Session, WindowAssigner, describe_window
+from floodmark.spec.windows import Session
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,11 +57,9 @@ def readiness(
         LifecycleError: LIFECYCLE-005, a stream has yet to write there.
     """
     step = operator.stateful
-    whole = step and (isinstance(step.window, (Global, Count, WindowAssigner)) or step.time == "processing")
-    if step and whole and not interval.everything:
+    if step and step.over_all_time and not interval.everything:
         fix = "Run it without --from and --to, or use Tumbling, Sliding, Calendar or Session of event time."
-        where, kind = f"operator '{operator.name}'", describe_window(step.window)
-        kind = f"processing-time {kind}" if step.time == "processing" else kind
+        where, kind = f"operator '{operator.name}'", step.describe_window()
         raise CapabilityError(where, f"all of time for a {kind} window", str(interval), fix, code="CAPABILITY-002")
     versions = input_versions(operator, lake)
     _check_stream(operator, lake, interval)
