@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -36,7 +37,13 @@ def measured(system: str, folder: Path, out: Path, **settings: Any) -> Row:
         shutil.rmtree(folder_of_last, ignore_errors=True)
     call = {"system": system, "folder": str(folder), "out": str(out), **settings}
     command = [sys.executable, str(HERE / "run.py"), "--child", json.dumps(call)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=HERE.parent)
+    environment = {
+        **os.environ,
+        "PYTHONPATH": f"{HERE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",
+    }  # for raw programs' workers
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=HERE.parent, env=environment
+    )
     peak = [0]
     watcher = threading.Thread(target=_watch, args=(process.pid, peak), daemon=True)
     watcher.start()
