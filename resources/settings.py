@@ -38,6 +38,9 @@ def environment() -> str:
 def settings(environment: str) -> Settings:
     """The settings of ``dev`` or ``prod``."""
     variables = Variables()
+    if variables.lake is None and environment not in _LAKES:
+        message = f"FLOODMARK_ENVIRONMENT is one of {', '.join(_LAKES)}, not {environment!r}"
+        raise ValueError(message)
     return Settings(
         environment=environment,
         lake=variables.lake or _LAKES[environment],

@@ -20,6 +20,9 @@ CHAIN = ("hourly_departures", "hourly_departures/late", "busiest_hour")
 ALL = (*CHAIN, "rolling_departures", "daily_carriers", "split_delays/severe", "split_delays/normal")
 
 
+OPERATORS = [op for op in workspace().operators if op.name in {name.split("/")[0] for name in ALL}]
+
+
 def days() -> Interval:
     cut = workspace().operator("hourly_departures").partitions
     windows = [interval_of(definition(cut).time_window_for_partition_key(day)) for day in DAYS]
@@ -33,7 +36,7 @@ def test_three_days_of_everything_equal_the_command_lines_run_and_the_second_lau
     first = flights.run(*ALL, partitions=DAYS)
     assert first.success, first.failures
     other = Lake(str(tmp_path / "other"), logs=landed_log.root)
-    for operator in workspace().operators:
+    for operator in OPERATORS:
         run_bounded(spark, operator, other, days())
         same(flights_lake, other, operator)
     keys = {partition for asset, partition in first.materialized if asset == "hourly_departures"}
@@ -47,9 +50,7 @@ def test_three_days_of_everything_equal_the_command_lines_run_and_the_second_lau
     assert sum(counts) == rows
     assert min(counts) > 20
     assert all(
-        DeltaTable(flights_lake.output(o.table)).metadata().partition_columns
-        for op in workspace().operators
-        for o in op.outputs
+        DeltaTable(flights_lake.output(o.table)).metadata().partition_columns for op in OPERATORS for o in op.outputs
     )
 
     before = versions(flights_lake)
@@ -64,7 +65,17 @@ def test_three_days_of_everything_equal_the_command_lines_run_and_the_second_lau
     )
     assert forced.success
     assert versions(flights_lake)["hourly_departures"] == before["hourly_departures"] + 1
+    assert "asked for again (force)" in forced.materialized["hourly_departures", "2013-01-02"]["why"]
     same(flights_lake, other, workspace().operator("hourly_departures"))
+
+
+def test_one_output_may_be_asked_for_and_all_are_written(flights, flights_lake):
+    done = flights.run("hourly_departures/late", partitions="2013-01-02")
+    assert done.success, done.failures
+    assert set(done.materialized) == {("hourly_departures", "2013-01-02"), ("hourly_departures/late", "2013-01-02")}
+    assert {"hourly_departures", "hourly_departures__late", "hourly_departures__current"} <= versions(
+        flights_lake
+    ).keys()
 
 
 @pytest.mark.feature("T19")

@@ -63,7 +63,11 @@ def per_new_york_day(readings: Stream[Reading]) -> Stream:
     ("make", "code", "words"),
     [
         (lambda: operator_asset(at_the_end, partitions=Daily("2013-01-01")), "DEFINITION-092", "Global, whose windows"),
-        (lambda: operator_asset(by_the_clock, partitions=Daily("2013-01-01")), "DEFINITION-092", "processing-time Tumbling"),
+        (
+            lambda: operator_asset(by_the_clock, partitions=Daily("2013-01-01")),
+            "DEFINITION-092",
+            "processing-time Tumbling",
+        ),
         (lambda: operator_asset(per_new_york_day, partitions=Daily("2013-01-01")), "DEFINITION-092", "same time zone"),
         (
             lambda: operator_asset(per_hour, partitions=dg.WeeklyPartitionsDefinition("2013-01-01")),
@@ -74,6 +78,17 @@ def per_new_york_day(readings: Stream[Reading]) -> Stream:
         (lambda: Daily("yesterday"), "DEFINITION-090", "2013-01-01"),
         (lambda: Daily("2013-01-01T00:00+01:00"), "DEFINITION-090", "without an offset"),
         (lambda: Daily("2013-01-02", end="2013-01-01"), "DEFINITION-090", "The end"),
+        (lambda: Daily("20130101"), "DEFINITION-090", "expected a date"),
+        (lambda: Daily("2013-01-01", end="2013-01-02T12:00"), "DEFINITION-090", "expected a date"),
+        (lambda: Daily(20130101), "DEFINITION-090", "expected a date"),
+        (lambda: Hourly("2013-01-01T00:30"), "DEFINITION-090", "a full hour"),
+        (
+            lambda: operator_asset(
+                per_hour, partitions=dg.DailyPartitionsDefinition("2013-01-01", exclusions=["0 0 * * 6"])
+            ),
+            "DEFINITION-095",
+            "exclusions",
+        ),
         (lambda: Daily("2013-01-01", timezone="New York"), "DEFINITION-002", "IANA"),
         (lambda: Hourly("2013-01-01", timezone="Australia/Lord_Howe"), "DEFINITION-091", "by day"),
         (

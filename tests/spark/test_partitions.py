@@ -5,18 +5,22 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import random
+import shutil
 
 import pytest
 from deltalake import DeltaTable
 from flights import answer, changelog
 
 from floodmark import Daily, Hourly
+from floodmark.core.errors import ExecutionError, PlanError
 from floodmark.core.time import END, NEVER, Interval, describe, to_ms
 from floodmark.engines.spark.bounded import run_bounded
 from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.unbounded import run_unbounded
 from floodmark.spec.partitions import predicate, split
 from operators.flights import hourly_departures, split_delays
+
+ZONE = "America/New_York"
 
 KINDS = [
     Daily("2013-01-01"),
@@ -114,3 +118,40 @@ def test_an_interval_with_an_open_end_is_covered_by_its_first_run(spark, landed,
     lake = Lake(str(tmp_path), logs=landed.root)
     assert run_bounded(spark, cut, lake, interval).skipped == ()
     assert run_bounded(spark, cut, lake, interval).skipped == (interval,)
+
+
+def test_tables_divided_otherwise_are_refused_until_all_is_computed_anew(spark, landed, tmp_path):
+    here, there = (
+        dataclasses.replace(hourly_departures, partitions=Daily("2013-01-01", timezone=z)) for z in ("UTC", ZONE)
+    )
+    day = Interval(start=to_ms(dt.datetime(2013, 1, 2)), end=to_ms(dt.datetime(2013, 1, 3)))
+    lake, plain = Lake(str(tmp_path / "lake"), logs=landed.root), Lake(str(tmp_path / "plain"), logs=landed.root)
+    run_bounded(spark, there, lake, day)
+    version = DeltaTable(lake.output("hourly_departures")).version()
+    for again in (
+        lambda: run_bounded(spark, here, lake, day),
+        lambda: run_bounded(spark, here, lake, day, force=True),
+        lambda: run_unbounded(spark, here, lake, until_caught_up=True),
+    ):
+        with pytest.raises(
+            PlanError, match="PLAN-003 .*expected asset partitions by day UTC, got by day America/New_York"
+        ):
+            again()
+    assert DeltaTable(lake.output("hourly_departures")).version() == version
+    assert run_bounded(spark, here, lake).reasons[0].endswith("its asset partitions have changed")
+    run_bounded(spark, hourly_departures, plain)
+    for output in here.outputs:
+        mine, theirs = (answer(x, here, output.name) for x in (lake, plain))
+        order = [(name, "ascending") for name in output.schema.names]
+        assert mine.sort_by(order).equals(theirs.sort_by(order))
+    assert run_bounded(spark, here, lake, day).skipped == (day,)
+
+
+def test_a_lost_table_beside_the_main_one_is_not_covered(spark, landed, tmp_path):
+    lake = Lake(str(tmp_path), logs=landed.root)
+    run_bounded(spark, hourly_departures, lake)
+    shutil.rmtree(lake.output("hourly_departures__current"))
+    with pytest.raises(ExecutionError, match="EXECUTION-002 .*got none of hourly_departures__current"):
+        run_bounded(spark, hourly_departures, lake)
+    run_bounded(spark, hourly_departures, lake, force=True)
+    assert DeltaTable(lake.output("hourly_departures__current")).to_pyarrow_table().num_rows > 10

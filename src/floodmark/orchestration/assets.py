@@ -83,7 +83,7 @@ def source_assets(asset: SourceAsset, place: Place) -> dg.AssetsDefinition:
             )
         return dg.MaterializeResult(
             metadata={
-                "dagster/row_count": result.rows,
+                "rows landed": result.rows,
                 "commits": result.commits,
                 "files": result.units,
                 "quarantined": result.quarantined,
@@ -131,6 +131,7 @@ def operator_assets(asset: OperatorAsset, place: Place, tables: Mapping[str, Ups
             kinds={"spark", "deltalake"},
             code_version=operator.version,
             partitions_def=partitions.definition(cut) if cut else None,
+            skippable=True,
         )
         for output in operator.outputs
     ]
@@ -141,12 +142,13 @@ def operator_assets(asset: OperatorAsset, place: Place, tables: Mapping[str, Ups
         pool=f"operator_{operator.name}",
         backfill_policy=dg.BackfillPolicy.single_run() if cut else None,
         config_schema=defaults(asset).to_fields_dict(),
+        can_subset=True,  # one run writes all outputs, whichever was asked for
     )
     def bounded_step(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[Any]]:
-        config = defaults(asset)(**context.op_execution_context.op_config)
-        interval = partitions.interval_of(context.partition_time_window) if cut else Interval()
-        context.log.info(f"{operator.version} over {interval}, in {place.lake.root}")
         with failing():
+            config = defaults(asset)(**context.op_execution_context.op_config)
+            interval = _interval(context, asset)
+            context.log.info(f"{operator.version} over {interval}, in {place.lake.root}")
             if cut:
                 _check_exist(asset, cut, [context.partition_key_range.start, context.partition_key_range.end])
             if config.behind != "run":
@@ -155,6 +157,16 @@ def operator_assets(asset: OperatorAsset, place: Place, tables: Mapping[str, Ups
         yield from _results(context, asset, place, result)
 
     return bounded_step
+
+
+def _interval(context: dg.AssetExecutionContext, asset: OperatorAsset) -> Interval:
+    if asset.partitions is None:
+        return Interval()
+    if not context.has_partition_key and not context.has_partition_key_range:
+        fix = "Launch it for one or more of them, from the dialog or with --partition."
+        where = f"asset '{asset.operator.name}'"
+        raise LifecycleError(where, "a partition to compute", "none", fix, code="LIFECYCLE-007")
+    return partitions.interval_of(context.partition_time_window)
 
 
 def _dependency(asset: OperatorAsset, upstream: Upstream) -> dg.AssetDep:
@@ -232,9 +244,10 @@ def _results(
         rows = metadata.people_rows(place.lake, output)
         table = output.current or output
         about = metadata.of_run(result, output) | {"table": place.lake.output(table.table)}
+        chosen = key in context.selected_asset_keys
         if cut is None:
-            about["dagster/row_count"] = result.rows.get(output.table, 0)
-        else:
+            about["dagster/row_count"] = metadata.people_count(place.lake, output)
+        elif chosen:
             definition = partitions.definition(cut)
             for name in context.partition_keys if rows else ():
                 moment = partitions.interval_of(definition.time_window_for_partition_key(name)).start
@@ -243,7 +256,11 @@ def _results(
             last = context.partition_keys[-1]
             more = seen | metadata.picture(rows, f"{output.table}: rows per asset partition")
             context.add_asset_metadata(more, asset_key=key, partition_key=last)
-        yield dg.MaterializeResult(asset_key=key, metadata=about)
+        if chosen:
+            yield dg.MaterializeResult(asset_key=key, metadata=about)
+            continue
+        for name in context.partition_keys if cut else [None]:  # written all the same
+            context.log_event(dg.AssetMaterialization(asset_key=key, metadata=about, partition=name))
 
 
 def _coverage(operator: Operator, cut: Partitions, place: Place) -> dict[str, Any]:

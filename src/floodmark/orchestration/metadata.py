@@ -8,6 +8,7 @@ from typing import Any
 
 import dagster as dg
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
@@ -17,7 +18,7 @@ from floodmark.lifecycle.coverage import Segment
 from floodmark.observe import charts
 from floodmark.spec.operator import Output
 from floodmark.spec.run import RunResult
-from floodmark.spec.schema import PARTITION, Column, Schema
+from floodmark.spec.schema import PARTITION, RETRACTION, ROW, Column, Schema
 
 _MOST_ROWS = 50
 """Of a table in metadata: Dagster keeps every one of them in its event log."""
@@ -62,6 +63,18 @@ def people_rows(lake: Lake, output: Output) -> dict[str, int]:
         if key is not None:
             found[key] = found.get(key, 0) + int(rows or 0)
     return found
+
+
+def people_count(lake: Lake, output: Output) -> int:
+    """Rows as people count them, of a table that is not divided: those no retraction has taken back."""
+    try:
+        rows = DeltaTable(lake.output((output.current or output).table)).to_pyarrow_dataset()
+    except TableNotFoundError:
+        return 0
+    if "_kind" not in rows.schema.names:
+        return int(rows.count_rows())
+    told, taken = (rows.count_rows(filter=pc.field("_kind") == kind) for kind in (ROW, RETRACTION))
+    return int(told - taken)
 
 
 def of_run(result: RunResult, output: Output) -> dict[str, Any]:

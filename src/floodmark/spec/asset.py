@@ -139,13 +139,12 @@ def _partitions(given: Any, where: str) -> Partitions | None:
         return given
     known: dict[str, type[Partitions]] = {"0 0 * * *": Daily, "0 * * * *": Hourly}
     kind = known.get(getattr(given, "cron_schedule", ""))
-    if kind is None or getattr(given, "end_offset", None):
-        fix = 'Write Daily("2013-01-01", timezone="America/New_York"), Hourly(...), or Dagster\'s definitions of these without offsets.'
+    plain = getattr(given, "fmt", None) in {"%Y-%m-%d", "%Y-%m-%d-%H:%M"} and not getattr(given, "exclusions", None)
+    if kind is None or getattr(given, "end_offset", None) or not plain:
+        fix = 'Write Daily("2013-01-01", timezone="America/New_York"), Hourly(...), or Dagster\'s definitions of these without offsets, exclusions or a format of their own.'
         raise DefinitionError(where, "partitions by day or hour", repr(given), fix, code="DEFINITION-095")
-    last = given.end
-    return kind(
-        given.start.strftime("%Y-%m-%dT%H:%M"), timezone=given.timezone, end=last and last.strftime("%Y-%m-%dT%H:%M")
-    )
+    text = "%Y-%m-%d" if kind is Daily else "%Y-%m-%dT%H:%M"
+    return kind(given.start.strftime(text), timezone=given.timezone, end=given.end and given.end.strftime(text))
 
 
 def _check_cut(operator: Operator, partitions: Partitions, where: str) -> None:

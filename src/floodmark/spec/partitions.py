@@ -29,7 +29,7 @@ class Daily:
         end: the day after the last one; None: up to today.
 
     Raises:
-        DefinitionError: DEFINITION-002 no such time zone, DEFINITION-090 not a date, or an end before its start.
+        DefinitionError: DEFINITION-002 no such time zone, DEFINITION-090 not a date (or not a full hour), or an end before its start.
     """
 
     start: str
@@ -48,6 +48,11 @@ class Daily:
         day = date.fromisoformat(self.key(moment))
         return Interval(start=self._midnight(day), end=self._midnight(day + timedelta(days=1)))
 
+    @property
+    def cut(self) -> str:
+        """Where one partition ends and the next begins, whatever the first and the last: what a table is divided by."""
+        return f"day {self.timezone}"
+
     def sql(self) -> str:
         """The name of a row's partition, as Spark SQL."""
         return f"date_format(from_utc_timestamp(`_event_time`, '{self.timezone}'), 'yyyy-MM-dd')"
@@ -61,7 +66,7 @@ class Hourly:
     """One partition per hour of a time zone; all last an hour, also when the clocks change.
 
     Args:
-        start: the first hour, ``"2013-01-01T00:00"``, in the time zone.
+        start: the first hour, a full one of the time zone: ``"2013-01-01T00:00"``.
         timezone: IANA name.
         end: the hour after the last one; None: up to now.
 
@@ -81,6 +86,11 @@ class Hourly:
             where, got = "Hourly", f"{self.timezone}, whose clocks change by part of an hour"
             fix = "Partition by day, or by hour of another time zone."
             raise DefinitionError(where, "hours that begin at one minute all year", got, fix, code="DEFINITION-091")
+
+    @property
+    def cut(self) -> str:
+        """Where one partition ends and the next begins, whatever the first and the last: what a table is divided by."""
+        return f"hour {self.shift // 60_000} minutes past"
 
     @property
     def shift(self) -> int:
@@ -151,23 +161,25 @@ def literal(moment: int) -> str:
 def _check(partitions: Partitions) -> None:
     where = type(partitions).__name__
     zone(partitions.timezone, where)
-    for text in filter(None, (partitions.start, partitions.end)):
+    wanted = "%Y-%m-%d" if isinstance(partitions, Daily) else "%Y-%m-%dT%H:00"
+    for text in (partitions.start, *([] if partitions.end is None else [partitions.end])):
         try:
             moment = datetime.fromisoformat(text)
-        except ValueError as error:
+        except (TypeError, ValueError) as error:
             raise _not_local(where, text) from error
-        if moment.tzinfo is not None:
+        if text not in {moment.strftime(wanted), moment.strftime("%Y-%m-%d")} or moment.tzinfo is not None:
             raise _not_local(where, text)
     if first(partitions) >= end(partitions):
         got, fix = f"{partitions.start} to {partitions.end}", "The end is the first day or hour that is not part of it."
         raise DefinitionError(where, "a start before its end", got, fix, code="DEFINITION-090")
 
 
-def _not_local(where: str, text: str) -> DefinitionError:
+def _not_local(where: str, text: object) -> DefinitionError:
     fix = (
         'Write a date, "2013-01-01", or for hours "2013-01-01T06:00", without an offset: the time zone is an argument.'
     )
-    return DefinitionError(where, "a date, or a date and an hour", repr(text), fix, code="DEFINITION-090")
+    expected = "a date" if where == "Daily" else "a date, or a date and a full hour"
+    return DefinitionError(where, expected, repr(text), fix, code="DEFINITION-090")
 
 
 def _past_the_hour(moment: datetime, timezone: str) -> int:

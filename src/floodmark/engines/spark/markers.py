@@ -29,7 +29,7 @@ def begin(spark: SparkSession, operator: Operator, lake: Lake, checkpoint: Check
         return
     path = _path(operator, lake)
     if not DeltaTable.isDeltaTable(spark, path):
-        tables.create(spark, path, _DDL)
+        tables.create(spark, path, tables.structure(_DDL))
     last = checkpoint.last_committed()
     positions = checkpoint.positions(last)
     reached = (

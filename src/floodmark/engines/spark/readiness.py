@@ -53,8 +53,9 @@ def readiness(
 
     Raises:
         CapabilityError: CAPABILITY-002, part of a window that has no place in event time.
-        ExecutionError: EXECUTION-002, an input has no table.
+        ExecutionError: EXECUTION-002, an input has no table, or one of several outputs has lost its own.
         LifecycleError: LIFECYCLE-005, a stream has yet to write there.
+        PlanError: PLAN-003, the tables are divided into other asset partitions.
     """
     step = operator.stateful
     if step and step.over_all_time and not interval.everything:
@@ -63,10 +64,29 @@ def readiness(
         raise CapabilityError(where, f"all of time for a {kind} window", str(interval), fix, code="CAPABILITY-002")
     versions = input_versions(operator, lake)
     _check_stream(operator, lake, interval)
-    if force:
-        return Readiness(todo=Todo(missing=(interval,), covered=(), reasons=()), versions=versions)
+    anew = interval.everything and any(history.other_cut(lake.output(o.table), o) for o in operator.outputs)
+    if force or anew:
+        reason = "asked for again (force)" if force else "its asset partitions have changed"
+        return Readiness(
+            todo=Todo(missing=(interval,), covered=(), reasons=(f"{interval}: {reason}",)), versions=versions
+        )
+    _check_tables(operator, lake)
     plan = todo(interval, _runs(operator, lake), _now(operator, lake, versions, late_rows))
     return Readiness(todo=plan, versions=versions)
+
+
+def _check_tables(operator: Operator, lake: Lake) -> None:
+    """What is covered is known from the main output; the others must be there with it, divided alike."""
+    for output in operator.outputs:
+        history.check_cut(lake.output(output.table), operator, output)
+    if not DeltaTable.is_deltatable(lake.output(operator.outputs[0].table)):
+        return
+    tables = [t for o in operator.outputs for t in (o, o.current) if t is not None]
+    lost = [t.table for t in tables if not DeltaTable.is_deltatable(lake.output(t.table))]
+    if lost and any(_runs(operator, lake)):
+        fix = f"Compute all of it anew: floodmark run {operator.name} --force (without --from and --to)."
+        where, expected = f"outputs of '{operator.name}' in {lake.root}", "all of its tables"
+        raise ExecutionError(where, expected, f"none of {', '.join(lost)}", fix, code="EXECUTION-002")
 
 
 def coverage(operator: Operator, lake: Lake, interval: Interval, *, late_rows: LateRows = "as_landed") -> list[Segment]:
@@ -179,7 +199,10 @@ def _check_stream(operator: Operator, lake: Lake, interval: Interval) -> None:
     if done is None or min(interval.end - 1, END) + (0 if done >= END else lateness) <= done:
         return
     reached = done - lateness + 1
-    fix = f"End the interval earlier (--to {describe(reached)}), or compute into another lake: --lake elsewhere."
+    fix = (
+        f"Let the stream get there first (floodmark run {operator.name} --unbounded --until-caught-up, once more has landed or the input has "
+        f"ended), end the interval earlier (--to {describe(reached)}), or compute into another lake: --lake elsewhere."
+    )
     where, got = f"operator '{operator.name}' in {lake.root}", f"--to {describe(interval.end)}"
     expected = f"an interval its stream is done with (up to {describe(reached)})"
     raise LifecycleError(where, expected, got, fix, code="LIFECYCLE-005")

@@ -21,10 +21,12 @@ from pyspark import StorageLevel
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from floodmark.connectors.storage import file_system
 from floodmark.core.errors import ExecutionError, PlanError
 from floodmark.core.time import END, NEVER, Interval, from_ms
+from floodmark.engines.spark import history
 from floodmark.engines.spark.appender import Appender
 from floodmark.engines.spark.conflicts import retried
 from floodmark.engines.spark.lake import Lake, is_local
@@ -63,9 +65,11 @@ def ensure(spark: SparkSession, lake: Lake, operator: Operator, output: Output, 
     """
     path = lake.output(output.table)
     if not DeltaTable.isDeltaTable(spark, path):
-        create(spark, path, _ddl(output), partition_by(output), _PROPERTIES)
+        create(spark, path, _schema(output), partition_by(output), _PROPERTIES)
         return path
     found, wanted = _columns(spark, path), output.schema.types
+    if not replace:
+        history.check_cut(path, operator, output)
     if {k: v for k, v in found.items() if k not in added(output)} != wanted and not replace:
         fix = f"Compute all of it anew, which replaces the table: floodmark run {operator.name} --force (without --from and --to)."
         got = ", ".join(f"{k} {v}" for k, v in found.items() if k not in STAMPS)
@@ -77,12 +81,11 @@ def ensure(spark: SparkSession, lake: Lake, operator: Operator, output: Output, 
 def create(
     spark: SparkSession,
     path: str,
-    ddl: str,
+    columns: StructType,
     partitioned: tuple[str, ...] = (),
     properties: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Create an empty table where there is none."""
-    columns = spark.createDataFrame([], ddl).schema
     if is_local(path):
         schema = DeltaSchema.from_json(columns.json())
         DeltaRs.create(path, schema, mode="ignore", partition_by=list(partitioned), configuration=dict(properties))
@@ -93,12 +96,27 @@ def create(
     builder.execute()
 
 
-def _ddl(output: Output) -> str:
-    return f"{output.schema.ddl()}, {STAMP_DDL}" + (f", {PARTITION} string" if output.partitions else "")
+def _schema(output: Output) -> StructType:
+    found = structure(f"{output.schema.ddl()}, {STAMP_DDL}")
+    return found.add(PARTITION, "string", metadata=_cut(output.partitions)) if output.partitions else found
+
+
+def structure(ddl: str) -> StructType:
+    """Columns from their DDL."""
+    found = StructType.fromDDL(ddl)
+    assert isinstance(found, StructType)
+    return found
+
+
+def _cut(cut: partitions.Partitions) -> dict[str, str]:
+    """What the table is divided by, with the column it is divided by."""
+    return {history.CUT: cut.cut}
 
 
 def fits(spark: SparkSession, path: str, output: Output) -> bool:
-    """Whether a table has exactly the columns it should have, and no more."""
+    """Whether a table has exactly the columns it should have, and no more, and is divided as it should be."""
+    if history.other_cut(path, output) is not None:
+        return False
     found, wanted = _columns(spark, path), output.schema.types | dict.fromkeys(added(output))
     return found.keys() == wanted.keys() and all(found[n] == t for n, t in wanted.items() if t)
 
@@ -146,7 +164,10 @@ def stamped(rows: DataFrame, output: Output, progress: int | None) -> DataFrame:
 
 def divided(rows: DataFrame, output: Output) -> DataFrame:
     """Rows with the name of their asset partition, where the output's table is divided by it."""
-    return rows.withColumn(PARTITION, F.expr(output.partitions.sql())) if output.partitions else rows
+    if output.partitions is None:
+        return rows
+    name = F.expr(output.partitions.sql()).alias(PARTITION, metadata=_cut(output.partitions))
+    return rows.select("*", name)
 
 
 def in_tasks(rows: DataFrame, output: Output, tasks: int | None = None) -> DataFrame:

@@ -49,7 +49,7 @@ class Ticks:
         path = folder(operator, lake)
         found = Ticks(operator, lake, clock)
         if not delta.DeltaTable.isDeltaTable(spark, path):
-            tables.create(spark, path, _DDL)
+            tables.create(spark, path, tables.structure(_DDL))
             return found
         reached = pc.max(DeltaTable(path).to_pyarrow_table(columns=["reached"])["reached"]).as_py()
         found._reached = NEVER if reached is None else reached
