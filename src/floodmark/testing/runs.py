@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import date, datetime, timedelta
+from decimal import Decimal
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
@@ -124,4 +125,17 @@ def final(tables: Sequence[pa.Table]) -> list[dict[str, Any]]:
                 found.append(values)
             elif row["_kind"] != MARKER:
                 found.remove(values)
-    return sorted(found, key=repr)
+    return sorted(found, key=lambda row: [_rank(value) for value in row.values()])
+
+
+def _rank(value: Any) -> tuple[int, Any]:
+    """Values of one column in their order, whatever is None or cannot be compared."""
+    match value:
+        case None:
+            return 0, 0
+        case bool() | int() | float() | Decimal() if value == value:  # noqa: PLR0124 - not NaN
+            return 1, value
+        case datetime() | date():
+            return 2, value.isoformat()
+        case _:
+            return 3, repr(value)
