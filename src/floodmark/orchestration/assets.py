@@ -150,7 +150,8 @@ def operator_assets(asset: OperatorAsset, place: Place, tables: Mapping[str, Ups
             interval = _interval(context, asset)
             context.log.info(f"{operator.version} over {interval}, in {place.lake.root}")
             if cut:
-                _check_exist(asset, cut, [context.partition_key_range.start, context.partition_key_range.end])
+                ends = context.partition_key_range
+                _check_exist(asset, cut, list(dict.fromkeys((ends.start, ends.end))))
             if config.behind != "run":
                 _wait(context, asset, place, interval, config)
             result = _run(context, operator, place, interval, config)

@@ -116,8 +116,10 @@ class Workspace:
         names = Counter([s.name for s in self.sources] + [o.name for o in self.operators])
         for name, times in names.items():
             if times > 1:
-                places = [o.location for o in self.operators if o.name == name]
-                fix = 'Rename one: @operator(name="...").' + (f" Defined at {' and '.join(places)}." if places else "")
+                places = list(dict.fromkeys(o.location for o in self.operators if o.name == name))
+                once = len(places) == 1
+                fix = "It is listed more than once: keep one." if once else 'Rename one: @operator(name="...").'
+                fix += f" Defined at {' and '.join(places)}." if places else ""
                 raise DefinitionError(
                     "workspace", "one definition per name", f"{times} named '{name}'", fix, code="DEFINITION-070"
                 )
