@@ -23,7 +23,7 @@ from floodmark.spec.asset import OperatorAsset, SourceAsset
 from floodmark.spec.operator import Operator, Output
 from floodmark.spec.partitions import Partitions, first
 from floodmark.spec.partitions import end as end_of
-from floodmark.spec.run import RunResult
+from floodmark.spec.run import LateRows, RunResult
 
 _POLL_SECONDS = 10
 _LOCK_SECONDS = 900
@@ -155,7 +155,7 @@ def operator_assets(asset: OperatorAsset, place: Place, tables: Mapping[str, Ups
             if config.behind != "run":
                 _wait(context, asset, place, interval, config)
             result = _run(context, operator, place, interval, config)
-        yield from _results(context, asset, place, result)
+        yield from _results(context, asset, place, result, config.late_rows)
 
     return bounded_step
 
@@ -236,10 +236,10 @@ def _run(
 
 
 def _results(
-    context: dg.AssetExecutionContext, asset: OperatorAsset, place: Place, result: RunResult
+    context: dg.AssetExecutionContext, asset: OperatorAsset, place: Place, result: RunResult, late_rows: LateRows
 ) -> Iterator[dg.MaterializeResult[Any]]:
     operator, cut = asset.operator, asset.partitions
-    seen = _coverage(operator, cut, place) if cut else {}
+    seen = _coverage(operator, cut, place, late_rows) if cut else {}
     for output in operator.outputs:
         key = output_key(operator, output)
         rows = metadata.people_rows(place.lake, output)
@@ -264,9 +264,10 @@ def _results(
             context.log_event(dg.AssetMaterialization(asset_key=key, metadata=about, partition=name))
 
 
-def _coverage(operator: Operator, cut: Partitions, place: Place) -> dict[str, Any]:
+def _coverage(operator: Operator, cut: Partitions, place: Place, late_rows: LateRows) -> dict[str, Any]:
+    """Coverage as the run asked for it."""
     whole = Interval(start=first(cut), end=min(end_of(cut), time.time_ns() // 1_000_000))
-    return metadata.coverage(coverage(operator, place.lake, whole), whole)
+    return metadata.coverage(coverage(operator, place.lake, whole, late_rows=late_rows), whole)
 
 
 def landed_last(place: Place, source: str) -> tuple[int, int]:
