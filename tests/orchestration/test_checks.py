@@ -111,7 +111,7 @@ def test_a_bad_day_fails_and_blocks_its_downstream_and_the_others_do_not(place):
 def test_a_landing_is_checked_against_what_its_contract_says(place):
     dagster, landed, _ = place
     about = landed.materialized["readings", None]
-    assert (about["dagster/row_count"], about["quarantined"], about["ended"]) == (144, 0, True)
+    assert (about["rows landed"], about["quarantined"], about["ended"]) == (144, 0, True)
     found = {name: passed for (name, _), (passed, _) in landed.checked.items()}
     assert found == {
         "table_row_count_to_be_between": False,  # 144 are more than 100
