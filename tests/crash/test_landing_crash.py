@@ -91,7 +91,7 @@ def check(spark, lake: Path, expected: Path) -> None:
 
 
 @pytest.mark.feature("F8")
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_a_landing_killed_at_every_point_in_turn_goes_on_as_if_nothing_had_happened(
     spark, tmp_path, inbox, uninterrupted
 ) -> None:
@@ -102,6 +102,7 @@ def test_a_landing_killed_at_every_point_in_turn_goes_on_as_if_nothing_had_happe
     check(spark, lake, uninterrupted["land to the end"])
 
 
+@pytest.mark.timeout(1800)
 def test_a_replay_killed_at_every_point_in_turn_lands_every_row_once(spark, tmp_path, inbox, uninterrupted) -> None:
     lake = tmp_path / "lake"
     shutil.copytree(uninterrupted["land"], lake)

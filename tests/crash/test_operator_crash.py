@@ -73,7 +73,7 @@ def seen(lake: Lake, table: str) -> Counter[tuple[tuple[str, object], ...]]:
 
 
 @pytest.mark.feature("E1", "E5", "Y9")
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
     "mode",
     [
@@ -129,6 +129,7 @@ def finish(spark: SparkSession, mode: str, lake: Lake, expected: dict[str, pa.Ta
 
 
 @pytest.mark.feature("E1", "L4", "W4")
+@pytest.mark.timeout(1800)
 def test_killed_around_the_record_of_the_clock_a_replay_still_says_the_same(
     spark: SparkSession, logs: Lake, tmp_path: Path
 ) -> None:

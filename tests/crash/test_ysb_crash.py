@@ -49,7 +49,7 @@ def killed_at_work(lake: Lake, rng: random.Random) -> bool:
 
 
 @pytest.mark.feature("E1", "F8")
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("kills", [5, pytest.param(20, marks=pytest.mark.soak)])
 def test_ten_views_per_campaign_and_window_after_random_kills(spark: SparkSession, tmp_path: Path, kills: int) -> None:
     rounds, files = (ROUNDS, FILES) if kills == 5 else (4 * ROUNDS, 4 * FILES)
