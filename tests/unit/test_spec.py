@@ -143,7 +143,9 @@ def flights() -> Source:
 
 def test_two_operators_of_one_name_and_an_unknown_input() -> None:
     text = told(lambda: Workspace(sources=[flights()], operators=[counting("a"), counting("a")]))
-    assert text.startswith("DEFINITION-070 workspace: expected one definition per name, got 2 named 'a'. Rename one")
+    assert text.startswith(
+        "DEFINITION-070 workspace: expected one definition per name, got 2 named 'a'. Keep one of them, or rename one"
+    )
     text = told(lambda: Workspace(sources=[flights()], operators=[counting("a", flights="flihgts")]))
     assert text == (
         "DEFINITION-071 operator 'a', input 'flights': expected a source or an output, got 'flihgts'. Did you mean 'flights'? "

@@ -117,8 +117,7 @@ class Workspace:
         for name, times in names.items():
             if times > 1:
                 places = list(dict.fromkeys(o.location for o in self.operators if o.name == name))
-                once = len(places) == 1
-                fix = "It is listed more than once: keep one." if once else 'Rename one: @operator(name="...").'
+                fix = 'Keep one of them, or rename one: @operator(name="...").'
                 fix += f" Defined at {' and '.join(places)}." if places else ""
                 raise DefinitionError(
                     "workspace", "one definition per name", f"{times} named '{name}'", fix, code="DEFINITION-070"
