@@ -5,22 +5,19 @@ from __future__ import annotations
 import shutil
 import threading
 import time
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
+from events import START, Event, row, source
 from flights import changelog
 from pyspark.sql import SparkSession
 
 from floodmark import (
     Aggregate,
-    BoundedOutOfOrderness,
     Contract,
-    EventTime,
     Outputs,
-    Rows,
-    Source,
     Stream,
     Tumbling,
     count,
@@ -37,27 +34,13 @@ from floodmark.engines.spark.landing import land
 from floodmark.engines.spark.lock import exclusive
 from floodmark.engines.spark.unbounded import run_unbounded
 
-START = datetime(2020, 1, 1, tzinfo=UTC)
-
-
-class Event(Contract):
-    """A keyed number."""
-
-    at: EventTime
-    key: str
-    value: int
-
 
 def rows(first: int, last: int, step: int = 1) -> list[dict[str, object]]:
-    return [
-        {"at": (START + timedelta(minutes=i)).isoformat(), "key": "ab"[i % 2], "value": i}
-        for i in range(first, last, step)
-    ]
+    return [row(minute) for minute in range(first, last, step)]
 
 
 def put(spark: SparkSession, lake: Lake, name: str, events: list[dict[str, object]], *, end: bool = False) -> None:
-    source = Source(name, contract=Event, connector=Rows(events), watermark=BoundedOutOfOrderness("1 minute"))
-    land(spark, source, lake, end=end)
+    land(spark, source(events, name), lake, end=end)
 
 
 def progress(lake: Lake, table: str) -> int:

@@ -6,21 +6,17 @@ import shutil
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
+from events import Event, row, source
 from flights import changelog
 from pyspark.sql import SparkSession
 
 from floodmark import (
     AfterDelay,
     AfterWatermark,
-    BoundedOutOfOrderness,
-    Contract,
-    EventTime,
-    Rows,
     Source,
     Stream,
     Tumbling,
@@ -37,16 +33,7 @@ from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.landing import land
 from floodmark.engines.spark.unbounded import run_unbounded
 
-START = datetime(2020, 1, 1, tzinfo=UTC)
 PATIENCE_SECONDS = 90
-
-
-class Event(Contract):
-    """A keyed number."""
-
-    at: EventTime
-    key: str
-    value: int
 
 
 @operator
@@ -64,9 +51,8 @@ def by_the_clock(events: Stream[Event]) -> Stream:
     return events.key_by("key").window(Tumbling("1 second"), time="processing").aggregate(n=count(), total=sum("value"))
 
 
-def source(minutes: list[int]) -> Source:
-    rows = [{"at": (START + timedelta(minutes=m)).isoformat(), "key": "ab"[m % 2], "value": m} for m in minutes]
-    return Source("events", contract=Event, connector=Rows(rows), watermark=BoundedOutOfOrderness("1 minute"))
+def of_minutes(*minutes: int) -> Source:
+    return source([row(minute) for minute in minutes])
 
 
 def replay(spark: SparkSession, what, lake: Lake, folder: Path) -> Lake:
@@ -81,17 +67,17 @@ def replay(spark: SparkSession, what, lake: Lake, folder: Path) -> Lake:
 @pytest.mark.parametrize("what", [early, by_the_clock], ids=lambda o: o.name)
 def test_the_clock_alone_fires_a_running_stream_and_a_replay_repeats_it(spark: SparkSession, tmp_path, what) -> None:
     lake, stop = Lake(str(tmp_path / "stream")), threading.Event()
-    land(spark, source([0, 1, 2, 3]), lake)
+    land(spark, of_minutes(0, 1, 2, 3), lake)
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(run_unbounded, spark, what, lake, stop=stop, trigger_seconds=0.2)
         try:
             first = waited(lake, what.name, 2, running)
-            land(spark, source([0, 1, 2, 3, 5, 7, 9]), lake)
+            land(spark, of_minutes(0, 1, 2, 3, 5, 7, 9), lake)
             waited(lake, what.name, first + 1, running)
         finally:
             stop.set()
         running.result(timeout=PATIENCE_SECONDS)
-    land(spark, source([0, 1, 2, 3, 5, 7, 9]), lake, end=True)
+    land(spark, of_minutes(0, 1, 2, 3, 5, 7, 9), lake, end=True)
     run_unbounded(spark, what, lake, until_caught_up=True)
     stream = changelog(lake, what.name)
     again = changelog(replay(spark, what, lake, tmp_path / "replay"), what.name)
@@ -116,7 +102,7 @@ def waited(lake: Lake, table: str, rows: int, running) -> int:
 
 def test_without_a_record_windows_of_the_clock_are_no_bounded_question(spark: SparkSession, tmp_path) -> None:
     lake = Lake(str(tmp_path))
-    land(spark, source([0, 1, 2]), lake, end=True)
+    land(spark, of_minutes(0, 1, 2), lake, end=True)
     with pytest.raises(CapabilityError, match="CAPABILITY-004") as error:
         run_bounded(spark, by_the_clock, lake)
     assert "floodmark run by_the_clock --unbounded" in str(error.value)

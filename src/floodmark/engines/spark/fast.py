@@ -6,6 +6,7 @@ Used for tumbling, sliding and global windows without refires, over inputs that 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import Column, DataFrame, Observation
@@ -67,12 +68,11 @@ def compute(
     names = [F.col(f"k{i}").alias(k) for i, k in enumerate(step.keys)]
     grouped = on_time.groupBy(*names, "_end").agg(*measures)
 
+    @cache
     def dropped() -> int:
         try:
             return int(counted.get["dropped"])
-        except (
-            Py4JJavaError
-        ):  # nothing was on time: adaptive execution leaves an empty plan out, and its observation with it
+        except Py4JJavaError:  # nothing was on time: adaptive execution leaves an empty plan out with its observation
             return pairs.filter("_late").count()
 
     bounds = []

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any
 
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from floodmark.core import crash
@@ -113,8 +113,10 @@ class Sink:
         batch.persist(StorageLevel.MEMORY_AND_DISK)
         written: dict[str, int] = {}
         try:
-            total = self._evaluated(batch, number)
+            total, groups = self._evaluated(batch)
             progress = self.progress(number)
+            if self.ticks is not None:
+                self._record(self.ticks, batch.sparkSession, number, groups)
             counted = {"batch": number, "progress": progress, "late": total["late"], "dropped": total["dropped"]}
             for output in reversed(self.operator.outputs):
                 if output.side and not total["sides"]:
@@ -143,26 +145,24 @@ class Sink:
         self.done.append(info)
         self.on_batch(info)
 
-    def _record(self, spark: SparkSession, number: int, positions: list[int], waiting: list[int]) -> None:
-        assert self.ticks is not None
-        clock = self.checkpoint.clock(number) if self.ticks.clock is None else self.ticks.clock
+    def _record(self, ticks: Ticks, spark: SparkSession, number: int, groups: Sequence[Row]) -> None:
+        """Where the clock stood, if it has moved in this micro-batch, and what is waited for now."""
+        positions = [row["position"] for row in groups if row["position"] is not None]
+        if not positions:
+            return
+        clock = self.checkpoint.clock(number) if ticks.clock is None else ticks.clock
         crash.point("tick.before_record")
-        self.ticks.record(spark, number, clock, self.progress(number), positions)
+        ticks.record(spark, number, clock, self.progress(number), positions)
         crash.point("tick.after_record")
-        self.ticks.due = min(waiting, default=None)
+        ticks.due = min((row["tick"] for row in groups if row["tick"] is not None), default=None)
 
-    def _evaluated(self, batch: DataFrame, number: int) -> dict[str, int]:
-        """Run the micro-batch, all of it, and count; a row here is a key group, so there are few."""
+    def _evaluated(self, batch: DataFrame) -> tuple[dict[str, int], Sequence[Row]]:
+        """Run the micro-batch, all of it: totals, and what each key group counted (so there are few)."""
         names = ("rows", "retractions", "late", "dropped", "sides")
         if self.stage is None:
-            return dict.fromkeys(names, 0) | self._counted(batch)
-        counts = batch.select(*names, "position", "tick").collect()
-        positions = [row["position"] for row in counts if row["position"] is not None]
-        if self.ticks is not None and positions:
-            self._record(
-                batch.sparkSession, number, positions, [row["tick"] for row in counts if row["tick"] is not None]
-            )
-        return {name: sum(int(row[name]) for row in counts) for name in names} | {"rows_in": 0}
+            return dict.fromkeys(names, 0) | self._counted(batch), ()
+        groups = batch.select(*names, "position", "tick").collect()
+        return {name: sum(int(row[name]) for row in groups) for name in names} | {"rows_in": 0}, groups
 
     def _counted(self, batch: DataFrame) -> dict[str, int]:
         """Of a stateless micro-batch: rows in, and rows of each output, in one job."""

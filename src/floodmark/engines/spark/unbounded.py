@@ -187,7 +187,7 @@ def _run(
     if not until_caught_up:
         follow()
     try:
-        _wait(spark, operator, lake, query, sink)
+        _wait(spark, query, sink)
         sink.settle(spark)
         if until_caught_up:
             follow()
@@ -207,7 +207,7 @@ def _start(rows: DataFrame, sink: Sink, *, until_caught_up: bool, pause: float, 
     return writer.start()
 
 
-def _wait(spark: SparkSession, operator: Operator, lake: Lake, query: StreamingQuery, sink: Sink) -> None:
+def _wait(spark: SparkSession, query: StreamingQuery, sink: Sink) -> None:
     """Until the query ends by itself, or is between two micro-batches after ``stop``."""
     settled = sink.checkpoint.last_committed()
     try:
@@ -217,7 +217,7 @@ def _wait(spark: SparkSession, operator: Operator, lake: Lake, query: StreamingQ
             if idle and sink.stop.is_set():
                 query.stop()
             elif idle and sink.ticks is not None and sink.ticks.waits_no_longer():
-                markers.wake(spark, operator, lake)
+                markers.wake(spark, sink.operator, sink.lake)
             elif idle and last != settled and last == max(sink.checkpoint.batches("offsets"), default=-1):
                 sink.settle(spark)
                 settled = last
