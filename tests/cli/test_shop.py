@@ -102,6 +102,53 @@ def test_the_quarantine_shows_the_row_and_replays_it(shop: Path, tmp_path: Path)
     assert (replayed["landed"], replayed["still_broken"]) == (1, 0)
 
 
+def test_what_a_function_fails_for_is_shown_and_is_gone_once_it_is_mended(shop: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "shop"
+    shutil.copytree(shop, folder)
+    orders, workspace = folder / "operators" / "orders.py", folder / "definitions" / "__init__.py"
+    orders.write_text(orders.read_text() + _PRICES)
+    text = workspace.read_text().replace("operators=[hourly_sales]", "operators=[hourly_sales, prices]")
+    workspace.write_text(text.replace("import Workspace", "import Workspace\nfrom operators.orders import prices"))
+    nothing = program(folder, "quarantine", "show", "hourly_sales")
+    assert nothing.stdout.endswith("hourly_sales: nothing in quarantine\n")
+    done = json.loads(program(folder, "run", "prices", "--json").stdout)
+    assert done["rows"] == {"prices": 17, "prices__quarantine": 2}
+    assert "floodmark quarantine show prices" in done["warnings"][0]
+    shown = program(folder, "quarantine", "show", "prices")
+    assert "prices: 2 rows or panes in quarantine" in shown.stdout
+    assert "flat_map 'priced': ValueError: voucher SPRING" in shown.stdout
+    assert '"order_id": 1002' in shown.stdout
+    refused = program(folder, "quarantine", "replay", "prices")
+    assert "floodmark run prices" in refused.stderr
+    orders.write_text(orders.read_text().replace('if order["voucher"]', "if False"))
+    mended = json.loads(program(folder, "run", "prices", "--json").stdout)
+    assert mended["rows"] == {"prices": 19, "prices__quarantine": 0}
+    assert "nothing in quarantine" in program(folder, "quarantine", "show", "prices").stdout
+
+
+_PRICES = '''
+
+class Priced(Contract):
+    """An order's price per item."""
+
+    country: str
+    cents: int
+
+
+def priced(order):
+    """Fails for orders with a voucher."""
+    if order["voucher"]:
+        raise ValueError(f"voucher {order['voucher']}")
+    yield {"country": order["country"], "cents": order["cents"] // order["items"]}
+
+
+@operator
+def prices(orders: Stream[Order]) -> Stream:
+    """Price per item."""
+    return orders.flat_map(priced, Priced, on_error="quarantine")
+'''
+
+
 def test_ctrl_c_stops_at_a_micro_batch_boundary_and_a_restart_goes_on(shop: Path) -> None:
     lake = shop / "interrupted"
     environment = os.environ | {"FLOODMARK_LOGS": str(shop / "lake")}

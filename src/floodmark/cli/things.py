@@ -11,28 +11,34 @@ import click
 
 from floodmark.cli.console import Console
 from floodmark.cli.invocation import Invocation, pass_invocation, shared
+from floodmark.cli.loading import Opened
 from floodmark.cli.spark import start
 from floodmark.cli.workspace import opened_lake
+from floodmark.core.errors import DefinitionError
+from floodmark.core.time import describe
 
 
 @click.group()
 @shared
 def quarantine() -> None:
-    """Rows that broke their contract: show them, replay them."""
+    """Rows that broke their contract, or that a function failed for: show them, replay them."""
 
 
 @quarantine.command()
-@click.argument("source")
+@click.argument("name")
 @click.option(
     "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="At most so many rows, newest first."
 )
 @shared
 @pass_invocation
-def show(invocation: Invocation, source: str, limit: int) -> None:
-    """Show what waits in the quarantine of SOURCE, and why."""
+def show(invocation: Invocation, name: str, limit: int) -> None:
+    """Show what is in the quarantine of the source or operator NAME, and why."""
     console = Console(as_json=invocation.json)
     opened = opened_lake(invocation, console)
-    name = opened.workspace.source(source).name
+    if any(name == operator.name for operator in opened.workspace.operators):
+        _show_operator(opened, console, name, limit)
+        return
+    name = opened.workspace.source(name).name
     spark, lake = start(opened, console)
     from floodmark.engines.spark.quarantine import show as found
 
@@ -49,6 +55,23 @@ def show(invocation: Invocation, source: str, limit: int) -> None:
     console.document({"lake": opened.lake, **asdict(waiting)})
 
 
+def _show_operator(opened: Opened, console: Console, name: str, limit: int) -> None:
+    from floodmark.engines.spark.lake import Lake
+    from floodmark.observe.quarantine import set_aside
+
+    found = set_aside(opened.workspace.operator(name), Lake(opened.lake, logs=opened.logs), limit=limit)
+    rows = f"{found.rows:,} row{'s' * (found.rows != 1)} or panes"
+    console.say(f"{name}: {rows} in quarantine" if found.rows else f"{name}: nothing in quarantine")
+    console.table(("rows", "step", "reason"), [(count, step, reason) for step, reason, count in found.by_reason])
+    for one in found.newest:
+        key = f", key {one['key']}" if one["key"] else ""
+        console.say(f"{describe(one['event_time'])} {one['step']}{key}: {one['reason']}")
+        console.say(f"  {one['given']}")
+    if found.rows:
+        console.say(f"once the function is mended: floodmark run {name} --from ... --to ...")
+    console.document({"lake": opened.lake, **asdict(found)})
+
+
 @quarantine.command()
 @click.argument("source")
 @shared
@@ -57,6 +80,10 @@ def replay(invocation: Invocation, source: str) -> None:
     """Check the quarantined rows of SOURCE against today's contract; land those that keep it."""
     console = Console(as_json=invocation.json)
     opened = opened_lake(invocation, console)
+    if any(source == operator.name for operator in opened.workspace.operators):
+        fix = f"Mend the function, then compute that time again: floodmark run {source} --from ... --to ..."
+        got = f"the operator '{source}', whose functions see each row in its place"
+        raise DefinitionError("quarantine replay", "a source", got, fix, code="DEFINITION-074")
     chosen = opened.workspace.source(source)
     spark, lake = start(opened, console)
     from floodmark.engines.spark.quarantine import replay as replayed

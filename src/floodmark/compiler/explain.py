@@ -24,7 +24,8 @@ def explain(operator: Operator) -> tuple[str, dict[str, object]]:
         lines.append(f"result{f' {name}' if name else ''}:")
         lines += [f"  {line}" for line in _tree(result, 0)]
     for output in operator.outputs:
-        kind = "late rows" if output.side else ("changelog, with a __current table" if output.current else "rows")
+        sides = {"late": "late rows", "quarantine": "rows and panes a function failed for"}
+        kind = sides[output.side] if output.side else "changelog, with a __current table" if output.current else "rows"
         lines.append(f"table {output.table} ({kind}): {output.schema.describe()}")
     lines += [f"warning: {warning}" for warning in operator.warnings]
     document = operator.canonical() | {

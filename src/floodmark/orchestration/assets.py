@@ -188,7 +188,11 @@ def _check_exist(asset: OperatorAsset, cut: Partitions, keys: list[str]) -> None
 
 
 def _description(operator: Operator, output: Output) -> str:
-    about = "Rows that came too late for every window of it." if output.side else ""
+    sides = {
+        "late": "Rows that came too late for every window of it.",
+        "quarantine": "Rows and panes its functions failed for.",
+    }
+    about = sides[output.side] if output.side else ""
     named = "" if output.side or not output.name else f"Its output `{output.name}`."
     return "\n\n".join(text for text in (operator.description, about, named) if text)
 

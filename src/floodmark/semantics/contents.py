@@ -80,7 +80,8 @@ class Contents:
         step = self.step
         if step.reduces:
             folded = reduce(self._reduced, (row for *_, row in held)) if self.keeps_rows else held[0]
-            return [tuple(_item(folded[name]) for name in step.own_columns)]
+            with user_code_boundary("reduce()", f"Return a mapping with {', '.join(step.own_columns)}."):
+                return [tuple(_item(folded[name]) for name in step.own_columns)]
         state = held
         if self.keeps_rows and step.aggregates:
             state = [f.create() for f, _, _ in self.measures]

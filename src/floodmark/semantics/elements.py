@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from floodmark.core.time import Interval
 from floodmark.semantics.accumulators import Value
 from floodmark.semantics.columns import result_schema
+from floodmark.semantics.failures import split
 from floodmark.semantics.kernel import by_group
 from floodmark.spec.evictors import KeepNear
 from floodmark.spec.expressions import check
@@ -100,5 +101,6 @@ class ElementStage:
         rows = [t for b in batches if (t := pa.Table.from_batches([b])).num_rows]
         if not rows:
             return {}
-        table = pa.concat_tables(rows)
-        return by_group({"rows": table.filter(pc.not_equal(table["kind"], MARKER))})
+        table, failed = split(pa.concat_tables(rows))
+        found = {"rows": table.filter(pc.not_equal(table["kind"], MARKER))}
+        return by_group(found | ({"failed": failed[0]} if failed else {}))

@@ -22,6 +22,7 @@ from floodmark.core.time import END, NEVER
 from floodmark.semantics.accumulators import Accumulators, Partials, Value, group_ids
 from floodmark.semantics.assignment import Assigner, assigner, judge
 from floodmark.semantics.columns import arrow_type, decode, encode, result_schema
+from floodmark.semantics.failures import split
 from floodmark.semantics.store import Store
 from floodmark.spec.schema import MARKER, RETRACTION, ROW
 from floodmark.spec.steps import WindowAggregate
@@ -88,13 +89,14 @@ def pack(stage: Stage, batches: Iterable[pa.RecordBatch]) -> dict[int, dict[str,
 
     Returns:
         Per group any of ``main``/``bagN`` (on-time partials by ``slice`` and ``from_end``), ``late`` (one row per late window),
-        ``side`` (rows dropped for all their windows) and ``dropped`` (``end``, ``n``).
+        ``side`` (rows dropped for all their windows), ``dropped`` (``end``, ``n``) and ``failed`` (rows set aside before they came here).
     """
     step, dims = stage.step, ["group", *stage.keys, "slice", "from_end"]
     parts: list[Partials] = []
-    kept: dict[str, list[pa.Table]] = {"late": [], "side": [], "dropped": []}
+    kept: dict[str, list[pa.Table]] = {"late": [], "side": [], "dropped": [], "failed": []}
     for batch in batches:
-        rows = pa.Table.from_batches([batch])
+        rows, failed = split(pa.Table.from_batches([batch]))
+        kept["failed"] += failed
         rows = rows.filter(pc.not_equal(rows["kind"], MARKER))
         if rows.num_rows == 0:
             continue
@@ -223,6 +225,7 @@ class Emission:
         tick: processing time at which it has; None when nothing waits for it.
         dropped: rows that came too late, per window; where the kernel judges them itself.
         side: rows dropped for all their windows, with their stamps; where the kernel judges them itself.
+        failed: rows and panes the user's code failed for, as side rows.
     """
 
     results: pa.Table
@@ -231,6 +234,7 @@ class Emission:
     tick: int | None = None
     dropped: int = 0
     side: pa.Table | None = None
+    failed: pa.Table | None = None
 
 
 class Kernel:

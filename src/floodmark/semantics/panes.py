@@ -10,6 +10,7 @@ Source: Flink ``WindowOperator``, ``EvictingWindowOperator`` and ``MergingWindow
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -23,13 +24,15 @@ from floodmark.semantics.columns import arrow_type, decode, encode, inside
 from floodmark.semantics.contents import Contents
 from floodmark.semantics.elements import ElementStage
 from floodmark.semantics.entries import NONE, Entries, Entry
+from floodmark.semantics.failures import Failure, failure, set_aside
 from floodmark.semantics.kernel import Emission, Tick
 from floodmark.semantics.placement import placement
 from floodmark.semantics.store import Store
 from floodmark.semantics.triggers import FIRE, PURGE, Machine, Now, last_of, machine
 from floodmark.spec.functions import Pane, Timing
 from floodmark.spec.schema import RETRACTION, ROW
-from floodmark.spec.windows import Count, Global, Session
+from floodmark.spec.triggers import Trigger, parts
+from floodmark.spec.windows import Count, Global, Session, WindowAssigner
 
 
 class _Window:
@@ -91,6 +94,11 @@ class ElementKernel:
         self.now = Now(NEVER, NEVER)
         self.out: list[tuple[Any, ...]] = []
         self.units = 0
+        self.quarantines = step.on_error == "quarantine"
+        own = any(type(part).__module__ != Trigger.__module__ for part in parts(stage.trigger))
+        folds = not self.contents.keeps_rows and (step.reduces or step.own_aggregates)
+        self.undoes = self.quarantines and (own or folds or isinstance(step.window, WindowAssigner))
+        self.failures: list[tuple[int, int, int, Failure]] = []
 
     # ---- one call per micro-batch
 
@@ -127,6 +135,9 @@ class ElementKernel:
             side = rows.take(pa.array(self.refused)).select(["t", "w", "s", "kind", "side"])
             side = side if self.stage.cut is None else inside(side, side["t"], self.stage.cut.interval)
         deadline = min(waits)
+        failed = set_aside(self.failures) if self.failures else None
+        if failed is not None and self.stage.cut is not None:
+            failed = inside(failed, failed["t"], self.stage.cut.interval)
         return Emission(
             self._results(),
             self.late,
@@ -134,6 +145,7 @@ class ElementKernel:
             tick if tick < NONE else None,
             self.dropped,
             side,
+            failed,
         )
 
     def _ordered(self, parts: list[pa.Table], progress: int) -> tuple[pa.Table | None, list[int]]:
@@ -196,7 +208,8 @@ class ElementKernel:
             try:
                 if kept.event <= stamp:
                     self._fire(kept, stamp)
-                self._element(kept, place, time, stamp, values[place], rows[place])
+                take = self._undoing if self.undoes else self._element
+                take(kept, place, time, stamp, values[place], rows[place])
             except UserCodeError as error:
                 raise error.inside(self._about(kept)) from error.__cause__
 
@@ -207,6 +220,26 @@ class ElementKernel:
         return kept
 
     # ---- rows
+
+    def _undoing(self, kept: _Key, place: int, time: int, stamp: int, values: tuple[Any, ...], row: Any) -> None:
+        """One row that goes to the quarantine, and leaves no trace here, when the user's code fails for it."""
+        windows, last = copy.deepcopy([window.dump() for window in kept.windows]), kept.stamp
+        counts = self.late, self.dropped, self.units
+        sizes = [(items, len(items)) for items in (self.out, self.refused, self.failures)]
+        try:
+            self._element(kept, place, time, stamp, values, row)
+        except UserCodeError as error:
+            kept.windows, kept.stamp = [_Window.load(data) for data in windows], last
+            self.late, self.dropped, self.units = counts
+            for items, size in sizes:
+                del items[size:]
+            self._wait(kept)
+            names = [v.sql for v in self.stage.values]
+            self._set_aside(kept, error, time, stamp, dict(zip(names, values, strict=True)) if row is None else row)
+
+    def _set_aside(self, kept: _Key, error: UserCodeError, event: int, stamp: int, given: Any) -> None:
+        key = dict(zip(self.step.keys, kept.entry.key, strict=True))
+        self.failures.append((event, stamp, 0, failure(f"step '{self.step.uid}'", error, given, key)))
 
     def _element(self, kept: _Key, place: int, time: int, stamp: int, values: tuple[Any, ...], row: Any) -> None:
         """One row: judged by its stamp, put into its windows."""
@@ -381,7 +414,16 @@ class ElementKernel:
 
     def _emit(self, kept: _Key, window: _Window, pane: Pane, event: int, stamp: int) -> None:
         window.contents = self.contents.evicted(window.contents, "before")
-        rows = self.contents.results(window.contents, pane)
+        try:
+            rows = self._computed(window, pane)
+        except UserCodeError as error:
+            if not self.quarantines:
+                raise
+            about = {"pane": pane.index, "timing": pane.timing, "rows": window.held}
+            bounds = {"start": pane.start, "end": pane.end} if pane.end is not None else {}
+            self._set_aside(kept, error, event, stamp, bounds | about)
+            window.contents = self.contents.evicted(window.contents, "after")
+            return
         head = (*kept.entry.key, *((window.start, window.end) if window.end is not None else ()))
         if self.step.revises or self.stage.cut:
             if self.step.revises:
@@ -392,6 +434,15 @@ class ElementKernel:
         self.out += [(*head, *row, event, stamp, ROW, self.units) for row in rows]
         self.units += 1
         window.contents = self.contents.evicted(window.contents, "after")
+
+    def _computed(self, window: _Window, pane: Pane) -> list[tuple[Any, ...]]:
+        """The rows of a pane; where failures are set aside, each is known to fit its columns."""
+        rows = self.contents.results(window.contents, pane)
+        if self.quarantines:
+            schema = self.stage.result_schema
+            for name, values in zip(self.step.own_columns, zip(*rows, strict=True), strict=bool(rows)):
+                _column(values, schema.field(name))
+        return rows
 
     def _results(self) -> pa.Table:
         schema = self.stage.result_schema

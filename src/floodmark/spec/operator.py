@@ -7,7 +7,7 @@ import typing
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, overload
+from typing import Any, Literal, overload
 
 from floodmark.core.errors import CapabilityError, DefinitionError, closest
 from floodmark.core.fingerprint import canonical, digest
@@ -17,7 +17,7 @@ from floodmark.spec.contract import schema as contract_schema
 from floodmark.spec.expressions import clocks
 from floodmark.spec.partitions import Partitions
 from floodmark.spec.purity import impurities
-from floodmark.spec.schema import Schema
+from floodmark.spec.schema import QUARANTINE, Schema
 from floodmark.spec.source import Source, check_name
 from floodmark.spec.stream import Body, Outputs, Stream
 from floodmark.spec.windows import describe_window
@@ -31,6 +31,9 @@ class OutputRef:
     name: str
 
 
+Side = Literal["late", "quarantine"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Output:
     """A named result: one Delta table.
@@ -40,7 +43,7 @@ class Output:
         table: its name in the lake.
         schema: columns without stamps.
         revisable: may hold retractions (refires), and so has a ``current`` table.
-        side: rows beside the result: late ones.
+        side: what it holds where that is not the result: late rows, or rows and panes a function failed for.
         keys: columns that identify a result, for ``current``.
         partitions: how the table is divided; None for not at all.
     """
@@ -49,7 +52,7 @@ class Output:
     table: str
     schema: Schema
     revisable: bool
-    side: bool = False
+    side: Side | None = None
     keys: tuple[str, ...] = ()
     partitions: Partitions | None = None
 
@@ -101,7 +104,7 @@ class Operator:
 
     @cached_property
     def outputs(self) -> tuple[Output, ...]:
-        """Every table the operator writes: its results, then their late rows."""
+        """Every table the operator writes: its results, then their late rows, then its quarantine."""
         found, step = [], self.stateful
         read = {i.name: i.revisable for i in self.inputs}
         incoming = any(read[s.input] for _, r in self.results for s in steps.walk(r) if isinstance(s, steps.Read))
@@ -132,7 +135,19 @@ class Operator:
                     table=table,
                     schema=step.parent.schema,
                     revisable=incoming,
-                    side=True,
+                    side="late",
+                    partitions=self.partitions,
+                )
+            )
+        if any(steps.quarantines(s) for _, r in self.results for s in steps.walk(r)):
+            table = f"{self.name}__quarantine"
+            found.append(
+                Output(
+                    name="quarantine",
+                    table=table,
+                    schema=QUARANTINE,
+                    revisable=False,
+                    side="quarantine",
                     partitions=self.partitions,
                 )
             )
@@ -222,7 +237,7 @@ class Operator:
         """(what it is, code of the user)."""
         for step in (s for _, r in self.results for s in steps.walk(r)):
             if isinstance(step, steps.FlatMap):
-                yield f"flat_map '{getattr(step.function, '__name__', 'function')}'", step.function
+                yield step.name, step.function
             elif isinstance(step, steps.WindowAggregate):
                 yield from step.functions()
 

@@ -16,6 +16,12 @@ ROW, RETRACTION, MARKER = 0, -1, 1
 TICK = 2
 """A tick of the processing clock among the rows a kernel is given; never in a table."""
 
+FAILED = 3
+"""A row a function of the user failed for, on its way to the quarantine; never in a table. ``FAILURE`` says why."""
+
+FAILURE = "_failure"
+"""The column that says why, beside the stamps: a struct of the columns of ``QUARANTINE``."""
+
 STAMP_DDL = (
     "`_event_time` timestamp, `_watermark` bigint, `_progress` bigint, `_sequence` bigint, "
     "`_ingest_time` timestamp, `_kind` int"
@@ -72,3 +78,14 @@ class Schema:
     def describe(self) -> str:
         """``origin string, dep_delay bigint``: for error messages."""
         return ", ".join(f"{column.name} {column.type}" for column in self.columns)
+
+
+QUARANTINE = Schema(
+    (
+        Column(name="step", type="string", description="the function that failed"),
+        Column(name="key", type="string", description="JSON of the key; null before rows have one"),
+        Column(name="reason", type="string", description="what it raised"),
+        Column(name="given", type="string", description="JSON of the row, or of the pane, it failed for"),
+    )
+)
+"""The columns of an operator's quarantine."""

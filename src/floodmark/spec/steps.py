@@ -27,6 +27,7 @@ from floodmark.spec.windows import (
 Late = Literal["drop", "side_output"]
 Accumulation = Literal["accumulating", "discarding"]
 Order = Literal["arrival", "event_time"]
+OnError = Literal["stop", "quarantine"]
 RowFunction = Callable[[Mapping[str, Any]], Iterable[Mapping[str, Any]]]
 
 
@@ -96,11 +97,17 @@ class FlatMap:
     function: RowFunction = field(compare=False)
     schema: Schema
     code: str
+    on_error: OnError = "stop"
 
     @staticmethod
-    def of(parent: Step, function: RowFunction, schema: Schema) -> FlatMap:
+    def of(parent: Step, function: RowFunction, schema: Schema, on_error: OnError = "stop") -> FlatMap:
         """With the function's source, by which it is compared."""
-        return FlatMap(parent, function, schema, source_of(function))
+        return FlatMap(parent, function, schema, source_of(function), on_error)
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return f"flat_map '{getattr(self.function, '__name__', 'function')}'"
 
     @property
     def parents(self) -> tuple[Step, ...]:
@@ -110,7 +117,9 @@ class FlatMap:
     def canonical(self) -> dict[str, object]:
         """For fingerprints."""
         schema = self.schema.canonical()
-        return {"step": "flat_map", "code": self.code, "schema": schema, "of": self.parent.canonical()}
+        found: dict[str, object] = {"step": "flat_map", "code": self.code, "schema": schema}
+        found |= {} if self.on_error == "stop" else {"on_error": self.on_error}
+        return found | {"of": self.parent.canonical()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +148,7 @@ class WindowAggregate:
         function: over the rows of a pane, or over its aggregates; with ``reduces``, over two rows.
         time: the clock its windows are of.
         order: in which rows are taken; None for what the inputs allow.
+        on_error: what a failure of the user's code does.
         groups: number of key groups, the unit of redistribution.
     """
 
@@ -157,6 +167,7 @@ class WindowAggregate:
     reduces: bool = False
     time: Clock = "event"
     order: Order | None = None
+    on_error: OnError = "stop"
     groups: int = 64
 
     @property
@@ -165,7 +176,13 @@ class WindowAggregate:
         special = self.trigger or self.evictor or self.function or self.accumulation != "accumulating" or self.order
         ordered = any(isinstance(a, Builtin) and a.function in ORDERED for _, a in self.aggregates)
         grid = isinstance(self.window, (Tumbling, Sliding, Calendar, Global))
-        return grid and self.time == "event" and not special and not ordered
+        blames = self.on_error == "quarantine" and self.own_aggregates  # one value, not a column of them
+        return grid and self.time == "event" and not special and not ordered and not blames
+
+    @property
+    def own_aggregates(self) -> bool:
+        """Whether an aggregate is the user's."""
+        return not all(isinstance(a, Builtin) for _, a in self.aggregates)
 
     @property
     def revises(self) -> bool:
@@ -241,11 +258,16 @@ class WindowAggregate:
             found["evictor"] = canonical_evictor(self.evictor)
         if self.function:
             found["function"] = {"code": self.function.code, "reduces": self.reduces, "schema": self.schema.canonical()}
-        plain = {"accumulation": "accumulating", "time": "event", "order": None}
+        plain = {"accumulation": "accumulating", "time": "event", "order": None, "on_error": "stop"}
         return found | {name: value for name, usual in plain.items() if (value := getattr(self, name)) != usual}
 
 
 Step = Read | Filter | Project | FlatMap | Union | WindowAggregate
+
+
+def quarantines(step: Step) -> bool:
+    """Whether rows this step itself fails for go to the quarantine."""
+    return isinstance(step, (FlatMap, WindowAggregate)) and step.on_error == "quarantine"
 
 
 def walk(step: Step) -> Iterator[Step]:

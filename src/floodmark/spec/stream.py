@@ -66,23 +66,31 @@ class Stream(Generic[Row_co]):
         new = tuple((name, text) for name, text in named.items() if name not in self.schema)
         return self._project(kept + new, self.where("with_columns"))
 
-    def flat_map(self, function: steps.RowFunction, schema: type[Contract]) -> Stream[Any]:
+    def flat_map(
+        self, function: steps.RowFunction, schema: type[Contract], *, on_error: steps.OnError = "stop"
+    ) -> Stream[Any]:
         """Every row becomes the rows ``function`` yields for it.
 
         Args:
             function: from a read-only mapping of the row's columns to an iterable of mappings. Its source is part of the version;
                 it must depend on its argument alone.
             schema: contract of the rows it yields; they keep the stamps (and so the event time) of the row they came from.
+            on_error: what becomes of a row it raises for, or yields something else than the contract's columns for: ``"stop"`` ends
+                the run with the error, ``"quarantine"`` sets the row aside in ``<operator>__quarantine`` and goes on. A retraction it
+                fails for is passed over, as what it takes back was set aside.
 
         Raises:
-            DefinitionError: DEFINITION-051, not a function or not a contract.
+            DefinitionError: DEFINITION-051, not a function or not a contract; DEFINITION-055, another ``on_error``.
         """
         where = self.where("flat_map")
         if not callable(function) or not (isinstance(schema, type) and issubclass(schema, Contract)):
             fix = "flat_map(split_words, schema=Word), where Word is a Contract and split_words yields dictionaries."
             got = f"{function!r} and {schema!r}"
             raise DefinitionError(where, "a function and the contract of its rows", got, fix, code="DEFINITION-051")
-        return Stream(steps.FlatMap.of(self.step, function, contract_schema(schema)), self.operator)
+        if on_error not in get_args(steps.OnError):
+            fix = 'on_error is "stop" or "quarantine".'
+            raise DefinitionError(where, "valid settings", repr(on_error), fix, code="DEFINITION-055")
+        return Stream(steps.FlatMap.of(self.step, function, contract_schema(schema), on_error), self.operator)
 
     def union(self, *others: Stream[Any]) -> Stream[Row_co]:
         """All rows of these streams; columns must agree in name, order and type. Time: the minimum of the inputs' progress.
@@ -155,7 +163,7 @@ class KeyedStream:
     stream: Stream[Any]
     keys: tuple[str, ...]
 
-    def window(
+    def window(  # noqa: PLR0913 - settings by name
         self,
         window: Window,
         *,
@@ -166,6 +174,7 @@ class KeyedStream:
         late: steps.Late = "drop",
         time: Clock = "event",
         order: steps.Order | None = None,
+        on_error: steps.OnError = "stop",
     ) -> WindowedStream:
         """Group the rows of each key into windows.
 
@@ -183,6 +192,11 @@ class KeyedStream:
                 gives the same answer.
             order: ``"arrival"`` takes rows as they come, ``"event_time"`` sorts them by it. By default as they come where that is
                 recorded (one landed log), else sorted. Windows whose answer does not depend on order take no notice.
+            on_error: what an exception in your code does: ``"stop"`` ends the run with it, ``"quarantine"`` sets aside in
+                ``<operator>__quarantine`` the row (``reduce``, ``Aggregate.add`` and ``merge``, window assigners, what triggers do with
+                a row), which then counts in no window, or the pane (window functions, ``Aggregate.result``), whose last good value
+                stays. A trigger's timers stop the run all the same. With functions that see each row, a row costs a copy of what
+                its key holds.
 
         Time: the result of [s, e) comes out when progress reaches e - 1 ms; state is freed ``allowed_lateness`` later.
         Source: Flink, windows, allowed lateness and ``sideOutputLateData``; lateness is judged by the row's own stamp.
@@ -196,15 +210,18 @@ class KeyedStream:
             fix = 'For example .window(Tumbling("1 hour")).'
             expected = "Tumbling, Sliding, Calendar, Session, Count, Global or a WindowAssigner"
             raise DefinitionError(where, expected, repr(window), fix, code="DEFINITION-054")
-        choices = [(late, get_args(steps.Late)), (accumulation, get_args(steps.Accumulation)), (time, get_args(Clock))]
-        wrong = [
-            repr(value) for value, known in [*choices, (order, (None, *get_args(steps.Order)))] if value not in known
+        choices: list[tuple[object, tuple[object, ...]]] = [
+            (late, get_args(steps.Late)),
+            (accumulation, get_args(steps.Accumulation)),
+            (time, get_args(Clock)),
         ]
+        choices += [(order, (None, *get_args(steps.Order))), (on_error, get_args(steps.OnError))]
+        wrong = [repr(value) for value, known in choices if value not in known]
         clocked = time == "processing"
         if lateness < 0 or wrong or (clocked and (lateness or order == "event_time")):
             fix = (
                 'allowed_lateness is zero or more; in processing time it is zero and rows come as they arrive; late is "drop" or "side_output", accumulation '
-                '"accumulating" or "discarding", time "event" or "processing", order "arrival" or "event_time".'
+                '"accumulating" or "discarding", time "event" or "processing", order "arrival" or "event_time", on_error "stop" or "quarantine".'
             )
             got = ", ".join(wrong) or f"allowed_lateness={describe_span(lateness)}, order={order!r} in {time} time"
             raise DefinitionError(where, "valid settings", got, fix, code="DEFINITION-055")
@@ -221,7 +238,7 @@ class KeyedStream:
         _check_comparable(window, where)
         _check_trigger(trigger, window, where)
         settings: dict[str, Any] = {"allowed_lateness": lateness, "late": late, "trigger": trigger, "evictor": evictor}
-        settings |= {"accumulation": accumulation, "time": time, "order": order}
+        settings |= {"accumulation": accumulation, "time": time, "order": order, "on_error": on_error}
         return WindowedStream(self, window, settings)
 
     def rolling(self, *, uid: str | None = None, **aggregates: AnyAggregate) -> Stream[Any]:

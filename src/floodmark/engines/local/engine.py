@@ -75,11 +75,17 @@ class LocalRun:
                 self.state.progress[name] = max(self.state.progress.get(name, NEVER), reached)
         if self.stage is None:
             results = {name: _only_rows(self.queries.rows(step, given)) for name, step in self.operator.results}
+            failed: list[pa.Table] = []
         else:
-            results = self._stateful(self.stage, given)
+            results, failed = self._stateful(self.stage, given)
+        for output in self.operator.outputs:
+            if output.side == "quarantine":
+                results[output.name] = _side([*self.queries.failures.values(), *failed], output.schema)
+        self.queries.failures.clear()
         return {name: self._stamped(table, before) for name, table in results.items()}
 
-    def _stateful(self, stage: AnyStage, given: Rows) -> dict[str, pa.Table]:
+    def _stateful(self, stage: AnyStage, given: Rows) -> tuple[dict[str, pa.Table], list[pa.Table]]:
+        """Output name -> its rows; and what the user's code failed for."""
         step, state = stage.step, self.state
         rows = self.queries.rows(step.parent, given)
         table = self.queries.stage_rows(stage, rows)
@@ -92,6 +98,7 @@ class LocalRun:
         due |= {g for g, at in state.ticks.items() if moved or at <= state.clock or progress >= END}
         emitted: list[pa.Table] = []
         sides: list[pa.Table] = []
+        failed: list[pa.Table] = []
         for group in sorted({*parts, *due}):
             part = parts.get(group, {})
             kernel = kernel_of(stage, state.stores.setdefault(group, MemoryStore()))
@@ -104,13 +111,14 @@ class LocalRun:
             state.late += late or (emission.late if not step.columnar else 0)
             state.dropped += emission.dropped + (pc.sum(part["dropped"]["n"]).as_py() if "dropped" in part else 0)
             sides += [t for t in (part.get("side"), emission.side) if t is not None]
+            failed += [emission.failed] if emission.failed is not None else []
             emitted.append(self._numbered(emission.results))
         schema = step.schema
         found = pa.concat_tables(emitted) if emitted else empty(schema)
         results = {n: self.queries.rows(r, {}, {step: found}) for n, r in self.operator.results}
         if step.late == "side_output":
             results["late"] = _side(sides, step.parent.schema)
-        return results
+        return results, failed
 
     def _numbered(self, results: pa.Table) -> pa.Table:
         """The kernel's order as ``_sequence``; ``_progress`` comes with the commit."""

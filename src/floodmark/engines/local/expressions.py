@@ -15,8 +15,9 @@ import pyarrow as pa
 import sqlglot
 from sqlglot import exp
 
-from floodmark.core.errors import ExecutionError, user_code_boundary
+from floodmark.core.errors import ExecutionError
 from floodmark.semantics.columns import arrow_schema
+from floodmark.semantics.failures import flat_mapped, set_aside
 from floodmark.semantics.stage import AnyStage
 from floodmark.spec import steps
 from floodmark.spec.schema import ROW, Schema
@@ -65,6 +66,8 @@ class Queries:
     """
 
     connection: duckdb.DuckDBPyConnection = field(default_factory=lambda: _connection().cursor())
+    failures: dict[steps.Step, pa.Table] = field(default_factory=dict)
+    """What each flat_map has set aside since this was last cleared, as side rows."""
     _tables: int = 0
 
     def rows(
@@ -136,7 +139,8 @@ class Queries:
                 )
                 return f"SELECT {columns}, {stamps} FROM ({self._sql(step.parent, inputs, known)})"
             case steps.FlatMap():
-                return f"SELECT * FROM {self._named(_flat_mapped(step, Queries().rows(step.parent, inputs, known)))}"
+                before = Queries(failures=self.failures).rows(step.parent, inputs, known)
+                return f"SELECT * FROM {self._named(self._flat_mapped(step, before))}"
             case steps.Union():
                 parts = [
                     f"SELECT * REPLACE (_sequence * {len(step.parents)} + {i} AS _sequence) FROM ({self._sql(p, inputs, known)})"
@@ -147,27 +151,25 @@ class Queries:
                 message = "a stateful step is computed by its kernel"
                 raise TypeError(message)
 
+    def _flat_mapped(self, step: steps.FlatMap, rows: pa.Table) -> pa.Table:
+        mapped = flat_mapped(step, rows.select(list(step.parent.schema.names)), rows["_kind"].to_pylist())
+        stamps = rows.select(STAMPS).take(mapped.origin)
+        table = mapped.rows
+        for name in STAMPS:
+            table = table.append_column(name, stamps[name])
+        if steps.quarantines(step):
+            whose = ("_event_time", "_watermark", "_sequence")
+            at = list(zip(*(stamps[name].to_pylist() for name in whose), strict=True))
+            self.failures[step] = set_aside([(*at[place], why) for place, why in mapped.failures.items()])
+            table = table.filter(
+                pa.array([place not in mapped.failures for place in range(table.num_rows)], pa.bool_())
+            )
+        return table
+
 
 def empty(schema: Schema) -> pa.Table:
     """No rows of a step."""
     return pa.schema([*arrow_schema(schema), *STAMP_SCHEMA]).empty_table()
-
-
-def _flat_mapped(step: steps.FlatMap, rows: pa.Table) -> pa.Table:
-    where, made, origin = f"flat_map '{getattr(step.function, '__name__', 'function')}'", [], []
-    kinds = rows["_kind"].to_pylist()
-    for place, row in enumerate(rows.select(list(step.parent.schema.names)).to_pylist()):
-        new: list[Mapping[str, object]] = [{}]
-        if kinds[place] <= ROW:
-            with user_code_boundary(where, f"The row was {row}."):
-                new = list(step.function(row))
-        made += [dict(one) for one in new]
-        origin += [place] * len(new)
-    with user_code_boundary(where, f"Yield dictionaries with: {step.schema.describe()}."):
-        table = pa.Table.from_pylist(made, schema=arrow_schema(step.schema))
-    for name in STAMPS:
-        table = table.append_column(name, rows[name].take(pa.array(origin, pa.int64())))
-    return table
 
 
 def _plain(rows: pa.Table, key: str) -> str:

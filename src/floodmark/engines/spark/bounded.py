@@ -17,20 +17,29 @@ from pyspark.sql import functions as F
 from floodmark.core import crash
 from floodmark.core.time import END, NEVER, Interval
 from floodmark.engines.spark import current, fast, tables, ticks
-from floodmark.engines.spark.compile import compiled, stage_rows
+from floodmark.engines.spark.compile import compiled, failures, stage_rows, without_failures
 from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.lock import exclusive
-from floodmark.engines.spark.preaggregate import EMITTED, PACKED, Stamping, emitted, output_ddl, packing, unpacking
+from floodmark.engines.spark.preaggregate import (
+    COUNTED,
+    EMITTED,
+    PACKED,
+    Stamping,
+    emitted,
+    output_ddl,
+    packing,
+    unpacking,
+)
 from floodmark.engines.spark.readiness import behind, covered, readiness, reads
 from floodmark.semantics.columns import decode, inside
 from floodmark.semantics.elements import Cut, ElementStage
 from floodmark.semantics.kernel import Kernel, Stage, Tick
 from floodmark.semantics.stage import kernel_of, stage_of
 from floodmark.semantics.store import MemoryStore
-from floodmark.spec.operator import Operator, Output
+from floodmark.spec import steps
+from floodmark.spec.operator import Operator, Output, Side
 from floodmark.spec.run import LateRows, RunResult
 from floodmark.spec.schema import MARKER, RETRACTION, ROW
-from floodmark.spec.steps import WindowAggregate
 
 Step = Callable[[str], None]
 
@@ -107,7 +116,7 @@ def run_bounded(
         watermark=min(interval.end - 1, END),
         skipped=plan.covered,
         reasons=plan.reasons,
-        warnings=tuple(behind(operator, lake, interval)),
+        warnings=(*behind(operator, lake, interval), *tables.set_aside(operator, rows)),
     )
 
 
@@ -143,13 +152,15 @@ def compute(
     if late_rows == "all":
         inputs = {n: df.withColumn("_watermark", F.lit(NEVER).cast("bigint")) for n, df in inputs.items()}
     if step is None:
-        results = {name: compiled(result, inputs) for name, result in operator.results}
-        return Computed(outputs=tuple((operator.output(n), df) for n, df in results.items()))
+        results = [(operator.output(n), without_failures(compiled(r, inputs))) for n, r in operator.results]
+        failed = failures(operator, inputs)
+        return Computed(outputs=tuple(results + ([(operator.output("quarantine"), failed)] if failed else [])))
     revisable = any(i.revisable for i in operator.inputs)
     parent = compiled(step.parent, inputs)
-    if fast.possible(step, revisable=revisable, late_rows=late_rows):
+    fails = any(steps.quarantines(s) for s in steps.walk(step.parent))
+    if not fails and fast.possible(step, revisable=revisable, late_rows=late_rows):
         rows, side, dropped = fast.compute(step, parent, interval)
-        outputs = _with_results(operator, step, rows, side)
+        outputs = _with_results(operator, step, rows, {"late": side})
         return Computed(outputs=outputs, dropped=dropped)
     stage = stage_of(operator)
     assert stage is not None
@@ -169,13 +180,7 @@ def compute(
             f"{step.schema.ddl()}, `_event_time` bigint, `_watermark` bigint, `_kind` int, `_sequence` bigint",
         )
     )
-    schema, stamping = step.parent.schema, Stamping(progress=None, ingested=time.time_ns() // 1_000_000, base=0)
-    side = (
-        packed.select("side")
-        .filter("side IS NOT NULL")
-        .mapInArrow(unpacking(schema, stamping, side=True), output_ddl(schema))
-    )
-    outputs, total = _with_results(operator, step, rows, side), int(totals[1] or 0)
+    outputs, total = _with_results(operator, step, rows, _sides(operator, packed)), int(totals[1] or 0)
     return Computed(outputs=outputs, late=int(totals[0] or 0), dropped=lambda: total, held=(packed,))
 
 
@@ -192,28 +197,54 @@ def _by_elements(
     packed = stage_rows(stage, parent).mapInArrow(packing(stage, interval), PACKED)
     done = packed.groupBy("group").applyInArrow(_elements(stage, clock), EMITTED).persist(StorageLevel.MEMORY_AND_DISK)
     totals = done.agg(F.sum("late"), F.sum("dropped")).collect()[0]
-    stamping = Stamping(progress=None, ingested=time.time_ns() // 1_000_000, base=1 << 62)
-    schema, late = stage.step.schema, stage.step.parent.schema
-    rows = done.select("results").mapInArrow(unpacking(schema, stamping, side=False), output_ddl(schema))
-    side = done.select("side").mapInArrow(unpacking(late, stamping, side=True), output_ddl(late))
-    outputs, dropped = _with_results(operator, stage.step, rows, side), int(totals[1] or 0)
+    rows, schema = done.select("results"), stage.step.schema
+    rows = rows.mapInArrow(unpacking(schema, _stamping()), output_ddl(schema))
+    outputs, dropped = _with_results(operator, stage.step, rows, _sides(operator, done)), int(totals[1] or 0)
     return Computed(outputs=outputs, late=int(totals[0] or 0), dropped=lambda: dropped, held=(done,))
+
+
+def _stamping() -> Stamping:
+    return Stamping(progress=None, ingested=time.time_ns() // 1_000_000, base=1 << 62)
+
+
+def _sides(operator: Operator, chunks: DataFrame) -> dict[Side, DataFrame]:
+    """Late rows and rows set aside, out of chunks of them."""
+    found = {output.side: output.schema for output in operator.outputs if output.side}
+    chunks = chunks.select("side").filter("side IS NOT NULL")
+    return {s: chunks.mapInArrow(unpacking(schema, _stamping(), s), output_ddl(schema)) for s, schema in found.items()}
 
 
 def _elements(stage: ElementStage, clock: list[Tick]) -> Any:
     def run(key: tuple[Any, ...], table: pa.Table) -> pa.Table:  # noqa: ARG001 - Spark passes it
         packed = [decode(chunk) for chunk in table["payload"].to_pylist() if chunk is not None]
+        sides = [chunk for chunk in table["side"].to_pylist() if chunk is not None]
+        counted = {name: pc.sum(table[name]).as_py() or 0 for name in COUNTED}
         emission = kernel_of(stage, MemoryStore()).advance(packed, END, clock)
-        return emitted(stage, emission, {"late": 0, "dropped": 0, "sides": 0})
+        return emitted(stage, emission, counted, sides)
 
     return run
 
 
 def _with_results(
-    operator: Operator, step: WindowAggregate, rows: DataFrame, side: DataFrame
+    operator: Operator, step: steps.WindowAggregate, rows: DataFrame, sides: dict[Side, DataFrame]
 ) -> tuple[tuple[Output, DataFrame], ...]:
-    found = [(operator.output(name), compiled(result, {}, {step: rows})) for name, result in operator.results]
-    return tuple(found + [(output, side) for output in operator.outputs if output.side])
+    if any(result is not step for _, result in operator.results):
+        rows = _whole(rows)
+    known: dict[steps.Step, DataFrame] = {step: rows}
+    found = [(operator.output(n), without_failures(compiled(r, {}, known))) for n, r in operator.results]
+    after = failures(operator, {}, known)
+    if after is not None:
+        before = sides.get("quarantine")
+        sides = sides | {"quarantine": after if before is None else before.unionByName(after)}
+    return tuple(found + [(output, sides[output.side]) for output in operator.outputs if output.side])
+
+
+def _whole(rows: DataFrame) -> DataFrame:
+    """Results with every stamp, for the steps that follow."""
+    if dict(rows.dtypes)["_event_time"] == "bigint":
+        rows = rows.withColumn("_event_time", F.expr("timestamp_millis(`_event_time`)"))
+    missing = {"_progress": F.lit(None).cast("bigint"), "_ingest_time": F.current_timestamp()}
+    return rows.withColumns({name: column for name, column in missing.items() if name not in rows.columns})
 
 
 def _kernel(stage: Stage, interval: Interval, base: int) -> Any:

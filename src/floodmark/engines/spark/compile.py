@@ -1,6 +1,7 @@
 """Steps -> DataFrames. The same code for bounded and streaming DataFrames: a DataFrame here is rows with stamps.
 
-No step may remove time: markers (``_kind`` 1) pass every filter, and functions never see them.
+No step may remove time: markers (``_kind`` 1) pass every filter, and functions never see them. Nor do rows that failed (3), which go
+to the quarantine.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from floodmark.core.errors import user_code_boundary
-from floodmark.semantics.columns import arrow_schema
+from floodmark.semantics.failures import FAILURE_TYPE, Failure, Mapped, failed_kinds, flat_mapped
 from floodmark.semantics.stage import AnyStage
 from floodmark.spec import steps
-from floodmark.spec.schema import MARKER, STAMP_DDL, STAMPS
+from floodmark.spec.operator import Operator
+from floodmark.spec.schema import FAILED, FAILURE, QUARANTINE, ROW, STAMP_DDL, STAMPS
 from floodmark.spec.windows import Calendar, Count, Global, Session, Sliding, Tumbling
 
 CARRIER = "_carrier"
@@ -41,7 +42,7 @@ def compiled(
         case steps.Read():
             return inputs[step.input]
         case steps.Filter():
-            return parents[0].filter(f"({step.condition}) OR `_kind` = {MARKER}")
+            return parents[0].filter(f"({step.condition}) OR `_kind` > {ROW}")
         case steps.Project():
             kinds = step.schema.types
             columns = [F.expr(f"CAST(({text}) AS {kinds[name]}) AS `{name}`") for name, text in step.columns]
@@ -50,19 +51,60 @@ def compiled(
             carried = (
                 parents[0].schema[CARRIER].simpleString().replace(":", " ") if CARRIER in parents[0].columns else ""
             )
-            ddl = ", ".join(filter(None, (step.schema.ddl(), STAMP_DDL, carried)))
+            failing = steps.quarantines(step) or FAILURE in parents[0].columns
+            failure = f"`{FAILURE}` struct<{QUARANTINE.ddl()}>" if failing else ""
+            ddl = ", ".join(filter(None, (step.schema.ddl(), STAMP_DDL, carried, failure)))
             return parents[0].mapInArrow(_flat_map(step), ddl)
         case steps.Union():
             numbered = [
                 parent.withColumn("_sequence", F.expr(f"`_sequence` * {len(parents)} + {i}"))
                 for i, parent in enumerate(parents)
             ]
-            return reduce(DataFrame.unionByName, numbered)
+            return reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), numbered)
         case steps.WindowAggregate():
             message = "a stateful step is compiled by its host"
             raise TypeError(message)
         case _:
             assert_never(step)
+
+
+def failures(
+    operator: Operator, inputs: Mapping[str, DataFrame], known: Mapping[steps.Step, DataFrame] | None = None
+) -> DataFrame | None:
+    """The rows of the quarantine that stateless steps set aside, stamped; None where no such step can.
+
+    Args:
+        operator: whose.
+        inputs: input name -> stamped rows.
+        known: the stateful step as a DataFrame.
+    """
+    found = [compiled(step, inputs, known).filter(f"`_kind` = {FAILED}") for step in failing(operator)]
+    if not found:
+        return None
+    stamps = [name for name in STAMPS if name != "_kind"]
+    rows = reduce(DataFrame.union, [rows.select(f"{FAILURE}.*", *stamps) for rows in found])
+    rows = rows.dropDuplicates() if len(found) > 1 else rows  # a row that fails below both of two is met twice
+    return rows.withColumn("_kind", F.lit(ROW).cast("int"))
+
+
+def failing(operator: Operator) -> tuple[steps.Step, ...]:
+    """The last stateless steps after the stateful one, or of all, that can set rows aside; rows that fail before them pass them."""
+    return tuple(dict.fromkeys(step for _, result in operator.results for step in _failing(result)))
+
+
+def _failing(step: steps.Step) -> Iterator[steps.Step]:
+    if isinstance(step, steps.WindowAggregate):
+        return
+    if steps.quarantines(step):
+        yield step
+        return
+    for parent in step.parents:
+        yield from _failing(parent)
+
+
+def without_failures(rows: DataFrame) -> DataFrame:
+    """The rows that did not fail."""
+    return rows.filter(f"`_kind` <> {FAILED}").drop(FAILURE) if FAILURE in rows.columns else rows
 
 
 def stage_rows(stage: AnyStage, rows: DataFrame) -> DataFrame:
@@ -81,6 +123,8 @@ def stage_rows(stage: AnyStage, rows: DataFrame) -> DataFrame:
         columns.append(whole.alias("row"))
     if step.late == "side_output":
         columns.append(F.when(F.expr(maybe_dropped(step)), whole).alias("side"))
+    if FAILURE in rows.columns:
+        columns.append(F.col(FAILURE).alias("failure"))
     return rows.select(*columns)
 
 
@@ -107,7 +151,7 @@ def maybe_dropped(step: steps.WindowAggregate) -> str:
 
 
 def _stamps(rows: DataFrame) -> list[str]:
-    return [name for name in (*STAMPS, CARRIER) if name in rows.columns]
+    return [name for name in (*STAMPS, CARRIER, FAILURE) if name in rows.columns]
 
 
 def _plain_zero(rows: DataFrame, column: str) -> Column:
@@ -117,28 +161,29 @@ def _plain_zero(rows: DataFrame, column: str) -> Column:
 
 
 def _flat_map(step: steps.FlatMap) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    schema, function = arrow_schema(step.schema), step.function
-    where = f"flat_map '{getattr(function, '__name__', 'function')}'"
-
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            stamped = [name for name in batch.schema.names if name in STAMPS or name == CARRIER]
-            payload = [name for name in batch.schema.names if name not in stamped]
-            kinds = batch.column("_kind").to_pylist()
-            made: list[Mapping[str, object]] = []
-            origin: list[int] = []
-            for position, row in enumerate(batch.select(payload).to_pylist()):
-                if kinds[position] == MARKER:
-                    new: list[Mapping[str, object]] = [{}]
-                else:
-                    with user_code_boundary(where, f"The row was {row}."):
-                        new = list(function(row))
-                made += new
-                origin += [position] * len(new)
-            with user_code_boundary(where, f"Yield dictionaries with: {step.schema.describe()}."):
-                table = pa.Table.from_pylist([dict(row) for row in made], schema=schema)
+            stamped = [name for name in (*STAMPS, CARRIER) if name in batch.schema.names]
+            payload = [name for name in batch.schema.names if name not in {*stamped, FAILURE}]
+            mapped = flat_mapped(step, pa.table(batch.select(payload)), batch.column("_kind").to_pylist())
+            table = mapped.rows
             for name in stamped:
-                table = table.append_column(name, batch.column(name).take(pa.array(origin, pa.int64())))
+                column = batch.column(name)
+                table = table.append_column(
+                    name, failed_kinds(mapped, column) if name == "_kind" else column.take(mapped.origin)
+                )
+            if FAILURE in batch.schema.names or steps.quarantines(step):
+                table = table.append_column(FAILURE, _failures(mapped, batch))
             yield from table.combine_chunks().to_batches()
 
     return run
+
+
+def _failures(mapped: Mapped, batch: pa.RecordBatch) -> pa.Array:
+    """Why each row failed, here or in a step before this one; null where it did not."""
+    found: list[Failure | None] = [None] * len(mapped.origin)
+    if FAILURE in batch.schema.names:
+        found = batch.column(FAILURE).take(mapped.origin).to_pylist()
+    for place, why in mapped.failures.items():
+        found[place] = why
+    return pa.array(found, FAILURE_TYPE)

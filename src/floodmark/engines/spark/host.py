@@ -19,7 +19,7 @@ from pyspark.sql.streaming.stateful_processor import (
 
 from floodmark.core.errors import StateError
 from floodmark.core.time import NEVER
-from floodmark.engines.spark.preaggregate import emitted, last_sequence
+from floodmark.engines.spark.preaggregate import COUNTED, emitted, last_sequence
 from floodmark.semantics.columns import decode
 from floodmark.semantics.kernel import Tick
 from floodmark.semantics.stage import AnyStage, kernel_of
@@ -141,9 +141,7 @@ class Host(StatefulProcessor):
     def _advance(self, frames: list[pd.DataFrame], timers: TimerValues) -> pd.DataFrame:
         payloads = [bytes(chunk) for frame in frames for chunk in frame["payload"] if chunk is not None]
         sides = [bytes(chunk) for frame in frames for chunk in frame["side"] if chunk is not None]
-        late, dropped, sided = (
-            sum(int(frame[name].sum()) for frame in frames) for name in ("late", "dropped", "sides")
-        )
+        packed = {name: sum(int(frame[name].sum()) for frame in frames) for name in COUNTED}
         parts = [decode(chunk) for chunk in payloads]
         ticks = []
         if frames and self.stage.step.clocked:  # every group has a row in every micro-batch that moves the clock
@@ -152,7 +150,6 @@ class Host(StatefulProcessor):
             parts, progress_of(timers.getCurrentWatermarkInMs()), ticks
         )
         self.store.settle(emission.deadline, ticks=emission.tick is not None)
-        packed = {"late": late, "dropped": dropped, "sides": sided}
         position = last_sequence(parts) if ticks else None
         frame: pd.DataFrame = emitted(self.stage, emission, packed, sides, position).to_pandas()
         return frame

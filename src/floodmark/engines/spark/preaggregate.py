@@ -13,24 +13,28 @@ from floodmark.core.time import NEVER, Interval
 from floodmark.semantics.columns import arrow_schema, decode, encode, inside
 from floodmark.semantics.kernel import Emission
 from floodmark.semantics.stage import AnyStage
+from floodmark.spec.operator import Side
 from floodmark.spec.schema import MARKER, ROW, STAMP_DDL, Schema
 
 Batches = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
-PACKED = "group int, late bigint, dropped bigint, sides bigint, payload binary, side binary"
-"""One row per task and key group: counts, partials and late rows as a chunk, rows for the side output as a chunk."""
+PACKED = "group int, late bigint, dropped bigint, sides bigint, failures bigint, payload binary, side binary"
+"""One row per task and key group: counts, partials and late rows as a chunk, rows for side outputs as a chunk."""
 
 EMITTED = (
-    "rows bigint, retractions bigint, late bigint, dropped bigint, sides bigint, position bigint, tick bigint, "
-    "results binary, side binary"
+    "rows bigint, retractions bigint, late bigint, dropped bigint, sides bigint, failures bigint, position bigint, "
+    "tick bigint, results binary, side binary"
 )
 """What the host sends on: counts; where the clock moved: the last sequence seen, and the clock it waits for; result rows as a chunk,
 side rows as a chunk."""
 
-_PACKED = pa.schema([("group", pa.int32()), *((name, pa.int64()) for name in ("late", "dropped", "sides"))])
+COUNTED = ("late", "dropped", "sides", "failures")
+"""What packing counts, and the host too."""
+
+_PACKED = pa.schema([("group", pa.int32()), *((name, pa.int64()) for name in COUNTED)])
 _PACKED = pa.schema([*_PACKED, ("payload", pa.binary()), ("side", pa.binary())])
-_COUNTS = ("rows", "retractions", "late", "dropped", "sides")
-_EMITTED = pa.schema([(name, pa.int64()) for name in (*_COUNTS, "position", "tick")])
+COUNTS = ("rows", "retractions", *COUNTED)
+_EMITTED = pa.schema([(name, pa.int64()) for name in (*COUNTS, "position", "tick")])
 _EMITTED = pa.schema([*_EMITTED, ("results", pa.binary()), ("side", pa.binary())])
 
 
@@ -53,18 +57,18 @@ def packing(stage: AnyStage, interval: Interval, *, everyone: bool = False) -> B
                 pc.sum(pc.cast(pc.equal(kept["late"]["kind"], ROW), pa.int64())).as_py() or 0 if "late" in kept else 0
             )
             dropped = pc.sum(kept["dropped"]["n"]).as_py() or 0 if "dropped" in kept else 0
-            side = kept.pop("side", None)
+            aside = {name: kept.pop(name, None) for name in ("side", "failed")}
             kept.pop("dropped", None)
-            sides = side.num_rows if side is not None else 0
-            side_chunk = encode({"side": side}) if sides else None
+            sides, failed = map(_size, aside.values())
             yield pa.RecordBatch.from_pydict(
                 {
                     "group": [group],
                     "late": [late],
                     "dropped": [dropped],
                     "sides": [sides],
+                    "failures": [failed],
                     "payload": [encode(kept) if kept else None],
-                    "side": [side_chunk],
+                    "side": [_aside(**aside)],
                 },
                 schema=_PACKED,
             )
@@ -72,10 +76,22 @@ def packing(stage: AnyStage, interval: Interval, *, everyone: bool = False) -> B
     return run
 
 
+def _size(table: pa.Table | None) -> int:
+    return 0 if table is None else int(table.num_rows)
+
+
+def _aside(side: pa.Table | None, failed: pa.Table | None) -> bytes | None:
+    """Rows for side outputs as a chunk: late ones, and those that failed."""
+    found = {
+        name: table for name, table in (("side", side), ("failed", failed)) if table is not None and table.num_rows
+    }
+    return encode(found) if found else None
+
+
 def _inside(name: str, table: pa.Table, interval: Interval) -> pa.Table:
-    if interval.everything or name not in {"late", "dropped", "side"}:
+    if interval.everything or name not in {"late", "dropped", "side", "failed"}:
         return table
-    last = table["t"] if name == "side" else pc.subtract(table["end"], 1)
+    last = table["t"] if name in {"side", "failed"} else pc.subtract(table["end"], 1)
     return inside(table, last, interval)
 
 
@@ -97,11 +113,11 @@ def emitted(
     Args:
         stage: that emitted.
         emission: of its kernel.
-        packed: late, dropped and side rows that packing has counted.
+        packed: what packing has ``COUNTED``.
         sides: chunks of side rows that packing has found.
         position: the last sequence seen, where the clock has moved.
     """
-    results, side = emission.results, emission.side
+    results = emission.results
     rows = pc.sum(pc.cast(pc.equal(results["_kind"], ROW), pa.int64())).as_py() or 0
     judged = not stage.step.columnar
     first = {
@@ -109,13 +125,14 @@ def emitted(
         "retractions": results.num_rows - rows,
         "late": packed["late"] + (emission.late if judged else 0),
         "dropped": packed["dropped"] + emission.dropped,
-        "sides": packed["sides"] + (side.num_rows if side is not None else 0),
+        "sides": packed["sides"] + _size(emission.side),
+        "failures": packed["failures"] + _size(emission.failed),
         "position": position,
         "tick": emission.tick,
         "results": encode({"results": results}) if results.num_rows else None,
-        "side": encode({"side": side}) if side is not None and side.num_rows else None,
+        "side": _aside(emission.side, emission.failed),
     }
-    nothing = dict.fromkeys(_COUNTS, 0)
+    nothing = dict.fromkeys(COUNTS, 0)
     return pa.Table.from_pylist([first, *(nothing | {"side": chunk} for chunk in sides)], schema=_EMITTED)
 
 
@@ -145,12 +162,17 @@ def output_schema(schema: Schema) -> pa.Schema:
     return pa.schema([*arrow_schema(schema), *(pa.field(*stamp) for stamp in stamps)])
 
 
-def unpacking(schema: Schema, stamping: Stamping, *, side: bool) -> Batches:
+def unpacking(schema: Schema, stamping: Stamping, side: Side | None = None) -> Batches:
     """EMITTED (or PACKED) -> complete output rows, in Arrow: no plan, no code generation per micro-batch.
 
-    ``_sequence`` of results = base + place of the task + place of the row; side rows keep the one they came with.
+    ``_sequence`` of results = base + place of the task + place of the row; late rows keep the one they came with.
+
+    Args:
+        schema: of the output.
+        stamping: of the commit.
+        side: which side output; None for results.
     """
-    column = "side" if side else "results"
+    column, name = ("side", _CHUNKS[side]) if side else ("results", "results")
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
@@ -160,7 +182,13 @@ def unpacking(schema: Schema, stamping: Stamping, *, side: bool) -> Batches:
             for chunk in batch.column(column).to_pylist():
                 if chunk is None:
                     continue
-                table = decode(chunk)[column]
+                table = decode(chunk).get(name)
+                if table is None:
+                    continue
+                if side == "quarantine":
+                    places = pa.array(range(place, place + table.num_rows), pa.int64())
+                    table = table.set_column(table.column_names.index("s"), "s", places)
+                    place += table.num_rows
                 if side:
                     yield from _stamped(_side_columns(table, schema), schema, stamping)
                     continue
@@ -203,3 +231,6 @@ def output_ddl(schema: Schema) -> str:
 
 
 _TASK_BITS = 28
+
+_CHUNKS = {"late": "side", "quarantine": "failed"}
+"""Side output -> the table in a chunk of side rows."""

@@ -22,14 +22,15 @@ from floodmark.core.time import NEVER
 from floodmark.engines.spark import tables
 from floodmark.engines.spark.appender import Appender
 from floodmark.engines.spark.checkpoint import Checkpoint
-from floodmark.engines.spark.compile import compiled
+from floodmark.engines.spark.compile import compiled, failing, failures, without_failures
 from floodmark.engines.spark.lake import Lake
-from floodmark.engines.spark.preaggregate import Stamping, output_ddl, unpacking
+from floodmark.engines.spark.preaggregate import COUNTS, Stamping, output_ddl, unpacking
 from floodmark.engines.spark.ticks import Ticks
 from floodmark.semantics.stage import AnyStage
-from floodmark.spec.operator import Operator, Output
+from floodmark.spec.operator import Operator, Output, Side
 from floodmark.spec.run import BatchInfo
-from floodmark.spec.schema import MARKER, ROW
+from floodmark.spec.schema import MARKER, ROW, Schema
+from floodmark.spec.steps import Step
 
 
 class Stopped(Exception):  # noqa: N818 - not an error: the way out of a query between two micro-batches
@@ -119,7 +120,8 @@ class Sink:
                 self._record(self.ticks, batch.sparkSession, number, groups)
             counted = {"batch": number, "progress": progress, "late": total["late"], "dropped": total["dropped"]}
             for output in reversed(self.operator.outputs):
-                if output.side and not total["sides"]:
+                packed = self._packed(output)
+                if output.side and packed and not total[packed]:
                     continue
                 name, path = "main" if output is main else "side", self.lake.output(output.table)
                 fix = f"Begin anew: floodmark run {self.operator.name} --unbounded --from-scratch"
@@ -158,17 +160,16 @@ class Sink:
 
     def _evaluated(self, batch: DataFrame) -> tuple[dict[str, int], Sequence[Row]]:
         """Run the micro-batch, all of it: totals, and what each key group counted (so there are few)."""
-        names = ("rows", "retractions", "late", "dropped", "sides")
         if self.stage is None:
-            return dict.fromkeys(names, 0) | self._counted(batch), ()
-        groups = batch.select(*names, "position", "tick").collect()
-        return {name: sum(int(row[name]) for row in groups) for name in names} | {"rows_in": 0}, groups
+            return dict.fromkeys(COUNTS, 0) | self._counted(batch), ()
+        groups = batch.select(*COUNTS, "position", "tick").collect()
+        return {name: sum(int(row[name]) for row in groups) for name in COUNTS} | {"rows_in": 0}, groups
 
     def _counted(self, batch: DataFrame) -> dict[str, int]:
         """Of a stateless micro-batch: rows in, and rows of each output, in one job."""
         inputs = self.inputs(batch)
         frames = {"rows_in": batch.select(F.lit(ROW).alias("_kind"))}
-        frames |= {self.operator.output(name).table: compiled(r, inputs) for name, r in self.operator.results}
+        frames |= {output.table: self._computed(output, inputs, {}) for output in self.operator.outputs}
         kinds = [frame.select(F.lit(name).alias("of"), "_kind") for name, frame in frames.items()]
         found = reduce(DataFrame.union, kinds).filter(F.col("_kind") == ROW).groupBy("of").count().collect()
         return dict.fromkeys(frames, 0) | {row["of"]: row["count"] for row in found}
@@ -177,30 +178,40 @@ class Sink:
         self, batch: DataFrame, output: Output, number: int, progress: int, total: Mapping[str, int]
     ) -> tuple[DataFrame, int]:
         """The rows of an output with all their stamps, a marker last, and how many they are without retractions."""
-        if self.stage and (output.side or dict(self.operator.results)[output.name] is self.stage.step):
-            count = total["sides" if output.side else "rows"]
-            tasks = max(1, count // tables.ROWS_PER_FILE)
-            base, now = (number + 1) << 40, time.time_ns() // 1_000_000
+        base = (number + 1) << 40
+        packed = self._packed(output)
+        if packed is not None:
+            tasks, now = max(1, total[packed] // tables.ROWS_PER_FILE), time.time_ns() // 1_000_000
             stamping = Stamping(progress=progress, ingested=now, base=base, marker=True, tasks=tasks)
-            column = "side" if output.side else "results"
-            packed = batch.select(column).coalesce(tasks)
-            rows = packed.mapInArrow(unpacking(output.schema, stamping, side=output.side), output_ddl(output.schema))
-            return tables.divided(rows, output), count
-        result = dict(self.operator.results)[output.name]
-        if self.stage is not None:
-            stamping = Stamping(progress=progress, ingested=0, base=(number + 1) << 40)
-            step = self.stage.step
-            unpacked = batch.select("results").mapInArrow(
-                unpacking(step.schema, stamping, side=False), output_ddl(step.schema)
-            )
-            rows = compiled(result, {}, {step: unpacked})
-            count = rows.filter(F.col("_kind") == ROW).count()
-        else:
-            rows = compiled(result, self.inputs(batch)).filter(F.col("_kind") != MARKER)
+            return tables.divided(_unpacked(batch, output.schema, stamping, output.side), output), total[packed]
+        if self.stage is None:
+            rows = self._computed(output, self.inputs(batch), {}).filter(F.col("_kind") != MARKER)
             count = total[output.table]
+        else:
+            stamping, step = Stamping(progress=progress, ingested=0, base=base), self.stage.step
+            rows = self._computed(output, {}, {step: _unpacked(batch, step.schema, stamping)})
+            if output.side:
+                rows = rows.unionByName(_unpacked(batch, output.schema, stamping, output.side))
+            count = rows.filter(F.col("_kind") == ROW).count()
         tasks = max(1, count // tables.ROWS_PER_FILE)
         marker = tables.marker(batch.sparkSession, output, progress)
         return tables.stamped(rows, output, progress).coalesce(tasks).unionByName(marker).coalesce(tasks), count
+
+    def _packed(self, output: Output) -> str | None:
+        """Which count is that of an output whose rows come from the stateful step as they are; None where steps follow it."""
+        if self.stage is None or (output.side == "quarantine" and failing(self.operator)):
+            return None
+        if output.side:
+            return "sides" if output.side == "late" else "failures"
+        return "rows" if dict(self.operator.results)[output.name] is self.stage.step else None
+
+    def _computed(self, output: Output, inputs: Mapping[str, DataFrame], known: Mapping[Step, DataFrame]) -> DataFrame:
+        """An output by stateless steps, from the inputs or from the stateful step on."""
+        if output.side:
+            found = failures(self.operator, inputs, known)
+            assert found is not None
+            return found
+        return without_failures(compiled(dict(self.operator.results)[output.name], inputs, known))
 
     def _append(self, rows: DataFrame, output: Output, app: str, number: int, metadata: Mapping[str, Any]) -> None:
         appender = self._appenders.setdefault(output.table, Appender(self.lake.output(output.table)))
@@ -208,3 +219,9 @@ class Sink:
 
     def _app(self, output: Output) -> str:
         return f"{self.operator.name}/{self.metadata['timeline']}/{output.table}"
+
+
+def _unpacked(batch: DataFrame, schema: Schema, stamping: Stamping, side: Side | None = None) -> DataFrame:
+    chunks = batch.select("side" if side else "results")
+    chunks = chunks.coalesce(stamping.tasks) if stamping.marker else chunks  # the last task writes the marker
+    return chunks.mapInArrow(unpacking(schema, stamping, side), output_ddl(schema))

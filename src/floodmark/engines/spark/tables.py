@@ -125,6 +125,18 @@ def _columns(spark: SparkSession, path: str) -> dict[str, str]:
     return {f.name: f.dataType.simpleString() for f in spark.read.format("delta").load(path).schema}
 
 
+def set_aside(operator: Operator, rows: Mapping[str, int]) -> tuple[str, ...]:
+    """What to say of rows and panes a run has put into the quarantine."""
+    table = next((o.table for o in operator.outputs if o.side == "quarantine" and rows.get(o.table)), None)
+    if table is None:
+        return ()
+    text = (
+        f"functions of '{operator.name}' failed for {rows[table]:,} rows or panes, which were set aside. "
+        f"See them: floodmark quarantine show {operator.name}"
+    )
+    return (text,)
+
+
 def require(spark: SparkSession, path: str, what: str, fix: str) -> None:
     """Raise ExecutionError EXECUTION-002 when a table is not there (any more)."""
     if not DeltaTable.isDeltaTable(spark, path):

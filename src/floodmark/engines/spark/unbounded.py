@@ -100,7 +100,7 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
         seconds=time.monotonic() - began,
         micro_batches=len(sink.done),
         watermark=watermark,
-        warnings=_warnings(operator, watermark),
+        warnings=(*_warnings(operator, watermark), *tables.set_aside(operator, rows)),
     )
 
 
