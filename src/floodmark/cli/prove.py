@@ -4,7 +4,9 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,7 +18,10 @@ from floodmark.core.errors import ExecutionError
 from floodmark.core.time import END, NEVER, Interval, parse_instant
 
 if TYPE_CHECKING:
+    from floodmark.cli.loading import Opened
+    from floodmark.spec.operator import Operator
     from floodmark.testing.proof import Entry, Proof
+    from floodmark.testing.spark_proof import SparkProof
 
 
 @click.command()
@@ -38,6 +43,11 @@ if TYPE_CHECKING:
     type=click.Path(dir_okay=False, path_type=Path),
     help="Where they differ, write the smallest sample there as a pytest file.",
 )
+@click.option(
+    "--spark",
+    is_flag=True,
+    help="Also as a stream on Spark that is killed with SIGKILL and started again, and bounded there: about two minutes.",
+)
 @shared
 @pass_invocation
 def prove(  # noqa: PLR0913 - one per option
@@ -51,8 +61,9 @@ def prove(  # noqa: PLR0913 - one per option
     seed: int,
     rows: int,
     save: Path | None,
+    spark: bool,
 ) -> None:
-    """Run OPERATOR bounded, and unbounded at random cuts with restarts, on rows of its own inputs. Starts no Spark, writes nothing."""
+    """Run OPERATOR bounded, and unbounded at random cuts with restarts, on rows of its own inputs. Writes nothing; starts Spark with --spark."""
     console = Console(as_json=invocation.json)
     opened = opened_lake(invocation, console)
     chosen = opened.workspace.operator(operator)
@@ -78,9 +89,30 @@ def prove(  # noqa: PLR0913 - one per option
         save.parent.mkdir(parents=True, exist_ok=True)
         save.write_text(as_test(chosen, found))
         console.say(f"saved as a test: pytest {save}")
-    console.document({"lake": opened.lake, "operator": chosen.version, "interval": str(interval), **_document(found)})
-    if found.seed is not None:
+    document: dict[str, Any] = {"lake": opened.lake, "operator": chosen.version, "interval": str(interval)}
+    document |= _document(found)
+    killed = None
+    if spark and found.seed is None:
+        killed = _on_spark(opened, console, chosen, entries, seed)
+        document["spark"] = asdict(killed)
+    console.document(document)
+    if found.seed is not None or (killed and killed.differences):
         raise SystemExit(1)
+
+
+def _on_spark(opened: Opened, console: Console, operator: Operator, entries: list[Entry], seed: int) -> SparkProof:
+    from floodmark.testing.spark_proof import prove_on_spark
+
+    with console.step("the same on Spark, through a SIGKILL"), TemporaryDirectory(prefix="floodmark-prove-") as folder:
+        found = prove_on_spark(operator, entries, folder, opened.workspace.settings, seed=seed)
+    how = f"killed at {found.killed_at} and started again" if found.killed_at else "done before it could be killed"
+    if not found.differences:
+        console.say(f"on Spark: the stream, {how}, gave the {found.results:,} results of the bounded run")
+        return found
+    console.say(f"on Spark: the stream, {how}, differs from the bounded run")
+    for line in found.differences:
+        console.say(f"  {line}")
+    return found
 
 
 def _say(console: Console, version: str, found: Proof) -> None:

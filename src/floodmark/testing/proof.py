@@ -76,7 +76,7 @@ def prove(
     for number in range(cuts):
         found = unbounded(operator, entries, seed + number)
         if found != wanted:
-            told = _differences(wanted, found)
+            told = differences(wanted, found)
             sample = _smallest(operator, list(entries), seed + number)
             return Proof(
                 rows=len(entries),
@@ -134,7 +134,7 @@ def _literal(value: Any) -> str:
 def bounded(operator: Operator, entries: Sequence[Entry]) -> Answer:
     """All rows and the end of input at once."""
     ends = dict.fromkeys((given.name for given in operator.inputs), END)
-    return _answer(LocalRun(operator).batch(_tables(operator, entries, ends)))
+    return _answer(LocalRun(operator).batch(tables_of(operator, entries, ends)))
 
 
 def unbounded(operator: Operator, entries: Sequence[Entry], seed: int) -> Answer:
@@ -142,7 +142,7 @@ def unbounded(operator: Operator, entries: Sequence[Entry], seed: int) -> Answer
     rng = random.Random(seed)  # noqa: S311 - to be repeated
     order = _interleaved(entries, rng)
     progress = {
-        given.name: _progress(given, [row for name, row in order if name == given.name]) for given in operator.inputs
+        given.name: progress_of(given, [row for name, row in order if name == given.name]) for given in operator.inputs
     }
     run, done, read, answer = LocalRun(operator), 0, Counter[str](), Answer()
     wanted = rng.choice([1, 3, 20, 200, 5000])
@@ -152,11 +152,11 @@ def unbounded(operator: Operator, entries: Sequence[Entry], seed: int) -> Answer
         done += len(part)
         read.update(name for name, _ in part)
         reached = {name: steps[read[name]] for name, steps in progress.items()}
-        answer.update(_answer(run.batch(_tables(operator, part, reached))))
+        answer.update(_answer(run.batch(tables_of(operator, part, reached))))
         if rng.random() < _RESTARTS:
             run = LocalRun(operator, pickle.loads(pickle.dumps(run.savepoint())))  # noqa: S301 - written one call before
     ends = dict.fromkeys(progress, END)
-    answer.update(_answer(run.batch(_tables(operator, [], ends))))
+    answer.update(_answer(run.batch(tables_of(operator, [], ends))))
     return Answer({key: count for key, count in answer.items() if count})
 
 
@@ -170,7 +170,7 @@ def _interleaved(entries: Sequence[Entry], rng: random.Random) -> list[Entry]:
     return [left[name].pop() for name in turns]
 
 
-def _progress(given: Input, rows: Sequence[Mapping[str, Any]]) -> list[int]:
+def progress_of(given: Input, rows: Sequence[Mapping[str, Any]]) -> list[int]:
     """How far the input has got after each number of rows."""
     if given.upstream is None:
         return [*(row["_watermark"] for row in rows), rows[-1]["_watermark"] if rows else NEVER]
@@ -180,7 +180,8 @@ def _progress(given: Input, rows: Sequence[Mapping[str, Any]]) -> list[int]:
     return found[::-1]
 
 
-def _tables(operator: Operator, entries: Sequence[Entry], reached: Mapping[str, int]) -> dict[str, pa.Table]:
+def tables_of(operator: Operator, entries: Sequence[Entry], reached: Mapping[str, int]) -> dict[str, pa.Table]:
+    """Rows of every input as the engines read them, and a marker with the progress each has reached; none at NEVER."""
     found = {}
     for given in operator.inputs:
         rows = [row | {"_progress": NEVER} for name, row in entries if name == given.name]
@@ -194,11 +195,17 @@ def _tables(operator: Operator, entries: Sequence[Entry], reached: Mapping[str, 
 def _answer(outputs: Mapping[str, pa.Table]) -> Answer:
     found = Answer()
     for name, table in outputs.items():
-        payload = table.drop_columns([n for n in STAMP_SCHEMA.names if n != "_kind"])
-        for row in payload.to_pylist():
-            kind = row.pop("_kind")
-            if kind != MARKER:
-                found[name, tuple(_plain(v) for v in row.values())] += 1 if kind == ROW else -1
+        found.update(tally(name, table.drop_columns([n for n in STAMP_SCHEMA.names if n != "_kind"])))
+    return found
+
+
+def tally(output: str, table: pa.Table) -> Answer:
+    """The answer in the rows of an output, which has no stamps but ``_kind``."""
+    found = Answer()
+    for row in table.to_pylist():
+        kind = row.pop("_kind")
+        if kind != MARKER:
+            found[output, tuple(_plain(v) for v in row.values())] += 1 if kind == ROW else -1
     return found
 
 
@@ -209,7 +216,8 @@ def _plain(value: Any) -> Any:
     return tuple(_plain(v) for v in value) if isinstance(value, list) else value
 
 
-def _differences(wanted: Answer, found: Answer) -> tuple[str, ...]:
+def differences(wanted: Answer, found: Answer) -> tuple[str, ...]:
+    """Some of the rows only the bounded answer has, and only the unbounded one, for people."""
     lines = []
     for (output, values), count in sorted((wanted - found).items(), key=repr)[:5]:
         lines.append(f"only bounded, {count}x{f' in {output}' if output else ''}: {', '.join(map(str, values))}")

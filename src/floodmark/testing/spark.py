@@ -23,6 +23,15 @@ from floodmark.spec.schema import TICK
 from floodmark.testing.log import Log
 
 
+def append(path: str, table: pa.Table) -> None:
+    """Append stamped rows, as the local engine reads them, to a log or an output, in one commit."""
+    moments = pc.multiply(table["_event_time"], 1000).cast(pa.timestamp("us", "UTC"))
+    table = table.set_column(table.column_names.index("_event_time"), "_event_time", moments)
+    now = pa.scalar(time.time_ns() // 1000, pa.int64()).cast(pa.timestamp("us", "UTC"))
+    table = table.append_column("_ingest_time", pa.repeat(now, table.num_rows))
+    write_deltalake(path, table, mode="append")
+
+
 @dataclass(slots=True)
 class SparkCase:
     """One operator with a lake of its own.
@@ -47,12 +56,8 @@ class SparkCase:
         table = table.filter(pc.not_equal(table["_kind"], TICK))
         if not table.num_rows and start:
             return
-        moments = pc.multiply(table["_event_time"], 1000).cast(pa.timestamp("us", "UTC"))
-        table = table.set_column(table.column_names.index("_event_time"), "_event_time", moments)
-        now = pa.scalar(time.time_ns() // 1000, pa.int64()).cast(pa.timestamp("us", "UTC"))
-        table = table.append_column("_ingest_time", pa.repeat(now, table.num_rows))
         given = next(i for i in self.operator.inputs if name in {None, i.name})
-        write_deltalake(self.lake.input(given), table, mode="append")
+        append(self.lake.input(given), table)
 
     def replay(self, other: SparkCase) -> None:
         """Take over the clock that another run has recorded, where it has."""
