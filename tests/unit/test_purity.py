@@ -31,6 +31,12 @@ def inside(row):
     yield {"x": random.random()}
 
 
+def taken_inside(row):
+    from time import monotonic  # the import is what is looked for
+
+    yield {"x": monotonic()}
+
+
 def in_a_comprehension(row):
     return [{"x": datetime.now().hour + n} for n in range(2)]
 
@@ -67,6 +73,7 @@ class Stateful:
     [
         (indirectly, ["time.time"]),
         (inside, ["random"]),
+        (taken_inside, ["time.monotonic"]),
         (in_a_comprehension, ["datetime.now"]),
         (by_alias, ["time.time"]),
         (of_a_module, ["datetime.utcnow"]),
@@ -109,6 +116,20 @@ def test_an_operator_says_which_of_its_functions_and_what_to_do():
         "operator 'clocked': the window function of 'clocked' uses time.time; a replay will differ. "
         "Take it from the row, or from an input of its own."
     )
+
+
+def test_a_name_without_a_value_is_no_import():
+    secrets = None
+
+    def unfilled(row):
+        yield {"x": 1.0 if secrets is None else later(row)}
+
+    assert impurities(unfilled) == []
+
+    def later(row):
+        return 2.0
+
+    assert impurities(unfilled) == []
 
 
 def test_a_window_that_keeps_its_rows_for_ever_is_told():

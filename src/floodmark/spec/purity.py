@@ -6,6 +6,7 @@ of what is only imported.
 
 from __future__ import annotations
 
+import contextlib
 import dis
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -43,27 +44,40 @@ def _found(function: Any, seen: set[int]) -> Iterator[str]:
             if isinstance(inner, FunctionType):
                 yield from _found(inner, seen)
         return
-    if isinstance(function, MethodType):
-        function = function.__func__
-    if not isinstance(function, FunctionType):
-        return
-    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-    held = {name: cell.cell_contents for name, cell in cells if cell.cell_contents is not function}
-    for code in _codes(function.__code__):
-        steps = list(dis.get_instructions(code))
-        attributes = {str(step.argval) for step in steps if step.opname in {"LOAD_ATTR", "LOAD_METHOD"}}
-        for step in steps:
-            if step.opname in {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "IMPORT_NAME"}:
-                name = str(step.argval)
-                value = held.get(name, function.__globals__.get(name))
-                yield from _judged(name, value, attributes, seen)
+    function = function.__func__ if isinstance(function, MethodType) else function
+    if isinstance(function, FunctionType):
+        known = {**function.__globals__, **_held(function)}
+        for code in _codes(function.__code__):
+            yield from _read(code, known, seen)
+
+
+def _read(code: CodeType, known: Mapping[str, Any], seen: set[int]) -> Iterator[str]:
+    steps = list(dis.get_instructions(code))
+    attributes = {str(step.argval) for step in steps if step.opname in _ATTRIBUTES}
+    for step in steps:
+        name = str(step.argval)
+        if step.opname == "IMPORT_NAME":
+            yield from _of_module(name, attributes)
+        elif step.opname in _NAMES and name in known:
+            yield from _judged(name, known[name], attributes, seen)
+
+
+_ATTRIBUTES = frozenset({"LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM"})
+_NAMES = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF"})
+
+
+def _held(function: FunctionType) -> dict[str, Any]:
+    """The variables around a function that it uses; without those that have no value yet."""
+    found = {}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        with contextlib.suppress(ValueError):
+            found[name] = cell.cell_contents
+    return found
 
 
 def _judged(name: str, value: Any, names: set[str], seen: set[int]) -> Iterator[str]:
     """What a name stands for; ``names`` are the attributes that are read anywhere near."""
-    if value is None:  # imported inside the function
-        yield from _of_module(name, names)
-    elif isinstance(value, ModuleType):
+    if isinstance(value, ModuleType):
         yield from _of_module(value.__name__, names)
     elif value is datetime or value is date:
         yield from (f"{value.__name__}.{used}" for used in sorted(_SOMETIMES["datetime"] & names))

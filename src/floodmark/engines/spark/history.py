@@ -9,14 +9,8 @@ from typing import Any
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
-from floodmark.core.errors import PlanError
 from floodmark.core.time import Interval, describe
 from floodmark.lifecycle.coverage import Entry
-from floodmark.spec.operator import Operator, Output
-from floodmark.spec.schema import PARTITION
-
-CUT = "floodmark.partitions"
-"""Metadata of the column a table is divided by: ``Partitions.cut``."""
 
 LIMIT = 1000
 """Commits looked at. What was computed before them counts as not covered, which costs time but is never wrong."""
@@ -53,36 +47,3 @@ def bounded_runs(path: str) -> Iterator[Entry]:
 def progress(path: str) -> int | None:
     """How far a landing or an unbounded run has got with a table; None when none has written it."""
     return next((int(found["progress"]) for found in commits(path) if found.get("mode") != "bounded"), None)
-
-
-def other_cut(path: str, output: Output) -> str | None:
-    """What else a table is divided by than its output should be; None where it is as it should be, or not there."""
-    if output.partitions is None:
-        return None
-    try:
-        fields = DeltaTable(path).schema().fields
-    except TableNotFoundError:
-        return None
-    for field in fields:
-        found = str(field.metadata.get(CUT, "unknown"))
-        if field.name == PARTITION and found != output.partitions.cut:
-            return found
-    return None
-
-
-def check_cut(path: str, operator: Operator, output: Output) -> None:
-    """Refuse to write into asset partitions that are not those of the table: rows of one would be taken for another's.
-
-    Raises:
-        PlanError: PLAN-003.
-    """
-    found = other_cut(path, output)
-    if found is None or output.partitions is None:
-        return
-    fix = (
-        f"Compute all of it anew, which divides the table anew: floodmark run {operator.name} --force (without --from and --to); "
-        f"where a stream writes it: floodmark run {operator.name} --unbounded --from-scratch."
-    )
-    raise PlanError(
-        f"table {path}", f"asset partitions by {output.partitions.cut}", f"by {found}", fix, code="PLAN-003"
-    )

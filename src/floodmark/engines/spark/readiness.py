@@ -16,7 +16,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from floodmark.connectors.storage import file_system
 from floodmark.core.errors import CapabilityError, ExecutionError, LifecycleError
 from floodmark.core.time import END, NEVER, Interval, describe, from_ms
-from floodmark.engines.spark import history
+from floodmark.engines.spark import division, history
 from floodmark.engines.spark.lake import Lake
 from floodmark.lifecycle.coverage import Entry, Now, Segment, Todo, segments, todo
 from floodmark.semantics.assignment import first_needed
@@ -64,7 +64,7 @@ def readiness(
         raise CapabilityError(where, f"all of time for a {kind} window", str(interval), fix, code="CAPABILITY-002")
     versions = input_versions(operator, lake)
     _check_stream(operator, lake, interval)
-    anew = interval.everything and any(history.other_cut(lake.output(o.table), o) for o in operator.outputs)
+    anew = interval.everything and any(division.other(lake.output(o.table), o) for o in operator.outputs)
     if force or anew:
         reason = "asked for again (force)" if force else "its asset partitions have changed"
         return Readiness(
@@ -78,7 +78,7 @@ def readiness(
 def _check_tables(operator: Operator, lake: Lake) -> None:
     """What is covered is known from the main output; the others must be there with it, divided alike."""
     for output in operator.outputs:
-        history.check_cut(lake.output(output.table), operator, output)
+        division.check(lake.output(output.table), operator, output)
     if not DeltaTable.is_deltatable(lake.output(operator.outputs[0].table)):
         return
     tables = [t for o in operator.outputs for t in (o, o.current) if t is not None]

@@ -26,7 +26,7 @@ from pyspark.sql.types import StructType
 from floodmark.connectors.storage import file_system
 from floodmark.core.errors import ExecutionError, PlanError
 from floodmark.core.time import END, NEVER, Interval, from_ms
-from floodmark.engines.spark import history
+from floodmark.engines.spark import division
 from floodmark.engines.spark.appender import Appender
 from floodmark.engines.spark.conflicts import retried
 from floodmark.engines.spark.lake import Lake, is_local
@@ -69,7 +69,7 @@ def ensure(spark: SparkSession, lake: Lake, operator: Operator, output: Output, 
         return path
     found, wanted = _columns(spark, path), output.schema.types
     if not replace:
-        history.check_cut(path, operator, output)
+        division.check(path, operator, output)
     if {k: v for k, v in found.items() if k not in added(output)} != wanted and not replace:
         fix = f"Compute all of it anew, which replaces the table: floodmark run {operator.name} --force (without --from and --to)."
         got = ", ".join(f"{k} {v}" for k, v in found.items() if k not in STAMPS)
@@ -98,7 +98,7 @@ def create(
 
 def _schema(output: Output) -> StructType:
     found = structure(f"{output.schema.ddl()}, {STAMP_DDL}")
-    return found.add(PARTITION, "string", metadata=_cut(output.partitions)) if output.partitions else found
+    return found.add(PARTITION, "string", metadata=division.metadata(output.partitions)) if output.partitions else found
 
 
 def structure(ddl: str) -> StructType:
@@ -108,14 +108,9 @@ def structure(ddl: str) -> StructType:
     return found
 
 
-def _cut(cut: partitions.Partitions) -> dict[str, str]:
-    """What the table is divided by, with the column it is divided by."""
-    return {history.CUT: cut.cut}
-
-
 def fits(spark: SparkSession, path: str, output: Output) -> bool:
     """Whether a table has exactly the columns it should have, and no more, and is divided as it should be."""
-    if history.other_cut(path, output) is not None:
+    if division.other(path, output) is not None:
         return False
     found, wanted = _columns(spark, path), output.schema.types | dict.fromkeys(added(output))
     return found.keys() == wanted.keys() and all(found[n] == t for n, t in wanted.items() if t)
@@ -178,7 +173,7 @@ def divided(rows: DataFrame, output: Output) -> DataFrame:
     """Rows with the name of their asset partition, where the output's table is divided by it."""
     if output.partitions is None:
         return rows
-    name = F.expr(output.partitions.sql()).alias(PARTITION, metadata=_cut(output.partitions))
+    name = F.expr(output.partitions.sql()).alias(PARTITION, metadata=division.metadata(output.partitions))
     return rows.select("*", name)
 
 

@@ -1,0 +1,51 @@
+"""What a table is divided by, as metadata of the column it is divided by: Delta keeps it, and nothing else says it. No JVM."""
+
+from __future__ import annotations
+
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+
+from floodmark.core.errors import PlanError
+from floodmark.spec.operator import Operator, Output
+from floodmark.spec.partitions import Partitions
+from floodmark.spec.schema import PARTITION
+
+_CUT = "floodmark.partitions"
+
+
+def metadata(cut: Partitions) -> dict[str, str]:
+    """Of the column a table is divided by."""
+    return {_CUT: cut.cut}
+
+
+def other(path: str, output: Output) -> str | None:
+    """What else a table is divided by than its output should be; None where it is as it should be, or not there."""
+    if output.partitions is None:
+        return None
+    try:
+        fields = DeltaTable(path).schema().fields
+    except TableNotFoundError:
+        return None
+    for field in fields:
+        found = str(field.metadata.get(_CUT, "unknown"))
+        if field.name == PARTITION and found != output.partitions.cut:
+            return found
+    return None
+
+
+def check(path: str, operator: Operator, output: Output) -> None:
+    """Refuse to write into asset partitions that are not those of the table: rows of one would be taken for another's.
+
+    Raises:
+        PlanError: PLAN-003.
+    """
+    found = other(path, output)
+    if found is None or output.partitions is None:
+        return
+    fix = (
+        f"Compute all of it anew, which divides the table anew: floodmark run {operator.name} --force (without --from and --to); "
+        f"where a stream writes it: floodmark run {operator.name} --unbounded --from-scratch."
+    )
+    raise PlanError(
+        f"table {path}", f"asset partitions by {output.partitions.cut}", f"by {found}", fix, code="PLAN-003"
+    )
