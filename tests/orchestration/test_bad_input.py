@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from datetime import datetime
 
 import dagster as dg
 import pytest
@@ -21,6 +22,7 @@ from floodmark import (
     Hourly,
     Rows,
     Settings,
+    Sliding,
     Source,
     Stream,
     Tumbling,
@@ -28,10 +30,12 @@ from floodmark import (
     count,
     operator,
     operator_asset,
+    sum,
 )
 from floodmark.core.errors import DefinitionError
 from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.landing import land
+from operators.flights import hourly_departures
 
 
 class Reading(Contract, key=("at", "sensor")):
@@ -89,6 +93,15 @@ def per_new_york_day(readings: Stream[Reading]) -> Stream:
             "DEFINITION-095",
             "exclusions",
         ),
+        (
+            lambda: operator_asset(per_hour, partitions=dg.DailyPartitionsDefinition(datetime(2013, 1, 1, 6))),
+            "DEFINITION-095",
+            "begin at a full day",
+        ),
+        (lambda: operator_asset(per_hour, wait="-1 hour"), "DEFINITION-097", "wait='-1 hour'"),
+        (lambda: operator_asset(per_hour, behind="never"), "DEFINITION-097", "behind='never'"),
+        (lambda: operator_asset(per_hour, expectations=["n > 0"]), "DEFINITION-094", "'n > 0'"),
+        (lambda: Daily("2013-01-01", timezone=None), "DEFINITION-002", "IANA"),
         (lambda: Daily("2013-01-01", timezone="New York"), "DEFINITION-002", "IANA"),
         (lambda: Hourly("2013-01-01", timezone="Australia/Lord_Howe"), "DEFINITION-091", "by day"),
         (
@@ -168,6 +181,42 @@ def test_a_day_whose_upstream_is_not_computed_names_it(flights):
     done = flights.run("busiest_hour", partitions="2013-01-02")
     assert not done.success
     assert "'hourly_departures' is not computed by hourly_departures@" in done.failures["busiest_hour"]
+
+
+def test_another_output_of_what_is_read_is_not_enough_to_be_computed_after_it(flights):
+    done = flights.run("hourly_departures/late", "busiest_hour", partitions="2013-01-02")
+    assert not done.success
+    assert "LIFECYCLE-008" in done.failures["busiest_hour"]
+    assert "Choose 'hourly_departures' too" in done.failures["busiest_hour"]
+
+
+def test_a_chain_is_computed_as_its_input_was(flights):
+    every = {"ops": {name: {"config": {"late_rows": "all"}} for name in ("hourly_departures", "busiest_hour")}}
+    done = flights.run(
+        "hourly_departures", "hourly_departures/late", "busiest_hour", partitions="2013-01-02", config=every
+    )
+    assert done.success, done.failures
+    other = flights.run("busiest_hour", partitions="2013-01-02")
+    assert "is not computed by hourly_departures@" in other.failures["busiest_hour"]
+    alone = {"ops": {"busiest_hour": every["ops"]["busiest_hour"]}}
+    again = flights.run("busiest_hour", partitions="2013-01-02", config=alone)
+    assert again.materialized["busiest_hour", "2013-01-02"]["computed"] is False
+
+
+@operator(inputs={"departures": hourly_departures})
+def two_days(departures: Stream) -> Stream:
+    """Windows that reach back before the first partition."""
+    return departures.key_by("origin").window(Sliding("2 days", "1 day")).aggregate(n=sum("departures"))
+
+
+def test_the_first_day_of_a_chain_needs_nothing_before_it(flights_lake, inbox, dagster_of):
+    whole = flights_workspace(inbox, flights_lake)
+    late = operator_asset(two_days, partitions=Daily("2013-01-01", timezone="America/New_York"))
+    one = Workspace(sources=whole.source_assets, operators=[*whole.operator_assets, late], settings=whole.settings)
+    flights = dagster_of(one, inbox.parent)
+    done = flights.run("hourly_departures", "hourly_departures/late", "two_days", partitions="2013-01-01")
+    assert done.success, done.failures
+    assert done.materialized["two_days", "2013-01-01"]["dagster/partition_row_count"] > 0
 
 
 def test_a_partition_that_does_not_exist_and_a_wrong_config_are_refused(flights):

@@ -134,7 +134,8 @@ def test_tables_divided_otherwise_are_refused_until_all_is_computed_anew(spark, 
         lambda: run_unbounded(spark, here, lake, until_caught_up=True),
     ):
         with pytest.raises(
-            PlanError, match="PLAN-003 .*expected asset partitions by day UTC, got by day America/New_York"
+            PlanError,
+            match="PLAN-003 .*expected asset partitions by day UTC, got asset partitions by day America/New_York",
         ):
             again()
     assert DeltaTable(lake.output("hourly_departures")).version() == version
@@ -145,6 +146,20 @@ def test_tables_divided_otherwise_are_refused_until_all_is_computed_anew(spark, 
         order = [(name, "ascending") for name in output.schema.names]
         assert mine.sort_by(order).equals(theirs.sort_by(order))
     assert run_bounded(spark, here, lake, day).skipped == (day,)
+
+
+def test_undivided_tables_become_divided_and_back_only_as_a_whole(spark, landed, tmp_path):
+    cut = dataclasses.replace(hourly_departures, partitions=Daily("2013-01-01"))
+    day = Interval(start=to_ms(dt.datetime(2013, 1, 2)), end=to_ms(dt.datetime(2013, 1, 3)))
+    lake = Lake(str(tmp_path), logs=landed.root)
+    whole, by_day = "no asset partitions", "asset partitions by day UTC"
+    for before, after, told in ((hourly_departures, cut, (by_day, whole)), (cut, hourly_departures, (whole, by_day))):
+        run_bounded(spark, before, lake)
+        for force in (False, True):
+            with pytest.raises(PlanError, match=f"PLAN-003 .*expected {told[0]}, got {told[1]}"):
+                run_bounded(spark, after, lake, day, force=force)
+    run_bounded(spark, hourly_departures, lake)
+    assert DeltaTable(lake.output("hourly_departures")).metadata().partition_columns == []
 
 
 def test_a_lost_table_beside_the_main_one_is_not_covered(spark, landed, tmp_path):

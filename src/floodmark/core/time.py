@@ -67,7 +67,7 @@ def zone(name: str, where: str = "time zone") -> ZoneInfo:
     """The IANA time zone of that name, or DEFINITION-002."""
     try:
         return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+    except (ZoneInfoNotFoundError, ValueError, OSError, TypeError) as error:
         fix = 'Use an IANA name such as "America/New_York" or "UTC".'
         raise DefinitionError(where, "an IANA time zone", repr(name), fix, code="DEFINITION-002") from error
 

@@ -152,8 +152,9 @@ def operator_assets(asset: OperatorAsset, place: Place, tables: Mapping[str, Ups
             if cut:
                 ends = context.partition_key_range
                 _check_exist(asset, cut, list(dict.fromkeys((ends.start, ends.end))))
+            _check_chosen(context, asset, tables)
             if config.behind != "run":
-                _wait(context, asset, place, interval, config)
+                _wait(context, asset, place, interval, config, tables)
             result = _run(context, operator, place, interval, config)
         yield from _results(context, asset, place, result, config.late_rows)
 
@@ -197,12 +198,36 @@ def _description(operator: Operator, output: Output) -> str:
     return "\n\n".join(text for text in (operator.description, about, named) if text)
 
 
+def _check_chosen(context: dg.AssetExecutionContext, asset: OperatorAsset, tables: Mapping[str, Upstream]) -> None:
+    """Refuse to go before an operator that writes an input: Dagster orders by what was chosen, and knows no other table of it."""
+    chosen = context.run.asset_selection or frozenset()
+    for given in asset.operator.inputs:
+        if given.upstream is None or tables[given.table].key in chosen:
+            continue
+        writer = given.upstream.operator
+        others = sorted(
+            output_key(writer, o).to_user_string() for o in writer.outputs if output_key(writer, o) in chosen
+        )
+        if others:
+            key = tables[given.table].key.to_user_string()
+            fix = f"Choose '{key}' too, or launch '{asset.operator.name}' when '{writer.name}' is done."
+            got = f"{', '.join(others)} alone, though all outputs of '{writer.name}' are written"
+            where = f"asset '{asset.operator.name}'"
+            raise LifecycleError(where, f"its input '{key}' among the chosen assets", got, fix, code="LIFECYCLE-008")
+
+
 def _wait(
-    context: dg.AssetExecutionContext, asset: OperatorAsset, place: Place, interval: Interval, config: OperatorConfig
+    context: dg.AssetExecutionContext,
+    asset: OperatorAsset,
+    place: Place,
+    interval: Interval,
+    config: OperatorConfig,
+    tables: Mapping[str, Upstream],
 ) -> None:
     """Return when the inputs have reached the end of the interval; raise LIFECYCLE-006 when they have not."""
     deadline = time.monotonic() + (config.wait_seconds if config.behind == "wait" else 0)
-    while missing := behind(asset.operator, place.lake, interval):
+    since = {name: first(table.partitions) for name, table in tables.items() if table.partitions}
+    while missing := behind(asset.operator, place.lake, interval, late_rows=config.late_rows, since=since):
         if time.monotonic() >= deadline:
             where = f"asset '{asset.operator.name}', partitions {interval}"
             fix = (
@@ -255,9 +280,10 @@ def _results(
         elif chosen:
             definition = partitions.definition(cut)
             for name in context.partition_keys if rows else ():
-                moment = partitions.interval_of(definition.time_window_for_partition_key(name)).start
-                count = {"dagster/partition_row_count": rows.get(cut.key(moment), 0)}
-                context.add_asset_metadata(count, asset_key=key, partition_key=name)
+                part = partitions.interval_of(definition.time_window_for_partition_key(name))
+                found: dict[str, Any] = {"dagster/partition_row_count": rows.get(cut.key(part.start), 0)}
+                found["computed"] = bool(part.minus(list(result.skipped)))
+                context.add_asset_metadata(found, asset_key=key, partition_key=name)
             last = context.partition_keys[-1]
             more = seen | metadata.picture(rows, f"{output.table}: rows per asset partition")
             context.add_asset_metadata(more, asset_key=key, partition_key=last)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from floodmark.core.errors import DefinitionError
 from floodmark.core.time import span
@@ -109,15 +109,20 @@ def operator_asset(
         wait: for at most so long.
 
     Raises:
-        DefinitionError: DEFINITION-092, the operator cannot be cut into these partitions; 094, an unknown column; 095, not partitions.
+        DefinitionError: DEFINITION-092, the operator cannot be cut into these partitions; 094, an unknown column, or no expectation;
+            095, not partitions; 097, another ``behind``, or a negative ``wait``.
     """
     where = f"asset of operator '{operator.name}'"
+    longest = span(wait, f"{where}, wait")
+    if behind not in get_args(Behind) or longest < 0:
+        fix = 'behind is "fail" or "wait", wait a span such as "1 hour".'
+        raise DefinitionError(where, "valid settings", f"behind={behind!r}, wait={wait!r}", fix, code="DEFINITION-097")
     cut = _partitions(partitions, where)
     if cut is not None:
         _check_cut(operator, cut, where)
     first = operator.outputs[0].name
     given = expectations if isinstance(expectations, Mapping) else {first: expectations}
-    wanted = {name: distinct(tuple(some)) for name, some in given.items() if some}
+    wanted = {name: distinct(_expectations(some, where)) for name, some in given.items() if some}
     for name, some in wanted.items():
         for one in some:
             one.check(operator.output(name).schema, where)
@@ -129,8 +134,17 @@ def operator_asset(
         tags=tags or {},
         expectations=wanted,
         behind=behind,
-        wait=span(wait, where),
+        wait=longest,
     )
+
+
+def _expectations(given: Iterable[Any], where: str) -> tuple[Expectation, ...]:
+    found = tuple(given)
+    for one in found:
+        if not isinstance(one, Expectation):
+            fix = 'For example expectations=[Expectation("column_values_to_be_between", column="delay", min_value=0)].'
+            raise DefinitionError(where, "expectations", repr(one), fix, code="DEFINITION-094")
+    return found
 
 
 def _partitions(given: Any, where: str) -> Partitions | None:
@@ -139,9 +153,15 @@ def _partitions(given: Any, where: str) -> Partitions | None:
         return given
     known: dict[str, type[Partitions]] = {"0 0 * * *": Daily, "0 * * * *": Hourly}
     kind = known.get(getattr(given, "cron_schedule", ""))
-    plain = getattr(given, "fmt", None) in {"%Y-%m-%d", "%Y-%m-%d-%H:%M"} and not getattr(given, "exclusions", None)
+    start = getattr(given, "start", None)
+    aligned = start is not None and not (start.minute or (kind is Daily and start.hour))
+    plain = (
+        aligned
+        and getattr(given, "fmt", None) in {"%Y-%m-%d", "%Y-%m-%d-%H:%M"}
+        and not getattr(given, "exclusions", None)
+    )
     if kind is None or getattr(given, "end_offset", None) or not plain:
-        fix = 'Write Daily("2013-01-01", timezone="America/New_York"), Hourly(...), or Dagster\'s definitions of these without offsets, exclusions or a format of their own.'
+        fix = 'Write Daily("2013-01-01", timezone="America/New_York"), Hourly(...), or Dagster\'s definitions of these that begin at a full day or hour, without offsets, exclusions or a format of their own.'
         raise DefinitionError(where, "partitions by day or hour", repr(given), fix, code="DEFINITION-095")
     text = "%Y-%m-%d" if kind is Daily else "%Y-%m-%dT%H:%M"
     return kind(given.start.strftime(text), timezone=given.timezone, end=given.end and given.end.strftime(text))

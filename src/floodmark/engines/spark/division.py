@@ -18,19 +18,22 @@ def metadata(cut: Partitions) -> dict[str, str]:
     return {_CUT: cut.cut}
 
 
+_NOT = "no asset partitions"
+
+
+def _said(cut: str | None) -> str:
+    return f"asset partitions by {cut}" if cut else _NOT
+
+
 def other(path: str, output: Output) -> str | None:
     """What else a table is divided by than its output should be; None where it is as it should be, or not there."""
-    if output.partitions is None:
-        return None
     try:
-        fields = DeltaTable(path).schema().fields
+        fields = {field.name: field for field in DeltaTable(path).schema().fields}
     except TableNotFoundError:
         return None
-    for field in fields:
-        found = str(field.metadata.get(_CUT, "unknown"))
-        if field.name == PARTITION and found != output.partitions.cut:
-            return found
-    return None
+    wanted = _said(output.partitions.cut if output.partitions else None)
+    found = _said(str(fields[PARTITION].metadata.get(_CUT, "unknown")) if PARTITION in fields else None)
+    return None if found == wanted else found
 
 
 def check(path: str, operator: Operator, output: Output) -> None:
@@ -40,12 +43,11 @@ def check(path: str, operator: Operator, output: Output) -> None:
         PlanError: PLAN-003.
     """
     found = other(path, output)
-    if found is None or output.partitions is None:
+    if found is None:
         return
     fix = (
         f"Compute all of it anew, which divides the table anew: floodmark run {operator.name} --force (without --from and --to); "
         f"where a stream writes it: floodmark run {operator.name} --unbounded --from-scratch."
     )
-    raise PlanError(
-        f"table {path}", f"asset partitions by {output.partitions.cut}", f"by {found}", fix, code="PLAN-003"
-    )
+    expected = _said(output.partitions.cut if output.partitions else None)
+    raise PlanError(f"table {path}", expected, found, fix, code="PLAN-003")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -70,15 +71,18 @@ def readiness(
         return Readiness(
             todo=Todo(missing=(interval,), covered=(), reasons=(f"{interval}: {reason}",)), versions=versions
         )
-    _check_tables(operator, lake)
-    plan = todo(interval, _runs(operator, lake), _now(operator, lake, versions, late_rows))
-    return Readiness(todo=plan, versions=versions)
-
-
-def _check_tables(operator: Operator, lake: Lake) -> None:
-    """What is covered is known from the main output; the others must be there with it, divided alike."""
     for output in operator.outputs:
         division.check(lake.output(output.table), operator, output)
+    _check_lost(operator, lake)
+    return Readiness(todo=_plan(operator, lake, interval, versions, late_rows), versions=versions)
+
+
+def _plan(operator: Operator, lake: Lake, interval: Interval, versions: dict[str, int], late_rows: LateRows) -> Todo:
+    return todo(interval, _runs(operator, lake), _now(operator, lake, versions, late_rows))
+
+
+def _check_lost(operator: Operator, lake: Lake) -> None:
+    """What is covered is known from the main output; the others must be there with it."""
     if not DeltaTable.is_deltatable(lake.output(operator.outputs[0].table)):
         return
     tables = [t for o in operator.outputs for t in (o, o.current) if t is not None]
@@ -158,8 +162,23 @@ def input_versions(operator: Operator, lake: Lake) -> dict[str, int]:
     return found
 
 
-def behind(operator: Operator, lake: Lake, interval: Interval) -> list[str]:
-    """Why rows of an interval may still change: what each input lacks. Nothing when it is complete."""
+def behind(
+    operator: Operator,
+    lake: Lake,
+    interval: Interval,
+    *,
+    late_rows: LateRows = "as_landed",
+    since: Mapping[str, int] = MappingProxyType({}),
+) -> list[str]:
+    """Why rows of an interval may still change: what each input lacks. Nothing when it is complete.
+
+    Args:
+        operator: that reads them.
+        lake: they are in.
+        interval: of its results.
+        late_rows: as which inputs from operators must have been computed.
+        since: input table -> event time before which it is never computed, ms.
+    """
     if interval.everything:
         return []
     found = []
@@ -175,11 +194,14 @@ def behind(operator: Operator, lake: Lake, interval: Interval) -> list[str]:
             continue
         upstream = given.upstream.operator
         needed = reads(operator, interval)
+        needed = Interval(start=max(needed.start, since.get(given.table, needed.start)), end=needed.end)
         try:
-            missing = readiness(upstream, lake, needed).todo.missing
+            _check_lost(upstream, lake)
+            missing = _plan(upstream, lake, needed, input_versions(upstream, lake), late_rows).missing
         except ExecutionError:
             missing = (needed,)
-        found += [f"'{given.table}' is not computed by {upstream.version} for {part}" for part in missing]
+        how = ", every row as on time (late_rows: all)," if late_rows == "all" else ""
+        found += [f"'{given.table}' is not computed by {upstream.version}{how} for {part}" for part in missing]
     return found
 
 

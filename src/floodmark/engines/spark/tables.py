@@ -72,8 +72,7 @@ def ensure(spark: SparkSession, lake: Lake, operator: Operator, output: Output, 
         division.check(path, operator, output)
     if {k: v for k, v in found.items() if k not in added(output)} != wanted and not replace:
         fix = f"Compute all of it anew, which replaces the table: floodmark run {operator.name} --force (without --from and --to)."
-        got = ", ".join(f"{k} {v}" for k, v in found.items() if k not in STAMPS)
-        got += ", not divided into asset partitions" if output.partitions and PARTITION not in found else ""
+        got = ", ".join(f"{k} {v}" for k, v in found.items() if k not in {*STAMPS, PARTITION})
         raise PlanError(f"table {path}", output.schema.describe(), got, fix, code="PLAN-002")
     return path
 
