@@ -29,6 +29,7 @@ def test_help_names_every_verb(verb: Verb) -> None:
         "land",
         "status",
         "run",
+        "plan",
         "watermark",
         "prove",
         "quarantine",

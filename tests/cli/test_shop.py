@@ -65,7 +65,7 @@ def test_prove_says_how_many_runs_agreed_and_writes_nothing(shop: Path) -> None:
 
 
 @pytest.mark.feature("W12", "L7", "L8", "X1", "Q7", "B2")
-def test_bounded_then_unbounded_give_the_same_answer(shop: Path) -> None:
+def test_bounded_then_unbounded_give_the_same_answer_and_the_plan_sees_what_changes(shop: Path, tmp_path: Path) -> None:
     bounded = program(shop, "run", "hourly_sales")
     assert bounded.returncode == 0, bounded.stderr
     assert bounded.stdout.startswith(f"lake {shop / 'lake'} (dev)\n")
@@ -80,6 +80,7 @@ def test_bounded_then_unbounded_give_the_same_answer(shop: Path) -> None:
     assert second == {hour: first[hour] for hour in second}
     assert second == SALES
     assert late(shop / "lake") == [1016, 1018]
+    _plan_of_an_edit(shop, tmp_path)
     said = program(shop, "status")
     assert said.stdout.startswith(f"lake {shop / 'lake'} (dev)\n  source ")
     assert "unbounded  2025-03-01T10:50:29.999Z  0 s" in said.stdout
@@ -103,6 +104,30 @@ def test_the_quarantine_shows_the_row_and_replays_it(shop: Path, tmp_path: Path)
     orders.write_text(orders.read_text().replace("items: int = Field(gt=0)", "items: int = Field(ge=0)"))
     replayed = json.loads(program(folder, "quarantine", "replay", "orders", "--json").stdout)
     assert (replayed["landed"], replayed["still_broken"]) == (1, 0)
+
+
+def _plan_of_an_edit(shop: Path, tmp_path: Path) -> None:
+    none = program(shop, "plan", "--lake", str(tmp_path / "none"))
+    assert ": no stream; floodmark run hourly_sales --unbounded starts one" in none.stdout
+    same = program(shop, "plan")
+    assert ": no-op, it means what its stream was started with" in same.stdout
+    folder = tmp_path / "edited"
+    shutil.copytree(shop, folder)
+    orders = folder / "operators" / "orders.py"
+    orders.write_text(
+        orders.read_text().replace('orders.key_by("country")', 'orders.filter("cents > 100").key_by("country")')
+    )
+    said = program(folder, "plan", "hourly_sales")
+    assert (
+        ": forward-only\n  before 'hourly_sales': new: filter cents > 100\n    forward-only: Spark would go on"
+        in said.stdout
+    )
+    (found,) = json.loads(program(folder, "plan", "--json").stdout)["plans"]
+    assert (found["verdict"], found["changes"][0]["after"]) == ("forward-only", "filter cents > 100")
+    refused = program(folder, "run", "hourly_sales", "--unbounded", "--until-caught-up")
+    assert refused.returncode == 1
+    assert "STATE-003" in refused.stderr
+    assert "floodmark plan hourly_sales" in refused.stderr
 
 
 def test_what_a_function_fails_for_is_shown_and_is_gone_once_it_is_mended(shop: Path, tmp_path: Path) -> None:

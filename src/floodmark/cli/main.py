@@ -22,6 +22,7 @@ VERBS = {
     "land": "workspace",
     "status": "workspace",
     "run": "run",
+    "plan": "plan",
     "watermark": "watermark",
     "prove": "prove",
     "quarantine": "things",

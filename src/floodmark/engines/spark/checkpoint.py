@@ -11,6 +11,7 @@ from floodmark.connectors.storage import file_system
 from floodmark.core.errors import StateError
 from floodmark.core.time import NEVER
 from floodmark.engines.spark.host import progress_of
+from floodmark.lifecycle.plan import Deployed
 from floodmark.spec.operator import Operator
 
 _IDENTITY = "floodmark.json"
@@ -62,7 +63,17 @@ class Checkpoint:
             )  # index -1 or a file within that version: it is not complete
         return found
 
-    def claim(self, operator: Operator, tables: list[str]) -> bool:
+    def deployed(self) -> Deployed | None:
+        """The definition the stream was started with; None where there is no stream."""
+        files, path = file_system(f"{self.path}/{_IDENTITY}")
+        if files.get_file_info(path).type == FileType.NotFound:
+            return None
+        with files.open_input_stream(path) as stream:
+            found = json.loads(stream.read())
+        tables = {name: tuple((column, kind) for column, kind in columns) for name, columns in found["tables"].items()}
+        return Deployed(version=found["version"], graph=found["graph"], tables=tables)
+
+    def claim(self, operator: Operator) -> bool:
         """Make sure the checkpoint is this operator's; False when it is new.
 
         Raises:
@@ -73,7 +84,8 @@ class Checkpoint:
             "operator": operator.name,
             "version": operator.version,
             "fingerprint": operator.fingerprint,
-            "tables": tables,
+            "graph": operator.canonical(),
+            "tables": {output.table: list(output.schema.types.items()) for output in operator.outputs},
         }
         if files.get_file_info(path).type == FileType.NotFound:
             if self.batches("offsets"):
@@ -95,8 +107,8 @@ class Checkpoint:
             )
         if found["fingerprint"] != operator.fingerprint:
             fix = (
-                f"Restore the code of {found['version']}; or begin anew with the new code: "
-                f"floodmark run {operator.name} --unbounded --from-scratch"
+                f"See what has changed and what it means: floodmark plan {operator.name}. Restore the code of {found['version']}, or begin "
+                f"anew with the new code: floodmark run {operator.name} --unbounded --from-scratch"
             )
             raise StateError(f"checkpoint {self.path}", operator.version, found["version"], fix, code="STATE-003")
         return True

@@ -121,7 +121,7 @@ def _prepare(
 ) -> Sink:
     paths = [tables.ensure(spark, lake, operator, output) for output in operator.outputs]
     checkpoint = Checkpoint(lake.internal("operators", operator.name, "checkpoint"))
-    known = checkpoint.claim(operator, [output.table for output in operator.outputs])
+    known = checkpoint.claim(operator)
     if not known:  # the stream computes the whole log: what bounded runs left would be there twice
         revised = [lake.output(c.table) for o in operator.outputs if (c := o.current)]
         for path in [*(p for p in revised if DeltaTable.isDeltaTable(spark, p)), *paths]:

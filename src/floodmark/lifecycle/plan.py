@@ -1,0 +1,387 @@
+"""The plan: what the code now says against what a stream was started with, and what each difference means for its state and its tables.
+
+Graphs are compared in their canonical form, so that formatting, comments and names of variables make no difference. What cannot be
+told to be the same counts as changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from typing import Any, Literal, get_args
+
+from floodmark.core.fingerprint import canonical
+from floodmark.core.time import describe_span
+from floodmark.spec.operator import Operator
+
+Verdict = Literal["no-op", "stateless change", "compatible state", "forward-only", "migrate", "rebuild"]
+"""What a difference asks for, the least first."""
+
+Node = Mapping[str, Any]
+Column = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deployed:
+    """The definition a stream was started with, as its checkpoint says it.
+
+    Args:
+        version: ``name@3f9a2c1b``.
+        graph: canonical form of the operator.
+        tables: output table -> its columns, (name, type).
+    """
+
+    version: str
+    graph: Node
+    tables: Mapping[str, Sequence[Column]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One difference.
+
+    Args:
+        where: the step or table.
+        before: what it was; empty for something new.
+        after: what it is; empty for something that is gone.
+        otherwise: what would come of it on the state there is.
+        verdict: what it asks for.
+    """
+
+    where: str
+    before: str
+    after: str
+    otherwise: str
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What lies between a stream and its definition.
+
+    Args:
+        operator: its name.
+        deployed: version the stream was started with; None where there is no stream.
+        defined: version of the code.
+        changes: every difference; empty where the two mean the same.
+    """
+
+    operator: str
+    deployed: str | None
+    defined: str
+    changes: tuple[Change, ...] = ()
+
+    @property
+    def verdict(self) -> Verdict:
+        """The one that asks for most."""
+        order = get_args(Verdict)
+        return max((change.verdict for change in self.changes), key=order.index, default="no-op")
+
+
+def plan(deployed: Deployed | None, operator: Operator) -> Plan:
+    """Compare what a stream was started with with what the code says.
+
+    Args:
+        deployed: None where there is no stream.
+        operator: as it is defined now.
+    """
+    if deployed is None:
+        return Plan(operator=operator.name, deployed=None, defined=operator.version)
+    before, after = deployed.graph, operator.canonical()
+    changes = [*_inputs(before, after), *_outputs(before, after)]
+    tables = {output.table: tuple(output.schema.types.items()) for output in operator.outputs}
+    changes += _tables(deployed.tables, tables)
+    if not changes and canonical(before) != canonical(after):
+        otherwise = "Nothing is known of what it would do to the state there is."
+        changes.append(Change(where="graph", before="", after="", otherwise=otherwise, verdict="rebuild"))
+    return Plan(operator=operator.name, deployed=deployed.version, defined=operator.version, changes=tuple(changes))
+
+
+# ---- inputs and tables
+
+
+def _inputs(before: Node, after: Node) -> Iterator[Change]:
+    old, new = ({name: rest for name, *rest in graph["inputs"]} for graph in (before, after))
+    for name in {**old, **new}:
+        where = f"input '{name}'"
+        if name not in old or name not in new:
+            otherwise = "Positions are kept per input: the rows of one that was not read before would not be in the state, those of one that is gone would stay."
+            told = [f"table '{side[name][0]}'" if name in side else "" for side in (old, new)]
+            yield Change(where=where, before=told[0], after=told[1], otherwise=otherwise, verdict="rebuild")
+            continue
+        (table, schema, revisable), (other, columns, revised) = old[name], new[name]
+        if table != other:
+            otherwise = (
+                "The position in one table would be taken for one in the other: rows would be skipped or read twice."
+            )
+            yield Change(
+                where=where, before=f"table '{table}'", after=f"table '{other}'", otherwise=otherwise, verdict="rebuild"
+            )
+        if revisable != revised:
+            kinds = ["rows may be taken back" if r else "rows are final" for r in (revisable, revised)]
+            otherwise = "State that can take rows back is laid out in another way than state that cannot."
+            yield Change(where=where, before=kinds[0], after=kinds[1], otherwise=otherwise, verdict="rebuild")
+        yield from _columns(where, schema, columns)
+
+
+def _columns(where: str, before: Sequence[Node], after: Sequence[Node]) -> Iterator[Change]:
+    old, new = ({column["name"]: column for column in side} for side in (before, after))
+    for name in {**old, **new}:
+        was, now = old.get(name), new.get(name)
+        if was == now:
+            continue
+        told = [f"{name} {c['type']}{'' if c['nullable'] else ' not null'}" if c else "" for c in (was, now)]
+        if was and now and was["type"] != now["type"]:
+            otherwise = f"Values of '{name}' that were kept as {was['type']} would be read as {now['type']}."
+            yield Change(where=where, before=told[0], after=told[1], otherwise=otherwise, verdict="rebuild")
+        else:
+            otherwise = "No step that is unchanged looks at it."
+            yield Change(where=where, before=told[0], after=told[1], otherwise=otherwise, verdict="stateless change")
+
+
+def _tables(before: Mapping[str, Sequence[Column]], after: Mapping[str, Sequence[Column]]) -> Iterator[Change]:
+    for table in {**before, **after}:
+        old, new = (dict(side[table]) if table in side else None for side in (before, after))
+        where = f"table '{table}'"
+        if old is None or new is None:
+            otherwise = (
+                "It begins with the rows from now on." if old is None else "It stays as it is; nothing is added to it."
+            )
+            told = ["" if side is None else "written" for side in (old, new)]
+            yield Change(where=where, before=told[0], after=told[1], otherwise=otherwise, verdict="stateless change")
+            continue
+        for name in {**old, **new}:
+            if old.get(name) == new.get(name):
+                continue
+            told = [f"{name} {side[name]}" if name in side else "" for side in (old, new)]
+            added = name not in old
+            otherwise = (
+                "It is null in the rows that are there."
+                if added
+                else "The rows that are there have it so; readers would find both."
+            )
+            verdict: Verdict = "stateless change" if added else "rebuild"
+            yield Change(where=where, before=told[0], after=told[1], otherwise=otherwise, verdict=verdict)
+
+
+# ---- steps
+
+
+@dataclass(frozen=True, slots=True)
+class _Path:
+    """The steps of an output, the last one first: after the stateful one, it, and before it."""
+
+    tail: list[Node]
+    stateful: Node | None
+    head: list[Node]
+
+
+def _path(step: Node) -> _Path:
+    nodes: list[Node] = []
+    while True:
+        below = step.get("of")
+        nodes.append({name: value for name, value in step.items() if name != "of" or isinstance(value, list)})
+        if not isinstance(below, Mapping):
+            break
+        step = below
+    nodes = [{"step": "read", "input": n["input"]} if n["step"] == "read" else n for n in nodes]
+    place = next((i for i, node in enumerate(nodes) if node["step"] == "window_aggregate"), None)
+    if place is None:
+        return _Path(nodes, None, [])
+    return _Path(nodes[:place], nodes[place], nodes[place + 1 :])
+
+
+def _outputs(before: Node, after: Node) -> Iterator[Change]:
+    old, new = ({name: _path(step) for name, step in graph["outputs"]} for graph in (before, after))
+    compared = False
+    for name in [name for name in new if name in old]:
+        was, now = old[name], new[name]
+        where = f"output '{name}'" if name else "result"
+        if (was.stateful is None) != (now.stateful is None):
+            told = ["with state" if path.stateful else "without state" for path in (was, now)]
+            otherwise = (
+                "A stream with state and one without keep different checkpoints; neither can go on from the other's."
+            )
+            yield Change(where=where, before=told[0], after=told[1], otherwise=otherwise, verdict="rebuild")
+            continue
+        yield from _stateless(where, was.tail, now.tail)
+        if was.stateful is not None and now.stateful is not None and not compared:
+            compared = True  # there is one, and every output goes through it
+            yield from _stateful(was.stateful, now.stateful)
+            yield from _before_state(f"before '{was.stateful['uid']}'", was.head, now.head)
+
+
+def _differences(before: Sequence[Node], after: Sequence[Node]) -> Iterator[tuple[str, str]]:
+    old, new = before[::-1], after[::-1]  # in the order in which rows go through them
+    for _, i, j, k, m in SequenceMatcher(
+        None, [canonical(n) for n in old], [canonical(n) for n in new], autojunk=False
+    ).get_opcodes():
+        if [canonical(n) for n in old[i:j]] != [canonical(n) for n in new[k:m]]:
+            yield ", ".join(map(_words, old[i:j])), ", ".join(map(_words, new[k:m]))
+
+
+def _stateless(where: str, before: Sequence[Node], after: Sequence[Node]) -> Iterator[Change]:
+    for was, now in _differences(before, after):
+        otherwise = "It has no state: rows from now on are made by the new code, those already written stay."
+        yield Change(where=where, before=was, after=now, otherwise=otherwise, verdict="stateless change")
+
+
+def _before_state(where: str, before: Sequence[Node], after: Sequence[Node]) -> Iterator[Change]:
+    for was, now in _differences(before, after):
+        otherwise = (
+            "Spark would go on from the same checkpoint without a word: windows that are open hold rows as the old code let them through, "
+            "and get new ones as the new code does. Their results would be neither."
+        )
+        yield Change(where=where, before=was, after=now, otherwise=otherwise, verdict="forward-only")
+
+
+def _stateful(before: Node, after: Node) -> Iterator[Change]:
+    where = f"step '{before['uid']}'"
+    yield from _aggregates(where, dict(before["aggregates"]), dict(after["aggregates"]))
+    yield from _function(where, before.get("function"), after.get("function"))
+    for name, (verdict, otherwise) in _MEANINGS.items():
+        was, now = before.get(name), after.get(name)
+        if was != now:
+            told = [_told(name, value) for value in (was, now)]
+            yield Change(where=where, before=told[0], after=told[1], otherwise=otherwise, verdict=verdict)
+    yield from _on_error(where, before, after)
+
+
+_MEANINGS: Mapping[str, tuple[Verdict, str]] = {
+    "uid": (
+        "migrate",
+        "State is kept under the uid: under the new one there is none, so that every open window would begin empty.",
+    ),
+    "keys": (
+        "rebuild",
+        (
+            "Spark would go on from the same checkpoint without a word: what was gathered under the old keys would come out as results of "
+            "the new ones, and rows of the new keys would begin beside it."
+        ),
+    ),
+    "window": (
+        "rebuild",
+        "What is kept is cut by the old windows: sums of these cannot be divided into, or taken for, those of the new ones.",
+    ),
+    "trigger": (
+        "rebuild",
+        "What a trigger has counted and waits for is kept with each window, and means nothing to another one.",
+    ),
+    "evictor": ("rebuild", "Rows that the old evictor let go of are gone; the first results would lack them."),
+    "accumulation": ("rebuild", "Windows that have fired hold what the other way of accumulating left in them."),
+    "time": ("rebuild", "Windows of one clock would be closed by the other."),
+    "order": ("rebuild", "Rows that wait for their turn would be lost, or taken twice."),
+    "groups": (
+        "migrate",
+        "State lies by key group: with another number of them keys are looked for where they are not.",
+    ),
+    "allowed_lateness": (
+        "forward-only",
+        "Windows that the old bound has freed cannot be revised any more; the new bound holds for those that are still kept.",
+    ),
+    "late": ("stateless change", "Rows that came too late before now were counted or kept as it was said then."),
+}
+"""Setting of a stateful step -> what another value asks for, and what would come of it."""
+
+
+def _aggregates(where: str, before: Mapping[str, Node], after: Mapping[str, Node]) -> Iterator[Change]:
+    for name in {**before, **after}:
+        was, now = before.get(name), after.get(name)
+        if was == now:
+            continue
+        told = [f"{name}={_aggregate(one)}" if one else "" for one in (was, now)]
+        if was is None:
+            otherwise = "What is kept of open windows has no value for it, and the rows it needs are not kept."
+        elif now is None:
+            otherwise = "What is kept of open windows has it; the table has its column."
+        elif was["aggregate"] != now["aggregate"] or was.get("code") != now.get("code"):
+            otherwise = (
+                f"Spark would go on from the same checkpoint without a word: the {was['aggregate']} kept of each open window would be taken "
+                f"for its {now['aggregate']}, or the run would stop where it finds that it cannot be."
+            )
+        else:
+            otherwise = (
+                f"Spark would go on from the same checkpoint without a word: in open windows it would be the {was['aggregate']} of "
+                f"{was['expression']} up to now and of {now['expression']} from now on."
+            )
+        yield Change(where=where, before=told[0], after=told[1], otherwise=otherwise, verdict="rebuild")
+
+
+def _function(where: str, before: Node | None, after: Node | None) -> Iterator[Change]:
+    if before == after:
+        return
+    told = ["" if one is None else "reduce" if one["reduces"] else "process" for one in (before, after)]
+    if before is None or after is None or before["reduces"] != after["reduces"]:
+        otherwise = "One keeps rows where the other keeps values."
+        yield Change(where=where, before=told[0], after=told[1], otherwise=otherwise, verdict="rebuild")
+    elif before["reduces"]:
+        otherwise = "The rows that are kept are what the old code has made of all before them."
+        yield Change(
+            where=where, before="reduce", after="reduce with other code", otherwise=otherwise, verdict="rebuild"
+        )
+    else:
+        otherwise = "Rows are kept as they came: panes from now on are made by the new code, also of windows that are open; those already out stay."
+        yield Change(
+            where=where, before="process", after="process with other code", otherwise=otherwise, verdict="forward-only"
+        )
+
+
+def _on_error(where: str, before: Node, after: Node) -> Iterator[Change]:
+    was, now = (side.get("on_error", "stop") for side in (before, after))
+    if was == now:
+        return
+    own = any("code" in one for _, one in before["aggregates"])
+    otherwise = (
+        "Aggregates of your own are kept row by row where failures are set aside, and in columns where they are not."
+        if own
+        else "What has failed before now was treated as it was said then."
+    )
+    verdict: Verdict = "rebuild" if own else "stateless change"
+    yield Change(where=where, before=f"on_error={was}", after=f"on_error={now}", otherwise=otherwise, verdict=verdict)
+
+
+# ---- words
+
+
+def _words(node: Node) -> str:
+    match node["step"]:
+        case "read":
+            return f"read {node['input']}"
+        case "filter":
+            return f"filter {node['condition']}"
+        case "project":
+            return "columns " + ", ".join(
+                name if name == text else f"{name}={text}" for name, text, _ in node["columns"]
+            )
+        case "flat_map":
+            return f"flat_map of {str(node['code']).splitlines()[0]}"
+        case _:
+            return f"{node['step']} of {len(node['of'])} streams"
+
+
+def _aggregate(one: Node) -> str:
+    given = [str(one[name]) for name in ("expression", "by", "n") if one.get(name) is not None]
+    return f"{one['aggregate']}({', '.join(given)})"
+
+
+def _told(name: str, value: Any) -> str:
+    match name, value:
+        case _, None:
+            return ""
+        case "keys", _:
+            return f"key_by({', '.join(value)})"
+        case "window", _:
+            spans = {"size", "slide", "gap", "offset", "longest"}
+            said = [
+                f"{k}={describe_span(v) if k in spans and isinstance(v, int) and value['kind'] != 'Count' else v}"
+                for k, v in value.items()
+                if k not in {"kind", "code"}
+            ]
+            return f"{value['kind']}({', '.join(said)})"
+        case "allowed_lateness", _:
+            return f"allowed_lateness={describe_span(value)}"
+        case "trigger" | "evictor", _:
+            return f"{name} {value.get(name) or value.get('kind')}"
+        case _:
+            return f"{name}={value}"
