@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from floodmark.core.code import code_of
 from floodmark.core.errors import DefinitionError
-from floodmark.core.fingerprint import source_of
 from floodmark.spec.expressions import known_type
 from floodmark.spec.schema import Schema
 
@@ -165,7 +165,7 @@ class Aggregate:
         """For fingerprints: the class's source is part of the version."""
         settings = {k: v for k, v in sorted(vars(self).items()) if k != "expression"}
         return {"aggregate": type(self).__qualname__, "expression": self.expression} | (
-            {"code": source_of(type(self)), "type": self.type} | ({"settings": settings} if settings else {})
+            {"code": code_of(type(self)), "type": self.type} | ({"settings": settings} if settings else {})
         )
 
     def __eq__(self, other: object) -> bool:

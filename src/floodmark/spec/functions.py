@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from floodmark.core.code import code_of
 from floodmark.core.errors import DefinitionError
-from floodmark.core.fingerprint import source_of
 
 Timing = Literal["early", "on_time", "late"]
 
@@ -52,5 +52,4 @@ class Function:
         if not callable(function):
             fix = "Give a function defined in a module of your operators/ folder."
             raise DefinitionError(where, "a function", repr(function), fix, code="DEFINITION-057")
-        plain = function if hasattr(function, "__code__") or isinstance(function, type) else type(function)
-        return Function(function, source_of(plain))
+        return Function(function, code_of(function))

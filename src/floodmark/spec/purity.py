@@ -6,13 +6,14 @@ of what is only imported.
 
 from __future__ import annotations
 
-import contextlib
 import dis
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from datetime import date, datetime
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
+
+from floodmark.core.code import codes, names_in, variables
 
 _ALWAYS = frozenset({"random", "secrets", "uuid", "socket", "requests", "httpx", "urllib", "http", "numpy.random"})
 _SOMETIMES: Mapping[str, frozenset[str]] = {
@@ -46,8 +47,8 @@ def _found(function: Any, seen: set[int]) -> Iterator[str]:
         return
     function = function.__func__ if isinstance(function, MethodType) else function
     if isinstance(function, FunctionType):
-        known = {**function.__globals__, **_held(function)}
-        for code in _codes(function.__code__):
+        known = variables(function)
+        for code in codes(function.__code__):
             yield from _read(code, known, seen)
 
 
@@ -55,24 +56,14 @@ def _read(code: CodeType, known: Mapping[str, Any], seen: set[int]) -> Iterator[
     steps = list(dis.get_instructions(code))
     attributes = {str(step.argval) for step in steps if step.opname in _ATTRIBUTES}
     for step in steps:
-        name = str(step.argval)
         if step.opname == "IMPORT_NAME":
-            yield from _of_module(name, attributes)
-        elif step.opname in _NAMES and name in known:
+            yield from _of_module(str(step.argval), attributes)
+    for name in names_in(code):
+        if name in known:
             yield from _judged(name, known[name], attributes, seen)
 
 
 _ATTRIBUTES = frozenset({"LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM"})
-_NAMES = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF"})
-
-
-def _held(function: FunctionType) -> dict[str, Any]:
-    """The variables around a function that it uses; without those that have no value yet."""
-    found = {}
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        with contextlib.suppress(ValueError):
-            found[name] = cell.cell_contents
-    return found
 
 
 def _judged(name: str, value: Any, names: set[str], seen: set[int]) -> Iterator[str]:
@@ -101,10 +92,3 @@ def _of_module(module: str, names: set[str]) -> Iterator[str]:
         yield module
     for used in sorted(_SOMETIMES.get(module, frozenset()) & names):
         yield f"{module}.{used}"
-
-
-def _codes(code: CodeType) -> Iterator[CodeType]:
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _codes(constant)

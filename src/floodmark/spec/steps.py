@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from floodmark.core.fingerprint import source_of
+from floodmark.core.code import code_of
 from floodmark.spec.aggregates import ORDERED, AnyAggregate, Builtin
 from floodmark.spec.evictors import Evictor, canonical_evictor
 from floodmark.spec.functions import Function
@@ -102,7 +102,7 @@ class FlatMap:
     @staticmethod
     def of(parent: Step, function: RowFunction, schema: Schema, on_error: OnError = "stop") -> FlatMap:
         """With the function's source, by which it is compared."""
-        return FlatMap(parent, function, schema, source_of(function), on_error)
+        return FlatMap(parent, function, schema, code_of(function), on_error)
 
     @property
     def name(self) -> str:

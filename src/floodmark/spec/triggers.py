@@ -12,8 +12,8 @@ from datetime import timedelta
 from enum import Flag
 from typing import Any, Literal, Protocol
 
+from floodmark.core.code import code_of
 from floodmark.core.errors import DefinitionError
-from floodmark.core.fingerprint import source_of
 from floodmark.core.time import describe_span, span
 
 Clock = Literal["event", "processing"]
@@ -89,7 +89,7 @@ class Trigger:
     def canonical(self) -> dict[str, object]:
         """For fingerprints."""
         settings = dict(sorted(vars(self).items())) if hasattr(self, "__dict__") else {}
-        return {"trigger": type(self).__qualname__, "code": source_of(type(self))} | (
+        return {"trigger": type(self).__qualname__, "code": code_of(type(self))} | (
             {"settings": settings} if settings else {}
         )
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal
 
+from floodmark.core.code import code_of
 from floodmark.core.errors import DefinitionError
-from floodmark.core.fingerprint import source_of
 from floodmark.core.time import describe_span, span, zone
 
 _DAY = 86_400_000
@@ -179,7 +179,7 @@ class WindowAssigner:
     def canonical(self) -> dict[str, object]:
         """For fingerprints."""
         settings = dict(sorted(vars(self).items()))
-        return {"code": source_of(type(self))} | ({"settings": settings} if settings else {})
+        return {"code": code_of(type(self))} | ({"settings": settings} if settings else {})
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and vars(self) == vars(other)
