@@ -108,6 +108,18 @@ def test_a_bounded_run_over_a_part_replaces_that_part_of_the_quarantine(spark, t
     assert len(reasons()) == 8
 
 
+def test_an_operator_that_begins_to_set_rows_aside_begins_a_quarantine(spark, tmp_path):
+    @fm.operator(name="columnar")
+    def before(events: fm.Stream[Event]) -> fm.Stream:
+        return events.key_by("key").window(fm.Tumbling("10 min")).aggregate(total=fm.sum("value"))
+
+    lake = Lake(str(tmp_path / "lake"))
+    land(spark, source([row(minute) for minute in range(40)]), lake, end=True)
+    run_bounded(spark, before, lake)
+    part = Interval(start=to_ms(START), end=to_ms(START) + 600_000)
+    assert run_bounded(spark, columnar, lake, part).rows["columnar__quarantine"] == 2
+
+
 def test_a_stream_goes_on_and_counts_what_it_set_aside(spark, tmp_path):
     lake = Lake(str(tmp_path / "lake"))
     land(spark, source([row(minute) for minute in range(40)]), lake, end=True)
