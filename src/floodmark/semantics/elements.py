@@ -17,7 +17,7 @@ from floodmark.spec.evictors import KeepNear
 from floodmark.spec.expressions import check
 from floodmark.spec.schema import MARKER
 from floodmark.spec.steps import WindowAggregate
-from floodmark.spec.triggers import AfterCount, AfterWatermark, EndOfInput, Purging, Trigger, parts
+from floodmark.spec.triggers import AfterCount, AfterWatermark, EndOfInput, Purging, Trigger, own_parts
 from floodmark.spec.windows import Count, Global, Session, WindowAssigner
 
 
@@ -73,11 +73,9 @@ class ElementStage:
     @property
     def whole_rows(self) -> bool:
         """Whether a function of the user sees the rows."""
-        known = all(type(part).__module__ == Trigger.__module__ for part in parts(self.trigger))
         step = self.step
-        return (
-            isinstance(step.window, WindowAssigner) or not known or (step.function is not None and not step.aggregates)
-        )
+        seen = step.function is not None and not step.aggregates
+        return seen or isinstance(step.window, WindowAssigner) or bool(own_parts(self.trigger))
 
     @property
     def trigger(self) -> Trigger:

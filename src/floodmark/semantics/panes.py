@@ -31,7 +31,7 @@ from floodmark.semantics.store import Store
 from floodmark.semantics.triggers import FIRE, PURGE, Machine, Now, last_of, machine
 from floodmark.spec.functions import Pane, Timing
 from floodmark.spec.schema import RETRACTION, ROW
-from floodmark.spec.triggers import Trigger, parts
+from floodmark.spec.triggers import own_parts
 from floodmark.spec.windows import Count, Global, Session, WindowAssigner
 
 
@@ -95,9 +95,10 @@ class ElementKernel:
         self.out: list[tuple[Any, ...]] = []
         self.units = 0
         self.quarantines = step.on_error == "quarantine"
-        own = any(type(part).__module__ != Trigger.__module__ for part in parts(stage.trigger))
         folds = not self.contents.keeps_rows and (step.reduces or step.own_aggregates)
-        self.undoes = self.quarantines and (own or folds or isinstance(step.window, WindowAssigner))
+        self.undoes = self.quarantines and (
+            folds or bool(own_parts(stage.trigger)) or isinstance(step.window, WindowAssigner)
+        )
         self.failures: list[tuple[int, int, int, Failure]] = []
 
     # ---- one call per micro-batch

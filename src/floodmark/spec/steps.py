@@ -11,7 +11,7 @@ from floodmark.spec.aggregates import ORDERED, AnyAggregate, Builtin
 from floodmark.spec.evictors import Evictor, canonical_evictor
 from floodmark.spec.functions import Function
 from floodmark.spec.schema import Schema
-from floodmark.spec.triggers import Clock, Purging, Trigger, once, parts
+from floodmark.spec.triggers import Clock, Purging, Trigger, once, own_parts, parts
 from floodmark.spec.windows import (
     Calendar,
     Count,
@@ -220,8 +220,7 @@ class WindowAggregate:
         if self.function is not None:
             yield f"the window function of '{self.uid}'", self.function.call
         yield from ((f"aggregate '{name}'", type(a)) for name, a in self.aggregates if not isinstance(a, Builtin))
-        own = [p for p in (parts(self.trigger) if self.trigger else []) if type(p).__module__ != Trigger.__module__]
-        yield from ((f"trigger '{type(p).__name__}'", type(p)) for p in own)
+        yield from ((f"trigger '{type(p).__name__}'", type(p)) for p in own_parts(self.trigger))
         if isinstance(self.window, WindowAssigner):
             yield f"window assigner '{type(self.window).__name__}'", type(self.window)
 

@@ -274,6 +274,11 @@ def parts(trigger: Trigger) -> list[Trigger]:
     return [trigger, *(part for t in inner for part in parts(t))]
 
 
+def own_parts(trigger: Trigger | None) -> list[Trigger]:
+    """The parts of it that are classes of the user's."""
+    return [part for part in parts(trigger) if type(part).__module__ != Trigger.__module__] if trigger else []
+
+
 def once(trigger: Trigger) -> bool:
     """Whether a window has one pane at most before rows come late."""
     match trigger:
