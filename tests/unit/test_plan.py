@@ -24,14 +24,9 @@ class Sale(fm.Contract):
     items: int = 0
 
 
-class More(fm.Contract):
+class More(Sale):
     """A sale with a column more."""
 
-    at: fm.EventTime
-    shop: str
-    town: str = ""
-    cents: int = 0
-    items: int = 0
     voucher: str | None = None
 
 

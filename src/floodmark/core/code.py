@@ -14,7 +14,7 @@ import sysconfig
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -148,12 +148,13 @@ def _object(value: Any, seen: set[int]) -> str:
 
 def _of_library(value: type | FunctionType) -> bool:
     """Whether something belongs to Python, to an installed package or to floodmark."""
-    module = sys.modules.get(value.__module__)
-    file = getattr(module, "__file__", None)
-    if module is None or file is None:
-        return value.__module__ == "builtins" or value.__module__ in sys.builtin_module_names
-    place = str(Path(file).resolve())
-    return place.startswith((*_PLACES, _OURS))
+    file = getattr(sys.modules.get(value.__module__), "__file__", None)
+    return value.__module__ in sys.builtin_module_names if file is None else _installed(file)
+
+
+@cache
+def _installed(file: str) -> bool:
+    return str(Path(file).resolve()).startswith((*_PLACES, _OURS))
 
 
 def _source(function: Callable[..., Any] | type) -> str:

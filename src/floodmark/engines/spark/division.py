@@ -18,11 +18,8 @@ def metadata(cut: Partitions) -> dict[str, str]:
     return {_CUT: cut.cut}
 
 
-_NOT = "no asset partitions"
-
-
 def _said(cut: str | None) -> str:
-    return f"asset partitions by {cut}" if cut else _NOT
+    return f"asset partitions by {cut}" if cut else "no asset partitions"
 
 
 def other(path: str, output: Output) -> str | None:

@@ -120,13 +120,12 @@ class Sink:
                 self._record(self.ticks, batch.sparkSession, number, groups)
             counted = {"batch": number, "progress": progress, "late": total["late"], "dropped": total["dropped"]}
             for output in reversed(self.operator.outputs):
-                packed = self._packed(output)
-                if output.side and packed and not total[packed]:
+                rows, count = self._rows(batch, output, number, progress, total)
+                if output.side and not count:
                     continue
                 name, path = "main" if output is main else "side", self.lake.output(output.table)
                 fix = f"Begin anew: floodmark run {self.operator.name} --unbounded --from-scratch"
                 tables.check_there(path, f"output '{output.table}' of the running stream", fix)
-                rows, count = self._rows(batch, output, number, progress, total)
                 metadata = {**self.metadata, **counted, "table": output.table, "rows": count}
                 crash.point(f"micro_batch.before_{name}")
                 self._append(rows, output, self._app(output), number, metadata)
