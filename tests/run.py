@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parent.parent
-GROUPS = ("spark", "crash", "orchestration", "unit", "cli", "property", "docs")
+GROUPS = ("spark", "crash", "lifecycle", "orchestration", "unit", "cli", "property", "docs")
 NOTHING_COLLECTED = 5
 
 

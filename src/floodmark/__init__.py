@@ -19,7 +19,7 @@ from floodmark.spec.aggregates import (
     sum,
     top_n,
 )
-from floodmark.spec.asset import operator_asset, source_asset
+from floodmark.spec.asset import Upgrades, operator_asset, source_asset
 from floodmark.spec.contract import Contract, EventTime, LocalTime
 from floodmark.spec.evictors import KeepLast, KeepNear, KeepWithin
 from floodmark.spec.expectation import Expectation
@@ -94,6 +94,7 @@ __all__ = [
     "Trigger",
     "TriggerContext",
     "Tumbling",
+    "Upgrades",
     "WindowAssigner",
     "Workspace",
     "all_of",

@@ -16,9 +16,9 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 from ysb_process import ADS, CAMPAIGNS, generate, source, views
 
-from floodmark.engines.spark.checkpoint import Checkpoint
 from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.landing import land
+from floodmark.engines.spark.timeline import Timeline
 from floodmark.engines.spark.unbounded import run_unbounded
 
 PROGRAM = Path(__file__).with_name("ysb_process.py")
@@ -28,7 +28,7 @@ PATIENCE_SECONDS = 120
 
 def killed_at_work(lake: Lake, rng: random.Random) -> bool:
     """Run the stream until it has begun a new micro-batch, and kill it at random soon after; False where it had finished first."""
-    checkpoint = Checkpoint(lake.internal("operators", "views", "checkpoint"))
+    checkpoint = Timeline.current(lake, "views").checkpoint
     before = max(checkpoint.batches("offsets"), default=-1)
     process = subprocess.Popen(
         [sys.executable, str(PROGRAM), lake.root, str(lake.logs)],

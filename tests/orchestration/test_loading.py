@@ -78,7 +78,7 @@ def test_a_scaffolded_workspace_is_one_dagster_can_load(tmp_path):
         [sys.executable, "-c", code], cwd=tmp_path / "shop", capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == "['hourly_sales', 'hourly_sales/late', 'orders']"
+    assert done.stdout.strip() == "['hourly_sales', 'hourly_sales/late', 'orders', 'savepoints']"
 
 
 _MANY = """

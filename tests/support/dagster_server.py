@@ -44,17 +44,22 @@ class Server:
 
     def launch(self, *assets: str, tags: dict[str, str], config: Any = None) -> str:
         """Start a run; its id."""
-        parameters = {
-            "selector": {
-                "repositoryLocationName": self.location,
-                "repositoryName": "__repository__",
-                "jobName": "__ASSET_JOB",
-                "assetSelection": [{"path": name.split("/")} for name in assets],
-                "assetCheckSelection": [],
-            },
-            "runConfigData": config or {},
-            "executionMetadata": {"tags": [{"key": k, "value": v} for k, v in tags.items()]},
+        selector = {
+            "assetSelection": [{"path": name.split("/")} for name in assets],
+            "assetCheckSelection": [],
         }
+        return self.launch_job("__ASSET_JOB", config or {}, tags, **selector)
+
+    def launch_job(self, job: str, config: Any, tags: dict[str, str] | None = None, **selection: Any) -> str:
+        """Start a run of a job; its id."""
+        selector = {
+            "repositoryLocationName": self.location,
+            "repositoryName": "__repository__",
+            "jobName": job,
+            **selection,
+        }
+        metadata = {"tags": [{"key": k, "value": v} for k, v in (tags or {}).items()]}
+        parameters = {"selector": selector, "runConfigData": config, "executionMetadata": metadata}
         query = """mutation ($p: ExecutionParams!) { launchRun(executionParams: $p) {
             __typename ... on LaunchRunSuccess { run { runId } } ... on PythonError { message }
             ... on RunConfigValidationInvalid { errors { message } } } }"""
@@ -62,6 +67,13 @@ class Server:
         if found["__typename"] != "LaunchRunSuccess":
             raise NotLaunchedError(found)
         return str(found["run"]["runId"])
+
+    def runs(self, job: str) -> list[dict[str, Any]]:
+        """Of a job, newest first: ``runId`` and ``status``."""
+        query = """query ($f: RunsFilter!) { runsOrError(filter: $f, limit: 30) { ... on Runs {
+            results { runId status tags { key value } } } } }"""
+        found: list[dict[str, Any]] = self.ask(query, f={"pipelineName": job})["runsOrError"]["results"]
+        return found
 
     def try_launch(self, *assets: str, tags: dict[str, str]) -> str | None:
         """As ``launch``; None while that is not possible."""
@@ -115,10 +127,13 @@ def free_port() -> int:
 
 
 @contextmanager
-def serving(folder: Path, state: Path, *, location: str = LOCATION, **variables: str) -> Iterator[Server]:
+def serving(
+    folder: Path, state: Path, *, location: str = LOCATION, supervise: bool = False, **variables: str
+) -> Iterator[Server]:
     """``floodmark up`` in a workspace, until the test is done with it; then nothing of it is left."""
     port = free_port()
     command = [sys.executable, "-m", "floodmark.cli.main", "up", "--port", str(port), "--state", str(state)]
+    command += [] if supervise else ["--no-supervise"]
     process = subprocess.Popen(
         command, cwd=folder, env=os.environ | variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
@@ -133,5 +148,5 @@ def serving(folder: Path, state: Path, *, location: str = LOCATION, **variables:
         yield Server(f"http://127.0.0.1:{port}", process, state, location)
     finally:
         process.send_signal(signal.SIGINT)
-        rest = process.communicate(timeout=90)[0]
+        rest = process.communicate(timeout=150)[0]
         assert "stopped" in rest, rest

@@ -31,7 +31,7 @@ class Event(fm.Contract):
     at: fm.EventTime
     key: str
     value: int
-    place: int = 0
+    place: int | None = None
 
 
 class Told(fm.Contract):
@@ -329,3 +329,133 @@ def test_another_word_is_refused():
         @fm.operator
         def skips_windows(events: fm.Stream[Event]) -> fm.Stream:
             return events.window(fm.Tumbling("1h"), on_error="skip").aggregate(n=fm.count())
+
+
+def set_aside_by(function, *values, schema=Event):
+    """What a flat_map makes of values, and (value, reason) of what it sets aside."""
+
+    @fm.operator
+    def plain(events: fm.Stream[Event]) -> fm.Stream:
+        return events.flat_map(function, schema, on_error="quarantine")
+
+    case = Case(plain)
+    case.feed("events", [{"at": from_ms(1), "key": "a", "value": value} for value in values])
+    found = [(json.loads(row["given"])["value"], row["reason"]) for row in case.results("quarantine")]
+    return [row.get("value", row.get("text")) for row in case.results()], found
+
+
+def test_what_a_function_does_to_its_row_is_nobodys_business():
+    def doubled(row):
+        row["value"] *= 2
+        yield {**row, "value": "six" if row["value"] == 6 else row["value"]}
+
+    calls = []
+
+    def popped(row):
+        calls.append(row["value"])
+        yield {**row, "value": None if row.pop("value") == 3 else 1}
+
+    good, bad = set_aside_by(doubled, 1, 2, 3, 4, 5)
+    assert (sorted(good), [value for value, _ in bad]) == ([2, 4, 8, 10], [3])
+    good, bad = set_aside_by(popped, 1, 2, 3)
+    assert (good, [value for value, _ in bad]) == ([1, 1], [3])
+    assert calls == [1, 2, 3], "each row goes through it once"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        ({"value": 2.9}, "2.9 is no whole number"),
+        ({"value": None}, "nothing for 'value', which is never null"),
+        ({"vlaue": 3}, "'vlaue' is no column; there are at, key, value, place"),
+        ({"value": "three"}, "three"),
+    ],
+)
+def test_a_row_that_is_not_of_the_contract_is_set_aside_or_stops_the_run(wrong, reason):
+    def one(row):
+        yield {**row, **(wrong if row["value"] == 3 else {})}
+
+    good, bad = set_aside_by(one, 1, 3, 4)
+    assert (sorted(good), [value for value, _ in bad]) == ([1, 4], [3])
+    assert reason in bad[0][1]
+
+    @fm.operator
+    def stops(events: fm.Stream[Event]) -> fm.Stream:
+        return events.flat_map(one, Event)
+
+    with pytest.raises(UserCodeError, match=re.escape(reason)):
+        Case(stops).feed("events", [{"at": from_ms(1), "key": "a", "value": 3}])
+
+
+class Rude(Exception):  # noqa: N818 - as users name them
+    """Has no message to give."""
+
+    def __str__(self):
+        raise RuntimeError
+
+
+def test_an_exception_may_be_as_strange_as_it_likes():
+    def strange(row):
+        match row["value"]:
+            case 1:
+                raise Rude
+            case 2:
+                raise ValueError("caf\udce9")
+            case 3:
+                raise ValueError("x" * 1_000_000)
+            case 4:
+                row["self"] = row
+                row[1, 2] = b"\xff"
+                raise ValueError
+            case 5:
+                fm.Tumbling("a while")
+        yield row
+
+    good, bad = set_aside_by(strange, 1, 2, 3, 4, 5, 6)
+    assert good == [6]
+    reasons = dict(bad)
+    assert "its message raises, too" in reasons[1]
+    assert reasons[2] == r"ValueError: caf\udce9"
+    assert len(reasons[3]) < 3000
+    assert reasons[4] == "ValueError"
+    assert "DEFINITION-001" in reasons[5]
+
+
+@pytest.mark.parametrize(
+    ("window", "settings"),
+    [
+        (fm.Session("1 hour"), {}),
+        (fm.Tumbling("1 hour"), {"evictor": fm.KeepLast(100)}),
+        (fm.Tumbling("1 hour"), {"trigger": fm.AfterWatermark().early(fm.AfterCount(3)), "evictor": fm.KeepLast(100)}),
+    ],
+)
+def test_where_all_rows_are_kept_the_one_that_spoils_them_is_set_aside(window, settings):
+    def both(windows):
+        return windows.aggregate(first=fm.first("value"), seen=Seen("value"))
+
+    case = Case(windowed(window, both, **settings))
+    case.feed("events", [{"at": from_ms(v), "key": "a", "value": v} for v in (1, 2, BAD, 4)]).end()
+    last = case.results()[-1]
+    assert (last["first"], last["seen"]) == (1, [1, 2, 4])
+    (aside,) = case.results("quarantine")
+    assert json.loads(aside["given"])["value"] == BAD
+
+
+def test_a_reduce_that_gives_something_else_sets_its_row_aside():
+    def broken(one, other):
+        return {**one, "value": "three" if other["value"] == 3 else one["value"] + other["value"]}
+
+    case = Case(windowed(fm.Tumbling("1 hour"), lambda w: w.reduce(broken)))
+    case.feed("events", [{"at": from_ms(v), "key": "a", "value": v} for v in (1, 2, 3, 4, 5)]).end()
+    case.expect([{"value": 12}])
+    assert [json.loads(row["given"])["value"] for row in case.results("quarantine")] == [3]
+
+
+def test_windows_do_not_share_what_a_reduce_changes():
+    def adding(one, other):
+        one["value"] += other["value"]
+        return one
+
+    case = Case(windowed(fm.Sliding("10ms", "5ms"), lambda w: w.reduce(adding)))
+    case.feed("events", [{"at": from_ms(5 + v), "key": "a", "value": v} for v in (1, 2, 3)]).end()
+    case.expect([{"value": 6}, {"value": 6}])

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,7 +19,9 @@ from floodmark.core.errors import CapabilityError, DefinitionError, UserCodeErro
 from floodmark.core.time import END, NEVER, from_ms
 from floodmark.engines.local.engine import LocalRun
 from floodmark.spec.schema import ROW
+from floodmark.testing import Case
 from floodmark.testing.log import Log
+from floodmark.testing.proof import tables_of
 
 
 class Event(fm.Contract):
@@ -590,3 +593,62 @@ def test_a_timer_before_its_row_says_the_row_s_time():
     assert (text, kind) == ("[1]", 0)
     assert stamp >= 1_800_000
     assert event > stamp
+
+
+@pytest.mark.parametrize("trigger", [fm.Every("1 second", time="processing"), fm.AfterDelay("10 seconds")], ids=str)
+def test_a_window_of_event_time_ends_though_its_trigger_only_knows_the_clock(trigger):
+    @fm.operator
+    def counted(events: fm.Stream[Event]) -> fm.Stream:
+        window = events.key_by("key").window(fm.Tumbling("1 minute"), trigger=trigger)
+        return window.aggregate(n=fm.count())
+
+    case = Case(counted)
+    case.feed("events", [{"at": from_ms(t), "key": "a", "value": 1} for t in (1_000, 2_000)])
+    case.end().expect([{"key": "a", "n": 2}])
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_pane_without_rows_does_not_come_out(when):
+    @fm.operator
+    def counted(events: fm.Stream[Event]) -> fm.Stream:
+        early = fm.AfterWatermark().early(fm.AfterCount(2))
+        window = events.key_by("key").window(fm.Tumbling("1 minute"), trigger=early, evictor=fm.KeepLast(0, when=when))
+        return window.aggregate(n=fm.count())
+
+    case = Case(counted)
+    case.feed("events", [{"at": from_ms(t), "key": "a", "value": 1} for t in (1_000, 2_000)]).end()
+    case.expect([] if when == "before" else [{"key": "a", "n": 2}])
+
+
+def test_windows_of_ones_own_lie_in_time():
+    class Ever(fm.WindowAssigner):
+        def assign(self, time, row):
+            return [(0, 2**60)]
+
+    @fm.operator
+    def counted(events: fm.Stream[Event]) -> fm.Stream:
+        return events.key_by("key").window(Ever()).aggregate(n=fm.count())
+
+    with pytest.raises(UserCodeError, match="is no window: the start comes before the end"):
+        Case(counted).feed("events", [{"at": from_ms(1), "key": "a", "value": 1}])
+
+
+@pytest.mark.parametrize(
+    "window", [fm.Tumbling("500 weeks"), fm.Session("500 weeks"), fm.Sliding("500 weeks", "500 weeks")]
+)
+def test_windows_that_reach_beyond_the_end_of_time_come_out_at_the_end_of_input(window):
+    @fm.operator
+    def counted(events: fm.Stream[Event]) -> fm.Stream:
+        return events.key_by("key").window(window).aggregate(n=fm.count())
+
+    table = {"key": ["a"], "value": [1], "at": [from_ms(END)]}
+    entries = [
+        (
+            "events",
+            {**{k: v[0] for k, v in table.items()}, "_event_time": END, "_watermark": 0, "_sequence": 0, "_kind": 0},
+        )
+    ]
+    run = LocalRun(counted)
+    found = run.batch(tables_of(counted, entries, {"events": END}))[""]
+    assert pc.sum(pc.equal(found["_kind"], 0)).as_py() == 1
+    assert found["n"].to_pylist()[0] == 1

@@ -261,7 +261,9 @@ EDITS = {
 
 def deployed(operator):
     tables = {output.table: tuple(output.schema.types.items()) for output in operator.outputs}
-    return Deployed(version=operator.version, graph=operator.canonical(), tables=tables)
+    return Deployed(
+        version=operator.version, fingerprint=operator.fingerprint, graph=operator.canonical(), tables=tables
+    )
 
 
 @pytest.mark.parametrize("edit", EDITS)

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
@@ -24,17 +25,16 @@ def plan(invocation: Invocation, operators: tuple[str, ...]) -> None:
     console = Console(as_json=invocation.json)
     opened = opened_lake(invocation, console)
     asked = {opened.workspace.operator(name).name for name in operators}
-    from floodmark.engines.spark.checkpoint import Checkpoint
     from floodmark.engines.spark.lake import Lake
+    from floodmark.engines.spark.timeline import Timeline
     from floodmark.lifecycle.plan import plan as planned
 
-    lake, found = Lake(opened.lake, logs=opened.logs), []
+    lake, found = Lake.of(opened.workspace.settings), []
     for operator in opened.workspace.operators:
         if not asked or operator.name in asked:
-            checkpoint = Checkpoint(lake.internal("operators", operator.name, "checkpoint"))
-            found.append(planned(checkpoint.deployed(), operator))
+            found.append(planned(Timeline.current(lake, operator.name).checkpoint.deployed(), operator))
             _say(console, found[-1])
-    console.document({"lake": opened.lake, "plans": [_document(one) for one in found]})
+    console.document({"lake": opened.lake, "plans": [document(one) for one in found]})
 
 
 def _say(console: Console, found: Plan) -> None:
@@ -50,11 +50,22 @@ def _say(console: Console, found: Plan) -> None:
         told = " -> ".join(text for text in (change.before, change.after) if text)
         console.say(f"  {change.where}: {words} {told}".replace(":  ", ": "))
         console.say(f"    {change.verdict}: {change.otherwise}")
-    console.say(
-        f"  restore the code of {found.deployed} to go on from its state; or compute all of it with the new code:"
+    for command, words in _ways(found):
+        console.say(f"  {words}: {command}")
+
+
+def _ways(found: Plan) -> Iterator[tuple[str, str]]:
+    if found.verdict in {"stateless change", "compatible state"}:
+        yield f"floodmark apply {found.operator}", "go on from its state with the new code"
+    if found.verdict == "forward-only":
+        yield f"floodmark apply {found.operator} --forward-only", "go on from its state all the same"
+    yield (
+        f"floodmark apply {found.operator} --rebuild",
+        "compute all of it with the new code beside the stream, and switch",
     )
-    console.say(f"    floodmark run {found.operator} --unbounded --from-scratch")
+    yield f"restore the code of {found.deployed}", "or leave it as it was"
 
 
-def _document(found: Plan) -> dict[str, Any]:
+def document(found: Plan) -> dict[str, Any]:
+    """A plan for programs."""
     return asdict(found) | {"verdict": found.verdict}

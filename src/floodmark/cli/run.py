@@ -121,7 +121,7 @@ def _bounded(
     from floodmark.engines.spark.lake import Lake
     from floodmark.engines.spark.readiness import covered, readiness
 
-    lake, spark, results = Lake(opened.lake, logs=opened.logs), None, []
+    lake, spark, results = Lake.of(opened.workspace.settings), None, []
     for operator in operators:
         ready = readiness(operator, lake, interval, late_rows=late_rows, force=force)
         if not ready.todo.missing:  # Spark is not needed to say so

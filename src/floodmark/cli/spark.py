@@ -32,4 +32,4 @@ def start(opened: Opened, console: Console) -> tuple[SparkSession, Lake]:
             shuffle_partitions=settings.shuffle_partitions,
             extra=dict(settings.spark),
         )
-    return spark, Lake(opened.lake, logs=opened.logs)
+    return spark, Lake.of(opened.workspace.settings)

@@ -59,7 +59,7 @@ def _show_operator(opened: Opened, console: Console, name: str, limit: int) -> N
     from floodmark.engines.spark.lake import Lake
     from floodmark.observe.quarantine import set_aside
 
-    found = set_aside(opened.workspace.operator(name), Lake(opened.lake, logs=opened.logs), limit=limit)
+    found = set_aside(opened.workspace.operator(name), Lake.of(opened.workspace.settings), limit=limit)
     rows = f"{found.rows:,} row{'s' * (found.rows != 1)} or panes"
     console.say(f"{name}: {rows} in quarantine" if found.rows else f"{name}: nothing in quarantine")
     console.table(("rows", "step", "reason"), [(count, step, reason) for step, reason, count in found.by_reason])

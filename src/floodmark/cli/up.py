@@ -25,8 +25,9 @@ import click
 
 from floodmark.cli.console import Console
 from floodmark.cli.invocation import Invocation, pass_invocation, shared
-from floodmark.cli.loading import find, open_workspace
+from floodmark.cli.loading import Opened, find, open_workspace
 from floodmark.cli.signals import stopping
+from floodmark.cli.store import fleet
 from floodmark.core.errors import ExecutionError, SetupError
 
 if TYPE_CHECKING:
@@ -50,10 +51,16 @@ _WARNINGS = (
 )
 @click.option("--port", default=3000, show_default=True, type=click.IntRange(1, 65535), help="Port to listen on.")
 @click.option("--state", metavar="FOLDER", help="Dagster's own state. Default: .floodmark/dagster in the workspace.")
+@click.option(
+    "--supervise/--no-supervise", default=True, show_default=True, help="Run the streams that should run too."
+)
 @shared
 @pass_invocation
-def up(invocation: Invocation, *, host: str, port: int, state: str | None) -> None:
-    """Start Dagster with this workspace's assets; Ctrl-C stops all of it."""
+def up(invocation: Invocation, *, host: str, port: int, state: str | None, supervise: bool) -> None:
+    """Start Dagster with this workspace's assets, and the streams that should run; Ctrl-C stops all of it.
+
+    Streams stop at a micro-batch boundary, and run again with the next ``up`` or ``supervise``.
+    """
     console = Console(as_json=invocation.json)
     opened = open_workspace(invocation)
     console.lake(opened.lake, opened.environment)
@@ -69,7 +76,11 @@ def up(invocation: Invocation, *, host: str, port: int, state: str | None) -> No
     }
     log = home / "dagster.log"
     command = [sys.executable, "-m", "dagster", "dev", "-w", "workspace.yaml", "-h", host, "-p", str(port)]
-    with stopping(console, "Dagster has stopped") as stop, _running(command, root, environment, log) as process:
+    with (
+        stopping(console, "Dagster and the streams have stopped") as stop,
+        _supervising(opened, console, wanted=supervise),
+        _running(command, root, environment, log) as process,
+    ):
         began = time.monotonic()
         if not _wait_for_page(f"http://{host}:{port}/server_info", process, stop):
             if stop.is_set():
@@ -88,6 +99,30 @@ def up(invocation: Invocation, *, host: str, port: int, state: str | None) -> No
         if not stop.is_set():
             raise _failed(log, process)
     console.say("stopped")
+
+
+@contextmanager
+def _supervising(opened: Opened, console: Console, *, wanted: bool) -> Iterator[None]:
+    """A supervisor in a thread, unless one is at work already; the streams stop with it."""
+    if not wanted:
+        yield
+        return
+    from floodmark.control.supervisor import LEASE, supervisor
+
+    streams, over = fleet(opened, console.note), threading.Event()
+    if streams.supervised:
+        console.note(f"streams: supervised by {streams.store.holder(LEASE)} already")
+        yield
+        return
+    thread = threading.Thread(
+        target=supervisor(streams.store, streams.home, console.note).run, args=(over,), kwargs={"leave": False}
+    )
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def _check(root: Path, host: str, port: int) -> None:

@@ -57,7 +57,7 @@ def watermark(
 
     windows = None if size is None else Window(size=size, lateness=allowed)
     with console.step(f"reading the log of {chosen.name}"):
-        found = report(chosen, Lake(opened.lake, logs=opened.logs), bounds=weighed, window=windows)
+        found = report(chosen, Lake.of(opened.workspace.settings), bounds=weighed, window=windows)
     _say_learned(console, chosen, found)
     _say_costs(console, found, windows=windows is not None)
     if svg is not None:

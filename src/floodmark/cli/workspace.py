@@ -16,6 +16,7 @@ from floodmark.cli.invocation import Invocation, pass_invocation, shared
 from floodmark.cli.loading import Opened, open_workspace
 from floodmark.cli.signals import stopping
 from floodmark.cli.spark import start
+from floodmark.cli.store import streams
 from floodmark.core.time import describe, describe_span
 from floodmark.spec.contract import event_time_field
 from floodmark.spec.operator import Operator
@@ -154,7 +155,7 @@ def status(invocation: Invocation) -> None:
     from floodmark.engines.spark.lake import Lake
     from floodmark.observe.status import status as found
 
-    rows = found(opened.workspace, Lake(opened.lake, logs=opened.logs))
+    rows = found(opened.workspace, Lake.of(opened.workspace.settings))
     sources, outputs = ([row for row in rows if row["kind"] == kind] for kind in ("source", "output"))
     names = ("rows", "quarantined", "commits", "progress", "state")
     console.table(("source", *names), [(row["name"], *map(row.get, names)) for row in sources])
@@ -163,7 +164,17 @@ def status(invocation: Invocation) -> None:
         ("output", *(name.replace("_", " ") for name in names)),
         [(row["table"].rsplit("/", 1)[-1], *map(row.get, names)) for row in outputs],
     )
-    console.document({"lake": opened.lake, "environment": opened.environment, "tables": rows})
+    running = streams(opened)
+    about = ("stream", "version", "wanted", "state")
+    console.table(about, [tuple(row[name] for name in about) for row in running])
+    console.document(
+        {
+            "lake": opened.lake,
+            "environment": opened.environment,
+            "tables": rows,
+            **({"streams": running} if running else {}),
+        }
+    )
 
 
 @click.command()

@@ -1,13 +1,14 @@
-"""Storage: local folders and buckets behind one pyarrow file system, and files read with their digest."""
+"""Storage: local folders and buckets behind one pyarrow file system; files replaced whole, and read with their digest."""
 
 from __future__ import annotations
 
 import hashlib
 import io
+import os
 from pathlib import Path
 
 from pyarrow import NativeFile
-from pyarrow.fs import FileSystem, LocalFileSystem
+from pyarrow.fs import FileSystem, FileType, LocalFileSystem
 
 _CHUNK = 1 << 20
 
@@ -20,6 +21,31 @@ def file_system(location: str) -> tuple[FileSystem, str]:
         location = location.replace(name, "s3://", 1) if location.startswith(name) else location
     found, path = FileSystem.from_uri(location)
     return found, path
+
+
+def read(location: str) -> bytes | None:
+    """The content of a file; None where there is none."""
+    files, path = file_system(location)
+    if files.get_file_info(path).type == FileType.NotFound:
+        return None
+    with files.open_input_stream(path, compression=None) as stream:
+        return bytes(stream.read())
+
+
+def write(location: str, content: bytes) -> None:
+    """Put a file in place of the one there is, or beside the others: readers find the old one or the new one, whole."""
+    files, path = file_system(location)
+    files.create_dir(path.rsplit("/", 1)[0])
+    if not isinstance(files, LocalFileSystem):
+        with files.open_output_stream(path) as stream:  # an object appears once it is complete
+            stream.write(content)
+        return
+    draft = Path(f"{path}.{os.getpid()}.draft")
+    with draft.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
 
 
 class Hashed(io.RawIOBase):

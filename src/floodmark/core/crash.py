@@ -47,6 +47,46 @@ POINTS = MappingProxyType(
             "tick.before_record",
             "tick.after_record",
         ),
+        "savepoint": (
+            "savepoint.before_copy",
+            "savepoint.before_manifest",
+            "savepoint.after_manifest",
+            "savepoint.after_rename",
+        ),
+        "switch": (
+            "switch.before_journal",
+            "switch.before_state",
+            "switch.before_tables",
+            "switch.after_table",
+            "switch.before_current",
+            "switch.after_current",
+            "switch.after_journal",
+        ),
+        "action": (
+            "action.stopped",
+            "action.upgrading",
+            "action.upgraded",
+            "action.verifying",
+        ),
+        "undoing": (
+            "action.stopped_all",
+            "action.rolled_back",
+        ),
+        "fork": (
+            "fork.before_tables",
+            "fork.after_table",
+            "fork.after_state",
+        ),
+        "rescale": (
+            "rescale.after_savepoint",
+            "rescale.before_state",
+            "rescale.before_current",
+        ),
+        "upgrade": (
+            "upgrade.after_savepoint",
+            "upgrade.before_deploy",
+            "upgrade.after_deploy",
+        ),
         "bounded": (
             "bounded.before_side",
             "bounded.after_side",

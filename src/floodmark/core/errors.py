@@ -18,6 +18,9 @@ import difflib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
+_LONGEST = 2000
+"""Characters of a message of the user's that are kept."""
+
 
 class FloodmarkError(Exception):
     """An error for a person to act on.
@@ -101,8 +104,24 @@ def user_code_boundary(
     """Turn whatever a user's function raises into a UserCodeError that keeps the original as its cause."""
     try:
         yield
-    except FloodmarkError:
+    except UserCodeError:
         raise
     except Exception as error:
-        got = f"{type(error).__name__}: {error}"
-        raise UserCodeError(where, "a result", got, fix, code="USER-001") from error
+        raise UserCodeError(where, "a result", described(error), fix, code="USER-001") from error
+
+
+def described(error: BaseException) -> str:
+    """Type and message of an exception of the user's, whatever its ``str`` does: short, and fit for any table."""
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001 - the message of an exception may raise anything
+        text = "(its message raises, too)"
+    text = printable(text)
+    if len(text) > _LONGEST:
+        text = f"{text[:_LONGEST]}... ({len(text):,} characters)"
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def printable(text: str) -> str:
+    """A text that is Unicode: lone surrogates, which no table can hold, are written out."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")

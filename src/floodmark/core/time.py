@@ -30,6 +30,7 @@ def span(text: str | timedelta, where: str = "duration") -> int:
     Raises:
         DefinitionError: DEFINITION-001, not a duration, or finer than a millisecond.
     """
+    expected = 'a duration such as "1 hour", "90 seconds" or "500ms"'
     if isinstance(text, timedelta):
         micros = text // timedelta(microseconds=1)
         if micros % 1000 == 0:
@@ -45,7 +46,6 @@ def span(text: str | timedelta, where: str = "duration") -> int:
             total, position = total + float(match[1]) * _UNITS[unit], match.end()
         if position and not rest[position:].strip() and total == int(total):
             return sign * int(total)
-    expected = 'a duration such as "1 hour", "90 seconds" or "500ms"'
     fix = "Units are ms, seconds, minutes, hours, days and weeks; months and years are Calendar windows."
     raise DefinitionError(where, expected, repr(text), fix, code="DEFINITION-001")
 

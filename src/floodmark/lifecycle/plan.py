@@ -28,13 +28,20 @@ class Deployed:
 
     Args:
         version: ``name@3f9a2c1b``.
+        fingerprint: of the version.
         graph: canonical form of the operator.
         tables: output table -> its columns, (name, type).
     """
 
     version: str
+    fingerprint: str
     graph: Node
     tables: Mapping[str, Sequence[Column]]
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The tables of its inputs, in order."""
+        return tuple(table for _, table, *_ in self.graph["inputs"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -56,7 +56,7 @@ def source_checks(asset: SourceAsset, place: Place) -> dg.AssetChecksDefinition 
     def rows(_: Interval) -> "DataFrame":
         low, high = landed_last(place, name)
         log = place.spark().read.format("delta").load(place.lake.log(name))
-        return _plain(log.filter(f"_kind = {ROW} AND _sequence BETWEEN {low} AND {high}"))
+        return plain(log.filter(f"_kind = {ROW} AND _sequence BETWEEN {low} AND {high}"))
 
     checked = Checked(key=source_key(asset), rows=rows, expectations=asset.expectations)
     return _definition(f"check_{name}", [checked], None, place, f"source_{name}")
@@ -83,12 +83,13 @@ def _output_rows(asset: OperatorAsset, name: str, place: Place) -> Rows:
 
     def rows(interval: Interval) -> "DataFrame":
         table = place.spark().read.format("delta").load(path).filter(f"_kind = {ROW}")
-        return _plain(table.filter(predicate(asset.partitions, interval)) if asset.partitions else table)
+        return plain(table.filter(predicate(asset.partitions, interval)) if asset.partitions else table)
 
     return rows
 
 
-def _plain(rows: "DataFrame") -> "DataFrame":
+def plain(rows: "DataFrame") -> "DataFrame":
+    """Without stamps."""
     return rows.drop(*STAMPS, PARTITION)
 
 

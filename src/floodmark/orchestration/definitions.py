@@ -8,7 +8,9 @@ from pathlib import Path
 import dagster as dg
 
 from floodmark.orchestration.assets import Upstream, operator_assets, output_key, source_assets, source_key
+from floodmark.orchestration.automation import stream_definitions
 from floodmark.orchestration.checks import operator_checks, source_checks
+from floodmark.orchestration.jobs import Streams
 from floodmark.orchestration.session import Place
 from floodmark.spec.workspace import Workspace
 
@@ -16,7 +18,7 @@ from floodmark.spec.workspace import Workspace
 def build_definitions(
     workspace: Workspace, *, root: str | Path, executor: dg.ExecutorDefinition | None = None
 ) -> dg.Definitions:
-    """Every source and operator of a workspace as assets, with their checks.
+    """Every source and operator of a workspace as assets, with their checks, and the jobs, schedules and sensor of its streams.
 
     Plain definitions: ``dg.Definitions.merge(build_definitions(...), dg.Definitions(assets=[...]))`` adds any others.
     Nothing is opened and no Java is started here.
@@ -38,8 +40,9 @@ def build_definitions(
         assets += [operator_assets(asset, place, tables) for asset in workspace.operator_assets]
         checks = [source_checks(asset, place) for asset in workspace.source_assets]
         checks += [operator_checks(asset, place) for asset in workspace.operator_assets]
-        return dg.Definitions(
+        found = dg.Definitions(
             assets=assets,
             asset_checks=[check for check in checks if check is not None],
             executor=executor or dg.in_process_executor,
         )
+        return dg.Definitions.merge(found, stream_definitions(workspace, Streams(place, Path(root).resolve())))

@@ -26,7 +26,7 @@ class Place:
     @property
     def lake(self) -> Lake:
         """Where tables lie."""
-        return Lake(self.workspace.settings.lake, logs=self.workspace.settings.logs)
+        return Lake.of(self.workspace.settings)
 
     def spark(self) -> SparkSession:
         """The session of this process."""

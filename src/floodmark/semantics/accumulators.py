@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from floodmark.core.errors import ExecutionError, user_code_boundary
-from floodmark.semantics.columns import arrow_type
+from floodmark.semantics.columns import arrow_type, fitted
 from floodmark.semantics.folds import KEPT_HASHES, from_bag
 from floodmark.spec.aggregates import BAGGED, Aggregate, AnyAggregate, Builtin
 from floodmark.spec.expressions import check
@@ -231,7 +231,7 @@ class Accumulators:
                 assert isinstance(user, Aggregate)
                 with user_code_boundary(f"aggregate '{measure.name}', result()"):
                     values = [user.result(json.loads(a) if a else user.create()) for a in main[f"u{i}"].to_pylist()]
-                return pa.chunked_array([pa.array(values, arrow_type(measure.type))])
+                    return pa.chunked_array([fitted(values, arrow_type(measure.type))])
 
     def _from_bag(self, measure: Measure, bag: pa.Table, dims: Sequence[str]) -> tuple[pa.Table, pa.ChunkedArray]:
         """The dimensions that have values at all, and their results."""
@@ -302,8 +302,8 @@ class Accumulators:
             for group, value, times in zip(ids.tolist(), bag["v"].to_pylist(), bag["n"].to_pylist(), strict=True):
                 for _ in range(times):
                     accumulators[group] = user.add(accumulators[group], value)
-            results = [user.result(a) for a in accumulators]
-        return groups, pa.chunked_array([pa.array(results, arrow_type(measure.type))])
+            results = fitted([user.result(a) for a in accumulators], arrow_type(measure.type))
+        return groups, pa.chunked_array([results])
 
     def _listed(self, measure: Measure, bag: pa.Table, dims: Sequence[str]) -> tuple[pa.Table, pa.ChunkedArray]:
         assert isinstance(measure.aggregate, Builtin)

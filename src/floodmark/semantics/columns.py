@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 import re
 import struct
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -43,6 +47,53 @@ def arrow_type(kind: str) -> pa.DataType:
 def arrow_schema(schema: Schema) -> pa.Schema:
     """All columns nullable, as in the tables."""
     return pa.schema([pa.field(column.name, arrow_type(column.type)) for column in schema.columns])
+
+
+def fitted(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """What a function of the user's gave, as a column.
+
+    Raises:
+        TypeError, ValueError: some value is not of the type; Arrow alone would cut the fraction off a number.
+    """
+    _check_whole(values, kind)
+    return pa.array(values, kind)
+
+
+def _check_whole(values: Sequence[Any], kind: pa.DataType) -> None:
+    if pa.types.is_integer(kind):
+        wrong = next((v for v in values if isinstance(v, (float, Decimal, np.floating))), None)
+        if wrong is not None:
+            msg = f"{wrong!r} is no whole number"
+            raise TypeError(msg)
+    elif pa.types.is_list(kind):
+        for value in values:
+            if isinstance(value, (list, tuple)):
+                _check_whole(value, kind.value_type)
+
+
+def table_fitted(rows: Sequence[Mapping[str, Any]], schema: Schema) -> pa.Table:
+    """What a function of the user's gave, as a table of a contract; a nullable column may be left out.
+
+    Raises:
+        TypeError, ValueError: a name that is no column, nothing where there has to be something, or ``fitted``.
+    """
+    check_names(rows, schema)
+    found = arrow_schema(schema)
+    return pa.table([fitted([row.get(field.name) for row in rows], field.type) for field in found], schema=found)
+
+
+def check_names(rows: Sequence[Mapping[str, Any]], schema: Schema) -> None:
+    """Raise ValueError for a name that is no column, or where a value is missing that has to be there."""
+    known, needed = set(schema.names), [column.name for column in schema.columns if not column.nullable]
+    for row in rows:
+        other = next((name for name in row if name not in known), None)
+        if other is not None:
+            msg = f"{other!r} is no column; there are {', '.join(schema.names)}"
+            raise ValueError(msg)
+        missing = next((name for name in needed if row.get(name) is None), None)
+        if missing is not None:
+            msg = f"nothing for '{missing}', which is never null"
+            raise ValueError(msg)
 
 
 def result_schema(schema: Schema) -> pa.Schema:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import reduce
 from typing import Any, Literal
 
 import numpy as np
 
-from floodmark.core.errors import user_code_boundary
+from floodmark.core.errors import UserCodeError, user_code_boundary
+from floodmark.semantics.columns import arrow_schema, check_names, fitted
 from floodmark.semantics.elements import ElementStage
 from floodmark.semantics.folds import fold
 from floodmark.spec.aggregates import ORDERED
 from floodmark.spec.evictors import KeepLast, KeepNear
 from floodmark.spec.functions import Pane
+from floodmark.spec.schema import Schema
 from floodmark.spec.steps import WindowAggregate
 from floodmark.spec.windows import Count, Session
 
@@ -36,6 +40,10 @@ class Contents:
             (fold(name, a, types.get(a.expression or "", "")), *_places(values, a)) for name, a in step.aggregates
         ]
         in_turn = _last_rows(step)
+        self.quarantines = step.on_error == "quarantine"
+        self.types = [(f.name, f.type) for f in arrow_schema(step.schema) if f.name in step.own_columns]
+        own = set(step.own_columns)
+        self.yields = Schema(tuple(c if c.name in own else replace(c, nullable=True) for c in step.schema.columns))
         whole = step.function is not None and not step.aggregates and not step.reduces
         ordered = any(getattr(a, "function", "") in ORDERED for _, a in step.aggregates)
         joined = ordered and isinstance(step.window, Session)  # parts of sessions are joined in order of arrival
@@ -62,7 +70,7 @@ class Contents:
         if self.keeps_rows:
             held.append((arrived, time, values, row))
         elif self.step.reduces:
-            held[0] = row if held[0] is None else self._reduced(held[0], row)
+            held[0] = dict(row) if held[0] is None else self._reduced(held[0], row)
         else:
             self._fold(held, values)
 
@@ -79,7 +87,7 @@ class Contents:
         """The rows of a pane: aggregates, or what the user's function makes of rows or aggregates."""
         step = self.step
         if step.reduces:
-            folded = reduce(self._reduced, (row for *_, row in held)) if self.keeps_rows else held[0]
+            folded = reduce(self._reduced, (dict(row) for *_, row in held)) if self.keeps_rows else held[0]
             with user_code_boundary("reduce()", f"Return a mapping with {', '.join(step.own_columns)}."):
                 return [tuple(_item(folded[name]) for name in step.own_columns)]
         state = held
@@ -95,8 +103,26 @@ class Contents:
             given = dict(zip((name for name, _ in step.aggregates), results, strict=True))
         assert step.function is not None
         with user_code_boundary("window function", f"The pane was {pane}."):
-            made = list(step.function.call(pane, given))
+            made = [dict(row) for row in step.function.call(pane, given)]
+            check_names(made, self.yields)
             return [tuple(_item(row.get(name)) for name in step.own_columns) for row in made]
+
+    def spoiling(self, held: Held) -> Iterator[tuple[int, UserCodeError]]:
+        """Places of the rows for which a fold of the user's fails, each as if those before it had not been there."""
+        if not self.keeps_rows or not (self.step.reduces or self.step.own_aggregates):
+            return
+        state: Any = None
+        for place, (_, _, values, row) in enumerate(held):
+            before = copy.deepcopy(state)
+            try:
+                if self.step.reduces:
+                    state = dict(row) if state is None else self._reduced(state, row)
+                else:
+                    state = [f.create() for f, _, _ in self.measures] if state is None else state
+                    self._fold(state, values)
+            except UserCodeError as error:
+                state = before
+                yield place, error
 
     def evicted(self, held: Held, when: Literal["before", "after"]) -> Held:
         """What the evictor leaves before or after the function."""
@@ -114,7 +140,11 @@ class Contents:
     def _reduced(self, held: Mapping[str, Any], row: Mapping[str, Any]) -> dict[str, Any]:
         assert self.step.function is not None
         with user_code_boundary("reduce()", f"The rows were {held} and {row}."):
-            return dict(self.step.function.call(held, row))
+            found = dict(self.step.function.call(held, dict(row)))
+            if self.quarantines:  # the row that spoils it is the one to set aside
+                for name, kind in self.types:
+                    fitted([_item(found[name])], kind)
+            return found
 
 
 def _item(value: Any) -> Any:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,8 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from floodmark.core.errors import UserCodeError, user_code_boundary
-from floodmark.semantics.columns import arrow_schema
+from floodmark.core.errors import UserCodeError, printable, user_code_boundary
+from floodmark.semantics.columns import arrow_schema, table_fitted
 from floodmark.spec.schema import FAILED, QUARANTINE, RETRACTION, ROW
 from floodmark.spec.steps import FlatMap
 
@@ -73,48 +75,59 @@ def flat_mapped(step: FlatMap, table: pa.Table, kinds: Sequence[int]) -> Mapped:
     Raises:
         UserCodeError: USER-001, and the step stops then.
     """
-    given, quarantines = table.to_pylist(), step.on_error == "quarantine"
-    try:
-        return _mapped(step, given, kinds, each=False)
-    except _Unfit as unfit:
-        if not quarantines:
-            raise unfit.error from unfit.error.__cause__
-    return _mapped(step, given, kinds, each=True)
-
-
-class _Unfit(Exception):  # noqa: N818 - caught above: some row of the whole does not fit the contract
-    def __init__(self, error: UserCodeError) -> None:
-        super().__init__()
-        self.error = error
-
-
-def _mapped(step: FlatMap, given: list[dict[str, Any]], kinds: Sequence[int], *, each: bool) -> Mapped:
-    schema, fits = arrow_schema(step.schema), f"Yield dictionaries with: {step.schema.describe()}."
-    made: list[dict[str, Any]] = []
-    origin: list[int] = []
-    failures: dict[int, Failure] = {}
+    given, made, errors = table.to_pylist(), [], dict[int, UserCodeError]()
+    keeps = step.on_error == "quarantine"
+    copied = (
+        (lambda row: row) if not keeps else copy.deepcopy if any(map(pa.types.is_nested, table.schema.types)) else dict
+    )
     for place, row in enumerate(given):
-        new: list[dict[str, Any]] = [{}]
+        new: list[dict[str, Any]] | None = None  # a row of nulls
         if kinds[place] <= ROW:
             try:
                 with user_code_boundary(step.name, f"The row was {row}."):
-                    new = [dict(one) for one in step.function(row)]
-                    if each:
-                        pa.Table.from_pylist(new, schema=schema)
+                    new = [dict(one) for one in step.function(copied(row))]
             except UserCodeError as error:
-                if step.on_error == "stop":
+                if not keeps:
                     raise
-                if kinds[place] == RETRACTION:
-                    continue
-                failures[len(made)], new = failure("", error, row), [{}]
-        made += new
-        origin += [place] * len(new)
+                errors[place] = error
+        made.append(new)
     try:
-        with user_code_boundary(step.name, fits):
-            rows = pa.Table.from_pylist(made, schema=schema)
-    except UserCodeError as error:
-        raise _Unfit(error) from error
-    return Mapped(rows, pa.array(origin, pa.int64()), failures)
+        _check(step, [one for new in made if new for one in new])
+    except UserCodeError:
+        if not keeps:
+            raise
+        for place, new in enumerate(made):
+            try:
+                _check(step, new or [])
+            except UserCodeError as error:
+                errors[place], made[place] = error, None
+    return _mapped(step, given, kinds, made, errors)
+
+
+def _check(step: FlatMap, rows: list[dict[str, Any]]) -> None:
+    with user_code_boundary(step.name, f"Yield dictionaries with: {step.schema.describe()}."):
+        table_fitted(rows, step.schema)
+
+
+def _mapped(
+    step: FlatMap,
+    given: list[dict[str, Any]],
+    kinds: Sequence[int],
+    made: list[list[dict[str, Any]] | None],
+    errors: Mapping[int, UserCodeError],
+) -> Mapped:
+    """The results of all rows as one table."""
+    rows: list[dict[str, Any]] = []
+    origin: list[int] = []
+    failures: dict[int, Failure] = {}
+    for place, new in enumerate(made):
+        if place in errors:
+            if kinds[place] == RETRACTION:  # what it takes back was set aside, too
+                continue
+            failures[len(rows)] = failure("", errors[place], given[place])
+        rows += [{}] if new is None else new
+        origin += [place] * (1 if new is None else len(new))
+    return Mapped(pa.Table.from_pylist(rows, schema=arrow_schema(step.schema)), pa.array(origin, pa.int64()), failures)
 
 
 def failed_kinds(mapped: Mapped, kinds: pa.Array) -> pa.Array:
@@ -136,4 +149,24 @@ def split(rows: pa.Table) -> tuple[pa.Table, list[pa.Table]]:
 
 
 def _text(value: Any) -> str:
-    return json.dumps(value, default=str, ensure_ascii=False)
+    """A row or pane as JSON; what JSON does not know, as text."""
+    try:
+        return printable(json.dumps(_plain(value), ensure_ascii=False, allow_nan=False))
+    except (ValueError, TypeError, RecursionError):  # what the user's code has put into it
+        return printable(json.dumps(repr(value), ensure_ascii=False))
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case float() if not math.isfinite(value):
+            return str(value)
+        case bytes():
+            return value.hex()
+        case Mapping():
+            return {name if isinstance(name, str) else repr(name): _plain(item) for name, item in value.items()}
+        case list() | tuple() | set():
+            return [_plain(item) for item in value]
+        case None | bool() | int() | float() | str():
+            return value
+        case _:
+            return str(value)

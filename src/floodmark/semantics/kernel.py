@@ -156,6 +156,9 @@ def by_group(tables: dict[str, pa.Table]) -> dict[int, dict[str, pa.Table]]:
 
 # ---- after it
 
+_FOREVER = 1 << 60
+"""Progress once there is an end of input: windows that end behind the end of time come out too."""
+
 
 @dataclass(slots=True)
 class _Chunk:
@@ -264,6 +267,8 @@ class Kernel:
             ticks: of the processing clock.
         """
         index = _Index.load(self.store.index())
+        if progress >= END:
+            progress = _FOREVER
         out: list[pa.Table] = []
         fresh = [
             {n: t for n, t in part.items() if n == "main" or n.startswith("bag")} for part in packed if "main" in part
@@ -284,7 +289,7 @@ class Kernel:
         for chunk in index.parts.values():
             from_ends = np.array(chunk.from_ends, dtype=np.int64)
             waits.append(int(self.stage.assigner.next_end(from_ends, np.full_like(from_ends, progress + 2)).min()) - 1)
-        return min(waits, default=None)
+        return min((min(wait, END) for wait in waits), default=None)
 
     def _put(self, index: _Index, tables: dict[str, pa.Table]) -> int:
         number, index.next = index.next, index.next + 1

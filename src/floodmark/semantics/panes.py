@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from floodmark.core.errors import ExecutionError, UserCodeError, user_code_boundary
 from floodmark.core.time import END, NEVER, describe, describe_span
-from floodmark.semantics.columns import arrow_type, decode, encode, inside
+from floodmark.semantics.columns import arrow_type, decode, encode, fitted, inside
 from floodmark.semantics.contents import Contents
 from floodmark.semantics.elements import ElementStage
 from floodmark.semantics.entries import NONE, Entries, Entry
@@ -128,8 +128,8 @@ class ElementKernel:
             else:
                 self.entries.drop(key)
         event, tick = self.entries.close()
-        if self.step.time == "processing":
-            event, tick = NONE, min(event, tick)
+        if self.step.time == "processing":  # windows wait for the clock, or for the end of input
+            event, tick = (END if event < NONE else NONE), min(event, tick)
         waits = [event, *self.entries.extra.get("held", {}).values()]
         side = None
         if rows is not None and self.refused and "side" in rows.column_names:
@@ -235,8 +235,11 @@ class ElementKernel:
             for items, size in sizes:
                 del items[size:]
             self._wait(kept)
-            names = [v.sql for v in self.stage.values]
-            self._set_aside(kept, error, time, stamp, dict(zip(names, values, strict=True)) if row is None else row)
+            self._set_aside(kept, error, time, stamp, self._told(values, row))
+
+    def _told(self, values: tuple[Any, ...], row: Any) -> Any:
+        """A row for the quarantine: all of it, or what is kept of it."""
+        return dict(zip((v.sql for v in self.stage.values), values, strict=True)) if row is None else row
 
     def _set_aside(self, kept: _Key, error: UserCodeError, event: int, stamp: int, given: Any) -> None:
         key = dict(zip(self.step.keys, kept.entry.key, strict=True))
@@ -408,23 +411,28 @@ class ElementKernel:
                 is_last=last,
                 watermark=stamp,
             )
-            self._emit(kept, window, pane, event, stamp)
-            window.index, window.fresh = window.index + 1, 0
+            if self._emit(kept, window, pane, event, stamp):
+                window.index, window.fresh = window.index + 1, 0
         if decision & PURGE or (decision & FIRE and self.discards):
             window.contents, window.emitted, window.fresh, window.held = self.contents.nothing(), [], 0, 0
 
-    def _emit(self, kept: _Key, window: _Window, pane: Pane, event: int, stamp: int) -> None:
+    def _emit(self, kept: _Key, window: _Window, pane: Pane, event: int, stamp: int) -> bool:
+        """Send a pane out; False when there is no row for one."""
         window.contents = self.contents.evicted(window.contents, "before")
+        if self.contents.keeps_rows and not window.contents:
+            return False
         try:
             rows = self._computed(window, pane)
         except UserCodeError as error:
             if not self.quarantines:
                 raise
+            if self._without_spoiling(kept, window, stamp):
+                return self._emit(kept, window, pane, event, stamp)
             about = {"pane": pane.index, "timing": pane.timing, "rows": window.held}
             bounds = {"start": pane.start, "end": pane.end} if pane.end is not None else {}
             self._set_aside(kept, error, event, stamp, bounds | about)
             window.contents = self.contents.evicted(window.contents, "after")
-            return
+            return True
         head = (*kept.entry.key, *((window.start, window.end) if window.end is not None else ()))
         if self.step.revises or self.stage.cut:
             if self.step.revises:
@@ -435,6 +443,17 @@ class ElementKernel:
         self.out += [(*head, *row, event, stamp, ROW, self.units) for row in rows]
         self.units += 1
         window.contents = self.contents.evicted(window.contents, "after")
+        return True
+
+    def _without_spoiling(self, kept: _Key, window: _Window, stamp: int) -> bool:
+        """Set rows aside that spoil what is computed of a window; whether there were any."""
+        found = dict(self.contents.spoiling(window.contents))
+        for place, error in found.items():
+            _, time, values, row = window.contents[place]
+            self._set_aside(kept, error, time, stamp, self._told(values, row))
+        window.contents = [item for place, item in enumerate(window.contents) if place not in found]
+        window.held -= len(found)
+        return bool(found)
 
     def _computed(self, window: _Window, pane: Pane) -> list[tuple[Any, ...]]:
         """The rows of a pane; where failures are set aside, each is known to fit its columns."""
@@ -489,4 +508,4 @@ def _plain(column: pa.ChunkedArray) -> list[Any]:
 
 def _column(values: Sequence[Any], field: pa.Field) -> pa.Array:
     with user_code_boundary(f"column '{field.name}'", f"Results must fit {field.type}."):
-        return pa.array(values, field.type)
+        return fitted(values, field.type)

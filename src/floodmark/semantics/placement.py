@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from operator import index
 from typing import Any
 
 import numpy as np
 
 from floodmark.core.errors import user_code_boundary
+from floodmark.core.time import END, NEVER
 from floodmark.semantics.assignment import assigner
 from floodmark.spec.windows import Calendar, Count, Global, Session, Sliding, Tumbling, Window, WindowAssigner
 
@@ -72,6 +74,11 @@ def _calendar(window: Calendar) -> Placement:
 def _own(assigner: WindowAssigner) -> Placement:
     def place(time: int, values: tuple[Any, ...], row: Any) -> Placed:  # noqa: ARG001 - one shape for all
         with user_code_boundary(f"window assigner '{type(assigner).__name__}'", f"The row was {row}."):
-            return sorted((int(start), int(end)) for start, end in assigner.assign(time, row))
+            found = sorted((index(start), index(end)) for start, end in assigner.assign(time, row))
+            wrong = next(((start, end) for start, end in found if not NEVER <= start < end <= END + 1), None)
+            if wrong is not None:
+                msg = f"{wrong} is no window: the start comes before the end, both in ms between the years 1 and 9999"
+                raise ValueError(msg)
+            return found
 
     return place

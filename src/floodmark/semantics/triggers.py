@@ -6,6 +6,7 @@ nothing has to be registered or forgotten. Decisions are plain integers here (th
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -196,19 +197,60 @@ class _EveryEvent(Machine):
         return [min(s[0] for s in states), ends]
 
 
-class _EveryTick(Machine):
-    """State: the next multiple."""
+class _Clocked(Machine):
+    """State: the clock it waits for, whether the end of the window is still to come, where it fires too.
 
-    def __init__(self, period: int) -> None:
-        self.period = period
+    Args:
+        late: it says when late rows count, after the end of their window.
+    """
+
+    def __init__(self, *, late: bool) -> None:
+        self.late = late
 
     def begin(self) -> State:
-        return [NONE]
+        return [NONE, False]
 
     def element(self, state: State, time: int, row: Mapping[str, Any], window: Window, now: Now) -> int:  # noqa: ARG002 - one shape for all
         if state[0] == NONE:
-            state[0] = _multiple(now.clock, self.period)
+            state[0] = self.waits(now)
+        state[1] = self._ends(window, now)
         return CONTINUE
+
+    def waits(self, now: Now) -> int:
+        """The clock at which it fires next."""
+        raise NotImplementedError
+
+    def event(self, state: State, time: int, window: Window, now: Now) -> int:  # noqa: ARG002 - one shape for all
+        if not state[1] or time != last_of(window):
+            return CONTINUE
+        state[:] = self.begin()
+        return FIRE
+
+    def next_event(self, state: State, window: Window) -> int:
+        return last_of(window) if state[1] else NONE
+
+    def next_tick(self, state: State) -> int:
+        return int(state[0])
+
+    def merged(self, states: list[State], window: Window, now: Now) -> State:
+        return [min(s[0] for s in states), self._ends(window, now)]
+
+    def leftover(self, state: State, window: Window) -> bool:  # noqa: ARG002 - one shape for all
+        return not self.late and window.fresh > 0
+
+    def _ends(self, window: Window, now: Now) -> bool:
+        return not self.late and window.end is not None and last_of(window) > now.watermark
+
+
+class _EveryTick(_Clocked):
+    """Waits for the next multiple."""
+
+    def __init__(self, period: int, *, late: bool) -> None:
+        super().__init__(late=late)
+        self.period = period
+
+    def waits(self, now: Now) -> int:
+        return _multiple(now.clock, self.period)
 
     def tick(self, state: State, window: Window, now: Now) -> int:
         if state[0] > now.clock:
@@ -219,38 +261,22 @@ class _EveryTick(Machine):
         state[0] = _multiple(now.clock, self.period)
         return FIRE
 
-    def next_tick(self, state: State) -> int:
-        return int(state[0])
 
-    def merged(self, states: list[State], window: Window, now: Now) -> State:  # noqa: ARG002 - one shape for all
-        return [min(s[0] for s in states)]
+class _AfterDelay(_Clocked):
+    """Waits until the delay is over."""
 
-
-class _AfterDelay(Machine):
-    """State: when it is over."""
-
-    def __init__(self, delay: int) -> None:
+    def __init__(self, delay: int, *, late: bool) -> None:
+        super().__init__(late=late)
         self.delay = delay
 
-    def begin(self) -> State:
-        return [NONE]
-
-    def element(self, state: State, time: int, row: Mapping[str, Any], window: Window, now: Now) -> int:  # noqa: ARG002 - one shape for all
-        if state[0] == NONE:
-            state[0] = now.clock + self.delay
-        return CONTINUE
+    def waits(self, now: Now) -> int:
+        return now.clock + self.delay
 
     def tick(self, state: State, window: Window, now: Now) -> int:  # noqa: ARG002 - one shape for all
         if state[0] > now.clock:
             return CONTINUE
         state[0] = NONE
         return FIRE
-
-    def next_tick(self, state: State) -> int:
-        return int(state[0])
-
-    def merged(self, states: list[State], window: Window, now: Now) -> State:  # noqa: ARG002 - one shape for all
-        return [min(s[0] for s in states)]
 
     def reset(self, state: State, window: Window) -> None:  # noqa: ARG002 - one shape for all
         state[0] = NONE
@@ -423,10 +449,10 @@ class _Context:
         return found
 
     def at_event_time(self, time: int) -> None:
-        self._state[1].add(time)
+        self._state[1].add(operator.index(time))
 
     def at_processing_time(self, time: int) -> None:
-        self._state[2].add(time)
+        self._state[2].add(operator.index(time))
 
 
 def machine(trigger: spec.Trigger, *, late: bool = False) -> Machine:
@@ -444,11 +470,10 @@ def machine(trigger: spec.Trigger, *, late: bool = False) -> Machine:
         case spec.AfterCount():
             return _AfterCount(trigger.n)
         case spec.Every():
-            return (
-                _EveryTick(trigger.period) if trigger.time == "processing" else _EveryEvent(trigger.period, late=late)
-            )
+            every = _EveryTick if trigger.time == "processing" else _EveryEvent
+            return every(trigger.period, late=late)
         case spec.AfterDelay():
-            return _AfterDelay(trigger.delay)
+            return _AfterDelay(trigger.delay, late=late)
         case spec.EndOfInput():
             return _EndOfInput()
         case spec.Purging():
@@ -462,8 +487,8 @@ def machine(trigger: spec.Trigger, *, late: bool = False) -> Machine:
 
 
 def last_of(window: Window) -> int:
-    """The last millisecond of a window; the end of input for one without an end."""
-    return END if window.end is None else window.end - 1
+    """The last millisecond of a window; the end of input for one without an end, or with one behind it."""
+    return END if window.end is None else min(window.end - 1, END)
 
 
 def _multiple(time: int, period: int) -> int:

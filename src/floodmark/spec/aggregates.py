@@ -9,9 +9,7 @@ from typing import Any, ClassVar
 from floodmark.core.code import code_of
 from floodmark.core.errors import DefinitionError
 from floodmark.spec.expressions import known_type
-from floodmark.spec.schema import Schema
-
-NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double")
+from floodmark.spec.schema import NUMBERS, Schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +186,9 @@ def result_type(aggregate: object, schema: Schema, where: str) -> str:
         fix = 'Write departures=count() or mean_delay=mean("dep_delay"); import them from floodmark.'
         raise DefinitionError(where, "an aggregate", repr(aggregate), fix, code="DEFINITION-040")
     if aggregate.expression is None:
+        if not isinstance(aggregate, Builtin) or aggregate.function != "count":
+            fix = 'Name what it is of: sum("amount").'
+            raise DefinitionError(where, "an expression", "None", fix, code="DEFINITION-041")
         return "bigint"
     kind = known_type(aggregate.expression, schema, where)
     if isinstance(aggregate, Aggregate):

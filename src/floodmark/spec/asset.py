@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 from floodmark.core.errors import DefinitionError
-from floodmark.core.time import span
+from floodmark.core.time import span, zone
 from floodmark.spec.contract import expectations as of_contract
 from floodmark.spec.expectation import Expectation, distinct
 from floodmark.spec.operator import Operator
@@ -37,6 +37,27 @@ class SourceAsset:
     expectations: tuple[Expectation, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Upgrades:
+    """When a stream that runs by itself goes on under the code there is then: with a savepoint first, and back to it when that fails.
+
+    Args:
+        at: cron expression: ``"0 3 * * sun"``.
+        timezone: it is in.
+        forward_only: accept that open windows hold what the old definition let through.
+        rebuild: compute everything with the new code beside the stream, and switch.
+        patience: until the new version's first micro-batch.
+        soak: it must run without a crash.
+    """
+
+    at: str
+    timezone: str = "UTC"
+    forward_only: bool = False
+    rebuild: bool = False
+    patience: str = "3 minutes"
+    soak: str = "10 seconds"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorAsset:
     """An operator as assets, one per output: materialized by bounded runs.
@@ -50,6 +71,7 @@ class OperatorAsset:
         expectations: output name (``""`` for the only one) -> what must hold of each asset partition.
         behind: what a run does when its inputs have not reached the end of its partitions: ``"fail"``, or ``"wait"``.
         wait: for at most so long, ms.
+        upgrades: when its stream is upgraded by a schedule; None: when somebody says so.
     """
 
     operator: Operator
@@ -60,6 +82,7 @@ class OperatorAsset:
     expectations: Mapping[str, tuple[Expectation, ...]] = field(default_factory=dict)
     behind: Behind = "fail"
     wait: int = 3_600_000
+    upgrades: Upgrades | None = None
 
 
 def source_asset(
@@ -85,7 +108,7 @@ def source_asset(
     return SourceAsset(source=source, group=group, owners=tuple(owners), tags=tags or {}, expectations=expectations)
 
 
-def operator_asset(
+def operator_asset(  # noqa: PLR0913 - settings by name
     operator: Operator,
     *,
     partitions: Any = None,
@@ -95,6 +118,7 @@ def operator_asset(
     expectations: Iterable[Expectation] | Mapping[str, Iterable[Expectation]] = (),
     behind: Behind = "fail",
     wait: str = "1 hour",
+    upgrades: Upgrades | None = None,
 ) -> OperatorAsset:
     """Show an operator's outputs as assets.
 
@@ -107,16 +131,19 @@ def operator_asset(
         expectations: of the first output, or output name -> expectations.
         behind: ``"fail"`` or ``"wait"`` when an input has not reached the end of a partition.
         wait: for at most so long.
+        upgrades: ``Upgrades("0 3 * * sun")``: when its stream is upgraded by a schedule, which is off until it is turned on.
 
     Raises:
         DefinitionError: DEFINITION-092, the operator cannot be cut into these partitions; 094, an unknown column, or no expectation;
-            095, not partitions; 097, another ``behind``, or a negative ``wait``.
+            095, not partitions; 097, another ``behind``, or a negative span; 098, no cron expression.
     """
     where = f"asset of operator '{operator.name}'"
     longest = span(wait, f"{where}, wait")
     if behind not in get_args(Behind) or longest < 0:
         fix = 'behind is "fail" or "wait", wait a span such as "1 hour".'
         raise DefinitionError(where, "valid settings", f"behind={behind!r}, wait={wait!r}", fix, code="DEFINITION-097")
+    if upgrades is not None:
+        _check_upgrades(upgrades, where)
     cut = _partitions(partitions, where)
     if cut is not None:
         _check_cut(operator, cut, where)
@@ -135,7 +162,20 @@ def operator_asset(
         expectations=wanted,
         behind=behind,
         wait=longest,
+        upgrades=upgrades,
     )
+
+
+def _check_upgrades(given: Upgrades, where: str) -> None:
+    fields = given.at.split()
+    if len(fields) != 5:  # noqa: PLR2004 - of a cron expression
+        fix = 'Minute, hour, day of month, month, day of week: Upgrades("0 3 * * sun") is three at night on Sundays.'
+        raise DefinitionError(f"{where}, upgrades", "a cron expression", repr(given.at), fix, code="DEFINITION-098")
+    zone(given.timezone, f"{where}, upgrades")
+    for text in (given.patience, given.soak):
+        if span(text, f"{where}, upgrades") < 0:
+            fix = 'Spans such as "3 minutes".'
+            raise DefinitionError(f"{where}, upgrades", "spans of time", repr(text), fix, code="DEFINITION-097")
 
 
 def _expectations(given: Iterable[Any], where: str) -> tuple[Expectation, ...]:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from floodmark.core.errors import DefinitionError
 from floodmark.core.time import describe_span, span
 from floodmark.spec.expressions import known_type
-from floodmark.spec.schema import Schema
+from floodmark.spec.schema import NUMBERS, Schema
 
 When = Literal["before", "after"]
 
@@ -104,7 +104,10 @@ def checked(evictor: object, schema: Schema, where: str) -> Evictor:
     if not isinstance(evictor, (KeepLast, KeepWithin, KeepNear)):
         raise _wrong(where, "KeepLast, KeepWithin or KeepNear", repr(evictor), "KeepLast(4).")
     if isinstance(evictor, KeepNear):
-        known_type(evictor.distance, schema, f"{where}, KeepNear")
+        kind = known_type(evictor.distance, schema, f"{where}, KeepNear")
+        if kind not in NUMBERS and not kind.startswith("decimal"):
+            got = f"'{evictor.distance}' of type {kind}"
+            raise _wrong("KeepNear", "a distance that is a number", got, 'KeepNear(2, "speed").')
     return evictor
 
 
@@ -114,7 +117,7 @@ def canonical_evictor(evictor: Evictor) -> dict[str, object]:
 
 
 def _check_when(when: object, where: str) -> Any:
-    if when not in {"before", "after"}:
+    if when not in ("before", "after"):
         raise _wrong(where, 'when="before" or "after"', repr(when), 'KeepLast(4, when="after").')
     return when
 

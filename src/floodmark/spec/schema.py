@@ -13,6 +13,17 @@ PARTITION = "_asset_partition"
 ROW, RETRACTION, MARKER = 0, -1, 1
 """The values of ``_kind``."""
 
+SEQUENCES, BOUNDED = 1 << 30, 1 << 56
+"""``_sequence`` of an output: so many belong to one micro-batch, and a bounded run begins behind those of 2^26 of them, 2 years of one a
+second. Every union of n multiplies it by n; there is room for 64 in a row.
+"""
+
+
+def first_sequence(batch: int) -> int:
+    """Where ``_sequence`` begins for the rows of a micro-batch of an unbounded run."""
+    return (batch + 1) * SEQUENCES
+
+
 TICK = 2
 """A tick of the processing clock among the rows a kernel is given; never in a table."""
 
@@ -26,6 +37,10 @@ STAMP_DDL = (
     "`_event_time` timestamp, `_watermark` bigint, `_progress` bigint, `_sequence` bigint, "
     "`_ingest_time` timestamp, `_kind` int"
 )
+
+
+NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double")
+"""Types of numbers, beside the decimals."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ from floodmark.spec.evictors import Evictor
 from floodmark.spec.evictors import checked as checked_evictor
 from floodmark.spec.expressions import check, known_type
 from floodmark.spec.functions import Function, Pane
-from floodmark.spec.schema import STAMPS, Column, Schema
+from floodmark.spec.schema import NUMBERS, STAMPS, Column, Schema
 from floodmark.spec.triggers import AfterCount, Clock, Trigger, never_fires, parts
 from floodmark.spec.windows import Count, Global, Session, Window, bounded_in_time
 
@@ -116,6 +116,11 @@ class Stream(Generic[Row_co]):
             raise DefinitionError(where, "at least one column", "none", fix, code="DEFINITION-053")
         for column in columns:
             self._known(column, where)
+            kind = self.schema.types[column]
+            if columns.count(column) > 1 or kind.startswith("array"):
+                got = f"'{column}' twice" if columns.count(column) > 1 else f"'{column}' of type {kind}"
+                fix = 'Name each column once; of an array take what is in it: with_columns(first="tags[0]").'
+                raise DefinitionError(where, "columns that tell rows apart", got, fix, code="DEFINITION-053")
         return KeyedStream(self, columns)
 
     def window(self, window: Window, **settings: Any) -> WindowedStream:
@@ -195,7 +200,7 @@ class KeyedStream:
             on_error: what an exception in your code does: ``"stop"`` ends the run with it, ``"quarantine"`` sets aside in
                 ``<operator>__quarantine`` the row (``reduce``, ``Aggregate.add`` and ``merge``, window assigners, what triggers do with
                 a row), which then counts in no window, or the pane (window functions, ``Aggregate.result``), whose last good value
-                stays. A trigger's timers stop the run all the same. With functions that see each row, a row costs a copy of what
+                stays. Where windows keep all their rows, what a fold fails for is known when a pane is computed. A trigger's timers stop the run all the same. With functions that see each row, a row costs a copy of what
                 its key holds.
 
         Time: the result of [s, e) comes out when progress reaches e - 1 ms; state is freed ``allowed_lateness`` later.
@@ -226,7 +231,11 @@ class KeyedStream:
             got = ", ".join(wrong) or f"allowed_lateness={describe_span(lateness)}, order={order!r} in {time} time"
             raise DefinitionError(where, "valid settings", got, fix, code="DEFINITION-055")
         if isinstance(window, Session) and isinstance(window.gap, str):
-            known_type(window.gap, self.stream.schema, f"{where}, gap")
+            kind = known_type(window.gap, self.stream.schema, f"{where}, gap")
+            if kind not in NUMBERS:
+                fix = 'Milliseconds: Session("gap_seconds * 1000", per_row=True).'
+                got = f"'{window.gap}' of type {kind}"
+                raise DefinitionError(f"{where}, gap", "a number of milliseconds", got, fix, code="DEFINITION-030")
         if evictor is not None:
             checked_evictor(evictor, self.stream.schema, where)
             if isinstance(window, Count):
@@ -317,8 +326,8 @@ class WindowedStream:
         """Fold the rows of a window two by two into one of the same columns. Source: Flink ``ReduceFunction``.
 
         Args:
-            function: (the row so far, the next row) -> a row. Both are read only; for sessions, whose parts are reduced on their own,
-                it must be associative and commutative.
+            function: (the row so far, the next row) -> a row; the first row of a window is taken as it is. For sessions, whose parts are
+                reduced on their own, it must be associative and commutative.
             uid: names the state of this step; by default the operator's name.
 
         Shape: the keys, ``window_start``, ``window_end``, then the other columns of the input. State: one row per window.

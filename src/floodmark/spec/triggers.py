@@ -153,7 +153,7 @@ class AfterCount(_Known):
     n: int
 
     def __post_init__(self) -> None:
-        if not isinstance(self.n, int) or self.n < 1:
+        if not isinstance(self.n, int) or isinstance(self.n, bool) or self.n < 1:
             raise _wrong("AfterCount", "a number of rows, 1 or more", repr(self.n), "AfterCount(100).")
 
     def describe(self) -> str:
@@ -339,7 +339,7 @@ def _positive(value: str | timedelta, where: str) -> int:
 
 
 def _clock(time: object, where: str) -> Any:
-    if time not in {"event", "processing"}:
+    if time not in ("event", "processing"):
         raise _wrong(where, '"event" or "processing"', repr(time), f'{where}("1 minute", time="processing").')
     return time
 

@@ -12,6 +12,7 @@ from floodmark.core.errors import DefinitionError
 from floodmark.core.time import describe_span, span, zone
 
 _DAY = 86_400_000
+_LONGEST = 365_250 * _DAY
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -78,13 +79,17 @@ class Calendar:
     def __init__(
         self, unit: Literal["day", "week", "month"], timezone: str = "UTC", offset: str | timedelta = "0 s"
     ) -> None:
-        if unit not in {"day", "week", "month"}:
+        if unit not in ("day", "week", "month"):
             fix = "For hours and minutes use Tumbling."
             raise DefinitionError("Calendar", '"day", "week" or "month"', repr(unit), fix, code="DEFINITION-031")
         zone(timezone, "Calendar")
         object.__setattr__(self, "unit", unit)
         object.__setattr__(self, "timezone", timezone)
         object.__setattr__(self, "offset", span(offset, "Calendar, offset"))
+        if abs(self.offset) > _DAY // 2:
+            fix = "Take the time zone in which the day begins there."
+            got = describe_span(self.offset)
+            raise DefinitionError("Calendar, offset", "12 hours at most", got, fix, code="DEFINITION-031")
 
     @property
     def longest(self) -> int:
@@ -146,7 +151,7 @@ class Count:
 
     def __init__(self, size: int, slide: int | None = None) -> None:
         slide = size if slide is None else slide
-        if not (isinstance(size, int) and isinstance(slide, int) and size > 0 and slide > 0):
+        if not all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in (size, slide)):
             fix = "Count(100) or Count(100, 10)."
             got = f"size={size!r}, slide={slide!r}"
             raise DefinitionError("Count window", "numbers of rows, 1 or more", got, fix, code="DEFINITION-030")
@@ -168,7 +173,7 @@ class WindowAssigner:
     """
 
     def assign(self, time: int, row: Mapping[str, Any]) -> Iterable[tuple[int, int]]:
-        """The half-open windows a row is in, as (start, end).
+        """The half-open windows a row is in, as (start, end): whole milliseconds, the start before the end, between the years 1 and 9999.
 
         Args:
             time: event time of the row (processing time where the step runs on that), ms UTC.
@@ -232,4 +237,8 @@ def _length(value: str | timedelta, kind: str, name: str) -> int:
         fix = f'Set {name} to at least 1 millisecond, for example {kind}("1 hour"), or use Global().'
         got = describe_span(milliseconds)
         raise DefinitionError(f"{kind} window", f"a positive {name}", got, fix, code="DEFINITION-030")
+    if milliseconds > _LONGEST:
+        fix = "For a window that lasts as long as its input use Global()."
+        got = describe_span(milliseconds)
+        raise DefinitionError(f"{kind} window", f"a {name} of at most 1,000 years", got, fix, code="DEFINITION-030")
     return milliseconds

@@ -27,6 +27,7 @@ class Settings:
         master: Spark master.
         shuffle_partitions: state partitions of a new unbounded run.
         folder: what relative paths of sources start from.
+        control: URL of the control store for SQLAlchemy; by default SQLite in ``.floodmark/control`` of the workspace.
         divided: lay output tables out by the partitions of their assets, so that these can be computed at the same time and replaced
             without reading others; costs a file per partition and commit.
     """
@@ -38,6 +39,7 @@ class Settings:
     master: str = "local[2]"
     shuffle_partitions: int = 2
     folder: str = "."
+    control: str | None = None
     divided: bool = True
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from multiprocessing import get_context
+from pathlib import Path
 from typing import Any
 
 from deltalake import DeltaTable
@@ -16,6 +18,7 @@ from pyspark import cloudpickle
 
 from floodmark.core import crash
 from floodmark.core.time import END, NEVER
+from floodmark.engines.spark import ticks
 from floodmark.engines.spark.lake import Lake
 from floodmark.spec.operator import Operator
 from floodmark.spec.workspace import Settings
@@ -47,7 +50,7 @@ def prove_on_spark(
     """Run an operator unbounded on Spark, kill it with SIGKILL, start it again, and run it bounded.
 
     Args:
-        operator: any whose windows do not wait for processing time.
+        operator: any.
         entries: rows of all its inputs; they are written to the lakes this makes.
         folder: empty; two lakes are made there.
         settings: of the workspace: where Spark runs and how it is set.
@@ -61,6 +64,9 @@ def prove_on_spark(
     killed = not _in_a_process(_unbounded, operator, stream, settings, {crash.VARIABLE: point})
     if killed:
         _in_a_process(_unbounded, operator, stream, settings, {})
+    recorded = Path(ticks.folder(operator, stream))
+    if recorded.exists():  # the clock is an input too
+        shutil.copytree(recorded, ticks.folder(operator, batch))
     _in_a_process(_bounded, operator, batch, settings, {})
     wanted, found = _answer(operator, batch), _answer(operator, stream)
     return SparkProof(

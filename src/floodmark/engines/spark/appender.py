@@ -24,7 +24,9 @@ from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 from pyspark.sql import DataFrame
 
+from floodmark.core.errors import LifecycleError
 from floodmark.engines.spark.conflicts import interrupted, retried
+from floodmark.engines.spark.fence import FENCE
 from floodmark.engines.spark.lake import is_local
 
 _LONGEST = 32
@@ -85,13 +87,17 @@ class Appender:
             partition_by: the table's partition columns.
 
         Raises:
-            LifecycleError: LIFECYCLE-004, another writer came in between.
+            LifecycleError: LIFECYCLE-004 another writer came in between, LIFECYCLE-057 a rollback has ended this one.
         """
         if not is_local(self.path):
             append_by_spark(rows, self.path, app, number, metadata)
             return True
         table = self._current()
         done = table.transaction_version(app)
+        if done is not None and done >= FENCE:
+            fix = "This process can go. See which one the stream is now: floodmark status"
+            where, got = f"transaction '{app}' of table {self.path}", "one that was ended by a rollback or a rebuild"
+            raise LifecycleError(where, "a timeline that goes on", got, fix, code="LIFECYCLE-057")
         if done is not None and done >= number:
             return False
         written = self.write(rows, partition_by)
@@ -179,11 +185,11 @@ def _added(written: Written, file: Path, footer: pq.FileMetaData) -> AddAction:
     pairs = (part.split("=", 1) for part in place.parts[1:-1])
     values = {name: None if text == _NO_PARTITION else unquote(text) for name, text in pairs}
     return AddAction(
-        place.as_posix(), file.stat().st_size, values, time.time_ns() // 1_000_000, True, _statistics(footer)
+        place.as_posix(), file.stat().st_size, values, time.time_ns() // 1_000_000, True, statistics(footer)
     )
 
 
-def _statistics(footer: pq.FileMetaData) -> str:
+def statistics(footer: pq.FileMetaData) -> str:
     """Delta's statistics of a Parquet file: rows, nulls, and the range of numbers, instants and short texts."""
     nulls: dict[str, int] = {}
     ranges: dict[str, tuple[Any, Any]] = {}

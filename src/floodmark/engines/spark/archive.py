@@ -18,8 +18,9 @@ from pathlib import Path
 from floodmark.core.errors import SetupError
 from floodmark.engines.spark.java import find_java
 
-LEAN = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
-"""A local session is short and small: one collector thread, no second compiler."""
+LEAN = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m", "-XX:-UsePerfData")
+"""A local session is small: one collector thread, no second compiler. Java then keeps 48 MB for compiled code, which Spark fills within a minute;
+after that nothing is compiled any more."""
 
 _KEEP = 4
 _BUILD_SECONDS = 300

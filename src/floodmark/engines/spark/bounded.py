@@ -39,7 +39,7 @@ from floodmark.semantics.store import MemoryStore
 from floodmark.spec import steps
 from floodmark.spec.operator import Operator, Output, Side
 from floodmark.spec.run import LateRows, RunResult
-from floodmark.spec.schema import MARKER, RETRACTION, ROW
+from floodmark.spec.schema import BOUNDED, MARKER, RETRACTION, ROW
 
 Step = Callable[[str], None]
 
@@ -170,13 +170,12 @@ def compute(
         stage_rows(stage, parent).mapInArrow(packing(stage, interval), PACKED).persist(StorageLevel.MEMORY_AND_DISK)
     )
     totals = packed.agg(F.sum("late"), F.sum("dropped")).collect()[0]
-    base = 1 << 62
     rows = (
         packed.filter("payload IS NOT NULL")
         .select("group", "payload")
         .groupBy("group")
         .applyInArrow(
-            _kernel(stage, interval, base),
+            _kernel(stage, interval),
             f"{step.schema.ddl()}, `_event_time` bigint, `_watermark` bigint, `_kind` int, `_sequence` bigint",
         )
     )
@@ -204,7 +203,7 @@ def _by_elements(
 
 
 def _stamping() -> Stamping:
-    return Stamping(progress=None, ingested=time.time_ns() // 1_000_000, base=1 << 62)
+    return Stamping(progress=None, ingested=time.time_ns() // 1_000_000, base=BOUNDED)
 
 
 def _sides(operator: Operator, chunks: DataFrame) -> dict[Side, DataFrame]:
@@ -247,13 +246,13 @@ def _whole(rows: DataFrame) -> DataFrame:
     return rows.withColumns({name: column for name, column in missing.items() if name not in rows.columns})
 
 
-def _kernel(stage: Stage, interval: Interval, base: int) -> Any:
+def _kernel(stage: Stage, interval: Interval) -> Any:
     def run(key: tuple[Any, ...], table: pa.Table) -> pa.Table:
         packed = [decode(chunk) for chunk in table["payload"].to_pylist()]
         results = Kernel(stage, MemoryStore()).advance(packed, END).results
         if not interval.everything:
             results = inside(results, results["_event_time"], interval)
-        place = base + (int(key[0].as_py()) << 40)
+        place = BOUNDED + (int(key[0].as_py()) << 40)
         return results.drop_columns(["_order"]).append_column("_sequence", pc.add(results["_order"], place))
 
     return run
@@ -287,10 +286,10 @@ def write(
             name = "main" if main else "side"
             path = tables.ensure(spark, lake, operator, output, replace=interval.everything)
             stamped = tables.stamped(rows, output, None)
-            if last := output.current:  # before the changelog: its commit is what counts as covered
+            if output.current:  # before the changelog: its commit is what counts as covered
                 stamped = stamped.persist(StorageLevel.MEMORY_AND_DISK)
                 crash.point("bounded.before_current")
-                current.replace(spark, operator, lake, last, stamped, interval)
+                current.replace(spark, operator, lake, output, stamped, interval)
                 crash.point("bounded.after_current")
             crash.point(f"bounded.before_{name}")
             changed = interval.everything and not tables.fits(spark, path, output)

@@ -3,18 +3,52 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from pyarrow.fs import FileSelector, FileType
 
-from floodmark.connectors.storage import file_system
+from floodmark.connectors.copies import files_of
+from floodmark.connectors.storage import file_system, read, write
 from floodmark.core.errors import StateError
 from floodmark.core.time import NEVER
 from floodmark.engines.spark.host import progress_of
 from floodmark.lifecycle.plan import Deployed
 from floodmark.spec.operator import Operator
 
-_IDENTITY = "floodmark.json"
+IDENTITY = "floodmark.json"
+"""The file that says whose checkpoint it is."""
+_NOTHING = "-"
+"""Spark's word for a source that has not given anything yet."""
+_AT_FIRST: dict[str, Any] = {"reservoirId": "", "reservoirVersion": 0, "index": -1, "isStartingVersion": False}
+
+
+_PLACE = re.compile(rb'"[^"]*(/state/\d+/_stateSchema/[^"]*)"')
+
+
+def relocated(content: bytes, place: str) -> bytes:
+    """A description of state with the one absolute path Spark keeps in a checkpoint put in another place."""
+    return _PLACE.sub(rb'"' + place.replace("\\", r"\\").encode() + rb'\1"', content)
+
+
+class Position(NamedTuple):
+    """How far a source is read."""
+
+    version: int
+    """Of its table, the last one that is read completely."""
+    file: int
+    """Of the last file read of the version behind it; -1 for none."""
+    table: str
+    """Id of the table."""
+
+
+def _position(offset: Mapping[str, Any]) -> Position:
+    version, file = int(offset["reservoirVersion"]), int(offset["index"])
+    if offset["isStartingVersion"] and file >= 0:  # the table as it was at its start, which one micro-batch takes whole
+        return Position(version, -1, str(offset["reservoirId"]))
+    return Position(version - 1, max(file, -1), str(offset["reservoirId"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,58 +81,90 @@ class Checkpoint:
         lines = self._lines("commits", batch)
         return NEVER if lines is None else progress_of(int(json.loads(lines[1])["nextBatchWatermarkMs"]))
 
+    def settled(self, batch: int) -> int:
+        """What readers may be told once a committed batch has nothing behind it: timers up to it have fired, or there are none."""
+        return self.progress_before(batch) if self._state(batch) else self.progress_after(batch)
+
+    def missing_state(self, batch: int) -> str | None:
+        """A file of state that a committed batch says it has and that is not there; None when all are."""
+        there = set(files_of(f"{self.path}/state")) if self._state(batch) else set()
+        for step, partitions in self._state(batch).items():
+            for number, stores in enumerate(partitions):
+                for one in stores:
+                    name = f"{step}/{number}/{batch + 1}_{one}"
+                    if not there & {f"{name}.changelog", f"{name}.zip"}:
+                        return f"state/{name}"
+        return None
+
+    def stateful(self, batch: int) -> bool:
+        """Whether a committed batch has state."""
+        return bool(self._state(batch))
+
+    def partitions(self, batch: int) -> int:
+        """State partitions of a batch."""
+        lines = self._lines("offsets", batch)
+        return 0 if lines is None else int(json.loads(lines[1])["conf"]["spark.sql.shuffle.partitions"])
+
+    def _state(self, batch: int) -> dict[str, list[list[str]]]:
+        """Step -> state partition -> ids of the state of its stores, as a commit says; nothing without state."""
+        lines = self._lines("commits", batch)
+        return {} if lines is None else dict(json.loads(lines[1]).get("stateUniqueIds") or {})
+
     def clock(self, batch: int) -> int:
         """Processing time of a batch, ms; Spark notes it before the batch begins, so a repeated one has the same."""
         lines = self._lines("offsets", batch)
         return NEVER if lines is None else int(json.loads(lines[1])["batchTimestampMs"])
 
-    def positions(self, batch: int) -> list[int]:
-        """Per source of the query, in order, the last table version that is read completely at the end of a batch."""
+    def positions(self, batch: int) -> list[Position]:
+        """Per source of the query, in order, how far it is read at the end of a batch."""
         lines = self._lines("offsets", batch)
-        found = []
-        for line in (lines or [])[2:]:
-            offset = json.loads(line)
-            found.append(
-                int(offset["reservoirVersion"]) - 1
-            )  # index -1 or a file within that version: it is not complete
-        return found
+        offsets = [json.loads(line) if line != _NOTHING else _AT_FIRST for line in (lines or [])[2:]]
+        return [_position(offset) for offset in offsets]
+
+    def move(self, batch: int, source: int, version: int, table: str) -> None:
+        """Let a source of the query, by its number, go on behind a version of its table; for a checkpoint no query runs on.
+
+        The micro-batch before is said to have ended there too: Spark plans the last one again at a start, and a table whose columns
+        were others in between cannot be read across it.
+
+        Args:
+            batch: the last one.
+            source: its number.
+            version: of its table.
+            table: id of it.
+        """
+        place = {"reservoirVersion": version + 1, "index": -1, "isStartingVersion": False}
+        for number in (batch - 1, batch):
+            lines = self._lines("offsets", number)
+            if lines is not None:
+                was = lines[2 + source]
+                offset = {"sourceVersion": 1, "reservoirId": table} if was == _NOTHING else json.loads(was)
+                lines[2 + source] = json.dumps(offset | place, separators=(",", ":"))
+                write(f"{self.path}/offsets/{number}", "\n".join(lines).encode())
 
     def deployed(self) -> Deployed | None:
         """The definition the stream was started with; None where there is no stream."""
-        files, path = file_system(f"{self.path}/{_IDENTITY}")
-        if files.get_file_info(path).type == FileType.NotFound:
+        found = self._identity()
+        if found is None:
             return None
-        with files.open_input_stream(path) as stream:
-            found = json.loads(stream.read())
         tables = {name: tuple((column, kind) for column, kind in columns) for name, columns in found["tables"].items()}
-        return Deployed(version=found["version"], graph=found["graph"], tables=tables)
+        return Deployed(version=found["version"], fingerprint=found["fingerprint"], graph=found["graph"], tables=tables)
 
-    def claim(self, operator: Operator) -> bool:
-        """Make sure the checkpoint is this operator's; False when it is new.
+    def claim(self, operator: Operator) -> None:
+        """Make sure the checkpoint is this operator's; a new one becomes it.
 
         Raises:
             StateError: STATE-002 of another operator, STATE-003 of another version of this one.
         """
-        files, path = file_system(f"{self.path}/{_IDENTITY}")
-        mine = {
-            "operator": operator.name,
-            "version": operator.version,
-            "fingerprint": operator.fingerprint,
-            "graph": operator.canonical(),
-            "tables": {output.table: list(output.schema.types.items()) for output in operator.outputs},
-        }
-        if files.get_file_info(path).type == FileType.NotFound:
+        found = self._identity()
+        if found is None:
             if self.batches("offsets"):
                 fix = "Move the folder away; a new checkpoint is made at the next start."
                 raise StateError(
                     f"checkpoint {self.path}", "one that floodmark made", "another one", fix, code="STATE-002"
                 )
-            files.create_dir(path.rsplit("/", 1)[0])
-            with files.open_output_stream(path) as stream:
-                stream.write(json.dumps(mine).encode())
-            return False
-        with files.open_input_stream(path) as stream:
-            found = json.loads(stream.read())
+            self.deploy(operator)
+            return
         if found["operator"] != operator.name:
             fix = f"Run {found['operator']}, or move the folder away to begin anew."
             got = f"that of '{found['operator']}'"
@@ -107,15 +173,35 @@ class Checkpoint:
             )
         if found["fingerprint"] != operator.fingerprint:
             fix = (
-                f"See what has changed and what it means: floodmark plan {operator.name}. Restore the code of {found['version']}, or begin "
-                f"anew with the new code: floodmark run {operator.name} --unbounded --from-scratch"
+                f"See what has changed and what it means: floodmark plan {operator.name}. Then let the stream go on under the new code "
+                f"(floodmark apply {operator.name}), or restore the code of {found['version']}."
             )
             raise StateError(f"checkpoint {self.path}", operator.version, found["version"], fix, code="STATE-003")
-        return True
+
+    def relocate(self) -> None:
+        """Make the paths in it those of the place it is in; for a lake that was moved or copied."""
+        for path in files_of(f"{self.path}/state"):
+            if "/_metadata/v2/" in path:
+                content = read(f"{self.path}/state/{path}") or b""
+                found = relocated(content, self.path if "://" in self.path else f"file:{self.path}")
+                if found != content:
+                    write(f"{self.path}/state/{path}", found)
+
+    def deploy(self, operator: Operator) -> None:
+        """Say that the checkpoint is this version's from now on."""
+        identity = {
+            "operator": operator.name,
+            "version": operator.version,
+            "fingerprint": operator.fingerprint,
+            "graph": operator.canonical(),
+            "tables": {output.table: list(output.schema.types.items()) for output in operator.outputs},
+        }
+        write(f"{self.path}/{IDENTITY}", json.dumps(identity).encode())
+
+    def _identity(self) -> dict[str, Any] | None:
+        found = read(f"{self.path}/{IDENTITY}")
+        return None if found is None else dict(json.loads(found))
 
     def _lines(self, log: str, batch: int) -> list[str] | None:
-        files, path = file_system(f"{self.path}/{log}/{batch}")
-        if batch < 0 or files.get_file_info(path).type == FileType.NotFound:
-            return None
-        with files.open_input_stream(path) as stream:
-            return [str(line) for line in stream.read().decode().splitlines()]
+        found = read(f"{self.path}/{log}/{batch}") if batch >= 0 else None
+        return None if found is None else found.decode().splitlines()

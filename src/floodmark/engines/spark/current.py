@@ -5,19 +5,30 @@ The changelog beside it is what operators read. No stream reads a table that is 
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 from delta.tables import DeltaTable
+from deltalake import CommitProperties
+from deltalake import DeltaTable as DeltaRs
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from floodmark.core import crash
-from floodmark.core.time import Interval
-from floodmark.engines.spark import tables
+from floodmark.core.time import NEVER, Interval
+from floodmark.engines.spark import history, tables
+from floodmark.engines.spark.checkpoint import Checkpoint
 from floodmark.engines.spark.conflicts import retried
 from floodmark.engines.spark.lake import Lake
+from floodmark.engines.spark.sink import Stopped
+from floodmark.engines.spark.timeline import Timeline
 from floodmark.spec.operator import Operator, Output
 from floodmark.spec.schema import RETRACTION, ROW
+
+_VALUES = "_kind <> 1"
+"""Rows of a changelog; markers are none."""
+_OF_STREAM = f"{_VALUES} AND _progress IS NOT NULL"
+"""Those a stream has written; a bounded run puts its own into the table of last values itself."""
 
 
 def latest(rows: DataFrame, output: Output) -> DataFrame:
@@ -28,9 +39,18 @@ def latest(rows: DataFrame, output: Output) -> DataFrame:
 
 
 def replace(
-    spark: SparkSession, operator: Operator, lake: Lake, current: Output, rows: DataFrame, interval: Interval
+    spark: SparkSession, operator: Operator, lake: Lake, output: Output, rows: DataFrame, interval: Interval
 ) -> None:
-    """After a bounded run: the last values of its changelog ``rows`` in place of what is there for the interval."""
+    """After a bounded run: the last values of its changelog ``rows`` in place of what is there for the interval.
+
+    A table that a rollback has left with other columns is made anew first, as the stream would at its next start.
+    """
+    current = output.current
+    assert current is not None
+    if not interval.everything and not _fits(spark, lake.output(current.table), current):
+        timeline = Timeline.current(lake, operator.name)
+        if not Checkpoint(timeline.folder("current", output.table)).batches("offsets"):
+            _rebuilt(spark, operator, timeline, output)
     path = tables.ensure(spark, lake, operator, current, replace=interval.everything)
     values = latest(rows, current).filter(F.col("_kind") == ROW)
     metadata = {
@@ -45,15 +65,23 @@ def replace(
 
 
 def follow(
-    spark: SparkSession, operator: Operator, lake: Lake, output: Output, current: Output, checkpoint: str
+    spark: SparkSession, operator: Operator, timeline: Timeline, output: Output, current: Output, ended: threading.Event
 ) -> Any:
-    """A stream from the changelog of ``output`` into ``current``; the caller sets its trigger and starts it."""
-    path = tables.ensure(spark, lake, operator, current)
-    app = f"current/{operator.name}/{output.table}"
-    reader = spark.readStream.format("delta").option("startingVersion", 0).option("skipChangeCommits", "true")
-    rows = reader.load(lake.output(output.table)).filter("_kind <> 1 AND _progress IS NOT NULL")
+    """A stream from the changelog of ``output`` into ``current``; the caller sets its trigger and starts it. After ``ended`` it begins nothing.
+
+    On a timeline that a rollback has begun, ``current`` is made anew first: the changelog was taken back, and a merge is not undone.
+    """
+    lake, checkpoint = timeline.lake, timeline.folder("current", output.table)
+    app, path, first = timeline.app(f"current/{output.table}"), lake.output(current.table), 0
+    if not Checkpoint(checkpoint).batches("offsets") and _filled(spark, path):
+        first = _rebuilt(spark, operator, timeline, output)
+    tables.ensure(spark, lake, operator, current)
+    reader = spark.readStream.format("delta").option("startingVersion", first).option("skipChangeCommits", "true")
+    rows = reader.load(lake.output(output.table)).filter(_OF_STREAM)
 
     def merge(batch: DataFrame, number: int) -> None:
+        if ended.is_set():
+            raise Stopped
         session = batch.sparkSession
         tables.require(
             session,
@@ -76,3 +104,36 @@ def follow(
         crash.point("micro_batch.after_current")
 
     return rows.writeStream.foreachBatch(merge).option("checkpointLocation", checkpoint)
+
+
+def _fits(spark: SparkSession, path: str, current: Output) -> bool:
+    return not DeltaTable.isDeltaTable(spark, path) or tables.fits(spark, path, current)
+
+
+def _filled(spark: SparkSession, path: str) -> bool:
+    return DeltaTable.isDeltaTable(spark, path) and bool(DeltaTable.forPath(spark, path).toDF().take(1))
+
+
+def _rebuilt(spark: SparkSession, operator: Operator, timeline: Timeline, output: Output) -> int:
+    """Compute the table of last values from all of its changelog; the version of the changelog to go on with."""
+    path = timeline.lake.output(output.table)
+    version, progress = DeltaRs(path).version(), history.progress(path)
+    rows = spark.read.format("delta").option("versionAsOf", version).load(path).filter(_VALUES)
+    replace(spark, operator, timeline.lake, output, rows, Interval())
+    table = DeltaRs(path)
+    if table.version() == version:  # a stream can only begin with a version that is there
+        words = {
+            "operator": operator.name,
+            "version": operator.version,
+            "mode": "unbounded",
+            "timeline": timeline.number,
+            "table": output.table,
+            "batch": timeline.checkpoint.last_committed(),
+            "progress": NEVER if progress is None else progress,
+            "rows": 0,
+            "settled": True,
+        }
+        said = CommitProperties(custom_metadata={"userMetadata": tables.said(words)})
+        partition_by = table.metadata().partition_columns
+        table.create_write_transaction([], "append", table.schema(), partition_by, commit_properties=said)
+    return version + 1

@@ -16,6 +16,7 @@ from floodmark.core.time import END, Interval
 from floodmark.engines.spark.compile import maybe_dropped
 from floodmark.spec.aggregates import Builtin
 from floodmark.spec.run import LateRows
+from floodmark.spec.schema import BOUNDED
 from floodmark.spec.steps import WindowAggregate
 from floodmark.spec.windows import Global, Sliding, Tumbling
 
@@ -88,7 +89,7 @@ def compute(
         F.least(F.col("_end") - 1, F.lit(END)).alias("_event_time"),
         (F.col("_end") - 2).alias("_watermark"),
         F.lit(0).cast("int").alias("_kind"),
-        (F.lit(1 << 62) + F.monotonically_increasing_id()).alias("_sequence"),
+        (F.lit(BOUNDED) + F.monotonically_increasing_id()).alias("_sequence"),
     )
     inside = f"{time} >= {interval.start} AND {time} < {interval.end}"
     side = rows.filter(f"({maybe_dropped(step)}) AND {inside}")

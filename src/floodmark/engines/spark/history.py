@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from deltalake import DeltaTable
@@ -16,18 +16,40 @@ LIMIT = 1000
 """Commits looked at. What was computed before them counts as not covered, which costs time but is never wrong."""
 
 
-def commits(path: str, limit: int = LIMIT) -> Iterator[dict[str, Any]]:
-    """Metadata of the newest commits of landings and runs, newest first, with ``at`` and ``table_version``; nothing without a table."""
+def commits(path: str, limit: int | None = LIMIT) -> Iterator[dict[str, Any]]:
+    """Metadata of the newest commits of landings and runs, newest first, with ``at`` and ``table_version``; nothing without a table.
+
+    What was taken back is not among them: a commit with ``restored`` has put that version in place of all behind it, -1 of everything.
+    """
     try:
         table = DeltaTable(path)
     except TableNotFoundError:
         return
+    undone = None
     for commit in table.history(limit):
-        text = commit.get("userMetadata") or ""
-        found = json.loads(text) if text.startswith("{") else {}
-        said = found.get("landing") or found.get("floodmark")
-        if said is not None:
-            yield said | {"at": describe(int(commit["timestamp"])), "table_version": commit.get("version")}
+        if undone is not None and commit["version"] > undone:
+            continue
+        found = said(commit)
+        if found is not None:
+            undone = found.get("restored", undone)
+            yield found | {"at": describe(int(commit["timestamp"])), "table_version": commit.get("version")}
+
+
+def said(commit: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What a commit of a landing or a run says of itself; None for those of others."""
+    text = commit.get("userMetadata") or ""
+    found = json.loads(text) if text.startswith("{") else {}
+    mine: dict[str, Any] | None = found.get("landing") or found.get("floodmark")
+    return mine
+
+
+def rewritten(path: str) -> bool:
+    """Whether the rows of a table cannot be read commit by commit: it was taken back or replaced, or files of old versions were removed."""
+    for commit in DeltaTable(path).history():
+        found = said(commit)
+        if (found is not None and "restored" in found) or str(commit.get("operation")).startswith("VACUUM"):
+            return True
+    return False
 
 
 def bounded_runs(path: str) -> Iterator[Entry]:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from floodmark.connectors.storage import read, write
 from floodmark.spec.operator import Input
+from floodmark.spec.workspace import Settings
+
+_FORK = "fork.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,15 +20,31 @@ class Lake:
     Args:
         root: a folder, made absolute, or a URI such as ``s3a://bucket/lake``.
         logs: the root of another lake whose logs are read instead of this one's; None is this lake.
+        upstream: the root of another lake whose outputs are read where an operator reads another one's; None is this lake.
     """
 
     root: str = "lake"
     logs: str | None = None
+    upstream: str | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "root", absolute(self.root))
-        if self.logs is not None:
-            object.__setattr__(self, "logs", absolute(self.logs))
+        for name in ("logs", "upstream"):
+            if (root := getattr(self, name)) is not None:
+                object.__setattr__(self, name, absolute(root))
+
+    @staticmethod
+    def of(settings: Settings) -> Lake:
+        """The lake of a workspace; where it is a fork, it reads what the original reads."""
+        lake = Lake(settings.lake, logs=settings.logs)
+        found = read(lake.internal(_FORK))
+        return lake if found is None else Lake(settings.lake, **json.loads(found))
+
+    def fork(self, root: str) -> Lake:
+        """Another lake that reads the logs and outputs this one reads, and writes none of them; remembered there."""
+        found = Lake(root, logs=self.logs or self.root, upstream=self.upstream or self.root)
+        write(found.internal(_FORK), json.dumps({"logs": found.logs, "upstream": found.upstream}).encode())
+        return found
 
     @property
     def is_local(self) -> bool:
@@ -44,7 +65,11 @@ class Lake:
 
     def input(self, given: Input) -> str:
         """The table an input reads: a log, or an output of another operator."""
-        return self.log(given.table) if given.upstream is None else self.output(given.table)
+        return self.log(given.table) if given.upstream is None else self.read(given.table)
+
+    def read(self, table: str) -> str:
+        """An output of an operator, as others read it."""
+        return f"{self.upstream or self.root}/outputs/{table}"
 
     def internal(self, *parts: str) -> str:
         """Floodmark's own: checkpoints, ledger, lists of landed files, locks."""

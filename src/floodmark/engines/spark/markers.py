@@ -1,6 +1,6 @@
 """Markers beside the inputs: at restarts of operators with several inputs, and whenever the clock has to move without rows.
 
-A small table per operator, ``_floodmark/operators/<name>/starts``, is read beside every input; each start appends one marker per
+A small table per timeline, ``starts``, is read beside every input; each start appends one marker per
 input with the progress that input had reached. Spark forgets it, and an input that has ended would hold the others back for ever. An
 operator that waits for processing time gets a micro-batch from such a marker when its time has come.
 """
@@ -15,41 +15,46 @@ from pyspark.sql import functions as F
 
 from floodmark.core.time import NEVER
 from floodmark.engines.spark import tables
-from floodmark.engines.spark.checkpoint import Checkpoint
-from floodmark.engines.spark.lake import Lake
+from floodmark.engines.spark.timeline import Timeline
 from floodmark.spec.operator import Input, Operator
 from floodmark.spec.schema import MARKER, STAMPS
 
+FOLDER = "starts"
 _DDL = "input string, progress bigint"
 
 
-def begin(spark: SparkSession, operator: Operator, lake: Lake, checkpoint: Checkpoint) -> None:
+def begin(spark: SparkSession, operator: Operator, timeline: Timeline) -> None:
     """Before a start: one marker per input, with the progress it had at the last committed micro-batch."""
     if not _needed(operator):
         return
-    path = _path(operator, lake)
+    path, checkpoint = timeline.folder(FOLDER), timeline.checkpoint
     if not DeltaTable.isDeltaTable(spark, path):
         tables.create(spark, path, tables.structure(_DDL))
     last = checkpoint.last_committed()
     positions = checkpoint.positions(last)
     reached = (
-        [(given.name, _progress(spark, lake.input(given), positions[2 * i])) for i, given in enumerate(operator.inputs)]
+        [
+            (given.name, _progress(spark, timeline.lake.input(given), positions[2 * i].version))
+            for i, given in enumerate(operator.inputs)
+        ]
         if positions
         else [(given.name, NEVER) for given in operator.inputs]
     )
     _say(spark, path, reached)
 
 
-def wake(spark: SparkSession, operator: Operator, lake: Lake) -> None:
+def wake(spark: SparkSession, operator: Operator, timeline: Timeline) -> None:
     """Make the running stream take a micro-batch; no input gets further by it."""
-    _say(spark, _path(operator, lake), [(operator.inputs[0].name, NEVER)])
+    _say(spark, timeline.folder(FOLDER), [(operator.inputs[0].name, NEVER)])
 
 
-def with_starts(spark: SparkSession, operator: Operator, lake: Lake, given: Input, rows: DataFrame) -> DataFrame:
+def with_starts(
+    spark: SparkSession, operator: Operator, timeline: Timeline, given: Input, rows: DataFrame
+) -> DataFrame:
     """The rows of an input and the markers of the starts."""
     if not _needed(operator):
         return rows
-    starts = spark.readStream.format("delta").option("startingVersion", 0).load(_path(operator, lake))
+    starts = spark.readStream.format("delta").option("startingVersion", 0).load(timeline.folder(FOLDER))
     mine = (F.col("input") == given.name) | F.col("input").isNull()
     stamps = {
         "_event_time": F.lit(None).cast("timestamp"),
@@ -70,10 +75,6 @@ def _needed(operator: Operator) -> bool:
 
 def _say(spark: SparkSession, path: str, progress: list[tuple[str, int]]) -> None:
     spark.createDataFrame(progress, _DDL).coalesce(1).write.format("delta").mode("append").save(path)
-
-
-def _path(operator: Operator, lake: Lake) -> str:
-    return lake.internal("operators", operator.name, "starts")
 
 
 def _progress(spark: SparkSession, path: str, version: int) -> int:

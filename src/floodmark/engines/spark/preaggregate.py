@@ -230,7 +230,8 @@ def output_ddl(schema: Schema) -> str:
     return f"{schema.ddl()}, {STAMP_DDL}"
 
 
-_TASK_BITS = 28
+_TASK_BITS = 22
+"""Rows of a task that are in order with those of others in the same micro-batch; rows of one key are always those of one task."""
 
 _CHUNKS = {"late": "side", "quarantine": "failed"}
 """Side output -> the table in a chunk of side rows."""

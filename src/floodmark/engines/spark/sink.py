@@ -21,15 +21,15 @@ from floodmark.core import crash
 from floodmark.core.time import NEVER
 from floodmark.engines.spark import tables
 from floodmark.engines.spark.appender import Appender
-from floodmark.engines.spark.checkpoint import Checkpoint
 from floodmark.engines.spark.compile import compiled, failing, failures, without_failures
 from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.preaggregate import COUNTS, Stamping, output_ddl, unpacking
 from floodmark.engines.spark.ticks import Ticks
+from floodmark.engines.spark.timeline import Timeline
 from floodmark.semantics.stage import AnyStage
 from floodmark.spec.operator import Operator, Output, Side
 from floodmark.spec.run import BatchInfo
-from floodmark.spec.schema import MARKER, ROW, Schema
+from floodmark.spec.schema import MARKER, ROW, Schema, first_sequence
 from floodmark.spec.steps import Step
 
 
@@ -44,7 +44,7 @@ class Sink:
     Args:
         operator: whose outputs are written.
         lake: they lie in.
-        checkpoint: of the query.
+        timeline: whose micro-batches they are.
         stage: of the stateful step; None without one.
         inputs: turns a stateless micro-batch into the operator's inputs.
         metadata: goes into every commit.
@@ -55,7 +55,7 @@ class Sink:
 
     operator: Operator
     lake: Lake
-    checkpoint: Checkpoint
+    timeline: Timeline
     stage: AnyStage | None
     inputs: Callable[[DataFrame], Mapping[str, DataFrame]]
     metadata: Mapping[str, Any]
@@ -82,21 +82,17 @@ class Sink:
         A timer up to the progress in force in batch N - 1 has fired in N - 1 at the latest; without state, every row read before N
         is written.
         """
-        return self.checkpoint.progress_before(number - 1 if self.stage else number)
-
-    def settled(self, number: int) -> int:
-        """What can be said once micro-batch ``number`` is committed and nothing follows it."""
-        return self.checkpoint.progress_before(number) if self.stage else self.checkpoint.progress_after(number)
+        return self.timeline.checkpoint.progress_before(number - 1 if self.stage else number)
 
     def settle(self, spark: SparkSession) -> None:
         """After the last micro-batch: one marker per output, so that readers need not wait for the next one."""
-        number = self.checkpoint.last_committed()
-        progress = self.settled(number)
+        number = self.timeline.checkpoint.last_committed()
+        progress = self.timeline.checkpoint.settled(number)
         if number < 0 or progress <= NEVER:
             return
         crash.point("micro_batch.before_settle")
         for output in self.operator.outputs:
-            app = f"{self._app(output)}/settle"
+            app = f"{self.timeline.app(output.table)}/settle"
             metadata = {
                 **self.metadata,
                 "table": output.table,
@@ -128,7 +124,7 @@ class Sink:
                 tables.check_there(path, f"output '{output.table}' of the running stream", fix)
                 metadata = {**self.metadata, **counted, "table": output.table, "rows": count}
                 crash.point(f"micro_batch.before_{name}")
-                self._append(rows, output, self._app(output), number, metadata)
+                self._append(rows, output, self.timeline.app(output.table), number, metadata)
                 crash.point(f"micro_batch.after_{name}")
                 written[output.table] = count
         finally:
@@ -151,7 +147,7 @@ class Sink:
         positions = [row["position"] for row in groups if row["position"] is not None]
         if not positions:
             return
-        clock = self.checkpoint.clock(number) if ticks.clock is None else ticks.clock
+        clock = self.timeline.checkpoint.clock(number) if ticks.clock is None else ticks.clock
         crash.point("tick.before_record")
         ticks.record(spark, number, clock, self.progress(number), positions)
         crash.point("tick.after_record")
@@ -177,7 +173,7 @@ class Sink:
         self, batch: DataFrame, output: Output, number: int, progress: int, total: Mapping[str, int]
     ) -> tuple[DataFrame, int]:
         """The rows of an output with all their stamps, a marker last, and how many they are without retractions."""
-        base = (number + 1) << 40
+        base = first_sequence(number)
         packed = self._packed(output)
         if packed is not None:
             tasks, now = max(1, total[packed] // tables.ROWS_PER_FILE), time.time_ns() // 1_000_000
@@ -215,9 +211,6 @@ class Sink:
     def _append(self, rows: DataFrame, output: Output, app: str, number: int, metadata: Mapping[str, Any]) -> None:
         appender = self._appenders.setdefault(output.table, Appender(self.lake.output(output.table)))
         appender.append(rows, app, number, tables.said(metadata), partition_by=tables.partition_by(output))
-
-    def _app(self, output: Output) -> str:
-        return f"{self.operator.name}/{self.metadata['timeline']}/{output.table}"
 
 
 def _unpacked(batch: DataFrame, schema: Schema, stamping: Stamping, side: Side | None = None) -> DataFrame:

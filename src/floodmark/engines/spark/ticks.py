@@ -1,6 +1,6 @@
 """Processing time is data too: where the clock stood at each micro-batch is recorded, and a bounded run replays it.
 
-A small table per operator that waits for processing time, ``_floodmark/operators/<name>/ticks``, has a row per micro-batch: the clock
+A small table per timeline of an operator that waits for processing time, ``ticks``, has a row per micro-batch: the clock
 before its first row, the progress in force, and the last sequence of all rows before it.
 """
 
@@ -19,6 +19,7 @@ from floodmark.core.time import NEVER
 from floodmark.engines.spark import tables
 from floodmark.engines.spark.appender import Appender
 from floodmark.engines.spark.lake import Lake
+from floodmark.engines.spark.timeline import Timeline
 from floodmark.semantics.kernel import Tick
 from floodmark.spec.operator import Operator
 
@@ -31,23 +32,21 @@ class Ticks:
     """The recorded clock of one unbounded run.
 
     Args:
-        operator: that waits for processing time.
-        lake: it runs in.
+        timeline: of an operator that waits for processing time.
         clock: to run at, ms; None for that of Spark's micro-batches.
     """
 
-    operator: Operator
-    lake: Lake
+    timeline: Timeline
     clock: int | None = None
     due: int | None = field(default=None, init=False)
     """The clock the operator waits for."""
     _reached: int = field(default=NEVER, init=False)
 
     @staticmethod
-    def open(spark: SparkSession, operator: Operator, lake: Lake, clock: int | None = None) -> Ticks:
+    def open(spark: SparkSession, timeline: Timeline, clock: int | None = None) -> Ticks:
         """Make the table, or go on from it."""
-        path = folder(operator, lake)
-        found = Ticks(operator, lake, clock)
+        path = timeline.folder("ticks")
+        found = Ticks(timeline, clock)
         if not delta.DeltaTable.isDeltaTable(spark, path):
             tables.create(spark, path, tables.structure(_DDL))
             return found
@@ -74,14 +73,15 @@ class Ticks:
         """
         reached = max(self._reached, *positions)
         row = spark.createDataFrame([(batch, clock, progress, self._reached, reached)], _DDL).coalesce(1)
-        app, said = f"{self.operator.name}/ticks", tables.said({"operator": self.operator.name, "batch": batch})
-        Appender(folder(self.operator, self.lake)).append(row, app, batch, said)
+        operator = self.timeline.operator
+        app, said = f"{operator}/ticks", tables.said({"operator": operator, "batch": batch})
+        Appender(self.timeline.folder("ticks")).append(row, app, batch, said)
         self._reached = reached
 
 
 def folder(operator: Operator, lake: Lake) -> str:
-    """Where the ticks of an operator are."""
-    return lake.internal("operators", operator.name, "ticks")
+    """Where the ticks of an operator's stream are."""
+    return Timeline.current(lake, operator.name).folder("ticks")
 
 
 def recorded(operator: Operator, lake: Lake) -> list[Tick]:

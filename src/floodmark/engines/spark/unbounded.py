@@ -19,15 +19,17 @@ from pyspark.sql.streaming.query import StreamingQuery
 from floodmark.connectors.storage import file_system
 from floodmark.core.errors import ExecutionError, FloodmarkError
 from floodmark.core.time import END, Interval
-from floodmark.engines.spark import current, markers, tables
-from floodmark.engines.spark.checkpoint import Checkpoint
+from floodmark.engines.spark import current, history, markers, tables
 from floodmark.engines.spark.compile import CARRIER, compiled, stage_rows
 from floodmark.engines.spark.host import SHIFT, Host
 from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.lock import exclusive
 from floodmark.engines.spark.preaggregate import EMITTED, PACKED, packing
+from floodmark.engines.spark.savepoints import check_inputs, inputs_at
 from floodmark.engines.spark.sink import Sink
+from floodmark.engines.spark.switch import refuse_while_pending
 from floodmark.engines.spark.ticks import Ticks
+from floodmark.engines.spark.timeline import Timeline
 from floodmark.semantics.stage import stage_of
 from floodmark.spec.operator import Input, Operator
 from floodmark.spec.run import BatchInfo, RunResult
@@ -35,6 +37,7 @@ from floodmark.spec.schema import STAMPS
 from floodmark.spec.windows import Global
 
 _POLL_SECONDS = 0.2
+_ALL_FILES = 2**31 - 1
 
 
 def run_unbounded(  # noqa: PLR0913 - settings by name
@@ -66,11 +69,12 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
 
     Raises:
         ExecutionError: EXECUTION-002 a table is missing, EXECUTION-004 Spark failed.
-        LifecycleError: LIFECYCLE-003, another run of this operator is at work.
+        LifecycleError: LIFECYCLE-003 another run of this operator is at work, LIFECYCLE-034 a rollback of it is not finished.
         StateError: STATE-002, STATE-003, the checkpoint is not this operator's.
     """
     began, stop, tell = time.monotonic(), stop or threading.Event(), on_batch or (lambda _: None)
     with exclusive(lake, "operators", operator.name, "run"):
+        refuse_while_pending(lake, operator.name)
         for given in operator.inputs:
             verb = "run" if given.upstream else "land"
             target = given.upstream.operator.name if given.upstream else given.table
@@ -80,10 +84,10 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
             _forget(spark, operator, lake)
         sink = _prepare(spark, operator, lake, stop, tell)
         if operator.stateful is not None and operator.stateful.clocked:
-            sink.ticks = Ticks.open(spark, operator, lake, clock)
-        markers.begin(spark, operator, lake, sink.checkpoint)
-        _run(spark, operator, lake, sink, until_caught_up=until_caught_up, files=files_per_batch, pause=trigger_seconds)
-        watermark = sink.settled(sink.checkpoint.last_committed())
+            sink.ticks = Ticks.open(spark, sink.timeline, clock)
+        markers.begin(spark, operator, sink.timeline)
+        _run(spark, operator, sink, until_caught_up=until_caught_up, files=files_per_batch, pause=trigger_seconds)
+        watermark = sink.timeline.checkpoint.settled(sink.timeline.checkpoint.last_committed())
     rows: dict[str, int] = {output.table: 0 for output in operator.outputs}
     for info in sink.done:
         for table, count in info.rows.items():
@@ -119,9 +123,19 @@ def _warnings(operator: Operator, watermark: int) -> tuple[str, ...]:
 def _prepare(
     spark: SparkSession, operator: Operator, lake: Lake, stop: threading.Event, tell: Callable[[BatchInfo], None]
 ) -> Sink:
+    timeline = Timeline.current(lake, operator.name)
+    known = timeline.checkpoint.deployed() is not None
+    if known:
+        timeline.checkpoint.claim(operator)
+        timeline.checkpoint.relocate()
     paths = [tables.ensure(spark, lake, operator, output) for output in operator.outputs]
-    checkpoint = Checkpoint(lake.internal("operators", operator.name, "checkpoint"))
-    known = checkpoint.claim(operator)
+    if not known:  # a checkpoint may have been lost or taken away: what it wrote is marked as written
+        timeline = timeline.unused(output.table for output in operator.outputs)
+        timeline.make_current()
+        timeline.checkpoint.claim(operator)
+    last = timeline.checkpoint.last_committed()
+    if last >= 0:
+        check_inputs(lake, operator.name, inputs_at(timeline, last))
     if not known:  # the stream computes the whole log: what bounded runs left would be there twice
         revised = [lake.output(c.table) for o in operator.outputs if (c := o.current)]
         for path in [*(p for p in revised if DeltaTable.isDeltaTable(spark, p)), *paths]:
@@ -135,9 +149,9 @@ def _prepare(
         "fingerprint": operator.fingerprint,
         "mode": "unbounded",
         "run": uuid.uuid4().hex,
-        "timeline": 0,
+        "timeline": timeline.number,
     }
-    sink = Sink(operator, lake, checkpoint, stage, lambda batch: _untagged(operator, batch), metadata, stop, tell)
+    sink = Sink(operator, lake, timeline, stage, lambda batch: _untagged(operator, batch), metadata, stop, tell)
     if known:
         sink.settle(spark)
     return sink
@@ -145,7 +159,7 @@ def _prepare(
 
 def _forget(spark: SparkSession, operator: Operator, lake: Lake) -> None:
     """Remove checkpoint and output tables of an operator."""
-    folders = [lake.internal("operators", operator.name, name) for name in ("checkpoint", "current", "starts", "ticks")]
+    folders = [lake.internal("operators", operator.name, "timelines")]
     folders += [lake.output(o.table) for o in operator.outputs]
     folders += [lake.output(c.table) for o in operator.outputs if (c := o.current)]
     for folder in folders:
@@ -158,7 +172,6 @@ def _forget(spark: SparkSession, operator: Operator, lake: Lake) -> None:
 def _run(
     spark: SparkSession,
     operator: Operator,
-    lake: Lake,
     sink: Sink,
     *,
     until_caught_up: bool,
@@ -166,7 +179,7 @@ def _run(
     pause: float,
 ) -> None:
     query = _start(
-        _streaming(spark, operator, lake, sink, files),
+        _streaming(spark, operator, sink, files),
         sink,
         until_caught_up=until_caught_up,
         pause=pause,
@@ -174,11 +187,11 @@ def _run(
     )
     revised = [(output, table) for output in operator.outputs if (table := output.current)]
     followers: list[StreamingQuery] = []
+    ended = threading.Event()
 
     def follow() -> None:
         for output, table in revised:
-            checkpoint = lake.internal("operators", operator.name, "current", output.table)
-            writer = current.follow(spark, operator, lake, output, table, checkpoint)
+            writer = current.follow(spark, operator, sink.timeline, output, table, ended)
             trigger: dict[str, Any] = (
                 {"availableNow": True} if until_caught_up else {"processingTime": f"{pause} seconds"}
             )
@@ -187,7 +200,7 @@ def _run(
     if not until_caught_up:
         follow()
     try:
-        _wait(spark, query, sink)
+        _wait(spark, query, sink, followers)
         sink.settle(spark)
         if until_caught_up:
             follow()
@@ -196,29 +209,43 @@ def _run(
     except PySparkException as error:
         raise _told(operator, sink, error) from error
     finally:
-        for started in (query, *followers):
-            if started.isActive:
-                started.stop()
+        ended.set()
+        for follower in followers:
+            _finish(follower)
+        if query.isActive:
+            query.stop()
+
+
+def _finish(follower: StreamingQuery) -> None:
+    """Stop a query that begins nothing any more once what it has begun is done: interrupted within a write, Spark logs pages of Java."""
+    while follower.isActive and follower.status["isTriggerActive"]:
+        time.sleep(_POLL_SECONDS / 10)
+    if follower.isActive:
+        follower.stop()
 
 
 def _start(rows: DataFrame, sink: Sink, *, until_caught_up: bool, pause: float, name: str) -> StreamingQuery:
-    writer = rows.writeStream.queryName(name).foreachBatch(sink).option("checkpointLocation", sink.checkpoint.path)
+    writer = (
+        rows.writeStream.queryName(name).foreachBatch(sink).option("checkpointLocation", sink.timeline.checkpoint.path)
+    )
     writer = writer.trigger(availableNow=True) if until_caught_up else writer.trigger(processingTime=f"{pause} seconds")
     return writer.start()
 
 
-def _wait(spark: SparkSession, query: StreamingQuery, sink: Sink) -> None:
-    """Until the query ends by itself, or is between two micro-batches after ``stop``."""
-    settled = sink.checkpoint.last_committed()
+def _wait(spark: SparkSession, query: StreamingQuery, sink: Sink, followers: list[StreamingQuery]) -> None:
+    """Until the query ends by itself, or is between two micro-batches after ``stop``; a follower that failed ends it too."""
+    settled = sink.timeline.checkpoint.last_committed()
     try:
         while not query.awaitTermination(_POLL_SECONDS):  # type: ignore[arg-type]  # fractions work
+            for failed in (follower for follower in followers if not follower.isActive):
+                failed.awaitTermination()  # raises what it failed with
             idle = not query.status["isTriggerActive"]
-            last = sink.checkpoint.last_committed() if idle else settled
+            last = sink.timeline.checkpoint.last_committed() if idle else settled
             if idle and sink.stop.is_set():
                 query.stop()
             elif idle and sink.ticks is not None and sink.ticks.waits_no_longer():
-                markers.wake(spark, sink.operator, sink.lake)
-            elif idle and last != settled and last == max(sink.checkpoint.batches("offsets"), default=-1):
+                markers.wake(spark, sink.operator, sink.timeline)
+            elif idle and last != settled and last == max(sink.timeline.checkpoint.batches("offsets"), default=-1):
                 sink.settle(spark)
                 settled = last
     except StreamingQueryException:
@@ -239,8 +266,8 @@ def _told(operator: Operator, sink: Sink, error: PySparkException) -> FloodmarkE
 # ---- the query
 
 
-def _streaming(spark: SparkSession, operator: Operator, lake: Lake, sink: Sink, files: int | None) -> DataFrame:
-    inputs = {given.name: _read(spark, operator, lake, given, files) for given in operator.inputs}
+def _streaming(spark: SparkSession, operator: Operator, sink: Sink, files: int | None) -> DataFrame:
+    inputs = {given.name: _read(spark, operator, sink.timeline, given, files) for given in operator.inputs}
     if sink.stage is None:
         return _tagged(operator, inputs)
     rows = stage_rows(sink.stage, compiled(sink.stage.step.parent, inputs))
@@ -249,15 +276,27 @@ def _streaming(spark: SparkSession, operator: Operator, lake: Lake, sink: Sink, 
     return packed.groupBy("group").transformWithStateInPandas(host, EMITTED, "Append", "EventTime")
 
 
-def _read(spark: SparkSession, operator: Operator, lake: Lake, given: Input, files: int | None) -> DataFrame:
-    """The rows of an input from the first version on, with Spark's watermark on the carrier."""
-    reader = spark.readStream.format("delta").option("startingVersion", 0)
+def _read(spark: SparkSession, operator: Operator, timeline: Timeline, given: Input, files: int | None) -> DataFrame:
+    """The rows of an input from the first version on, with Spark's watermark on the carrier.
+
+    A table that was taken back, replaced or cleaned is read as it is now instead: its first versions hold rows that do not count any more,
+    or lack files.
+    """
+    path = timeline.lake.input(given)
+    reader = spark.readStream.format("delta")
+    last = timeline.checkpoint.last_committed()
+    if given.upstream is not None and last < 0 and history.rewritten(path):
+        files = _ALL_FILES  # its files have no order: one micro-batch takes them all
+    else:
+        # Spark plans the last micro-batch again at a start, the first one from here: not across what a rollback has moved it over
+        first = inputs_at(timeline, 0)[given.name].version if last == 0 else 0
+        reader = reader.option("startingVersion", max(first, 0))
     reader = reader.option("maxFilesPerTrigger", files) if files else reader
     if given.upstream is not None:  # bounded runs replace rows there; they are not the stream's
         reader = reader.option("skipChangeCommits", "true")
-    rows = reader.load(lake.input(given)).filter("_progress IS NOT NULL")
+    rows = reader.load(path).filter("_progress IS NOT NULL")
     rows = rows.select(*(f"`{name}`" for name in (*given.schema.names, *STAMPS)))
-    rows = markers.with_starts(spark, operator, lake, given, rows)
+    rows = markers.with_starts(spark, operator, timeline, given, rows)
     carrier = F.expr(f"timestamp_millis(`_progress` + {SHIFT})").alias(CARRIER)
     return rows.select("*", carrier).withWatermark(CARRIER, "1 millisecond")
 

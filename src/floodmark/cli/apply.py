@@ -1,0 +1,162 @@
+"""The verb apply: let streams go on under the definitions the code has now."""
+
+# ruff: noqa: PLC0415 - what is slow to import is imported when it is needed
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from floodmark.cli.console import Console
+from floodmark.cli.invocation import Invocation, pass_invocation, shared
+from floodmark.cli.loading import Opened
+from floodmark.cli.plan import document
+from floodmark.cli.signals import stopping
+from floodmark.cli.spark import start
+from floodmark.cli.store import known
+from floodmark.cli.workspace import opened_lake
+from floodmark.core.errors import LifecycleError
+
+if TYPE_CHECKING:
+    from floodmark.control.fleet import Fleet
+    from floodmark.control.store import Action
+    from floodmark.engines.spark.upgrade import Upgraded
+    from floodmark.spec.operator import Operator
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """The options of the verb."""
+
+    forward_only: bool
+    rebuild: bool
+    note: str
+    patience: float
+    soak: float
+    set_aside: bool
+
+
+@click.command()
+@click.argument("operators", nargs=-1, required=True)
+@click.option("--forward-only", is_flag=True, help="Let open windows go on with what the old code put into them.")
+@click.option("--rebuild", is_flag=True, help="Compute everything with the new code beside the stream, and switch.")
+@click.option("--note", default="", help="Why, for the savepoint that is made first.")
+@click.option(
+    "--patience",
+    default=180.0,
+    show_default=True,
+    type=click.FloatRange(min=0),
+    help="Seconds for the new version's first micro-batch.",
+)
+@click.option(
+    "--soak", default=10.0, show_default=True, type=click.FloatRange(min=0), help="Seconds it must run without a crash."
+)
+@click.option("--set-aside", is_flag=True, help="Let it set rows aside, though the old version did not.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+@shared
+@pass_invocation
+def apply(invocation: Invocation, /, operators: tuple[str, ...], *, dry_run: bool, **options: Any) -> None:
+    """Let the streams of OPERATORS go on under the definitions the code has now.
+
+    A stream that a supervisor runs is stopped with a savepoint, started in the new version and watched; when that fails, it is taken
+    back. Any other has to be stopped, and stays so.
+    """
+    wanted = _Wanted(**options)
+    if wanted.forward_only and wanted.rebuild:
+        msg = "--forward-only goes on from the state there is, --rebuild does not: give one of them"
+        raise click.UsageError(msg)
+    console = Console(as_json=invocation.json)
+    opened = opened_lake(invocation, console)
+    asked = {opened.workspace.operator(name).name for name in operators}
+    streams, applied = known(opened, console.say), []
+    for operator in (one for one in opened.workspace.operators if one.name in asked):
+        if dry_run:
+            applied.append(_checked(opened, console, operator, wanted))
+        elif streams is not None and streams.deployments([operator.name]):
+            applied.append(_supervised(opened, console, streams, operator, wanted))
+        else:
+            applied.append(_stopped(opened, console, operator, wanted))
+    console.document({"lake": opened.lake, "done": not dry_run, "applied": applied})
+    for one in applied:
+        if one.get("step") == "rolled back":
+            fix = f"Mend it, and apply it again. What it said: floodmark logs {one['operator']}"
+            where = f"upgrade to {one['defined']}"
+            raise LifecycleError(where, "a version that passes", one["reason"], fix, code="LIFECYCLE-056")
+
+
+def _checked(opened: Opened, console: Console, operator: Operator, wanted: _Wanted) -> dict[str, Any]:
+    from floodmark.engines.spark.lake import Lake
+    from floodmark.engines.spark.timeline import Timeline
+    from floodmark.engines.spark.upgrade import check
+    from floodmark.lifecycle.plan import plan
+
+    lake = Lake.of(opened.workspace.settings)
+    if wanted.rebuild:
+        found = plan(Timeline.current(lake, operator.name).checkpoint.deployed(), operator)
+    else:
+        found = check(operator, lake, forward_only=wanted.forward_only)
+    if found.deployed is None:
+        console.say(_no_stream(operator))
+    else:
+        console.say(f"{found.deployed} -> {found.defined}: {found.verdict}; it can be applied")
+    return document(found) | {"savepoint": None, "readers": []}
+
+
+def _stopped(opened: Opened, console: Console, operator: Operator, wanted: _Wanted) -> dict[str, Any]:
+    from floodmark.engines.spark.lake import Lake
+    from floodmark.engines.spark.upgrade import rebuild, upgrade
+
+    lake = Lake.of(opened.workspace.settings)
+    if wanted.rebuild:
+        spark, _ = start(opened, console)
+        with stopping(console, "this micro-batch") as stop, console.step(f"rebuilding {operator.version}"):
+            found = rebuild(spark, operator, lake, why=wanted.note, stop=stop)
+    else:
+        found = upgrade(operator, lake, forward_only=wanted.forward_only, why=wanted.note)
+    _say(console, operator, found, f"done. Go on: floodmark run {operator.name} --unbounded")
+    return document(found.plan) | {"savepoint": found.savepoint, "readers": list(found.readers)}
+
+
+def _supervised(
+    opened: Opened, console: Console, streams: Fleet, operator: Operator, wanted: _Wanted
+) -> dict[str, Any]:
+    from floodmark.control import actions
+    from floodmark.control.verification import Verification
+    from floodmark.engines.spark.upgrade import Upgraded
+
+    verification = Verification(patience=wanted.patience, soak=wanted.soak, set_aside=wanted.set_aside)
+    action: Action | None
+    if wanted.rebuild:
+        spark, _ = start(opened, console)
+        with stopping(console, "this micro-batch") as stop, console.step(f"rebuilding {operator.version}"):
+            found, action = actions.rebuild(
+                streams, spark, operator, why=wanted.note, stop=stop, verification=verification
+            )
+    else:
+        with console.step(f"applying {operator.version}"):
+            plan, action = actions.upgrade(
+                streams, operator, forward_only=wanted.forward_only, why=wanted.note, verification=verification
+            )
+        found = Upgraded(plan=plan, savepoint=action.savepoint if action else None)
+    told = "nothing to do" if action is None else action.step if action.step != "done" else "it runs"
+    _say(console, operator, found, told)
+    about = {"step": action.step, "reason": action.reason} if action else {}
+    return document(found.plan) | {"savepoint": found.savepoint, "readers": list(found.readers)} | about
+
+
+def _say(console: Console, operator: Operator, found: Upgraded, told: str) -> None:
+    if found.plan.deployed is None:
+        console.say(_no_stream(operator))
+    elif found.savepoint is None:
+        console.say(f"{found.plan.defined}: nothing to do")
+    else:
+        console.say(f"{found.plan.deployed} -> {found.plan.defined}: {told}")
+        console.say(f"  go back: floodmark rollback {operator.name} --to {found.savepoint}")
+    for reader in found.readers:
+        console.say(f"  {reader} has read what was replaced: floodmark run {reader} --unbounded --from-scratch")
+
+
+def _no_stream(operator: Operator) -> str:
+    return f"{operator.version}: no stream; floodmark run {operator.name} --unbounded starts one"

@@ -1,0 +1,264 @@
+"""The verb savepoint: make, list, show, check, compare, keep, move and delete savepoints of streams. None of it needs a JVM."""
+
+# ruff: noqa: PLC0415 - what is slow to import is imported when it is needed
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from floodmark.cli.console import Console
+from floodmark.cli.invocation import Invocation, pass_invocation, shared
+from floodmark.cli.loading import Opened
+from floodmark.cli.store import known
+from floodmark.cli.workspace import opened_lake
+from floodmark.core.time import describe, iso
+from floodmark.lifecycle.savepoint import Manifest, broken, differences
+
+if TYPE_CHECKING:
+    from floodmark.engines.spark.lake import Lake
+    from floodmark.engines.spark.savepoints import Savepoint
+
+
+@click.group()
+@shared
+def savepoint() -> None:
+    """Savepoints of streams: state, positions, versions of the outputs and the definition, kept until they are deleted."""
+
+
+@savepoint.command()
+@click.argument("operator")
+@click.option("--note", default="", help="Why it is made.")
+@click.option("--with-downstream", is_flag=True, help="And of every stream that reads it, at one cut.")
+@shared
+@pass_invocation
+def create(invocation: Invocation, operator: str, note: str, *, with_downstream: bool) -> None:
+    """Make a savepoint of the stream of OPERATOR; a running stream goes on meanwhile."""
+    console, opened, lake = _opened(invocation)
+    from floodmark.engines.spark import savepoints
+    from floodmark.engines.spark.cuts import together
+
+    name, code = opened.workspace.operator(operator).name, code_of(opened.root)
+    streams = known(opened, console.say)
+    codes = {one.name: code for one in opened.workspace.operators} | (streams.codes() if streams else {})
+    if with_downstream:
+        made = together(name, lake, why=note, codes=codes)
+    else:
+        made = [savepoints.create(name, lake, why=note, code=codes[name])]
+    for one in made:
+        found = one.manifest
+        console.say(f"{found.id}: {found.version} at micro-batch {found.batch}, {describe(found.watermark)}")
+        console.say(f"  {len(found.files)} files, {found.size:,} bytes")
+    console.document({"lake": opened.lake, "savepoints": [_document(one) for one in made]})
+
+
+@savepoint.command("list")
+@click.argument("operator", required=False)
+@shared
+@pass_invocation
+def list_(invocation: Invocation, operator: str | None) -> None:
+    """List the savepoints of OPERATOR, by default of all, oldest first."""
+    console, opened, lake = _opened(invocation)
+    from floodmark.engines.spark import savepoints
+
+    name = opened.workspace.operator(operator).name if operator else None
+    found = savepoints.savepoints(lake, name)
+    rows = [
+        (
+            one.manifest.id,
+            one.manifest.version,
+            str(one.manifest.batch),
+            describe(one.manifest.watermark),
+            one.manifest.size,
+            "pinned" if one.pinned else "",
+            one.manifest.why,
+        )
+        for one in found
+    ]
+    console.table(("savepoint", "version", "batch", "up to", "bytes", "", "note"), rows)
+    damaged = savepoints.damaged(lake, name)
+    for error in damaged:
+        console.say(f"damaged: {error}")
+    if not found and not damaged:
+        console.say("no savepoints; floodmark savepoint create OPERATOR makes one")
+    console.document(
+        {
+            "lake": opened.lake,
+            "savepoints": [_document(one) for one in found],
+            "damaged": [e.as_json() for e in damaged],
+        }
+    )
+
+
+@savepoint.command()
+@click.argument("name", metavar="SAVEPOINT")
+@shared
+@pass_invocation
+def show(invocation: Invocation, name: str) -> None:
+    """Show what SAVEPOINT holds."""
+    console, opened, lake = _opened(invocation)
+    from floodmark.engines.spark import savepoints
+
+    one = savepoints.find(lake, name)
+    found = one.manifest
+    console.say(f"{found.id}{' (pinned)' if one.pinned else ''}{f': {found.why}' if found.why else ''}")
+    console.say(f"  made     {iso(found.at)}")
+    console.say(f"  version  {found.version}, timeline {found.timeline}, micro-batch {found.batch}")
+    console.say(f"  up to    {describe(found.watermark)}")
+    for given, at in found.inputs.items():
+        part = f" and its first {at.file + 1} of the next" if at.file >= 0 else ""
+        console.say(f"  input    {given}: '{at.table}' up to version {at.version}{part}")
+    for at in found.outputs:
+        console.say(f"  output   {at.table} at version {at.version}")
+    console.say(f"  engine   {', '.join(f'{what} {version}' for what, version in found.engine.items())}")
+    if "package" in found.code:
+        console.say(f"  code     package {found.code['package']}")
+    elif found.code:
+        console.say(f"  code     {found.code['commit']}{' and changes to it' if found.code['dirty'] else ''}")
+    console.say(f"  holds    {len(found.files)} files, {found.size:,} bytes, in {one.path}")
+    console.document({"lake": opened.lake, **_document(one)})
+
+
+@savepoint.command()
+@click.argument("name", metavar="SAVEPOINT")
+@shared
+@pass_invocation
+def verify(invocation: Invocation, name: str) -> None:
+    """Check every file of SAVEPOINT against its checksum."""
+    console, opened, lake = _opened(invocation)
+    from floodmark.engines.spark import savepoints
+
+    one = savepoints.find(lake, name)
+    wrong = savepoints.verify(one)
+    if wrong:
+        for text in wrong:
+            console.say(text)
+        raise broken(f"savepoint '{name}'", f"{len(wrong)} of its files damaged")
+    console.say(f"{name}: {len(one.manifest.files)} files are as they were written")
+    console.document({"lake": opened.lake, "savepoint": name, "files": len(one.manifest.files)})
+
+
+@savepoint.command()
+@click.argument("first", metavar="SAVEPOINT")
+@click.argument("second", metavar="OTHER")
+@shared
+@pass_invocation
+def diff(invocation: Invocation, first: str, second: str) -> None:
+    """Show in what two savepoints differ."""
+    console, opened, lake = _opened(invocation)
+    from floodmark.engines.spark import savepoints
+
+    pair = [savepoints.find(lake, name).manifest for name in (first, second)]
+    found = list(differences(*pair))
+    console.table(("", first, second), found)
+    if not found:
+        console.say("they hold the same")
+    console.document(
+        {"lake": opened.lake, "differences": [dict(zip(("what", "first", "second"), f, strict=True)) for f in found]}
+    )
+
+
+@savepoint.command()
+@click.argument("name", metavar="SAVEPOINT")
+@click.option("--off", is_flag=True, help="Allow it to be deleted again.")
+@shared
+@pass_invocation
+def pin(invocation: Invocation, name: str, *, off: bool) -> None:
+    """Keep SAVEPOINT from being deleted."""
+    console, opened, lake = _opened(invocation)
+    from floodmark.engines.spark import savepoints
+
+    savepoints.pin(savepoints.find(lake, name), pinned=not off)
+    console.say(f"{name}: {'may be deleted' if off else 'pinned'}")
+    console.document({"lake": opened.lake, "savepoint": name, "pinned": not off})
+
+
+@savepoint.command()
+@click.argument("name", metavar="SAVEPOINT")
+@shared
+@pass_invocation
+def delete(invocation: Invocation, name: str) -> None:
+    """Delete SAVEPOINT."""
+    console, opened, lake = _opened(invocation)
+    from floodmark.engines.spark import savepoints
+
+    savepoints.delete(savepoints.find(lake, name))
+    console.say(f"{name}: deleted")
+    console.document({"lake": opened.lake, "savepoint": name})
+
+
+@savepoint.command("export")
+@click.argument("name", metavar="SAVEPOINT")
+@click.argument("folder")
+@shared
+@pass_invocation
+def export_(invocation: Invocation, name: str, folder: str) -> None:
+    """Copy SAVEPOINT into FOLDER, a folder or URI, where it shares nothing with the lake."""
+    console, opened, lake = _opened(invocation)
+    from floodmark.engines.spark import savepoints
+
+    target = folder if "://" in folder else str(Path(folder).resolve())
+    savepoints.export(savepoints.find(lake, name), target)
+    console.say(f"{name}: copied to {target}/{name}")
+    console.document({"lake": opened.lake, "savepoint": name, "folder": f"{target}/{name}"})
+
+
+@savepoint.command("import")
+@click.argument("folder")
+@shared
+@pass_invocation
+def import_(invocation: Invocation, folder: str) -> None:
+    """Copy an exported savepoint from FOLDER into the lake."""
+    console, opened, lake = _opened(invocation)
+    from floodmark.engines.spark import savepoints
+
+    one = savepoints.take_in(lake, folder if "://" in folder else str(Path(folder).resolve()))
+    console.say(f"{one.manifest.id}: in the lake")
+    console.document({"lake": opened.lake, **_document(one)})
+
+
+def _opened(invocation: Invocation) -> tuple[Console, Opened, Lake]:
+    from floodmark.engines.spark.lake import Lake
+
+    console = Console(as_json=invocation.json)
+    opened = opened_lake(invocation, console)
+    return console, opened, Lake.of(opened.workspace.settings)
+
+
+def _document(one: Savepoint) -> dict[str, Any]:
+    found: Manifest = one.manifest
+    return {
+        "id": found.id,
+        "path": one.path,
+        "pinned": one.pinned,
+        "made": iso(found.at),
+        "why": found.why,
+        "operator": found.operator,
+        "version": found.version,
+        "timeline": found.timeline,
+        "batch": found.batch,
+        "watermark": describe(found.watermark),
+        "inputs": {name: {"table": at.table, "version": at.version} for name, at in found.inputs.items()},
+        "outputs": {at.table: at.version for at in found.outputs},
+        "engine": dict(found.engine),
+        "code": dict(found.code),
+        "files": len(found.files),
+        "bytes": found.size,
+    }
+
+
+def code_of(root: Path) -> dict[str, object]:
+    """The commit of the workspace's code, and whether there are changes to it; nothing where git has none."""
+    commit = _git(root, "rev-parse", "HEAD")
+    return {} if commit is None else {"commit": commit, "dirty": bool(_git(root, "status", "--porcelain", "--", "."))}
+
+
+def _git(root: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, check=False)
+    except FileNotFoundError:  # no git on this machine
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None

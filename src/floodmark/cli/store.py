@@ -1,0 +1,51 @@
+"""The control store of a workspace, and how its streams are."""
+
+# ruff: noqa: PLC0415 - what is slow to import is imported when it is needed
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from floodmark.cli.loading import Opened
+
+if TYPE_CHECKING:
+    from floodmark.control.fleet import Fleet
+    from floodmark.control.store import Driver
+
+
+def fleet(opened: Opened, say: Callable[[str], None]) -> Fleet:
+    """The streams of a workspace that run by themselves."""
+    from floodmark.control.fleet import Fleet
+
+    return Fleet(workspace=opened.workspace, root=opened.root, say=say)
+
+
+def known(opened: Opened, say: Callable[[str], None]) -> Fleet | None:
+    """The same where a stream was ever started to run by itself; otherwise None, and nothing is made."""
+    from floodmark.control.package import kept
+
+    return fleet(opened, say) if kept(opened.workspace.settings, opened.root) else None
+
+
+def told(driver: Driver) -> str:
+    """How a driver is, for people."""
+    if driver.ended_at is not None:
+        return f"{driver.state}: {driver.reason}"
+    batch = "no micro-batch yet" if driver.batch is None else f"micro-batch {driver.batch}"
+    return f"{driver.state}, process {driver.pid}, {batch}, heard of {time.time() - driver.heartbeat_at:.0f} s ago"
+
+
+def streams(opened: Opened) -> list[dict[str, str]]:
+    """The streams that were started, and how they are; nothing where none ever was."""
+    there = known(opened, print)
+    if there is None:
+        return []
+    store = there.store
+    found = []
+    for one in store.deployments():
+        driver = next(iter(store.drivers(one.operator, 1)), None)
+        state = "not started yet" if driver is None else told(driver)
+        found.append({"stream": one.operator, "version": one.version, "wanted": one.desired, "state": state})
+    return found

@@ -1,0 +1,136 @@
+"""The verbs supervise, start, stop, restart and logs: streams that run by themselves."""
+
+# ruff: noqa: PLC0415 - what is slow to import is imported when it is needed
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from floodmark.cli.console import Console
+from floodmark.cli.invocation import Invocation, pass_invocation, shared
+from floodmark.cli.loading import Opened
+from floodmark.cli.signals import stopping
+from floodmark.cli.store import fleet, told
+from floodmark.cli.workspace import opened_lake
+
+if TYPE_CHECKING:
+    from floodmark.control.fleet import Fleet
+
+_POLL_SECONDS = 0.2
+_TAIL_BYTES = 64_000
+
+
+@click.command()
+@shared
+@pass_invocation
+def supervise(invocation: Invocation) -> None:
+    """Run the streams that should run, start them again when they crash; Ctrl-C ends the supervisor and leaves them running."""
+    console = Console(as_json=invocation.json)
+    opened = opened_lake(invocation, console)
+    streams = fleet(opened, console.say)
+    from floodmark.control.supervisor import supervisor
+
+    with stopping(console, "its next look") as stop:
+        console.say(f"supervising by {streams.home}; Ctrl-C ends this, and leaves what runs running")
+        supervisor(streams.store, streams.home, console.say).run(stop)
+
+
+@click.command()
+@click.argument("operators", nargs=-1, required=True)
+@shared
+@pass_invocation
+def start(invocation: Invocation, operators: tuple[str, ...]) -> None:
+    """Let the streams of OPERATORS run, from the code as it is now: later changes of files make no difference to them."""
+    console = Console(as_json=invocation.json)
+    opened = opened_lake(invocation, console)
+    streams, chosen = fleet(opened, console.say), [opened.workspace.operator(name) for name in operators]
+    package = streams.start(chosen)
+    _supervised(streams)
+    console.document({"lake": opened.lake, "package": package, "started": [one.version for one in chosen]})
+
+
+@click.command()
+@click.argument("operators", nargs=-1, required=True)
+@click.option(
+    "--wait", type=click.FloatRange(min=0), default=150.0, show_default=True, help="Seconds until they have stopped."
+)
+@shared
+@pass_invocation
+def stop(invocation: Invocation, operators: tuple[str, ...], *, wait: float) -> None:
+    """Let the streams of OPERATORS stop, each at its next micro-batch boundary."""
+    console = Console(as_json=invocation.json)
+    opened = opened_lake(invocation, console)
+    names = _stop(opened, fleet(opened, console.say), operators, wait)
+    console.document({"lake": opened.lake, "stopped": names})
+
+
+@click.command()
+@click.argument("operators", nargs=-1, required=True)
+@click.option(
+    "--wait", type=click.FloatRange(min=0), default=150.0, show_default=True, help="Seconds until they have stopped."
+)
+@shared
+@pass_invocation
+def restart(invocation: Invocation, operators: tuple[str, ...], *, wait: float) -> None:
+    """Stop the streams of OPERATORS and let them run again, from the same package; crashes before it do not count any more."""
+    console = Console(as_json=invocation.json)
+    opened = opened_lake(invocation, console)
+    streams = fleet(opened, console.say)
+    names = _stop(opened, streams, operators, wait)
+    for name in names:
+        streams.want(name, "running")
+        console.say(f"{name} should run")
+    _supervised(streams)
+    console.document({"lake": opened.lake, "restarted": names})
+
+
+@click.command()
+@click.argument("operator")
+@click.option("--follow", "-f", is_flag=True, help="Go on until Ctrl-C.")
+@shared
+@pass_invocation
+def logs(invocation: Invocation, operator: str, *, follow: bool) -> None:
+    """Show the end of what the last driver of OPERATOR has said."""
+    console = Console(as_json=invocation.json)
+    opened = opened_lake(invocation, console)
+    from floodmark.control.fleet import never
+
+    name = opened.workspace.operator(operator).name
+    driver = fleet(opened, console.say).driver(name)
+    if driver is None:
+        raise never(name)
+    console.note(f"{driver.log} of {driver.version}: {told(driver)}")
+    text, size = _tail(Path(driver.log), None)
+    console.say(text.rstrip())
+    if follow:
+        with stopping(console, "this") as ended:
+            while not ended.wait(_POLL_SECONDS):
+                text, size = _tail(Path(driver.log), size)
+                if text:
+                    console.say(text.rstrip())
+    console.document({"lake": opened.lake, "log": driver.log, "state": driver.state, "text": text})
+
+
+def _supervised(streams: Fleet) -> None:
+    if not streams.supervised:
+        streams.say("no supervisor is at work, so nothing happens yet: floodmark supervise")
+
+
+def _stop(opened: Opened, streams: Fleet, operators: tuple[str, ...], wait: float) -> list[str]:
+    names = [opened.workspace.operator(name).name for name in operators]
+    for name, driver in streams.stop(names, wait).items():
+        streams.say(f"{name}: {'not running' if driver is None else told(driver)}")
+    return names
+
+
+def _tail(path: Path, since: int | None) -> tuple[str, int]:
+    """What a file has behind a place, by default its end; and the place behind it."""
+    if not path.exists():
+        return "", 0
+    size = path.stat().st_size
+    with path.open("rb") as stream:
+        stream.seek(max(0, size - _TAIL_BYTES) if since is None else since)
+        return stream.read().decode("utf-8", "replace"), size

@@ -1,0 +1,54 @@
+"""Copies of folders. On one local disk they are hard links: neither Spark nor Delta writes into a file it has written before."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from pyarrow.fs import FileSelector, FileType, LocalFileSystem, copy_files
+
+from floodmark.connectors.storage import file_system
+
+_DRAFTS = (".tmp", ".draft")
+
+
+def files_of(location: str) -> Iterator[str]:
+    """Paths of all files in a folder and below, relative to it; without hidden ones and drafts. Nothing without the folder."""
+    files, base = file_system(location)
+    for found in files.get_file_info(FileSelector(base, allow_not_found=True, recursive=True)):
+        path = found.path.removeprefix(base).lstrip("/")
+        hidden = any(part.startswith(".") for part in path.split("/"))
+        if found.type == FileType.File and not hidden and not path.endswith(_DRAFTS):
+            yield path
+
+
+def copy(source: str, target: str, *, link: bool = True) -> None:
+    """Copy a file; by a hard link where that is asked for and possible.
+
+    Raises:
+        FileNotFoundError: it is not there (any more).
+    """
+    (files, origin), (others, destination) = file_system(source), file_system(target)
+    others.create_dir(destination.rsplit("/", 1)[0])
+    if isinstance(files, LocalFileSystem) and isinstance(others, LocalFileSystem):
+        Path(destination).unlink(missing_ok=True)
+        try:
+            if link:
+                os.link(origin, destination)
+                return
+        except FileNotFoundError:
+            raise
+        except OSError:  # another disk, or one without links
+            pass
+        shutil.copyfile(origin, destination)
+        return
+    copy_files(origin, destination, source_filesystem=files, destination_filesystem=others)
+
+
+def remove(location: str) -> None:
+    """Remove a folder and all in it, if it is there."""
+    files, path = file_system(location)
+    if files.get_file_info(path).type == FileType.Directory:
+        files.delete_dir(path)

@@ -1,0 +1,1 @@
+"""Who runs what: desired state, packages of code, the supervisor and its drivers."""

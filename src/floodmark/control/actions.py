@@ -1,0 +1,369 @@
+"""Upgrades and rollbacks of streams that run by themselves, each from stopping them to having seen them run again.
+
+Every step is written down before it is done. Whoever asks next, after one was killed, finishes the rollback or undoes the upgrade first.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable, Container, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from floodmark.control.fleet import Fleet, never
+from floodmark.control.package import pack
+from floodmark.control.store import Action, Desired
+from floodmark.control.verification import Verification, verify
+from floodmark.core import crash
+from floodmark.core.errors import FloodmarkError, LifecycleError
+from floodmark.engines.spark import cuts, rollback, savepoints
+from floodmark.engines.spark.savepoints import Savepoint
+from floodmark.engines.spark.timeline import Timeline, streams
+from floodmark.engines.spark.upgrade import Upgraded, check
+from floodmark.engines.spark.upgrade import rebuild as rebuild_beside
+from floodmark.engines.spark.upgrade import upgrade as upgrade_stopped
+from floodmark.lifecycle.plan import Plan
+from floodmark.lifecycle.savepoint import Manifest
+from floodmark.spec.operator import Operator
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_LEASE_SECONDS = 15.0
+_POLL_SECONDS = 0.2
+_CATCH_UP_SECONDS = 30.0
+"""For readers of a stopped stream to reach what it has written, so that there is one cut through all."""
+
+Old = dict[str, dict[str, str]]
+"""Operator -> package, version and whether it should have run."""
+
+
+def upgrade(
+    fleet: Fleet,
+    operator: Operator,
+    *,
+    forward_only: bool = False,
+    why: str = "",
+    verification: Verification | None = None,
+) -> tuple[Plan, Action | None]:
+    """Let a stream go on under the code's definition: stop with a savepoint, start the new version, verify it, else roll back.
+
+    Args:
+        fleet: it runs in.
+        operator: as the code defines it.
+        forward_only: accept that open windows hold what the old definition let through.
+        why: a note.
+        verification: of the new version.
+
+    Returns:
+        What has changed, and what was done: an action that ended as ``done`` or ``rolled back``; None where nothing had changed.
+
+    Raises:
+        LifecycleError: LIFECYCLE-050 the stream was never started, 053 it cannot be stopped, 054 another action on it is at work,
+            055 this one has lost its turn.
+        PlanError: PLAN-011, its state cannot go on, or only if that is accepted; nothing was stopped.
+    """
+    name, verification = operator.name, verification or Verification()
+    with _turn(fleet, name) as turn:
+        _settle(fleet, name, turn)
+        old = _old(fleet, [name])
+        found = check(operator, fleet.lake, forward_only=forward_only)
+        if not found.changes:
+            return found, None
+        _check_supervised(fleet, old)
+        package = pack(fleet.root, fleet.home / "packages")
+        action = _begun(fleet, "upgrade", name, operator.version, old, step="stopping", why=why)
+        try:
+            savepoint = _upgraded(fleet, operator, action, why, turn, forward_only=forward_only)
+        except FloodmarkError as error:
+            _restored(fleet, old)
+            fleet.store.close(action.id, "refused", str(error))
+            raise
+        turn()
+        return found, _started(fleet, operator, package, savepoint, action, verification, turn)
+
+
+def rebuild(
+    fleet: Fleet,
+    spark: SparkSession,
+    operator: Operator,
+    *,
+    why: str = "",
+    stop: threading.Event | None = None,
+    verification: Verification | None = None,
+) -> tuple[Upgraded, Action]:
+    """Compute all of a stream's input with the code's definition beside it, stop it for the switch, start and verify; else roll back.
+
+    Args:
+        fleet: it runs in; those that read it stay stopped, as they have to be computed anew.
+        spark: session.
+        operator: as the code defines it.
+        why: a note.
+        stop: when set, it ends at the next micro-batch boundary, and nothing is switched.
+        verification: of the new version.
+
+    Raises:
+        LifecycleError: as ``upgrade``.
+    """
+    name, stop = operator.name, stop or threading.Event()
+    with _turn(fleet, name) as turn:
+        left = fleet.store.unfinished(name)
+        old = left.old if left is not None and left.step == "rebuilding" else None
+        _settle(fleet, name, turn)
+        old = old or _old(fleet, [name])
+        _check_supervised(fleet, old)
+        package = pack(fleet.root, fleet.home / "packages")
+        action = _begun(fleet, "upgrade", name, operator.version, old, step="rebuilding", why=why)
+        known = set(fleet.deployments(streams(fleet.lake)))
+        try:
+            found = rebuild_beside(
+                spark, operator, fleet.lake, why=why, stop=stop, pause=lambda names: _paused(fleet, names, known)
+            )
+        except FloodmarkError as error:
+            fleet.store.close(action.id, "refused", str(error))
+            raise
+        turn()
+        if found.savepoint is None:
+            return found, fleet.store.close(action.id, "done", "nothing was switched")
+        fleet.store.go_on(action.id, "verifying", savepoint=found.savepoint)
+        savepoint = savepoints.find(fleet.lake, found.savepoint)
+        return found, _started(fleet, operator, package, savepoint, action, verification or Verification(), turn)
+
+
+def roll_back(
+    fleet: Fleet, savepoint: Savepoint, *, backfills: bool = False, alone: bool = False
+) -> tuple[rollback.Prepared, Action]:
+    """Take a stream back to a savepoint, with those that read it; streams that ran do so again, in the code of their savepoints.
+
+    Args:
+        fleet: they run in.
+        savepoint: to go back to.
+        backfills: bounded runs since may be undone too.
+        alone: leave the streams that read it; they stay stopped, as they would refuse to go on.
+
+    Raises:
+        LifecycleError: as ``upgrade``, and whatever a rollback raises; then what ran runs on.
+    """
+    manifest = savepoint.manifest
+    name = manifest.operator
+    with _turn(fleet, name) as turn:
+        _settle(fleet, name, turn)
+        names = [name, *cuts.begun(fleet.lake, cuts.readers(name, streams(fleet.lake)))]
+        old = _old(fleet, names, need=False)
+        _check_supervised(fleet, old)
+        action = _begun(fleet, "rollback", name, manifest.version, old, step="rolling back", savepoint=manifest.id)
+        try:
+            prepared = _rolled_back(fleet, action, turn, backfills=backfills, alone=alone)
+        except FloodmarkError as error:
+            fleet.store.close(action.id, "refused", str(error))
+            raise
+        return prepared, fleet.store.close(action.id, "done")
+
+
+# ---- one at a time
+
+
+@contextmanager
+def _turn(fleet: Fleet, name: str) -> Iterator[Callable[[], None]]:
+    """The only action on a stream; called, it makes sure that it still is."""
+    holder, lease = f"{socket.gethostname()}, process {os.getpid()}, {uuid.uuid4().hex[:6]}", f"action/{name}"
+    if fleet.store.lease(lease, holder, _LEASE_SECONDS) is None:
+        fix = "Wait until it is done. One that was killed is taken over 15 s later."
+        got = f"one of {fleet.store.holder(lease)}"
+        raise LifecycleError(f"operator '{name}'", "no other action at work", got, fix, code="LIFECYCLE-054")
+    over = threading.Event()
+
+    def renew() -> None:
+        while not over.wait(_LEASE_SECONDS / 4):
+            with suppress(FloodmarkError):  # the store is away; the next check tells
+                fleet.store.lease(lease, holder, _LEASE_SECONDS)
+
+    def still() -> None:
+        if fleet.store.lease(lease, holder, _LEASE_SECONDS) is None:
+            fix = f"See what the other one does: floodmark status. Then ask again for '{name}'."
+            got = f"{fleet.store.holder(lease)}, who took over when nothing was heard of it"
+            raise LifecycleError(f"action on '{name}'", "its turn", got, fix, code="LIFECYCLE-055")
+
+    thread = threading.Thread(target=renew, name="floodmark-turn", daemon=True)
+    thread.start()
+    try:
+        yield still
+    finally:
+        over.set()
+        thread.join()
+        with suppress(FloodmarkError):
+            fleet.store.release(lease, holder)
+
+
+def _settle(fleet: Fleet, name: str, turn: Callable[[], None]) -> None:
+    """Finish or undo what was killed."""
+    left = fleet.store.unfinished(name)
+    if left is None:
+        return
+    fleet.say(f"the {left.kind} of '{name}' to {left.version}, begun by {left.who}, was killed in '{left.step}'")
+    if left.step == "rebuilding":  # nothing was changed, or a switch is left that only a rebuild finishes
+        fleet.store.close(left.id, "refused", "whoever did it was killed")
+    elif left.kind == "rollback" or left.step == "rolling back":
+        _rolled_back(fleet, left, turn)
+        fleet.store.close(
+            left.id, "done" if left.kind == "rollback" else "rolled back", left.reason or "finished later"
+        )
+    else:
+        _undo(fleet, left, "whoever did it was killed", turn)
+
+
+def _check_supervised(fleet: Fleet, old: Old) -> None:
+    if any(one["desired"] == "running" for one in old.values()) and not fleet.supervised:
+        fix = "Start one in another terminal, and try again: floodmark supervise"
+        where = f"streams {', '.join(old)}"
+        raise LifecycleError(where, "a supervisor that starts and stops them", "none", fix, code="LIFECYCLE-053")
+
+
+# ---- steps
+
+
+def _begun(fleet: Fleet, kind: str, name: str, version: str, old: Old, **values: Any) -> Action:
+    who = getpass.getuser()
+    return fleet.store.act(kind=kind, operator=name, who=who, version=version, old=old, **({"why": ""} | values))
+
+
+def _started(
+    fleet: Fleet,
+    operator: Operator,
+    package: str,
+    savepoint: Savepoint,
+    action: Action,
+    verification: Verification,
+    turn: Callable[[], None],
+) -> Action:
+    """The new version started and verified, or taken back."""
+    since = time.time()
+    fleet.store.go_on(action.id, "verifying")
+    desired = _desired(action.old[operator.name])
+    fleet.deploy(operator.name, package, operator.version, desired)
+    crash.point("action.verifying")
+    reason = verify(fleet, operator, savepoint, since, verification, turn) if desired == "running" else None
+    if reason is None:
+        return fleet.store.close(action.id, "done")
+    fleet.say(f"{operator.version} is taken back: {reason}")
+    return _undo(fleet, fleet.store.action(action.id), reason, turn)
+
+
+def _paused(fleet: Fleet, names: Iterable[str], known: Container[str]) -> None:
+    """Stop those of the streams that run by themselves."""
+    fleet.stop([name for name in names if name in known])
+
+
+def _desired(old: dict[str, str]) -> Desired:
+    return "running" if old["desired"] == "running" else "stopped"
+
+
+def _upgraded(
+    fleet: Fleet, operator: Operator, action: Action, why: str, turn: Callable[[], None], *, forward_only: bool
+) -> Savepoint:
+    """The stream stopped, and its state under the new definition; the savepoint to go back to."""
+    name = operator.name
+    fleet.stop([name])
+    crash.point("action.stopped")
+    turn()
+    savepoint = _savepoint(fleet, name, why or f"before {operator.version}")
+    fleet.store.go_on(action.id, "upgrading", savepoint=savepoint.manifest.id)
+    crash.point("action.upgrading")
+    upgrade_stopped(operator, fleet.lake, forward_only=forward_only, savepoint=savepoint)
+    crash.point("action.upgraded")
+    return savepoint
+
+
+def _savepoint(fleet: Fleet, name: str, why: str) -> Savepoint:
+    """Of a stopped stream, and at one cut of those that read it, so that a rollback can take them along."""
+    until = time.monotonic() + _CATCH_UP_SECONDS
+    codes = fleet.codes()
+    while True:
+        try:
+            return cuts.together(name, fleet.lake, why=why, codes=codes)[0]
+        except LifecycleError as error:
+            if error.code != "LIFECYCLE-040":
+                raise
+            if time.monotonic() > until:
+                fleet.say(f"a rollback of '{name}' alone would be refused: {error.got}")
+                return savepoints.create(name, fleet.lake, why=why, code=codes.get(name))
+        time.sleep(_POLL_SECONDS)
+
+
+def _undo(fleet: Fleet, action: Action, reason: str, turn: Callable[[], None]) -> Action:
+    """The stream as it was before an upgrade."""
+    fleet.store.go_on(action.id, "rolling back", reason=reason)
+    deployed = Timeline.current(fleet.lake, action.operator).checkpoint.deployed()
+    if action.savepoint is None or deployed is None or deployed.version == action.old[action.operator]["version"]:
+        fleet.stop([action.operator])
+        _restored(fleet, action.old)  # nothing had been changed
+    else:
+        _rolled_back(fleet, fleet.store.action(action.id), turn)
+    return fleet.store.close(action.id, "rolled back", reason)
+
+
+def _rolled_back(
+    fleet: Fleet, action: Action, turn: Callable[[], None], *, backfills: bool = False, alone: bool = False
+) -> rollback.Prepared:
+    """Streams stopped, taken back to the savepoint of an action, and those that ran started again."""
+    assert action.savepoint is not None
+    lake, name = fleet.lake, action.operator
+    savepoint = savepoints.find(lake, action.savepoint)
+    names = [name, *cuts.begun(lake, cuts.readers(name, streams(lake)))]
+    old = action.old | {n: one for n, one in _old(fleet, names, need=False).items() if n not in action.old}
+    fleet.store.go_on(action.id, "rolling back", old=old)
+    fleet.stop([one for one in names if one in old])
+    crash.point("action.stopped_all")
+    turn()
+    try:
+        prepared = rollback.roll_back(lake, savepoint, backfills=backfills, alone=alone)
+    except FloodmarkError:
+        if action.kind == "rollback":
+            _restored(fleet, old)
+        raise
+    crash.point("action.rolled_back")
+    for step in prepared.switch.steps:
+        if step.operator in old:
+            _redeploy(fleet, savepoints.find(lake, step.savepoint).manifest, old[step.operator])
+    return prepared
+
+
+def _redeploy(fleet: Fleet, manifest: Manifest, old: dict[str, str]) -> None:
+    """Let a stream run in the code of its savepoint, if it should run and that code is known."""
+    packages = {old["version"]: old["package"]}
+    packages |= {
+        o.version: pack(fleet.root, fleet.home / "packages")
+        for o in fleet.workspace.operators
+        if o.name == manifest.operator
+    }
+    package = str(manifest.code.get("package") or packages.get(manifest.version, ""))
+    if not package or not (fleet.home / "packages" / package).is_dir():
+        fleet.say(
+            f"{manifest.operator} stays stopped: the code of {manifest.version} is not kept; restore it, then: floodmark start {manifest.operator}"
+        )
+        return
+    fleet.deploy(manifest.operator, package, manifest.version, _desired(old))
+
+
+def _restored(fleet: Fleet, old: Old) -> None:
+    """What should run is what should have run before."""
+    for name, one in old.items():
+        fleet.deploy(name, one["package"], one["version"], _desired(one))
+
+
+def _old(fleet: Fleet, names: Iterable[str], *, need: bool = True) -> Old:
+    """What should run now."""
+    found = fleet.deployments(names)
+    for name in names:
+        if need and name not in found:
+            raise never(name)
+    return {
+        name: {key: value for key, value in asdict(one).items() if key in {"package", "version", "desired"}}
+        for name, one in found.items()
+    }

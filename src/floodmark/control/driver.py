@@ -1,0 +1,97 @@
+"""A driver: a process that runs one stream from a package, until SIGTERM. Started by the supervisor: ``python -m floodmark.control.driver``."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import traceback
+from pathlib import Path
+from time import time
+
+from floodmark.control.package import load
+from floodmark.control.store import Driver, Store
+from floodmark.core.errors import FloodmarkError, LifecycleError
+from floodmark.spec.run import BatchInfo
+
+BEAT_SECONDS = 2.0
+
+
+def main(url: str, number: str, packages: str) -> int:
+    """Run the stream; 0 when it was stopped, 1 when it could not go on."""
+    store = Store(url)
+    driver, stop = store.driver(int(number)), threading.Event()
+    if driver.ended_at is not None:  # given up before it was started
+        _log(f"driver {number} is not wanted any more: {driver.reason}")
+        return 1
+    ended = threading.Event()
+    threading.Thread(target=_beat, args=(store, driver, ended), daemon=True).start()
+    try:
+        _run(store, driver, Path(packages), stop)
+    except FloodmarkError as error:
+        store.end(driver.id, "crashed", str(error))
+        traceback.print_exc()
+        return 1
+    except Exception as error:  # noqa: BLE001 - whatever it was is written down, and the supervisor decides
+        store.end(driver.id, "crashed", f"{type(error).__name__}: {error}")
+        traceback.print_exc()
+        return 1
+    finally:
+        ended.set()
+    store.end(driver.id, "stopped", "stopped at a micro-batch boundary")
+    return 0
+
+
+def _run(store: Store, driver: Driver, packages: Path, stop: threading.Event) -> None:
+    deployment = store.deployment(driver.operator)
+    if deployment is None:
+        fix = f"floodmark start {driver.operator}"
+        raise LifecycleError(f"driver of '{driver.operator}'", "a deployment", "none", fix, code="LIFECYCLE-050")
+    workspace = load(packages / deployment.package, deployment.environment, deployment.root, deployment.lake)
+    operator = workspace.operator(driver.operator)
+    if operator.version != deployment.version:
+        fix = f"Deploy it again: floodmark start {driver.operator}"
+        where = f"package {deployment.package} of '{driver.operator}'"
+        raise LifecycleError(where, deployment.version, operator.version, fix, code="LIFECYCLE-051")
+    from floodmark.engines.spark.lake import Lake  # noqa: PLC0415 - Spark is slow to import
+    from floodmark.engines.spark.session import spark_session  # noqa: PLC0415
+    from floodmark.engines.spark.unbounded import run_unbounded  # noqa: PLC0415
+
+    settings = workspace.settings
+    spark = spark_session(
+        app=f"floodmark {operator.version}",
+        cores=settings.master,
+        shuffle_partitions=settings.shuffle_partitions,
+        extra=dict(settings.spark),
+    )
+    for number in (signal.SIGTERM, signal.SIGINT):  # after Spark, which sets handlers of its own
+        signal.signal(number, lambda *_: stop.set())
+    _update(store, driver, state="running")
+
+    def told(batch: BatchInfo) -> None:
+        _log(f"{batch}")
+        _update(store, driver, batch=batch.batch_id, progress=batch.progress)
+
+    run_unbounded(spark, operator, Lake.of(settings), stop=stop, on_batch=told)
+
+
+def _beat(store: Store, driver: Driver, ended: threading.Event) -> None:
+    while not ended.wait(BEAT_SECONDS):
+        _update(store, driver, heartbeat_at=time())
+
+
+def _update(store: Store, driver: Driver, **values: object) -> None:
+    """Say how it goes; the stream goes on without the store."""
+    try:
+        store.update(driver.id, **values)
+    except FloodmarkError as error:
+        _log(str(error))
+
+
+def _log(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

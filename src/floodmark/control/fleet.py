@@ -1,0 +1,145 @@
+"""The streams of a workspace that run by themselves: let them run, let them stop, and wait until they do."""
+
+from __future__ import annotations
+
+import getpass
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from floodmark.control.package import home, pack
+from floodmark.control.store import Deployment, Desired, Driver, Store
+from floodmark.control.supervisor import LEASE
+from floodmark.core.errors import LifecycleError
+from floodmark.engines.spark.lake import Lake
+from floodmark.engines.spark.switch import refuse_while_pending
+from floodmark.engines.spark.timeline import Timeline
+from floodmark.spec.operator import Operator
+from floodmark.spec.workspace import Workspace
+
+_POLL_SECONDS = 0.2
+STOP_SECONDS = 150.0
+"""Until a stream that was asked to stop has stopped."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fleet:
+    """The streams of a workspace, and the supervisor's store of what should run.
+
+    Args:
+        workspace: with absolute paths.
+        root: its folder.
+        say: told what happens.
+        store: the control store.
+    """
+
+    workspace: Workspace
+    root: Path
+    say: Callable[[str], None] = print
+    store: Store = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Open the store.
+
+        Raises:
+            SetupError: SETUP-040, it cannot be reached or written.
+        """
+        url = self.workspace.settings.control or f"sqlite:///{self.home / 'control.db'}"
+        object.__setattr__(self, "store", Store(url))
+
+    @property
+    def home(self) -> Path:
+        """The folder of packages and logs."""
+        return home(self.root)
+
+    @property
+    def lake(self) -> Lake:
+        """Where the tables lie."""
+        return Lake.of(self.workspace.settings)
+
+    def start(self, operators: Iterable[Operator]) -> str:
+        """Let streams run from the code as it is now; the package it is kept in.
+
+        Raises:
+            LifecycleError: LIFECYCLE-034, a rollback of one is not finished.
+            StateError: STATE-003, one was started with another definition.
+        """
+        chosen = list(operators)
+        for operator in chosen:  # what would make the stream stop at once is said now
+            refuse_while_pending(self.lake, operator.name)
+            checkpoint = Timeline.current(self.lake, operator.name).checkpoint
+            if checkpoint.deployed() is not None:
+                checkpoint.claim(operator)
+        package = pack(self.root, self.home / "packages")
+        for operator in chosen:
+            self.deploy(operator.name, package, operator.version, "running")
+            self.say(f"{operator.version} should run, from package {package}")
+        return package
+
+    def deploy(self, name: str, package: str, version: str, desired: Desired) -> None:
+        """Say what should run of an operator from now on."""
+        found = Deployment(
+            operator=name,
+            root=str(self.root),
+            lake=self.workspace.settings.lake,
+            environment=self.workspace.settings.environment,
+            package=package,
+            version=version,
+            desired=desired,
+        )
+        self.store.deploy(found)
+        self.store.note(getpass.getuser(), "deploy", name, version=version, package=package, desired=desired)
+
+    def want(self, name: str, desired: Desired) -> None:
+        """Say whether a stream should run.
+
+        Raises:
+            LifecycleError: LIFECYCLE-050, it was never started.
+        """
+        if not self.store.want(name, desired):
+            raise never(name)
+        self.store.note(getpass.getuser(), desired, name)
+
+    def stop(self, names: Sequence[str], wait_seconds: float = STOP_SECONDS) -> dict[str, Driver | None]:
+        """Let streams stop, each at its next micro-batch boundary, and wait until no driver of theirs lives; the last drivers.
+
+        Raises:
+            LifecycleError: LIFECYCLE-050 one was never started, LIFECYCLE-053 one has not stopped in time, or nobody is there to stop it.
+        """
+        for name in names:
+            self.want(name, "stopped")
+        until, found = time.monotonic() + wait_seconds, dict[str, Driver | None]()
+        for name in names:
+            while (driver := self.driver(name)) is not None and driver.ended_at is None:
+                if not self.supervised or time.monotonic() > until:
+                    fix = f"Is a supervisor at work? floodmark supervise. What it says: floodmark logs {name}"
+                    got = f"process {driver.pid}, which still runs"
+                    raise LifecycleError(f"operator '{name}'", "a stream that stops", got, fix, code="LIFECYCLE-053")
+                time.sleep(_POLL_SECONDS)
+            found[name] = driver
+        return found
+
+    @property
+    def supervised(self) -> bool:
+        """Whether a supervisor is at work."""
+        return self.store.holder(LEASE) is not None
+
+    def driver(self, name: str) -> Driver | None:
+        """The newest driver of a stream."""
+        return next(iter(self.store.drivers(name, 1)), None)
+
+    def deployments(self, names: Iterable[str]) -> dict[str, Deployment]:
+        """What should run of these streams; without those that were never started."""
+        wanted = set(names)
+        return {one.operator: one for one in self.store.deployments() if one.operator in wanted}
+
+    def codes(self) -> dict[str, dict[str, str]]:
+        """Operator -> what its savepoints say of the code its stream runs."""
+        return {one.operator: {"package": one.package} for one in self.store.deployments()}
+
+
+def never(name: str) -> LifecycleError:
+    """LIFECYCLE-050: a stream that was never started."""
+    fix = f"Start it: floodmark start {name}"
+    return LifecycleError(f"operator '{name}'", "a stream that was started", "none", fix, code="LIFECYCLE-050")

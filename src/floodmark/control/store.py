@@ -1,0 +1,380 @@
+"""The control store: what should run, what runs, and what was done; in SQLite on one machine, in PostgreSQL for several.
+
+Commands write what is wanted; the supervisor makes it so and writes what it finds. Everything it waits for is written down first.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import sqlalchemy as sa
+from sqlalchemy.exc import IntegrityError, SQLAlchemyError
+
+from floodmark.core.errors import SetupError
+
+Desired = Literal["running", "stopped"]
+"""What is wanted of a stream."""
+
+State = Literal["starting", "running", "stopped", "crashed"]
+"""What has become of a driver."""
+
+_METADATA = sa.MetaData()
+_DEPLOYMENTS = sa.Table(
+    "floodmark_deployments",
+    _METADATA,
+    sa.Column("operator", sa.String, primary_key=True),
+    sa.Column("root", sa.String, nullable=False),
+    sa.Column("lake", sa.String, nullable=False),
+    sa.Column("environment", sa.String, nullable=False),
+    sa.Column("package", sa.String, nullable=False),
+    sa.Column("version", sa.String, nullable=False),
+    sa.Column("desired", sa.String, nullable=False),
+    sa.Column("changed_at", sa.Float, nullable=False),
+)
+_DRIVERS = sa.Table(
+    "floodmark_drivers",
+    _METADATA,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("operator", sa.String, nullable=False, index=True),
+    sa.Column("version", sa.String, nullable=False),
+    sa.Column("epoch", sa.Integer, nullable=False),
+    sa.Column("state", sa.String, nullable=False),
+    sa.Column("pid", sa.Integer),
+    sa.Column("born", sa.Float),
+    sa.Column("log", sa.String, nullable=False),
+    sa.Column("started_at", sa.Float, nullable=False),
+    sa.Column("heartbeat_at", sa.Float, nullable=False),
+    sa.Column("batch", sa.Integer),
+    sa.Column("progress", sa.BigInteger),
+    sa.Column("ended_at", sa.Float),
+    sa.Column("reason", sa.Text),
+)
+_LEASES = sa.Table(
+    "floodmark_leases",
+    _METADATA,
+    sa.Column("name", sa.String, primary_key=True),
+    sa.Column("holder", sa.String, nullable=False),
+    sa.Column("epoch", sa.Integer, nullable=False),
+    sa.Column("until", sa.Float, nullable=False),
+)
+_ACTIONS = sa.Table(
+    "floodmark_actions",
+    _METADATA,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("kind", sa.String, nullable=False),
+    sa.Column("operator", sa.String, nullable=False, index=True),
+    sa.Column("who", sa.String, nullable=False),
+    sa.Column("why", sa.Text, nullable=False),
+    sa.Column("began_at", sa.Float, nullable=False),
+    sa.Column("step", sa.String, nullable=False),
+    sa.Column("old", sa.JSON, nullable=False),
+    sa.Column("version", sa.String, nullable=False),
+    sa.Column("savepoint", sa.String),
+    sa.Column("ended_at", sa.Float),
+    sa.Column("reason", sa.Text),
+)
+_JOURNAL = sa.Table(
+    "floodmark_journal",
+    _METADATA,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("at", sa.Float, nullable=False),
+    sa.Column("who", sa.String, nullable=False),
+    sa.Column("action", sa.String, nullable=False),
+    sa.Column("operator", sa.String),
+    sa.Column("detail", sa.Text, nullable=False),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deployment:
+    """What should run.
+
+    Args:
+        operator: its name.
+        root: folder of the workspace, which relative paths of its settings start from.
+        lake: root of the tables.
+        environment: settings to use.
+        package: hash of the code.
+        version: of the operator in it.
+        desired: whether it should run.
+        changed_at: when that was said, s since 1970.
+    """
+
+    operator: str
+    root: str
+    lake: str
+    environment: str
+    package: str
+    version: str
+    desired: Desired
+    changed_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Driver:
+    """A process that runs, or ran, a stream.
+
+    Args:
+        id: of the record.
+        operator: its name.
+        version: of the operator.
+        epoch: how many drivers of it there were before.
+        state: what has become of it.
+        pid: process, once there is one.
+        born: when that process was made, s since 1970: a later one may have its number.
+        log: file of its output.
+        started_at: s since 1970.
+        heartbeat_at: when it last said that it lives.
+        batch: last micro-batch it committed.
+        progress: of its outputs, ms UTC.
+        ended_at: s since 1970; None while it lives.
+        reason: why it ended.
+    """
+
+    id: int
+    operator: str
+    version: str
+    epoch: int
+    state: State
+    pid: int | None
+    born: float | None
+    log: str
+    started_at: float
+    heartbeat_at: float
+    batch: int | None
+    progress: int | None
+    ended_at: float | None
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Action:
+    """An upgrade or a rollback of streams that run by themselves.
+
+    Args:
+        id: of the record.
+        kind: ``upgrade`` or ``rollback``.
+        operator: whose stream it is about.
+        who: asked for it.
+        why: the user's words.
+        began_at: s since 1970.
+        step: it is in, or ended with: ``done``, ``rolled back``, ``refused``.
+        old: operator -> package, version and whether it should have run before, for every stream it stops.
+        version: of the operator that should run after it.
+        savepoint: id of the one that was made or is gone back to.
+        ended_at: s since 1970; None while it is at work, or was killed.
+        reason: why it ended so.
+    """
+
+    id: int
+    kind: str
+    operator: str
+    who: str
+    why: str
+    began_at: float
+    step: str
+    old: dict[str, dict[str, str]]
+    version: str
+    savepoint: str | None
+    ended_at: float | None
+    reason: str | None
+
+
+class Store:
+    """The control store.
+
+    Args:
+        url: of SQLAlchemy: ``sqlite:////path/control.db``, ``postgresql+psycopg://...``.
+
+    Raises:
+        SetupError: SETUP-040, it cannot be reached or written.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        parsed = sa.make_url(url)
+        with self._told():
+            if parsed.get_backend_name() == "sqlite" and parsed.database:
+                Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
+            arguments = {"timeout": 30} if parsed.get_backend_name() == "sqlite" else {}
+            self._engine = sa.create_engine(url, connect_args=arguments, pool_pre_ping=True)
+            _METADATA.create_all(self._engine)
+
+    # ---- what is wanted
+
+    def deploy(self, deployment: Deployment) -> None:
+        """What should run from now on."""
+        values = {name: getattr(deployment, name) for name in Deployment.__slots__} | {"changed_at": time.time()}
+        with self._begin() as connection:
+            connection.execute(_DEPLOYMENTS.delete().where(_DEPLOYMENTS.c.operator == deployment.operator))
+            connection.execute(_DEPLOYMENTS.insert().values(**values))
+
+    def want(self, operator: str, desired: Desired) -> bool:
+        """Whether a stream should run; False for one that was never deployed."""
+        with self._begin() as connection:
+            update = _DEPLOYMENTS.update().where(_DEPLOYMENTS.c.operator == operator)
+            return bool(connection.execute(update.values(desired=desired, changed_at=time.time())).rowcount)
+
+    def deployments(self) -> list[Deployment]:
+        """All, by name."""
+        with self._begin() as connection:
+            rows = connection.execute(_DEPLOYMENTS.select().order_by(_DEPLOYMENTS.c.operator)).mappings()
+            return [Deployment(**row) for row in rows]
+
+    def deployment(self, operator: str) -> Deployment | None:
+        """The one of an operator."""
+        return next((one for one in self.deployments() if one.operator == operator), None)
+
+    # ---- what runs
+
+    def begin(self, deployment: Deployment, log: str) -> Driver:
+        """A driver that is about to be started."""
+        now = time.time()
+        with self._begin() as connection:
+            epochs = sa.select(sa.func.count()).where(_DRIVERS.c.operator == deployment.operator)
+            epoch = int(connection.execute(epochs).scalar_one())
+            values = {
+                "operator": deployment.operator,
+                "version": deployment.version,
+                "epoch": epoch,
+                "state": "starting",
+                "log": f"{log}/{epoch}.log",
+                "started_at": now,
+                "heartbeat_at": now,
+            }
+            key = connection.execute(_DRIVERS.insert().values(**values)).inserted_primary_key
+        assert key is not None
+        return self.driver(int(key[0]))
+
+    def update(self, driver: int, **values: Any) -> None:
+        """What is known now of a driver."""
+        with self._begin() as connection:
+            connection.execute(_DRIVERS.update().where(_DRIVERS.c.id == driver).values(**values))
+
+    def end(self, driver: int, state: State, reason: str) -> None:
+        """A driver has ended; what it said itself of its end is kept."""
+        with self._begin() as connection:
+            mine = _DRIVERS.update().where(_DRIVERS.c.id == driver, _DRIVERS.c.ended_at.is_(None))
+            connection.execute(mine.values(state=state, reason=reason, ended_at=time.time()))
+
+    def driver(self, number: int) -> Driver:
+        """One driver."""
+        with self._begin() as connection:
+            row = connection.execute(_DRIVERS.select().where(_DRIVERS.c.id == number)).mappings().one()
+            return Driver(**row)
+
+    def drivers(self, operator: str, limit: int = 20) -> list[Driver]:
+        """The drivers of an operator, newest first."""
+        query = _DRIVERS.select().where(_DRIVERS.c.operator == operator).order_by(_DRIVERS.c.id.desc()).limit(limit)
+        with self._begin() as connection:
+            return [Driver(**row) for row in connection.execute(query).mappings()]
+
+    # ---- leases
+
+    def lease(self, name: str, holder: str, seconds: float) -> int | None:
+        """Take or renew a lease: its epoch, which grows with each new holder; None while another one holds it."""
+        now = time.time()
+        with self._begin() as connection:
+            mine = _LEASES.update().where(_LEASES.c.name == name, _LEASES.c.holder == holder)
+            if not connection.execute(mine.values(until=now + seconds)).rowcount:
+                free = _LEASES.update().where(_LEASES.c.name == name, _LEASES.c.until < now)
+                taken = free.values(holder=holder, until=now + seconds, epoch=_LEASES.c.epoch + 1)
+                if not connection.execute(taken).rowcount:
+                    try:
+                        with connection.begin_nested():
+                            first = _LEASES.insert().values(name=name, holder=holder, until=now + seconds, epoch=0)
+                            connection.execute(first)
+                    except IntegrityError:
+                        return None
+            found = connection.execute(_LEASES.select().where(_LEASES.c.name == name)).mappings().one()
+            return int(found["epoch"]) if found["holder"] == holder else None
+
+    def holder(self, name: str) -> str | None:
+        """Who holds a lease now."""
+        with self._begin() as connection:
+            row = connection.execute(_LEASES.select().where(_LEASES.c.name == name)).mappings().one_or_none()
+            return str(row["holder"]) if row is not None and row["until"] >= time.time() else None
+
+    def release(self, name: str, holder: str) -> None:
+        """Give a lease back."""
+        with self._begin() as connection:
+            connection.execute(
+                _LEASES.update().where(_LEASES.c.name == name, _LEASES.c.holder == holder).values(until=0.0)
+            )
+
+    # ---- what is done, and was
+
+    def act(self, **values: Any) -> Action:
+        """Write an action down that begins now."""
+        with self._begin() as connection:
+            key = connection.execute(_ACTIONS.insert().values(began_at=time.time(), **values)).inserted_primary_key
+        assert key is not None
+        return self.action(int(key[0]))
+
+    def action(self, number: int) -> Action:
+        """One action."""
+        with self._begin() as connection:
+            return Action(**connection.execute(_ACTIONS.select().where(_ACTIONS.c.id == number)).mappings().one())
+
+    def go_on(self, action: int, step: str, **values: Any) -> None:
+        """An action has come to a step."""
+        with self._begin() as connection:
+            connection.execute(_ACTIONS.update().where(_ACTIONS.c.id == action).values(step=step, **values))
+
+    def close(self, action: int, step: str, reason: str = "") -> Action:
+        """An action has ended."""
+        self.go_on(action, step, reason=reason, ended_at=time.time())
+        return self.action(action)
+
+    def actions(self, operator: str | None = None, limit: int = 20) -> list[Action]:
+        """Actions, newest first."""
+        query = _ACTIONS.select().order_by(_ACTIONS.c.id.desc()).limit(limit)
+        if operator is not None:
+            query = query.where(_ACTIONS.c.operator == operator)
+        with self._begin() as connection:
+            return [Action(**row) for row in connection.execute(query).mappings()]
+
+    def unfinished(self, operator: str) -> Action | None:
+        """The action of a stream that is at work, or was killed."""
+        query = _ACTIONS.select().where(_ACTIONS.c.operator == operator, _ACTIONS.c.ended_at.is_(None))
+        with self._begin() as connection:
+            row = connection.execute(query.order_by(_ACTIONS.c.id.desc()).limit(1)).mappings().one_or_none()
+            return None if row is None else Action(**row)
+
+    def note(self, who: str, action: str, operator: str | None = None, **detail: Any) -> None:
+        """Write down that somebody did something."""
+        with self._begin() as connection:
+            values = {"at": time.time(), "who": who, "action": action, "operator": operator}
+            connection.execute(_JOURNAL.insert().values(**values, detail=json.dumps(detail, default=str)))
+
+    def notes(self, operator: str | None = None, limit: int = 50) -> list[dict[str, Any]]:
+        """What was done, newest first."""
+        query = _JOURNAL.select().order_by(_JOURNAL.c.id.desc()).limit(limit)
+        if operator is not None:
+            query = query.where(_JOURNAL.c.operator == operator)
+        with self._begin() as connection:
+            rows = connection.execute(query).mappings()
+            return [{**row, "detail": json.loads(row["detail"])} for row in rows]
+
+    @contextmanager
+    def _begin(self) -> Iterator[sa.Connection]:
+        with self._told(), self._engine.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except (SQLAlchemyError, OSError, ImportError) as error:
+            where = f"control store {sa.make_url(self.url).render_as_string(hide_password=True)}"
+            fix = "Streams that run go on without it. Start the database, or see to the file's folder and its rights; then try again."
+            text = str(getattr(error, "orig", None) or error).strip().splitlines()
+            raise SetupError(
+                where, "a database that answers", text[0] if text else type(error).__name__, fix, code="SETUP-040"
+            ) from error

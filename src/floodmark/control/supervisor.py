@@ -1,0 +1,264 @@
+"""The supervisor: makes what runs what should run. It may die at any time; the next one takes over what still lives."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from floodmark.control.store import Deployment, Driver, Store
+from floodmark.core.errors import FloodmarkError, LifecycleError
+
+LEASE = "supervisor"
+LEASE_SECONDS = 15.0
+POLL_SECONDS = 0.5
+SILENT_SECONDS = 60.0
+"""Without a heartbeat of a driver that runs, after which it is taken to hang."""
+GRACE_SECONDS = 120.0
+"""From the signal that asks a driver to stop to the one that makes it."""
+BUDGET = 5
+"""Crashes within ``WINDOW_SECONDS`` after which a stream is left as it is."""
+WINDOW_SECONDS = 600.0
+LONGEST_BACKOFF_SECONDS = 60.0
+
+Command = Callable[[Driver], Sequence[str]]
+
+
+@dataclass(slots=True)
+class Supervisor:
+    """Starts, watches and stops drivers.
+
+    Args:
+        store: what should run.
+        home: folder of packages and logs.
+        holder: name of this supervisor.
+        command: that runs a driver; by default floodmark's own.
+        say: told what it does.
+        backoff: s after the first crash; doubled with each further one.
+    """
+
+    store: Store
+    home: Path
+    holder: str
+    command: Command | None = None
+    say: Callable[[str], None] = print
+    backoff: float = 1.0
+    _children: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
+    _asked: dict[int, float] = field(default_factory=dict)
+    _failed: set[int] = field(default_factory=set)
+    _looked: float = 0.0
+    _since: float = 0.0
+    """Since when it has looked at the store without a gap: heartbeats from before say nothing."""
+
+    def run(self, stop: threading.Event, *, leave: bool = True) -> None:
+        """Until ``stop``.
+
+        Args:
+            stop: when set, it ends.
+            leave: let the drivers go on without it; otherwise they stop first, and the next supervisor starts them again.
+
+        Raises:
+            LifecycleError: LIFECYCLE-052, another supervisor is at work.
+        """
+        if self.store.lease(LEASE, self.holder, LEASE_SECONDS) is None:
+            other = self.store.holder(LEASE)
+            fix = f"One is enough. If it is gone, wait {LEASE_SECONDS:.0f} s, and try again."
+            raise LifecycleError("supervisor", "no other one", f"{other}", fix, code="LIFECYCLE-052")
+        while not stop.is_set():
+            try:
+                self.tick()
+            except FloodmarkError as error:  # the store is away: what runs goes on
+                self.say(str(error))
+            stop.wait(POLL_SECONDS)
+        with suppress(FloodmarkError):
+            while not leave and self._ending():
+                time.sleep(POLL_SECONDS)
+            self.store.release(LEASE, self.holder)
+
+    def tick(self) -> bool:
+        """Look once at everything; False, and nothing is done, while another supervisor holds the lease."""
+        if self.store.lease(LEASE, self.holder, LEASE_SECONDS) is None:
+            return False
+        for child in self._children.values():
+            child.poll()  # so that what has ended is gone
+        now = time.time()
+        if now - self._looked > LEASE_SECONDS:
+            self._since = now
+        self._looked = now
+        for deployment in self.store.deployments():
+            drivers = self.store.drivers(deployment.operator)
+            living = [driver for driver in drivers if driver.ended_at is None and not self._gone(driver)]
+            if deployment.desired == "stopped":
+                for driver in living:
+                    self._ask(driver, "it should not run")
+            elif not living:
+                self._start(deployment, drivers)
+            elif living[0].version != deployment.version:
+                self._ask(living[0], f"{deployment.version} should run")
+            elif self._hangs(living[0]):
+                self.say(f"{deployment.operator}: process {living[0].pid} is silent, and is killed")
+                _kill_group(living[0].pid or 0)
+        return True
+
+    # ---- processes
+
+    def _ending(self) -> bool:
+        """Whether a driver still lives; all are asked to stop."""
+        if self.store.lease(LEASE, self.holder, LEASE_SECONDS) is None:
+            return False
+        living = False
+        for deployment in self.store.deployments():
+            for driver in self.store.drivers(deployment.operator):
+                if driver.ended_at is None and not self._gone(driver):
+                    living = True
+                    self._ask(driver, "its supervisor ends")
+        return living or any(child.poll() is None for child in self._children.values())  # they say so before they have
+
+    def _start(self, deployment: Deployment, drivers: Sequence[Driver]) -> None:
+        crashes = crashed(drivers, deployment.changed_at, time.time())
+        if len(crashes) >= BUDGET:
+            if crashes[0].id not in self._failed:
+                self._failed.add(crashes[0].id)
+                self.say(f"{deployment.operator} has crashed {len(crashes)} times: {crashes[0].reason}")
+            return
+        if crashes and time.time() < (crashes[0].ended_at or 0) + delay(len(crashes), self.backoff):
+            return
+        if drivers:
+            _clear(drivers[0])
+        if self.store.lease(LEASE, self.holder, LEASE_SECONDS) is None:  # it may have been stopped since it looked
+            return
+        driver = self.store.begin(deployment, str(self.home / "logs" / deployment.operator))
+        log = Path(driver.log)
+        log.parent.mkdir(parents=True, exist_ok=True)
+        package = self.home / "packages" / deployment.package
+        environment = {**os.environ, "PYTHONPATH": str(package), "FLOODMARK_ENVIRONMENT": deployment.environment}
+        try:
+            with log.open("ab") as output:
+                child = subprocess.Popen(
+                    (self.command or self._command)(driver),
+                    cwd=package if package.is_dir() else self.home,
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+        except OSError as error:
+            self.store.end(driver.id, "crashed", f"cannot be started: {error}")
+            return
+        self._children[child.pid] = child
+        with suppress(psutil.NoSuchProcess):
+            self.store.update(driver.id, pid=child.pid, born=psutil.Process(child.pid).create_time())
+        self.say(f"{deployment.operator}: started {deployment.version} as process {child.pid}, log {log}")
+
+    def _command(self, driver: Driver) -> Sequence[str]:
+        packages = str(self.home / "packages")
+        return [sys.executable, "-m", "floodmark.control.driver", self.store.url, str(driver.id), packages]
+
+    def _gone(self, driver: Driver) -> bool:
+        """Whether a driver has ended; that is written down then."""
+        if driver.pid is None:
+            orphan = _orphan(driver)
+            if orphan is not None:  # a supervisor died between its start and the record of it
+                self.store.update(driver.id, pid=orphan.pid, born=orphan.create_time())
+                return False
+            self.store.end(driver.id, "crashed", "its supervisor died before it was started")
+            return True
+        if self._lives(driver):
+            return False
+        child = self._children.pop(driver.pid, None)
+        code = None if child is None else child.wait()
+        reason = (
+            "it is gone" if code is None else f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit {code}"
+        )
+        asked = self._asked.pop(driver.pid, None)
+        self.store.end(driver.id, "crashed" if asked is None else "stopped", reason)  # unless it said itself why
+        ended = self.store.driver(driver.id)
+        self.say(f"{driver.operator}: {ended.state}: {ended.reason}")
+        return True
+
+    def _lives(self, driver: Driver) -> bool:
+        assert driver.pid is not None
+        try:
+            process = psutil.Process(driver.pid)
+            same = driver.born is None or abs(process.create_time() - driver.born) < 1
+            return bool(same and process.status() != psutil.STATUS_ZOMBIE)
+        except psutil.NoSuchProcess:
+            return False
+
+    def _hangs(self, driver: Driver) -> bool:
+        heard = max(driver.heartbeat_at, self._since)
+        return driver.state == "running" and time.time() - heard > SILENT_SECONDS
+
+    def _ask(self, driver: Driver, why: str) -> None:
+        """Let a driver stop at its next micro-batch boundary; make it when it does not."""
+        if driver.pid is None:
+            return
+        asked = self._asked.get(driver.pid)
+        if asked is None:
+            self._asked[driver.pid] = time.time()
+            self.say(f"{driver.operator}: stopping process {driver.pid}: {why}")
+            with suppress(ProcessLookupError):
+                os.kill(driver.pid, signal.SIGTERM)
+        elif time.time() - asked > GRACE_SECONDS:
+            _kill_group(driver.pid)
+
+
+def supervisor(store: Store, home: Path, say: Callable[[str], None]) -> Supervisor:
+    """One with the name of this process."""
+    return Supervisor(store=store, home=home, holder=f"{socket.gethostname()}, process {os.getpid()}", say=say)
+
+
+def crashed(drivers: Sequence[Driver], since: float, now: float) -> list[Driver]:
+    """The crashes that count: of this deployment, not long ago, and none before one that was stopped; newest first.
+
+    Args:
+        drivers: of an operator, newest first.
+        since: when it was last said that it should run, s.
+        now: s.
+    """
+    found = []
+    for driver in drivers:
+        if driver.state != "crashed" or driver.started_at < since or (driver.ended_at or now) < now - WINDOW_SECONDS:
+            break
+        found.append(driver)
+    return found
+
+
+def delay(crashes: int, backoff: float) -> float:
+    """Seconds from the last of so many crashes to the next start."""
+    return min(backoff * 2.0 ** (crashes - 1), LONGEST_BACKOFF_SECONDS)
+
+
+def _orphan(driver: Driver) -> psutil.Process | None:
+    """The process of a driver whose record has no process yet."""
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            command = process.cmdline()
+            if "floodmark.control.driver" in command and str(driver.id) in command:
+                return process
+    return None
+
+
+def _clear(driver: Driver) -> None:
+    """Kill what a driver that has ended left behind, such as its Java; never a later process that has its number."""
+    for process in psutil.process_iter() if driver.pid is not None else ():
+        with suppress(psutil.Error, ProcessLookupError):
+            mine = driver.started_at - 1 < process.create_time() <= (driver.ended_at or 0)
+            if mine and os.getpgid(process.pid) == driver.pid:
+                process.kill()
+
+
+def _kill_group(pid: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)

@@ -1,0 +1,103 @@
+"""Verification of a new version of a stream: whether it runs, gets on, and writes what is expected."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from deltalake import DeltaTable
+
+from floodmark.control.fleet import Fleet
+from floodmark.engines.spark import history, savepoints
+from floodmark.engines.spark.savepoints import Savepoint
+from floodmark.engines.spark.timeline import Timeline
+from floodmark.lifecycle.savepoint import Manifest
+from floodmark.spec.operator import Operator
+
+_POLL_SECONDS = 0.2
+
+Check = Callable[[Savepoint], Iterable[str]]
+"""Looks at what was written since a savepoint; says what is wrong."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    """What a new version has to do before its upgrade counts.
+
+    Args:
+        patience: s until it has committed a micro-batch, or has read everything there is.
+        soak: s it must have run without a crash.
+        checks: further ones, of what it has written.
+        set_aside: whether it may begin to set rows aside that its predecessor did not.
+        cancelled: when set, the new version is taken back.
+    """
+
+    patience: float = 180.0
+    soak: float = 10.0
+    checks: tuple[Check, ...] = ()
+    set_aside: bool = False
+    cancelled: threading.Event = field(default_factory=threading.Event)
+
+
+def verify(
+    fleet: Fleet, operator: Operator, savepoint: Savepoint, since: float, wanted: Verification, turn: Callable[[], None]
+) -> str | None:
+    """Why a new version does not count; None when it does.
+
+    Args:
+        fleet: it runs in.
+        operator: the new version.
+        savepoint: made before it.
+        since: when it was said that it should run, s since 1970.
+        wanted: what it has to do.
+        turn: raises when somebody else has taken over.
+    """
+    until, begun = time.monotonic() + wanted.patience, None
+    while True:
+        turn()
+        if wanted.cancelled.is_set():
+            return "it was cancelled"
+        drivers = [
+            d for d in fleet.store.drivers(operator.name) if d.started_at >= since - 1 and d.version == operator.version
+        ]
+        for driver in drivers:
+            if driver.state == "crashed":
+                return f"it crashed: {driver.reason}"
+        if drivers and drivers[0].state == "running":
+            begun = begun or time.monotonic()
+            batch = drivers[0].batch
+            further = (batch is not None and batch > savepoint.manifest.batch) or _caught_up(fleet, operator.name)
+            if further and time.monotonic() - begun >= wanted.soak:
+                break
+        if time.monotonic() > until:
+            return f"no micro-batch of it within {wanted.patience:.0f} s"
+        time.sleep(_POLL_SECONDS)
+    if not wanted.set_aside and (aside := _begins_to_set_aside(fleet, operator, savepoint.manifest)):
+        return aside
+    return next((told for look in wanted.checks for told in look(savepoint)), None)
+
+
+def _caught_up(fleet: Fleet, name: str) -> bool:
+    """Whether a stream has read all its inputs have."""
+    timeline = Timeline.current(fleet.lake, name)
+    read = savepoints.inputs_at(timeline, timeline.checkpoint.last_committed())
+    return all(
+        one.version >= DeltaTable(savepoints.input_path(fleet.lake, one.table)).version() for one in read.values()
+    )
+
+
+def _begins_to_set_aside(fleet: Fleet, operator: Operator, manifest: Manifest) -> str | None:
+    """What a version sets aside though the one before did not."""
+    for output in operator.outputs:
+        if output.side != "quarantine":
+            continue
+        written = [said for said in history.commits(fleet.lake.output(output.table)) if said.get("mode") == "unbounded"]
+        now = sum(
+            said["rows"] for said in written if said["version"] == operator.version and said["batch"] > manifest.batch
+        )
+        before = sum(said["rows"] for said in written if said["version"] == manifest.version)
+        if now and not before:
+            return f"it sets rows aside, which {manifest.version} did not: {now:,} in '{output.table}'"
+    return None

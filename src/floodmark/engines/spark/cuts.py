@@ -1,0 +1,103 @@
+"""Consistent cuts through streams that read one another: each has read exactly what those before it have written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from deltalake import DeltaTable
+
+from floodmark.core.errors import LifecycleError
+from floodmark.engines.spark import history, savepoints
+from floodmark.engines.spark.fence import is_fence
+from floodmark.engines.spark.lake import Lake
+from floodmark.engines.spark.savepoints import Savepoint
+from floodmark.engines.spark.timeline import Timeline, streams
+from floodmark.lifecycle.plan import Deployed
+from floodmark.lifecycle.rollback import cut
+from floodmark.lifecycle.savepoint import TableVersion
+
+_UPKEEP = {"OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "ADD COLUMN", "ADD COLUMNS"}
+"""Operations that change no row."""
+_KEPT = 50
+"""Micro-batches that are looked at: Spark cleans up what is older than about a hundred, also while a savepoint is made."""
+
+
+def readers(operator: str, known: dict[str, Deployed]) -> list[str]:
+    """The streams that read what a stream writes, at one remove or more; upstream first."""
+    found, written = [], set(known[operator].tables) if operator in known else set()
+    for name, one in known.items():
+        if name != operator and written & set(one.reads):
+            found.append(name)
+            written |= set(one.tables)
+    return found
+
+
+def untouched(lake: Lake, table: str, *versions: TableVersion) -> bool:
+    """Whether an output holds the same rows at two versions of it."""
+    low, high = sorted(one.version for one in versions)
+    return next(commits(lake.output(table), low, high), None) is None
+
+
+def commits(path: str, since: int, upto: int | None = None) -> Iterator[dict[str, Any]]:
+    """Commits behind a version that change rows, newest first, with what they say of themselves as ``said``.
+
+    What was taken back again is not among them.
+
+    Args:
+        path: of the table.
+        since: the version.
+        upto: the last version to look at.
+    """
+    undone: int | None = None
+    for commit in DeltaTable(path).history():
+        version = int(commit["version"])
+        if version <= since:
+            return
+        if (upto is not None and version > upto) or (undone is not None and version > undone):
+            continue
+        said = history.said(commit)
+        if said is not None and "restored" in said:
+            undone = int(said["restored"])
+            if undone < since:
+                yield {**commit, "said": said}
+        elif said is not None or not (commit["operation"] in _UPKEEP or is_fence(commit)):
+            yield {**commit, "said": said}
+
+
+def begun(lake: Lake, names: Iterable[str]) -> list[str]:
+    """Those that have committed a micro-batch; the others have read nothing yet."""
+    return [name for name in names if Timeline.current(lake, name).checkpoint.last_committed() >= 0]
+
+
+def together(
+    operator: str, lake: Lake, *, why: str = "", codes: Mapping[str, Mapping[str, Any]] | None = None
+) -> list[Savepoint]:
+    """Savepoints of a stream and of every stream that reads it, at one cut; they may all be at work.
+
+    Args:
+        operator: name of the one.
+        lake: they run in.
+        why: a note.
+        codes: operator -> what is known of the code its stream runs.
+
+    Raises:
+        LifecycleError: LIFECYCLE-030 there is no stream, LIFECYCLE-040 they have no cut in common right now.
+    """
+    found = []
+    if not begun(lake, [operator]):
+        raise savepoints.not_begun(operator, lake)
+    for name in [operator, *begun(lake, readers(operator, streams(lake)))]:
+        timeline = Timeline.current(lake, name)
+        batches = timeline.checkpoint.batches("commits")[:-_KEPT:-1]
+        found.append((name, [savepoints.state_at(timeline, batch) for batch in batches]))
+    chosen = cut(found, lambda table, *versions: untouched(lake, table, *versions))
+    if chosen is None:
+        fix = f"Let the readers catch up and try again, or stop {operator} first: they then reach what it has written."
+        got = "a reader that is further behind than its upstream remembers"
+        where = f"savepoint of '{operator}' with its downstream"
+        raise LifecycleError(where, "micro-batches at one cut", got, fix, code="LIFECYCLE-040")
+    return [
+        savepoints.create(name, lake, why=why, code=(codes or {}).get(name), batch=state.batch)
+        for name, state in chosen.items()
+    ]

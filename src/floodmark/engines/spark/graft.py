@@ -1,0 +1,71 @@
+"""Grafts: a table becomes what another one is at a version, in one commit.
+
+Files are linked or copied, never shared by reference, so that the clean-up of neither table takes them from the other: a shallow clone
+breaks with its original.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.transaction import AddAction, RemoveAction
+
+from floodmark.connectors.copies import copy
+from floodmark.connectors.storage import file_system
+from floodmark.engines.spark import tables
+from floodmark.engines.spark.appender import statistics
+
+
+def graft(
+    source: str,
+    target: str,
+    app: str,
+    words: Mapping[str, Any],
+    version: int | None = None,
+    fences: Sequence[Transaction] = (),
+) -> int:
+    """Put the rows and columns of one table in place of those of another, once.
+
+    Args:
+        source: path of the table to take them from.
+        target: path of the table to change; it is made where there is none, and keeps its id where there is one.
+        app: application id of the transaction; nothing is done when it has committed to the target before.
+        words: what the commit says of itself.
+        version: of the source; by default the newest.
+        fences: further transactions of the commit.
+
+    Returns:
+        The version of the target.
+    """
+    given = DeltaTable(source, version=version)
+    partition_by, schema = given.metadata().partition_columns, given.schema()
+    if not DeltaTable.is_deltatable(target):
+        DeltaTable.create(
+            target, schema, mode="ignore", partition_by=partition_by, configuration=given.metadata().configuration
+        )
+    table = DeltaTable(target)
+    if table.transaction_version(app) is not None:
+        return int(table.version())
+    folder, now = uuid.uuid4().hex, time.time_ns() // 1_000_000
+    added: list[AddAction | RemoveAction] = []
+    for action in pa.table(given.get_add_actions()).to_pylist():
+        path = unquote(action["path"])
+        name = f"{folder}/{uuid.uuid4().hex}-{path.rsplit('/', 1)[-1]}"
+        copy(f"{source}/{path}", f"{target}/{name}")
+        files, place = file_system(f"{target}/{name}")
+        with files.open_input_file(place) as stream:
+            stats = statistics(pq.read_metadata(stream))
+        values = action.get("partition") or {}
+        added.append(AddAction(name, action["size_bytes"], values, now, True, stats))
+    said = CommitProperties(
+        custom_metadata={"userMetadata": tables.said(words)}, app_transactions=[Transaction(app, 1), *fences]
+    )
+    table.create_write_transaction(added, "overwrite", schema, partition_by, commit_properties=said)
+    return int(DeltaTable(target).version())

@@ -1,0 +1,189 @@
+"""Rollback of streams to savepoints: state, positions and tables together, downstream included. No JVM is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+from pyarrow.fs import FileType
+
+from floodmark.connectors.storage import file_system
+from floodmark.core.errors import LifecycleError
+from floodmark.core.time import Interval
+from floodmark.engines.spark import savepoints, tables
+from floodmark.engines.spark.cuts import begun, commits, readers, untouched
+from floodmark.engines.spark.lake import Lake
+from floodmark.engines.spark.savepoints import BatchState, Savepoint
+from floodmark.engines.spark.switch import pending, perform, refuse_while_pending, stopped
+from floodmark.engines.spark.timeline import Timeline, streams
+from floodmark.lifecycle.rollback import Undone, cut, moves, undone
+from floodmark.lifecycle.savepoint import Manifest, TableVersion
+from floodmark.lifecycle.switch import Step, Switch
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A rollback that can be done.
+
+    Args:
+        switch: what it does.
+        undone: what each table loses.
+        left: streams that read it and do not go with it: they have to be computed anew, and refuse to go on until then.
+    """
+
+    switch: Switch
+    undone: tuple[Undone, ...]
+    left: tuple[str, ...] = ()
+
+
+def roll_back(lake: Lake, savepoint: Savepoint, *, backfills: bool = False, alone: bool = False) -> Prepared:
+    """Take a stream back to a savepoint, and with it every stream that has read what is undone.
+
+    Args:
+        lake: they run in.
+        savepoint: to go back to.
+        backfills: bounded runs since the savepoint may be undone too.
+        alone: leave the streams that read it; they refuse to go on until they are computed anew.
+
+    Raises:
+        LifecycleError: LIFECYCLE-003 a stream is at work, and whatever ``prepare`` raises.
+        StateError: STATE-021, the savepoint is damaged.
+    """
+    again = _again(savepoint.manifest)
+    left = pending(lake)
+    if left is not None and left.again == again:
+        with stopped(lake, left.operators):
+            perform(lake, left)
+        return Prepared(left, ())
+    with stopped(lake, [savepoint.manifest.operator, *readers(savepoint.manifest.operator, streams(lake))]):
+        prepared = prepare(lake, savepoint, backfills=backfills, alone=alone)
+        perform(lake, prepared.switch)
+    return prepared
+
+
+def _again(manifest: Manifest) -> str:
+    return f"floodmark rollback {manifest.operator} --to {manifest.id}"
+
+
+def prepare(
+    lake: Lake, savepoint: Savepoint, *, backfills: bool = False, alone: bool = False, keep: bool = True
+) -> Prepared:
+    """Decide what a rollback does; nothing is changed.
+
+    Args:
+        lake: the streams run in.
+        savepoint: to go back to.
+        backfills: bounded runs since the savepoint may be undone too.
+        alone: leave the streams that read it.
+        keep: make savepoints of streams that stay where they are, which the rollback needs.
+
+    Raises:
+        LifecycleError: LIFECYCLE-034 another rollback is at work, LIFECYCLE-035 a stream that reads the tables cannot go with it,
+            LIFECYCLE-036 a table was made anew or others have written to it, LIFECYCLE-037 files of the version were vacuumed,
+            LIFECYCLE-038 an input is not the one it was.
+        StateError: STATE-021, the savepoint is damaged.
+    """
+    manifest = savepoint.manifest
+    reading = begun(lake, readers(manifest.operator, streams(lake)))
+    names = [manifest.operator, *([] if alone else reading)]
+    for name in names:
+        refuse_while_pending(lake, name)
+    savepoints.check(savepoint)
+    candidates: list[tuple[str, Sequence[Manifest | BatchState]]] = [(manifest.operator, [manifest])]
+    candidates += [(name, list(_states(lake, name))) for name in names[1:]]
+    chosen = cut(candidates, lambda table, *versions: untouched(lake, table, *versions))
+    if chosen is None:
+        raise _no_cut(savepoint, names[1:])
+    written = {output.id: output.table for one in chosen.values() for output in one.outputs}
+    steps, lost = [], []
+    for name, one in chosen.items():
+        savepoints.check_inputs(lake, name, one.inputs, written)
+        lost += [_check_table(lake, name, manifest.id, output, backfills=backfills) for output in one.outputs]
+        steps.append(
+            Step(
+                operator=name,
+                savepoint=_kept(lake, name, one, manifest.id, keep=keep),
+                version=one.version,
+                timeline=Timeline.current(lake, name).next().number,
+                ends=Timeline.current(lake, name).number,
+                batch=one.batch,
+                watermark=one.watermark,
+                inputs=len(one.inputs),
+                tables=one.outputs,
+                moves=dict(moves(one, written)),
+            )
+        )
+    return Prepared(Switch(again=_again(manifest), steps=tuple(steps)), tuple(lost), tuple(reading if alone else ()))
+
+
+def _kept(lake: Lake, operator: str, state: Manifest | BatchState, asked: str, *, keep: bool) -> str:
+    """The savepoint of a state: one is made of a stream that stays where it is."""
+    if isinstance(state, Manifest):
+        return state.id
+    return savepoints.create(operator, lake, why=f"before {asked}").manifest.id if keep else "(one that is made first)"
+
+
+def _states(lake: Lake, operator: str) -> Iterator[Manifest | BatchState]:
+    """What a reader could go back to: where it is now, or one of its savepoints, the newest first."""
+    timeline = Timeline.current(lake, operator)
+    last = timeline.checkpoint.last_committed()
+    if last >= 0:
+        yield savepoints.state_at(timeline, last)
+    for one in reversed(savepoints.savepoints(lake, operator)):
+        yield one.manifest
+
+
+def _check_table(lake: Lake, operator: str, asked: str, output: TableVersion, *, backfills: bool) -> Undone:
+    path, where = lake.output(output.table), f"rollback to '{asked}', table '{output.table}'"
+    anew = f"Compute it anew: floodmark run {operator} --unbounded --from-scratch"
+    tables.check_there(path, where, anew)
+    table = DeltaTable(path)
+    if str(table.metadata().id) != output.id:
+        got = "another one of that name, made since"
+        raise LifecycleError(where, "the table the savepoint knows", got, anew, code="LIFECYCLE-036")
+    since = [
+        commit | {"interval": Interval(start=commit["said"]["from"], end=commit["said"]["to"])}
+        if commit["said"] and commit["said"]["mode"] == "bounded"
+        else commit
+        for commit in commits(path, output.version)
+    ]
+    found = undone(output.table, since)
+    if found.foreign:
+        fix = f"Keep what they wrote elsewhere, and take it out of the table; or {anew[0].lower()}{anew[1:]}"
+        got = f"writes of others: {', '.join(found.foreign)}"
+        raise LifecycleError(where, "floodmark's own writes since", got, fix, code="LIFECYCLE-036")
+    if found.backfills and not backfills:
+        fix = f"Undo them too, and run them again after it: floodmark rollback {asked.rsplit('-', 2)[0]} --to {asked} --undo-backfills"
+        got = f"bounded runs of {', '.join(found.backfills)}"
+        raise LifecycleError(where, "no bounded run since", got, fix, code="LIFECYCLE-036")
+    _check_files(table, output, where, anew)
+    return found
+
+
+def _check_files(table: DeltaTable, output: TableVersion, where: str, anew: str) -> None:
+    """The files of the version are there, those that were taken out of the table since above all."""
+    now = set(table.file_uris())
+    try:
+        then = DeltaTable(table.table_uri, version=output.version).file_uris()
+    except DeltaError as error:
+        raise LifecycleError(
+            where, f"version {output.version}", f"a log without it: {error}", anew, code="LIFECYCLE-037"
+        ) from error
+    for file in then:
+        files, path = file_system(file.removeprefix("file://"))
+        if file not in now and files.get_file_info(path).type == FileType.NotFound:
+            got = f"one without '{path.rsplit('/', 1)[-1]}', which a VACUUM has removed"
+            raise LifecycleError(where, f"every file of version {output.version}", got, anew, code="LIFECYCLE-037")
+
+
+def _no_cut(savepoint: Savepoint, readers: Sequence[str]) -> LifecycleError:
+    name, operator = savepoint.manifest.id, savepoint.manifest.operator
+    fix = (
+        f"Take a savepoint that was made together with theirs (floodmark savepoint create {operator} --with-downstream), or leave them, "
+        f"and compute them anew then: floodmark rollback {operator} --to {name} --leave-readers"
+    )
+    got = "none at that point of one or more of them"
+    expected = f"a state of {', '.join(readers)} that has read exactly what it keeps"
+    return LifecycleError(f"rollback of '{operator}' to '{name}'", expected, got, fix, code="LIFECYCLE-035")

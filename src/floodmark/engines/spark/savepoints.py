@@ -1,0 +1,455 @@
+"""Savepoints of unbounded runs: made beside a running stream or a stopped one, checked, and put back as a new timeline."""
+
+from __future__ import annotations
+
+import json
+import platform
+import re
+import secrets
+import time
+import uuid
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.metadata import version as package_version
+from typing import Any
+
+from deltalake import DeltaTable
+from pyarrow.fs import FileSelector, FileType
+
+from floodmark.connectors.copies import copy, files_of, remove
+from floodmark.connectors.storage import file_system, open_hashed, read, write
+from floodmark.core import crash
+from floodmark.core.errors import ExecutionError, LifecycleError, StateError, closest
+from floodmark.core.time import from_ms
+from floodmark.engines.spark import history, markers
+from floodmark.engines.spark.checkpoint import IDENTITY, Checkpoint, relocated
+from floodmark.engines.spark.lake import Lake
+from floodmark.engines.spark.lock import exclusive
+from floodmark.engines.spark.tables import check_there
+from floodmark.engines.spark.timeline import Timeline
+from floodmark.lifecycle.savepoint import MANIFEST, File, Manifest, TableVersion, broken, damage
+
+_PIN = "pinned"
+_HERE = "floodmark-checkpoint:"
+"""In a savepoint, in place of the one absolute path that Spark keeps in a checkpoint."""
+_VERSIONED = re.compile(r"(\d+)[_.].*|(\d+)")
+_PACKAGES = ("floodmark", "pyspark", "delta-spark")
+
+
+@dataclass(frozen=True, slots=True)
+class Savepoint:
+    """One savepoint of a lake.
+
+    Args:
+        path: its folder.
+        manifest: what it holds.
+        pinned: it may not be deleted.
+    """
+
+    path: str
+    manifest: Manifest
+    pinned: bool = False
+
+
+def create(
+    operator: str, lake: Lake, *, why: str = "", code: Mapping[str, Any] | None = None, batch: int | None = None
+) -> Savepoint:
+    """Make a savepoint of the stream of an operator as of a committed micro-batch; a running stream goes on meanwhile.
+
+    Args:
+        operator: name of the one whose stream it is; the savepoint holds the definition the stream was started with.
+        lake: it runs in.
+        why: a note.
+        code: what is known of the code.
+        batch: the micro-batch, of those the checkpoint keeps; by default the last one.
+
+    Raises:
+        LifecycleError: LIFECYCLE-003 another one is being made, LIFECYCLE-030 there is no stream.
+        ExecutionError: EXECUTION-009, the disk is full, or cannot be written.
+        StateError: STATE-021, the checkpoint lacks files.
+    """
+    home, timeline = _home(lake, operator), Timeline.current(lake, operator)
+    with exclusive(lake, "savepoints", operator, "savepoint"):
+        for leftover in _folders(home):
+            if leftover.endswith(".draft"):  # of one that was killed
+                remove(f"{home}/{leftover}")
+        deployed, last = timeline.checkpoint.deployed(), batch
+        if last is None:
+            last = timeline.checkpoint.last_committed()
+        if deployed is None or last < 0:
+            raise not_begun(operator, lake)
+        now = time.time_ns() // 1_000_000
+        name = f"{operator}-{from_ms(now):%Y%m%dT%H%M%S}-{secrets.token_hex(2)}"
+        draft = f"{home}/{name}.draft"
+        try:
+            crash.point("savepoint.before_copy")
+            _copy(timeline, last, draft)
+            state, copied = state_at(timeline, last), Checkpoint(f"{draft}/checkpoint")
+            manifest = Manifest(
+                id=name,
+                at=now,
+                operator=operator,
+                version=deployed.version,
+                fingerprint=deployed.fingerprint,
+                graph=deployed.graph,
+                tables={table: tuple(columns) for table, columns in deployed.tables.items()},
+                timeline=timeline.number,
+                batch=last,
+                watermark=state.watermark,
+                inputs=state.inputs,
+                outputs=state.outputs,
+                engine=_engine(copied.partitions(last)),
+                code=code or {},
+                why=why,
+                files=_digests(draft),
+            )
+            crash.point("savepoint.before_manifest")
+            write(f"{draft}/{MANIFEST}", manifest.as_json().encode())
+            crash.point("savepoint.after_manifest")
+            files, path = file_system(draft)
+            files.move(path, path.removesuffix(".draft"))
+            crash.point("savepoint.after_rename")
+        except OSError as error:
+            remove(draft)
+            fix = "Nothing is left of it, and the stream goes on as it was. Make room, then try again."
+            where = f"savepoint of '{operator}' in {home}"
+            raise ExecutionError(where, "files that can be written", str(error), fix, code="EXECUTION-009") from error
+        except BaseException:
+            remove(draft)
+            raise
+    return Savepoint(f"{home}/{name}", manifest)
+
+
+def not_begun(operator: str, lake: Lake) -> LifecycleError:
+    """LIFECYCLE-030, for what needs a stream that has committed something."""
+    fix = f"Start it: floodmark run {operator} --unbounded"
+    where = f"operator '{operator}' in {lake.root}"
+    return LifecycleError(where, "a stream that has begun", "none", fix, code="LIFECYCLE-030")
+
+
+def _copy(timeline: Timeline, batch: int, draft: str) -> None:
+    _copy_checkpoint(timeline.checkpoint, f"{draft}/checkpoint", batch)
+    positions, deployed = Checkpoint(f"{draft}/checkpoint").positions(batch), timeline.checkpoint.deployed()
+    if deployed and len(positions) > len(deployed.reads):  # beside each input the markers of the starts are read
+        _copy_table(timeline.folder(markers.FOLDER), f"{draft}/{markers.FOLDER}", max(positions[1::2]).version)
+    path = timeline.folder("ticks")
+    if DeltaTable.is_deltatable(path):
+        known = (int(commit["table_version"]) for commit in history.commits(path) if int(commit["batch"]) <= batch)
+        _copy_table(path, f"{draft}/ticks", max(known, default=0))
+
+
+@dataclass(frozen=True, slots=True)
+class BatchState:
+    """What a stream had read and written at the end of a micro-batch.
+
+    Args:
+        version: of the operator.
+        batch: its number.
+        watermark: progress of the outputs once it is taken into account, ms UTC.
+        inputs: input name -> how far it was read.
+        outputs: tables that are there, as they were.
+    """
+
+    version: str
+    batch: int
+    watermark: int
+    inputs: Mapping[str, TableVersion]
+    outputs: tuple[TableVersion, ...]
+
+
+def state_at(timeline: Timeline, batch: int) -> BatchState:
+    """How far a stream was at the end of a committed micro-batch that its checkpoint keeps."""
+    lake, deployed = timeline.lake, timeline.checkpoint.deployed()
+    assert deployed is not None
+    outputs = tuple(
+        TableVersion(table=table, id=_id(lake.output(table)), version=_version_at(timeline, table, batch))
+        for table in deployed.tables
+        if DeltaTable.is_deltatable(lake.output(table))
+    )
+    watermark = timeline.checkpoint.settled(batch)
+    return BatchState(deployed.version, batch, watermark, inputs_at(timeline, batch), outputs)
+
+
+def inputs_at(timeline: Timeline, batch: int) -> dict[str, TableVersion]:
+    """How far a stream had read each input at the end of a committed micro-batch, by the input's name."""
+    deployed, positions = timeline.checkpoint.deployed(), timeline.checkpoint.positions(batch)
+    assert deployed is not None
+    names = [name for name, *_ in deployed.graph["inputs"]]
+    of_inputs = positions[:: len(positions) // len(names)]
+    return {
+        name: TableVersion(table=table, id=at.table, version=at.version, file=at.file)
+        for name, table, at in zip(names, deployed.reads, of_inputs, strict=True)
+    }
+
+
+def check_inputs(lake: Lake, operator: str, inputs: Mapping[str, TableVersion], but: Collection[str] = ()) -> None:
+    """Make sure that a stream finds its inputs as it left them: what it has read is still there, and more has come behind it.
+
+    Args:
+        lake: it runs in.
+        operator: its name.
+        inputs: input name -> how far it has read.
+        but: ids of tables that are not looked at.
+
+    Raises:
+        LifecycleError: LIFECYCLE-038, a table was made anew, or taken back behind what is read.
+    """
+    anew = f"Compute it anew: floodmark run {operator} --unbounded --from-scratch"
+    for name, given in inputs.items():
+        path, where = input_path(lake, given.table), f"operator '{operator}', input '{name}'"
+        check_there(path, where, anew)
+        if given.id and _id(path) != given.id:
+            got = f"another '{given.table}', made since"
+            raise LifecycleError(where, "the table its stream has read", got, anew, code="LIFECYCLE-038")
+        if given.id in but or path == lake.log(given.table):  # a log is never taken back
+            continue
+        for commit in history.commits(path, limit=None):
+            if int(commit["table_version"]) <= given.version:
+                break
+            if "restored" in commit:
+                got = f"a {commit['mode']} of '{given.table}' behind what its stream has read"
+                raise LifecycleError(where, "rows that have only come", got, anew, code="LIFECYCLE-038")
+
+
+def _copy_checkpoint(checkpoint: Checkpoint, target: str, batch: int) -> None:
+    """The checkpoint as of a committed micro-batch, while its stream may go on.
+
+    State of micro-batch N is there before its commit is, and never written again; so commits are copied first. Files that
+    vanish meanwhile are older ones that Spark cleans up.
+    """
+    for path in (f"{log}/{number}" for log in ("commits", "offsets") for number in (batch - 1, batch) if number >= 0):
+        try:
+            copy(f"{checkpoint.path}/{path}", f"{target}/{path}")
+        except FileNotFoundError as error:
+            raise broken(f"checkpoint {checkpoint.path}", f"one without '{path}'") from error
+    for path in files_of(checkpoint.path):
+        if not _belongs(path, batch):
+            continue
+        try:
+            if "/_metadata/v2/" in path:
+                content = read(f"{checkpoint.path}/{path}") or b""
+                write(f"{target}/{path}", relocated(content, _HERE))
+            else:
+                copy(f"{checkpoint.path}/{path}", f"{target}/{path}")
+        except FileNotFoundError:
+            continue
+    missing = Checkpoint(target).missing_state(batch)
+    if missing:
+        raise broken(f"checkpoint {checkpoint.path}", f"one without the state '{missing}' of micro-batch {batch}")
+
+
+def _belongs(path: str, batch: int) -> bool:
+    """Whether a file of a checkpoint belongs to it as of a micro-batch."""
+    top, *rest = path.split("/")
+    if top in {"commits", "offsets"}:
+        return False  # copied by number
+    found = _VERSIONED.fullmatch(rest[-1]) if rest else None
+    if found is None or "SSTs" in rest:
+        return True
+    number = int(found[1] or found[2])
+    if "_stateSchema" in rest or "_metadata" in rest:
+        return number <= batch
+    return number <= batch + 1  # state of a micro-batch is of the version behind it
+
+
+def _copy_table(source: str, target: str, version: int) -> None:
+    """A small append-only Delta table up to a version."""
+    for path in files_of(source):
+        name = path.split("/")[-1]
+        if path.startswith("_delta_log/") and (not name[:20].isdigit() or int(name[:20]) > version):
+            continue
+        copy(f"{source}/{path}", f"{target}/{path}")
+
+
+def _version_at(timeline: Timeline, table: str, batch: int) -> int:
+    """The last version of an output before the stream's first commit of a later micro-batch."""
+    path = timeline.lake.output(table)
+    version = int(DeltaTable(path).version())
+    for commit in history.commits(path):
+        if commit.get("mode") != "unbounded" or commit["timeline"] != timeline.number:
+            continue
+        if int(commit["batch"]) <= batch:
+            break
+        version = int(commit["table_version"]) - 1
+    return version
+
+
+def input_path(lake: Lake, table: str) -> str:
+    """The path of an input's table: a log, or an output of another operator."""
+    return lake.log(table) if DeltaTable.is_deltatable(lake.log(table)) else lake.read(table)
+
+
+def _engine(partitions: int) -> dict[str, str]:
+    found = {package: package_version(package) for package in _PACKAGES}
+    return found | {"python": platform.python_version(), "state partitions": str(partitions)}
+
+
+def _id(path: str) -> str:
+    return str(DeltaTable(path).metadata().id)
+
+
+def _digests(folder: str) -> dict[str, File]:
+    found = {}
+    for path in sorted(files_of(folder)):
+        if path not in {MANIFEST, _PIN}:
+            size, digest = open_hashed(f"{folder}/{path}").finish()
+            found[path] = File(sha256=digest, size=size)
+    return found
+
+
+# ---- those there are
+
+
+def savepoints(lake: Lake, operator: str | None = None) -> list[Savepoint]:
+    """The savepoints of a lake, or of one operator, oldest first; without those whose manifest is damaged (``damaged``)."""
+    found = []
+    for path, content in _manifests(lake, operator):
+        with suppress(StateError):
+            found.append(_opened(path, content))
+    return sorted(found, key=lambda one: (one.manifest.at, one.manifest.id))
+
+
+def damaged(lake: Lake, operator: str | None = None) -> list[StateError]:
+    """Why savepoints cannot be read, one error for each that cannot."""
+    found = []
+    for path, content in _manifests(lake, operator):
+        try:
+            _opened(path, content)
+        except StateError as error:
+            found.append(error)
+    return found
+
+
+def _manifests(lake: Lake, operator: str | None) -> Iterator[tuple[str, bytes]]:
+    home = lake.internal("savepoints")
+    for name in [operator] if operator else _folders(home):
+        for folder in _folders(f"{home}/{name}"):
+            content = read(f"{home}/{name}/{folder}/{MANIFEST}")
+            if content is not None and not folder.endswith(".draft"):
+                yield f"{home}/{name}/{folder}", content
+
+
+def find(lake: Lake, name: str) -> Savepoint:
+    """The savepoint of that name.
+
+    Raises:
+        LifecycleError: LIFECYCLE-031, there is none.
+        StateError: STATE-020 of a newer format, STATE-021 its manifest is damaged.
+    """
+    path = f"{_home(lake, name.rsplit('-', 2)[0])}/{name}"
+    content = read(f"{path}/{MANIFEST}") if re.fullmatch(r"\w+-\d{8}T\d{6}-\w{4}", name) else None
+    if content is None:
+        known = [place.rsplit("/", 1)[-1] for place, _ in _manifests(lake, None)]
+        fix = f"{closest(name, known)}See those there are: floodmark savepoint list"
+        raise LifecycleError(f"lake {lake.root}", f"a savepoint '{name}'", "none", fix, code="LIFECYCLE-031")
+    return _opened(path, content)
+
+
+def _opened(path: str, content: bytes) -> Savepoint:
+    manifest = Manifest.parse(content, f"savepoint {path}")
+    return Savepoint(path, manifest, read(f"{path}/{_PIN}") is not None)
+
+
+def verify(savepoint: Savepoint) -> list[str]:
+    """What is wrong with its files, one sentence each."""
+    return list(damage(savepoint.manifest, _digests(savepoint.path)))
+
+
+def check(savepoint: Savepoint) -> None:
+    """Raise StateError STATE-021 when something is wrong with its files."""
+    found = verify(savepoint)
+    if found:
+        more = f", and {len(found) - 1} more" if len(found) > 1 else ""
+        raise broken(f"savepoint '{savepoint.manifest.id}'", f"one of which {found[0]}{more}")
+
+
+def pin(savepoint: Savepoint, *, pinned: bool) -> None:
+    """Keep a savepoint from being deleted, or allow it again."""
+    path = f"{savepoint.path}/{_PIN}"
+    if pinned:
+        write(path, b"")
+    elif read(path) is not None:
+        files, place = file_system(path)
+        files.delete_file(place)
+
+
+def delete(savepoint: Savepoint) -> None:
+    """Delete a savepoint.
+
+    Raises:
+        LifecycleError: LIFECYCLE-032, it is pinned.
+    """
+    name = savepoint.manifest.id
+    if savepoint.pinned:
+        fix = f"Take the pin off first: floodmark savepoint pin {name} --off"
+        raise LifecycleError(f"savepoint '{name}'", "one that is not pinned", "a pinned one", fix, code="LIFECYCLE-032")
+    files, path = file_system(f"{savepoint.path}/{MANIFEST}")
+    files.delete_file(path)  # without it, it counts as none, however far the rest gets
+    remove(savepoint.path)
+
+
+def export(savepoint: Savepoint, target: str) -> None:
+    """Copy a savepoint to another folder or store, the manifest last; nothing of it is shared with the lake.
+
+    Raises:
+        StateError: STATE-021, it is damaged.
+    """
+    check(savepoint)
+    place = f"{target.rstrip('/')}/{savepoint.manifest.id}"
+    for path in [*savepoint.manifest.files, MANIFEST]:
+        copy(f"{savepoint.path}/{path}", f"{place}/{path}", link=False)
+
+
+def take_in(lake: Lake, source: str) -> Savepoint:
+    """Copy an exported savepoint into a lake.
+
+    Raises:
+        StateError: STATE-020 it is of a newer format, STATE-021 it is damaged or none.
+        LifecycleError: LIFECYCLE-033, the lake has it already.
+    """
+    source = source.rstrip("/")
+    content = read(f"{source}/{MANIFEST}")
+    if content is None:
+        raise broken(f"folder {source}", f"one without '{MANIFEST}'")
+    given = _opened(source, content)
+    check(given)
+    place = f"{_home(lake, given.manifest.operator)}/{given.manifest.id}"
+    if read(f"{place}/{MANIFEST}") is not None:
+        fix = f"It can be used as it is: floodmark savepoint show {given.manifest.id}"
+        raise LifecycleError(
+            f"lake {lake.root}", "one that has not got it", f"'{given.manifest.id}'", fix, code="LIFECYCLE-033"
+        )
+    for path in [*given.manifest.files, MANIFEST]:
+        copy(f"{source}/{path}", f"{place}/{path}", link=False)
+    return _opened(place, content)
+
+
+# ---- putting one back
+
+
+def restore(savepoint: Savepoint, timeline: Timeline) -> None:
+    """Make the folder of a timeline what the savepoint holds; the timeline is not made current. Doing it again does it anew.
+
+    What says whose checkpoint it is comes last: without it, it counts as none.
+    """
+    remove(timeline.folder())
+    for path in sorted(savepoint.manifest.files, key=lambda path: path == f"checkpoint/{IDENTITY}"):
+        place = timeline.folder(path)
+        if "/_metadata/v2/" in path:
+            write(place, read(f"{savepoint.path}/{path}") or b"")  # not linked: it is written into
+        elif path == "checkpoint/metadata":
+            write(place, json.dumps({"id": str(uuid.uuid4())}).encode())
+        else:
+            copy(f"{savepoint.path}/{path}", place)
+    timeline.checkpoint.relocate()
+
+
+def _home(lake: Lake, operator: str) -> str:
+    return lake.internal("savepoints", operator)
+
+
+def _folders(path: str) -> Iterator[str]:
+    files, base = file_system(path)
+    found = files.get_file_info(FileSelector(base, allow_not_found=True))
+    return iter(sorted(one.base_name for one in found if one.type == FileType.Directory))

@@ -1,0 +1,113 @@
+"""Switches of streams to savepoints, as one journalled action. No JVM is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+
+from deltalake import CommitProperties, DeltaTable, Transaction
+
+from floodmark.connectors.storage import file_system, read, write
+from floodmark.core import crash
+from floodmark.core.errors import LifecycleError
+from floodmark.engines.spark import fence, history, savepoints, tables
+from floodmark.engines.spark.graft import graft
+from floodmark.engines.spark.lake import Lake
+from floodmark.engines.spark.lock import exclusive
+from floodmark.engines.spark.timeline import Timeline
+from floodmark.lifecycle.savepoint import TableVersion
+from floodmark.lifecycle.switch import Step, Switch
+
+
+def pending(lake: Lake) -> Switch | None:
+    """The switch that was begun in a lake and not finished."""
+    found = read(_journal(lake))
+    return None if found is None else Switch.parse(found)
+
+
+def refuse_while_pending(lake: Lake, operator: str) -> None:
+    """Raise LifecycleError LIFECYCLE-034 when a switch of an operator has begun and not ended."""
+    begun = pending(lake)
+    if begun is not None and operator in begun.operators:
+        where = f"operator '{operator}' in {lake.root}"
+        got = "a rollback or rebuild that was begun and stopped on the way"
+        raise LifecycleError(where, "a stream that is whole", got, f"Finish it: {begun.again}", code="LIFECYCLE-034")
+
+
+@contextmanager
+def stopped(lake: Lake, operators: Sequence[str]) -> Iterator[None]:
+    """Hold the locks of operators, so that no run of theirs is at work.
+
+    Raises:
+        LifecycleError: LIFECYCLE-003, one is.
+    """
+    with ExitStack() as stack:
+        for name in operators:
+            stack.enter_context(exclusive(lake, "operators", name, "run"))
+        yield
+
+
+def perform(lake: Lake, switch: Switch) -> None:
+    """Write a switch down and do it; or do again one that is written down. The streams are stopped."""
+    crash.point("switch.before_journal")
+    write(_journal(lake), switch.as_json().encode())
+    crash.point("switch.before_state")
+    timelines = [Timeline(lake, step.operator, step.timeline) for step in switch.steps]
+    for step, timeline in zip(switch.steps, timelines, strict=True):
+        savepoints.restore(savepoints.find(lake, step.savepoint), timeline)
+    crash.point("switch.before_tables")
+    ends, ids = {}, {table.table: table.id for step in switch.steps for table in step.tables}
+    for step, timeline in zip(switch.steps, timelines, strict=True):
+        for table in step.tables:
+            ends[table.table] = _switched(timeline, step, table)
+            crash.point("switch.after_table")
+    for step, timeline in zip(switch.steps, timelines, strict=True):
+        sources = len(timeline.checkpoint.positions(step.batch)) // step.inputs
+        for place, name in step.moves.items():
+            timeline.checkpoint.move(step.batch, place * sources, ends[name], ids[name])
+    crash.point("switch.before_current")
+    for timeline in timelines:
+        timeline.make_current()
+        crash.point("switch.after_current")
+    files, path = file_system(_journal(lake))
+    files.delete_file(path)
+    crash.point("switch.after_journal")
+
+
+def _switched(timeline: Timeline, step: Step, wanted: TableVersion) -> int:
+    """Make a table what it should be, once; the version that says so."""
+    path, app = timeline.lake.output(wanted.table), f"{timeline.app(wanted.table)}/switch"
+    words: dict[str, object] = {
+        "operator": step.operator,
+        "version": step.version,
+        "mode": "rebuild" if step.source else "rollback",
+        "timeline": step.timeline,
+        "table": wanted.table,
+        "restored": -1 if step.source else wanted.version,
+        "savepoint": step.savepoint,
+        "batch": step.batch,
+        "progress": step.watermark,
+        "rows": 0,
+    }
+    ended = Timeline(timeline.lake, step.operator, step.ends)
+    fences = fence.transactions(ended, wanted.table)
+    if step.source:
+        graft(Lake(step.source).output(wanted.table), path, app, words, wanted.version, fences)
+    elif (table := DeltaTable(path)).transaction_version(app) is None:
+        said = {"userMetadata": tables.said(words)}
+        properties = CommitProperties(custom_metadata=said, app_transactions=[Transaction(app, 1), *fences])
+        if wanted.version < table.version():
+            table.restore(wanted.version, commit_properties=properties)
+        else:  # it is there already, and says so
+            partition_by = table.metadata().partition_columns
+            table.create_write_transaction([], "append", table.schema(), partition_by, commit_properties=properties)
+    fence.end_follower(ended, wanted.table)
+    return next(
+        int(commit["version"])
+        for commit in DeltaTable(path).history()
+        if (found := history.said(commit)) and "restored" in found and found["timeline"] == step.timeline
+    )
+
+
+def _journal(lake: Lake) -> str:
+    return lake.internal("switch.json")

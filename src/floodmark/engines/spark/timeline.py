@@ -1,0 +1,92 @@
+"""Timelines: one unbroken history of commits of an operator's stream, with a folder of its own for all it has to remember.
+
+A rollback begins a new one. The transaction ids of its commits carry its number, so that no commit of it is taken for one that was
+undone: Delta keeps the marks of these, also in a table that was restored.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from deltalake import DeltaTable
+from pyarrow.fs import FileSelector
+
+from floodmark.connectors.storage import file_system, read, write
+from floodmark.engines.spark.checkpoint import Checkpoint
+from floodmark.engines.spark.lake import Lake
+from floodmark.lifecycle.plan import Deployed
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """One timeline of an operator's stream; nothing is opened or created here.
+
+    Args:
+        lake: the stream's tables lie in.
+        operator: its name.
+        number: 0 for the first.
+    """
+
+    lake: Lake
+    operator: str
+    number: int = 0
+
+    @staticmethod
+    def current(lake: Lake, operator: str) -> Timeline:
+        """The one the stream goes on with."""
+        found = read(_pointer(lake, operator))
+        return Timeline(lake, operator, 0 if found is None else int(json.loads(found)["timeline"]))
+
+    def make_current(self) -> None:
+        """Go on with this one from the next start on; whole or not at all."""
+        write(_pointer(self.lake, self.operator), json.dumps({"timeline": self.number}).encode())
+
+    def next(self) -> Timeline:
+        """One that was never begun."""
+        files, base = file_system(self.lake.internal("operators", self.operator, "timelines"))
+        begun = [int(found.base_name) for found in files.get_file_info(FileSelector(base, allow_not_found=True))]
+        return replace(self, number=max([self.number, *begun]) + 1)
+
+    def unused(self, tables: Iterable[str]) -> Timeline:
+        """This one, or the next one that has committed nothing to these tables.
+
+        Args:
+            tables: names of outputs that are there.
+        """
+        found, opened = self, {name: DeltaTable(self.lake.output(name)) for name in tables}
+        while any(table.transaction_version(found.app(name)) is not None for name, table in opened.items()):
+            found = replace(found, number=found.number + 1)
+        return found
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """Of its query."""
+        return Checkpoint(self.folder("checkpoint"))
+
+    def folder(self, *parts: str) -> str:
+        """A folder of its own: ``checkpoint``, ``starts``, ``ticks``, ``current``."""
+        return self.lake.internal("operators", self.operator, "timelines", str(self.number), *parts)
+
+    def app(self, table: str) -> str:
+        """Application id of the transactions it commits to a table."""
+        return f"{self.operator}/{self.number}/{table}"
+
+
+def streams(lake: Lake) -> dict[str, Deployed]:
+    """What every stream of a lake was started with, by the operator's name; upstream first."""
+    files, base = file_system(lake.internal("operators"))
+    names = [found.base_name for found in files.get_file_info(FileSelector(base, allow_not_found=True))]
+    found = {name: Timeline.current(lake, name).checkpoint.deployed() for name in sorted(names)}
+    order: dict[str, Deployed] = {}
+    waiting = {name: one for name, one in found.items() if one is not None}
+    while waiting:
+        written = {table for one in waiting.values() for table in one.tables}
+        ready = [name for name, one in waiting.items() if not written & set(one.reads)] or list(waiting)
+        order |= {name: waiting.pop(name) for name in ready}
+    return order
+
+
+def _pointer(lake: Lake, operator: str) -> str:
+    return lake.internal("operators", operator, "timeline.json")

@@ -1,0 +1,209 @@
+"""Upgrade of a stream to the definition the code now has: in place where its state goes on, by a rebuild beside it where it cannot."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from deltalake import DeltaTable, Field
+from deltalake import Schema as DeltaSchema
+from pyspark.sql import SparkSession
+
+from floodmark.connectors.copies import remove
+from floodmark.core import crash
+from floodmark.core.errors import PlanError
+from floodmark.engines.spark import savepoints
+from floodmark.engines.spark.cuts import readers
+from floodmark.engines.spark.lake import Lake
+from floodmark.engines.spark.savepoints import Savepoint
+from floodmark.engines.spark.switch import pending, perform, refuse_while_pending, stopped
+from floodmark.engines.spark.timeline import Timeline, streams
+from floodmark.engines.spark.unbounded import run_unbounded
+from floodmark.lifecycle.plan import Plan, plan
+from floodmark.lifecycle.switch import Step, Switch
+from floodmark.semantics.columns import arrow_schema
+from floodmark.spec.operator import Operator
+from floodmark.spec.run import BatchInfo
+from floodmark.spec.schema import Schema
+
+IN_PLACE = ("no-op", "stateless change", "compatible state")
+"""Verdicts after which a stream goes on from its own state without being asked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upgraded:
+    """What an upgrade did.
+
+    Args:
+        plan: what had changed.
+        savepoint: id of the one to go back to; None where nothing was done.
+        readers: streams that have read what was replaced: they have to be computed anew, and refuse to go on until then.
+    """
+
+    plan: Plan
+    savepoint: str | None = None
+    readers: tuple[str, ...] = ()
+
+
+def check(operator: Operator, lake: Lake, *, forward_only: bool = False) -> Plan:
+    """What has changed since the stream of an operator was started; it may run.
+
+    Args:
+        operator: as the code defines it.
+        lake: its stream runs in.
+        forward_only: accept that open windows hold what the old definition let through.
+
+    Raises:
+        LifecycleError: LIFECYCLE-034, a rollback of it is not finished.
+        PlanError: PLAN-011, its state cannot go on, or only if that is accepted.
+    """
+    refuse_while_pending(lake, operator.name)
+    found = plan(Timeline.current(lake, operator.name).checkpoint.deployed(), operator)
+    if found.changes and found.verdict not in IN_PLACE and not (forward_only and found.verdict == "forward-only"):
+        raise _refused(found)
+    return found
+
+
+def upgrade(
+    operator: Operator,
+    lake: Lake,
+    *,
+    forward_only: bool = False,
+    why: str = "",
+    savepoint: Savepoint | None = None,
+) -> Upgraded:
+    """Let the stopped stream of an operator go on under the code's definition, from its own state.
+
+    Args:
+        operator: as the code defines it.
+        lake: its stream runs in.
+        forward_only: accept that open windows hold what the old definition let through.
+        why: a note for the savepoint that is made first.
+        savepoint: that was made already.
+
+    Raises:
+        LifecycleError: LIFECYCLE-003 the stream is at work, LIFECYCLE-034 a rollback of it is not finished.
+        PlanError: PLAN-011, its state cannot go on, or only if that is accepted.
+    """
+    with stopped(lake, [operator.name]):
+        found = check(operator, lake, forward_only=forward_only)
+        if found.deployed is None or not found.changes:
+            return Upgraded(plan=found)
+        made = savepoint or savepoints.create(operator.name, lake, why=why or f"before {operator.version}")
+        crash.point("upgrade.after_savepoint")
+        for output in operator.outputs:
+            for table in (output, output.current):
+                if table is not None:
+                    _widen(lake.output(table.table), table.schema)
+        crash.point("upgrade.before_deploy")
+        Timeline.current(lake, operator.name).checkpoint.deploy(operator)
+        crash.point("upgrade.after_deploy")
+    return Upgraded(plan=found, savepoint=made.manifest.id)
+
+
+def _refused(found: Plan) -> PlanError:
+    rebuild = f"floodmark apply {found.operator} --rebuild"
+    fix = f"Compute all of it with the new code, beside the stream, and switch: {rebuild}"
+    if found.verdict == "forward-only":
+        fix = f"Accept it: floodmark apply {found.operator} --forward-only. Or compute all of it anew, and switch: {rebuild}"
+    told = "; ".join(change.otherwise for change in found.changes if change.verdict == found.verdict)
+    where = f"{found.deployed} -> {found.defined}"
+    return PlanError(
+        where, "a change its state can go on with", f"one for '{found.verdict}': {told}", fix, code="PLAN-011"
+    )
+
+
+def _widen(path: str, schema: Schema) -> None:
+    """Add the columns a table lacks."""
+    if not DeltaTable.is_deltatable(path):
+        return
+    table = DeltaTable(path)
+    there = {field.name for field in table.schema().fields}
+    wanted = DeltaSchema.from_arrow(arrow_schema(schema)).fields
+    lacking = [Field(field.name, field.type, nullable=True) for field in wanted if field.name not in there]
+    if lacking:
+        table.alter.add_columns(lacking)
+
+
+def rebuild(
+    spark: SparkSession,
+    operator: Operator,
+    lake: Lake,
+    *,
+    why: str = "",
+    stop: threading.Event | None = None,
+    on_batch: Callable[[BatchInfo], None] | None = None,
+    pause: Callable[[list[str]], None] | None = None,
+) -> Upgraded:
+    """Compute all of an operator's input with the code's definition, beside its stream, and switch to the result in one commit per table.
+
+    The stream may go on meanwhile; it has to be stopped for the switch, which computes what came since. A rebuild that was interrupted
+    goes on where it was.
+
+    Args:
+        spark: session.
+        operator: as the code defines it.
+        lake: its stream runs in.
+        why: a note for the savepoint that is made first.
+        stop: when set, it ends at the next micro-batch boundary, and nothing is switched.
+        on_batch: told about each micro-batch.
+        pause: lets the named streams stop before the switch.
+
+    Raises:
+        LifecycleError: LIFECYCLE-003 the stream is at work, LIFECYCLE-034 another rollback or rebuild is not finished.
+    """
+    again = f"floodmark apply {operator.name} --rebuild"
+    stop, timeline = stop or threading.Event(), Timeline.current(lake, operator.name)
+    found = plan(timeline.checkpoint.deployed(), operator)
+    begun = pending(lake)
+    if begun is not None and begun.again == again:
+        if pause is not None:
+            pause(list(begun.operators))
+        with stopped(lake, begun.operators):
+            perform(lake, begun)
+        return Upgraded(plan=found, savepoint=_last(lake, operator))
+    refuse_while_pending(lake, operator.name)
+    beside = _beside(lake, operator)
+    if found.deployed is None or not found.changes:
+        remove(beside.root)  # of one that was done but for this
+        return Upgraded(plan=found)
+    run_unbounded(spark, operator, beside, until_caught_up=True, stop=stop, on_batch=on_batch)
+    if stop.is_set():
+        return Upgraded(plan=found)
+    reading = readers(operator.name, streams(lake))
+    if pause is not None:
+        pause([operator.name, *reading])
+    with stopped(lake, [operator.name, *reading]):
+        run_unbounded(spark, operator, beside, until_caught_up=True, on_batch=on_batch)
+        made = savepoints.create(operator.name, lake, why=why or f"before {operator.version}")
+        crash.point("upgrade.after_savepoint")
+        new = savepoints.create(operator.name, beside, why=f"rebuild of {operator.version}")
+        taken = savepoints.take_in(lake, new.path).manifest
+        step = Step(
+            operator=operator.name,
+            savepoint=taken.id,
+            version=taken.version,
+            timeline=timeline.next().number,
+            ends=timeline.number,
+            batch=taken.batch,
+            watermark=taken.watermark,
+            inputs=len(taken.inputs),
+            tables=taken.outputs,
+            source=beside.root,
+        )
+        perform(lake, Switch(again=again, steps=(step,)))
+    savepoints.delete(savepoints.find(lake, taken.id))  # it knows the tables beside, which go
+    remove(beside.root)
+    return Upgraded(plan=found, savepoint=made.manifest.id, readers=tuple(reading))
+
+
+def _beside(lake: Lake, operator: Operator) -> Lake:
+    """A lake of its own for a version of an operator, which reads what the operator reads."""
+    root = lake.internal("operators", operator.name, "rebuild", operator.version.rsplit("@", 1)[-1])
+    return Lake(root, logs=lake.logs or lake.root, upstream=lake.upstream or lake.root)
+
+
+def _last(lake: Lake, operator: Operator) -> str | None:
+    made = [one.manifest.id for one in savepoints.savepoints(lake, operator.name)]
+    return made[-1] if made else None

@@ -1,0 +1,140 @@
+"""Upkeep of tables: small files become large ones, and what nobody can need any more is removed. No JVM is needed.
+
+What was replaced, and what killed writers have left behind, goes. Kept, whatever its age: what the newest version has, what a savepoint goes back to, and what a stream has yet to read. Logs are left as they are:
+every stream can begin at their first row.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from deltalake import DeltaTable
+from pyarrow.fs import FileSelector, FileType
+
+from floodmark.connectors import storage
+from floodmark.connectors.storage import file_system
+from floodmark.engines.spark import savepoints
+from floodmark.engines.spark.conflicts import retried
+from floodmark.engines.spark.lake import Lake
+from floodmark.engines.spark.timeline import Timeline, streams
+from floodmark.lifecycle.savepoint import TableVersion
+
+HOURS = 168
+"""For which files that were replaced are kept: whoever reads a table meanwhile has so long."""
+_MS = 3_600_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """What was done to a table.
+
+    Args:
+        table: its name.
+        before: data files of its newest version.
+        after: the same afterwards.
+        removed: files that are gone, or would be.
+        versions: that savepoints go back to, and that were kept whole.
+        hours: files replaced within these are there; more than was asked for where a stream is further behind.
+    """
+
+    table: str
+    before: int
+    after: int
+    removed: int
+    versions: tuple[int, ...]
+    hours: int
+
+
+def maintain(lake: Lake, *, hours: int = HOURS, dry_run: bool = False) -> list[Kept]:
+    """Compact and clean every output of a lake; streams may be at work.
+
+    Args:
+        lake: any.
+        hours: for which files that were replaced are kept, and those that a writer has yet to commit: 0 only where none is at work.
+        dry_run: only say what would be removed.
+
+    Raises:
+        LifecycleError: LIFECYCLE-004, another writer came in between every time.
+    """
+    versions = dict[str, set[int]]()
+    for one in savepoints.savepoints(lake):
+        for output in one.manifest.outputs:
+            versions.setdefault(output.table, set()).add(output.version)
+        for given in one.manifest.inputs.values():
+            versions.setdefault(given.table, set()).update((given.version, given.version + 1))
+    reading = _reading(lake)
+    return [
+        _kept(lake, name, versions.get(name, set()), reading.get(name), hours, dry_run=dry_run)
+        for name in _tables(lake)
+    ]
+
+
+def _kept(lake: Lake, name: str, versions: set[int], read: TableVersion | None, hours: int, *, dry_run: bool) -> Kept:
+    path = lake.output(name)
+    table = DeltaTable(path)
+    before, newest = len(table.file_uris()), table.version()
+    known = tuple(sorted(version for version in versions if 0 <= version <= newest))
+    if read is not None and _unread(table, read):
+        hours = max(hours, _age(table, read.version) + 1)
+    if not dry_run:
+        retried(lambda: _compact(path), path)
+    gone = retried(lambda: _vacuum(path, hours, known, dry_run=dry_run), path)
+    after = len(DeltaTable(path).file_uris())
+    return Kept(table=name, before=before, after=after, removed=len(gone), versions=known, hours=hours)
+
+
+def _compact(path: str) -> None:
+    DeltaTable(path).optimize.compact()  # opened anew at each try
+
+
+def _vacuum(path: str, hours: int, versions: tuple[int, ...], *, dry_run: bool) -> list[str]:
+    return DeltaTable(path).vacuum(
+        retention_hours=hours,
+        dry_run=dry_run,
+        enforce_retention_duration=False,
+        full=True,
+        keep_versions=list(versions) or None,
+    )
+
+
+def _reading(lake: Lake) -> dict[str, TableVersion]:
+    """Table -> how far the stream that is furthest behind has read it."""
+    found: dict[str, TableVersion] = {}
+    for name in streams(lake):
+        timeline = Timeline.current(lake, name)
+        last = timeline.checkpoint.last_committed()
+        for given in savepoints.inputs_at(timeline, last).values() if last >= 0 else ():
+            other = found.get(given.table, given)
+            found[given.table] = min(given, other, key=lambda one: (one.version, one.file))
+    return found
+
+
+def _unread(table: DeltaTable, read: TableVersion) -> bool:
+    """Whether there are files a stream has yet to read; true where the log does not tell any more."""
+    for version in range(read.version + 1, table.version() + 1):
+        entry = storage.read(f"{table.table_uri.rstrip('/')}/_delta_log/{version:020d}.json")
+        if entry is None:
+            return True
+        actions = [json.loads(line).get("add") for line in entry.splitlines()]
+        new = sum(bool(action and action["dataChange"]) for action in actions)
+        if new > (read.file + 1 if version == read.version + 1 else 0):
+            return True
+    return False
+
+
+def _age(table: DeltaTable, version: int) -> int:
+    """Hours since the commit behind a version."""
+    for commit in table.history():
+        if int(commit["version"]) == version + 1:
+            return int((time.time() * 1000 - int(commit["timestamp"])) // _MS)
+    return 10 * 365 * 24  # its entry in the log is gone: nobody knows how old it is
+
+
+def _tables(lake: Lake) -> Iterator[str]:
+    files, base = file_system(lake.output("x").rsplit("/", 1)[0])
+    for found in sorted(files.get_file_info(FileSelector(base, allow_not_found=True)), key=lambda one: one.base_name):
+        if found.type == FileType.Directory and DeltaTable.is_deltatable(lake.output(found.base_name)):
+            yield found.base_name

@@ -1,0 +1,144 @@
+"""What happens by itself: schedules of upgrades, and the sensor that reports how far streams have got and keeps the list of savepoints."""
+
+# no `from __future__ import annotations` here: Dagster reads the annotations of a sensor itself
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import dagster as dg
+
+from floodmark.core.errors import DefinitionError
+from floodmark.core.time import NEVER, describe, span
+from floodmark.engines.spark import history
+from floodmark.orchestration import partitions
+from floodmark.orchestration.assets import output_key
+from floodmark.orchestration.jobs import KEY, SAVEPOINTS, Streams, jobs, materialized
+from floodmark.orchestration.session import Place
+from floodmark.spec.asset import OperatorAsset, Upgrades
+from floodmark.spec.workspace import Workspace
+
+_MOST = 200
+"""Asset partitions reported at one look: Dagster keeps 4 KB of each."""
+_COALESCED_SECONDS = 300
+"""Between two reports of an asset that is not divided."""
+
+
+def stream_definitions(workspace: Workspace, streams: Streams) -> dg.Definitions:
+    """The jobs, the list of savepoints, the sensor that reports, and the schedules of upgrades.
+
+    Raises:
+        DefinitionError: DEFINITION-098, a schedule that is no cron expression.
+    """
+    if not workspace.operators:
+        return dg.Definitions()
+    built = jobs(workspace, streams)
+    what = "Savepoints of streams; job rollback goes back to one."
+    spec = dg.AssetSpec(KEY, partitions_def=SAVEPOINTS, kinds={"deltalake"}, description=what)
+    schedules = [
+        _schedule(asset.operator.name, asset.upgrades, built["upgrade"])
+        for asset in workspace.operator_assets
+        if asset.upgrades is not None
+    ]
+    sensors = [_sensor(workspace, streams)]
+    return dg.Definitions(assets=[spec], jobs=list(built.values()), schedules=schedules, sensors=sensors)
+
+
+def _schedule(name: str, wanted: Upgrades, job: dg.JobDefinition) -> dg.ScheduleDefinition:
+    config = {
+        "operator": name,
+        "forward_only": wanted.forward_only,
+        "rebuild": wanted.rebuild,
+        "note": f"by the schedule upgrade_{name}",
+        "patience_seconds": span(wanted.patience, name) / 1000,
+        "soak_seconds": span(wanted.soak, name) / 1000,
+    }
+    try:
+        return dg.ScheduleDefinition(
+            name=f"upgrade_{name}",
+            job=job,
+            cron_schedule=wanted.at,
+            execution_timezone=wanted.timezone,
+            run_config={"ops": {"upgrade_stream": {"config": config}}},
+            description=f"Let the stream of {name} go on under the code there is then; back to its savepoint when that fails.",
+        )
+    except dg.DagsterInvalidDefinitionError as error:
+        fix = 'Minute, hour, day of month, month, day of week: Upgrades("0 3 * * sun") is three at night on Sundays.'
+        where = f"asset of operator '{name}', upgrades"
+        raise DefinitionError(where, "a cron expression", repr(wanted.at), fix, code="DEFINITION-098") from error
+
+
+def _sensor(workspace: Workspace, streams: Streams) -> dg.SensorDefinition:
+    """Reports what streams have written, once an asset partition is complete, and keeps the list of savepoints."""
+
+    @dg.sensor(
+        name="streams",
+        minimum_interval_seconds=30,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description="Reports how far streams have got as materializations, and keeps the list of savepoints.",
+    )
+    def look(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+        if not streams.any:
+            return dg.SkipReason("no stream was started here: floodmark start OPERATOR, or job start")
+        from floodmark.engines.spark import savepoints  # noqa: PLC0415 - definitions load without Spark
+
+        known = json.loads(context.cursor or "{}")
+        there = {one.manifest.id: one for one in savepoints.savepoints(streams.place.lake)}
+        listed = set(context.instance.get_dynamic_partitions(str(SAVEPOINTS.name)))
+        requests: list[Any] = []
+        if new := sorted(there.keys() - listed):
+            requests.append(SAVEPOINTS.build_add_request(new))
+        if gone := sorted(listed - there.keys()):
+            requests.append(SAVEPOINTS.build_delete_request(gone))
+        events = [materialized(there[name]) for name in new]
+        deployed = streams.fleet(context.log.info).deployments(one.name for one in workspace.operators)
+        for asset in workspace.operator_assets:
+            if asset.operator.name in deployed:
+                events += _progress(asset, streams.place, known)
+        return dg.SensorResult(cursor=json.dumps(known), dynamic_partitions_requests=requests, asset_events=events)
+
+    return look
+
+
+def _progress(asset: OperatorAsset, place: Place, known: dict[str, Any]) -> Iterator[dg.AssetMaterialization]:
+    """What a stream has completed of its assets since the last look; ``known`` keeps how far that is."""
+    for output in asset.operator.outputs:
+        said = next(history.commits(place.lake.output(output.table), _MOST), None)
+        if said is None or said.get("mode") != "unbounded" or said["progress"] <= NEVER:
+            continue
+        key = output_key(asset.operator, output)
+        about = _about(said)
+        seen = known.get(output.table, {"progress": NEVER, "at": 0.0})
+        if asset.partitions is None:
+            if said["progress"] > seen["progress"] and time.time() - seen["at"] > _COALESCED_SECONDS:
+                known[output.table] = {"progress": said["progress"], "at": time.time()}
+                yield dg.AssetMaterialization(asset_key=key, metadata=about)
+            continue
+        for name, end in _complete(asset, seen["progress"], said["progress"]):
+            known[output.table] = {"progress": end - 1, "at": time.time()}
+            yield dg.AssetMaterialization(asset_key=key, partition=name, metadata=about)
+
+
+def _complete(asset: OperatorAsset, since: int, progress: int) -> Iterator[tuple[str, int]]:
+    """Asset partitions whose end lies in what progress has passed, each with its end."""
+    assert asset.partitions is not None
+    definition, count = partitions.definition(asset.partitions), 0
+    for name in definition.get_partition_keys():
+        end = partitions.interval_of(definition.time_window_for_partition_key(name)).end
+        if end - 1 > progress or count >= _MOST:
+            return
+        if end - 1 > since:
+            count += 1
+            yield name, end
+
+
+def _about(said: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "by": "the stream",
+        "version": str(said["version"]),
+        "micro-batch": int(said["batch"]),
+        "watermark": describe(int(said["progress"])),
+        "late": int(said.get("late", 0)),
+        "dropped": int(said.get("dropped", 0)),
+    }

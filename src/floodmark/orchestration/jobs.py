@@ -1,0 +1,290 @@
+"""Jobs that start, stop, save, upgrade and roll back streams.
+
+A stream never lives inside a Dagster run: what runs here is a short command to the supervisor, as on the command line.
+"""
+
+# no `from __future__ import annotations` here: Dagster reads the annotations of a step itself
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+from pathlib import Path
+from threading import Event
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+from pydantic import Field
+
+from floodmark.control.package import kept
+from floodmark.core.errors import LifecycleError
+from floodmark.core.time import describe, iso
+from floodmark.orchestration.checks import evaluate, plain
+from floodmark.orchestration.session import Place
+from floodmark.orchestration.work import failing, interruptible
+from floodmark.spec.asset import OperatorAsset
+from floodmark.spec.schema import BOUNDED, ROW, first_sequence
+from floodmark.spec.workspace import Workspace
+
+if TYPE_CHECKING:
+    from floodmark.control.fleet import Fleet
+    from floodmark.control.store import Action
+    from floodmark.control.verification import Check
+    from floodmark.engines.spark.savepoints import Savepoint
+
+SAVEPOINTS = dg.DynamicPartitionsDefinition(name="floodmark_savepoints")
+"""The savepoints of a lake, to choose one from a list."""
+KEY = dg.AssetKey("savepoints")
+
+
+@dataclass(frozen=True, slots=True)
+class Streams:
+    """What jobs need: the workspace's place, and its folder.
+
+    Args:
+        place: where steps act.
+        root: folder of the workspace.
+    """
+
+    place: Place
+    root: Path
+
+    def fleet(self, say: Callable[[str], None]) -> "Fleet":
+        """The streams that run by themselves."""
+        from floodmark.control.fleet import Fleet  # noqa: PLC0415 - definitions load without Spark
+
+        return Fleet(workspace=self.place.workspace, root=self.root, say=say)
+
+    @property
+    def any(self) -> bool:
+        """Whether one was ever started."""
+        return kept(self.place.workspace.settings, self.root)
+
+
+class NoteConfig(dg.Config):
+    """Of a savepoint."""
+
+    note: str = Field(default="", description="Why it is made.")
+    with_downstream: bool = Field(default=False, description="And of every stream that reads it, at one cut.")
+
+
+class UpgradeConfig(dg.Config):
+    """How a stream is upgraded."""
+
+    forward_only: bool = Field(default=False, description="Open windows go on with what the old code put into them.")
+    rebuild: bool = Field(default=False, description="Compute everything with the new code beside it, and switch.")
+    note: str = Field(default="", description="Why, for the savepoint that is made first.")
+    patience_seconds: float = Field(default=180, ge=0, description="For the new version's first micro-batch.")
+    soak_seconds: float = Field(default=10, ge=0, description="It must run without a crash.")
+    set_aside: bool = Field(default=False, description="Let it set rows aside, though the old version did not.")
+
+
+class RollbackConfig(dg.Config):
+    """How streams are rolled back."""
+
+    undo_backfills: bool = Field(default=False, description="Also undo bounded runs that came after the savepoint.")
+    leave_readers: bool = Field(default=False, description="Leave streams that read it: they have to be computed anew.")
+
+
+def _whose(names: Any) -> Any:
+    """The field of the operator's name; the only one there is need not be given."""
+    every = list(names)
+    return Field(description="Whose stream.", **({"default": every[0]} if len(every) == 1 else {}))
+
+
+def _job(name: str, what: str, op: dg.OpDefinition, **settings: Any) -> dg.JobDefinition:
+    @dg.job(name=name, description=what, tags={"floodmark/action": name}, **settings)
+    def built() -> None:
+        op()
+
+    return built
+
+
+def jobs(workspace: Workspace, streams: Streams) -> dict[str, dg.JobDefinition]:
+    """All of them, by name."""
+    names = Enum("Operators", {one.name: one.name for one in workspace.operators})  # type: ignore[misc]  # known when it is loaded
+    built = [_starting(streams, names), _stopping(streams, names), _saving(streams, names)]
+    built += [_upgrading(streams, names), _rolling_back(streams)]
+    return {one.name: one for one in built}
+
+
+def _starting(streams: Streams, names: Any) -> dg.JobDefinition:
+    class Config(dg.Config):
+        operator: names = _whose(names)
+
+    @dg.op(name="start_stream")
+    def act(context: dg.OpExecutionContext, config: Config) -> None:
+        with failing():
+            streams.fleet(context.log.info).start([streams.place.workspace.operator(config.operator.value)])
+
+    return _job("start", "Let a stream run, from the code as it is now.", act)
+
+
+def _stopping(streams: Streams, names: Any) -> dg.JobDefinition:
+    class Config(dg.Config):
+        operator: names = _whose(names)
+
+    @dg.op(name="stop_stream")
+    def act(context: dg.OpExecutionContext, config: Config) -> None:
+        with failing():
+            found = streams.fleet(context.log.info).stop([config.operator.value])
+        for name, driver in found.items():
+            context.log.info(f"{name}: {driver.reason if driver else 'not running'}")
+
+    return _job("stop", "Let a stream stop at its next micro-batch boundary.", act)
+
+
+def _saving(streams: Streams, names: Any) -> dg.JobDefinition:
+    class Config(NoteConfig):
+        operator: names = _whose(names)
+
+    @dg.op(name="save_stream")
+    def act(context: dg.OpExecutionContext, config: Config) -> None:
+        from floodmark.engines.spark import cuts, savepoints  # noqa: PLC0415 - definitions load without Spark
+
+        name, lake = config.operator.value, streams.place.lake
+        with failing():
+            codes = streams.fleet(context.log.info).codes() if streams.any else {}
+            if config.with_downstream:
+                made = cuts.together(name, lake, why=config.note, codes=codes)
+            else:
+                made = [savepoints.create(name, lake, why=config.note, code=codes.get(name))]
+        _listed(context, made)
+
+    return _job("savepoint", "Make a savepoint of a stream, which goes on meanwhile.", act)
+
+
+def _upgrading(streams: Streams, names: Any) -> dg.JobDefinition:
+    class Config(UpgradeConfig):
+        operator: names = _whose(names)
+
+    @dg.op(name="upgrade_stream")
+    def act(context: dg.OpExecutionContext, config: Config) -> None:
+        from floodmark.engines.spark import savepoints  # noqa: PLC0415 - definitions load without Spark
+
+        asset = next(a for a in streams.place.workspace.operator_assets if a.operator.name == config.operator.value)
+        with failing():
+            action = _upgraded(context, streams, asset, config)
+        if action is None:
+            context.log.info(f"{asset.operator.version}: nothing has changed")
+            return
+        if action.savepoint:
+            _listed(context, [savepoints.find(streams.place.lake, action.savepoint)])
+        context.add_output_metadata(_told(action))
+        if action.step != "done":
+            fix = f"Mend it, and launch it again. What it said: floodmark logs {asset.operator.name}"
+            where, got = f"upgrade to {action.version}", f"{action.step}: {action.reason}"
+            with failing():
+                raise LifecycleError(where, "a version that passes", got, fix, code="LIFECYCLE-056")
+
+    return _job(
+        "upgrade", "Plan, savepoint, upgrade and verify a stream; take it back when the new version fails.", act
+    )
+
+
+def _rolling_back(streams: Streams) -> dg.JobDefinition:
+    @dg.op(name="roll_back_streams")
+    def act(context: dg.OpExecutionContext, config: RollbackConfig) -> None:
+        from floodmark.control.actions import roll_back  # noqa: PLC0415 - definitions load without Spark
+        from floodmark.engines.spark import savepoints  # noqa: PLC0415 - definitions load without Spark
+
+        lake = streams.place.lake
+        with failing():
+            fleet, savepoint = streams.fleet(context.log.info), savepoints.find(lake, context.partition_key)
+            prepared, action = interruptible(
+                lambda: roll_back(fleet, savepoint, backfills=config.undo_backfills, alone=config.leave_readers),
+                lambda: None,  # it is finished, or the next one finishes it
+            )
+        for step in prepared.switch.steps:
+            context.log.info(f"{step.operator} is back at {describe(step.watermark)}: {step.savepoint}")
+        for one in prepared.undone:
+            context.log.info(f"{one.table} has lost {one.rows:,} rows of {one.commits} micro-batches")
+        context.add_output_metadata(_told(action))
+
+    what = "Take a stream back to the savepoint that is chosen as partition, with every stream that reads it."
+    return _job("rollback", what, act, partitions_def=SAVEPOINTS)
+
+
+def _upgraded(
+    context: dg.OpExecutionContext, streams: Streams, asset: OperatorAsset, config: UpgradeConfig
+) -> "Action | None":
+    from floodmark.control.actions import rebuild, upgrade  # noqa: PLC0415 - definitions load without Spark
+    from floodmark.control.verification import Verification  # noqa: PLC0415 - definitions load without Spark
+
+    cancelled, fleet = Event(), streams.fleet(context.log.info)
+    verification = Verification(
+        patience=config.patience_seconds,
+        soak=config.soak_seconds,
+        set_aside=config.set_aside,
+        checks=tuple(_expected(asset, streams.place)),
+        cancelled=cancelled,
+    )
+
+    def work() -> "Action | None":
+        if config.rebuild:
+            spark = streams.place.spark()
+            return rebuild(fleet, spark, asset.operator, why=config.note, stop=cancelled, verification=verification)[1]
+        plan, action = upgrade(
+            fleet, asset.operator, forward_only=config.forward_only, why=config.note, verification=verification
+        )
+        for change in plan.changes:
+            context.log.info(f"{change.where}: {change.before} -> {change.after}: {change.verdict}: {change.otherwise}")
+        return action
+
+    return interruptible(work, cancelled.set)
+
+
+def _expected(asset: OperatorAsset, place: Place) -> Iterator["Check"]:
+    """The blocking expectations of an asset as checks of the rows a new version has written."""
+    for name, wanted in asset.expectations.items():
+        blocking = [one for one in wanted if one.blocking]
+        if blocking:
+            yield partial(_unmet, asset, name, blocking, place)
+
+
+def _unmet(asset: OperatorAsset, name: str, wanted: Any, place: Place, savepoint: "Savepoint") -> Iterator[str]:
+    output = asset.operator.output(name)
+    path = place.lake.output((output.current or output).table)
+    first, table = first_sequence(savepoint.manifest.batch + 1), place.spark().read.format("delta").load(path)
+    rows = table.filter(
+        f"_kind = {ROW} AND _sequence >= {first} AND _sequence < {BOUNDED}"
+    )  # those of bounded runs are not its
+    for expectation, passed, numbers in evaluate(plain(rows), wanted):
+        if not passed:
+            yield f"{expectation.name} of '{output.table}' is not met: {json.dumps(numbers, default=str)}"
+
+
+def _told(action: "Action") -> dict[str, Any]:
+    return {
+        "outcome": action.step,
+        "version": action.version,
+        "savepoint": action.savepoint or "none",
+        "reason": action.reason or "",
+        "seconds": round((action.ended_at or time.time()) - action.began_at, 1),
+    }
+
+
+def _listed(context: dg.OpExecutionContext, made: list["Savepoint"]) -> None:
+    """Show savepoints in the list."""
+    context.instance.add_dynamic_partitions(str(SAVEPOINTS.name), [one.manifest.id for one in made])
+    for one in made:
+        context.log.info(f"savepoint {one.manifest.id}: {one.manifest.version} at micro-batch {one.manifest.batch}")
+        context.log_event(materialized(one))
+
+
+def materialized(one: "Savepoint") -> dg.AssetMaterialization:
+    """A savepoint as Dagster shows it."""
+    found = one.manifest
+    about: dict[str, Any] = {
+        "operator": found.operator,
+        "version": found.version,
+        "made": iso(found.at),
+        "up to": describe(found.watermark),
+        "micro-batch": found.batch,
+        "bytes": found.size,
+        "note": found.why,
+        "path": dg.MetadataValue.path(one.path),
+    }
+    return dg.AssetMaterialization(asset_key=KEY, partition=found.id, metadata=about)

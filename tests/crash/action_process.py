@@ -1,0 +1,37 @@
+"""An action on streams that run by themselves, in a process of its own that a test may kill: python action_process.py upgrade|rollback LAKE ROOT [SAVEPOINT]."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from lifecycle_process import LARGEST, TOTALS, WIDER, largest
+from operator_process import source
+
+from floodmark import Settings, Workspace, operator
+from floodmark.control.actions import roll_back, upgrade
+from floodmark.control.fleet import Fleet
+from floodmark.control.verification import Verification
+from floodmark.engines.spark import savepoints
+from floodmark.spec.operator import Operator
+
+
+def fleet(root: Path, lake: str, *operators: Operator) -> Fleet:
+    """The streams of a workspace whose code is of no importance here."""
+    workspace = Workspace(sources=[source(1)], operators=operators, settings=Settings(lake=lake))
+    return Fleet(workspace=workspace, root=root)
+
+
+def main(action: str, lake: str, root: str, *names: str) -> None:
+    """Do it."""
+    if action == "upgrade":
+        streams = fleet(Path(root), lake, WIDER, operator(largest, inputs={"totals": WIDER}))
+        _, found = upgrade(streams, WIDER, verification=Verification(patience=60, soak=0.5))
+    else:
+        streams = fleet(Path(root), lake, TOTALS, LARGEST)
+        _, found = roll_back(streams, savepoints.find(streams.lake, names[0]))
+    sys.stdout.write("nothing\n" if found is None else f"{found.step}: {found.reason}\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,52 @@
+"""An action on streams, in a process of its own that a test may kill: python lifecycle_process.py savepoint|rollback|upgrade|fork LAKE [SAVEPOINT [INTO]]."""
+
+from __future__ import annotations
+
+import sys
+
+from operator_process import Event
+
+from floodmark import Stream, Tumbling, count, max, operator, sum
+from floodmark.engines.spark import savepoints
+from floodmark.engines.spark.fork import fork
+from floodmark.engines.spark.lake import Lake
+from floodmark.engines.spark.rollback import roll_back
+from floodmark.engines.spark.upgrade import upgrade
+
+
+def totals(events: Stream[Event]) -> Stream:
+    """Refires, drops and has a late output."""
+    windowed = events.key_by("key").window(Tumbling("10 minutes"), allowed_lateness="15 minutes", late="side_output")
+    return windowed.aggregate(n=count(), total=sum("value"))
+
+
+def largest(totals: Stream) -> Stream:
+    """Reads it, with state of its own."""
+    return totals.window(Tumbling("30 minutes")).aggregate(most=max("total"))
+
+
+def wider(events: Stream[Event]) -> Stream:
+    """The first one with a column more."""
+    return totals(events).with_columns(double="total * 2")
+
+
+TOTALS, WIDER = operator(totals), operator(wider, name="totals")
+LARGEST = operator(largest, inputs={"totals": TOTALS})
+
+
+def main(action: str, root: str, *names: str) -> None:
+    """Do it."""
+    lake = Lake(root)
+    match action:
+        case "savepoint":
+            savepoints.create("totals", lake)
+        case "rollback":
+            roll_back(lake, savepoints.find(lake, names[0]))
+        case "fork":
+            fork(lake, savepoints.find(lake, names[0]), names[1])
+        case "upgrade":
+            upgrade(WIDER, lake)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

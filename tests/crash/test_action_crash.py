@@ -1,0 +1,168 @@
+"""Upgrades and rollbacks of streams that run by themselves: whoever asks for them is killed between any two steps; the next one makes it whole.
+
+The streams' state and tables are real; their drivers only live and die, which is all an action sees of them.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+from action_process import fleet
+from lifecycle_process import LARGEST, TOTALS, WIDER
+from test_lifecycle_crash import Streams, copy_of, die, seen, streams
+
+from floodmark.control.actions import roll_back
+from floodmark.control.fleet import Fleet
+from floodmark.control.store import Action, Driver
+from floodmark.control.supervisor import Supervisor
+from floodmark.core import crash
+from floodmark.core.errors import LifecycleError
+from floodmark.engines.spark import savepoints
+from floodmark.engines.spark.lake import Lake
+from floodmark.engines.spark.timeline import Timeline
+
+__all__ = ["streams"]
+
+HERE = Path(__file__).parent
+PROGRAM, FAKE = HERE / "action_process.py", HERE.parent / "support" / "fake_driver.py"
+
+Begin = Callable[[Lake, str], AbstractContextManager[Fleet]]
+
+
+@pytest.fixture
+def begin(tmp_path: Path) -> Begin:
+    """Both streams at work under a supervisor, in a workspace of its own."""
+
+    @contextmanager
+    def started(lake: Lake, crashes: str = "") -> Iterator[Fleet]:
+        root = tmp_path / f"{Path(lake.root).name}-workspace"
+        root.mkdir()
+        (root / "code.py").write_text("before = True")
+        found = fleet(root, lake.root, TOTALS, LARGEST)
+
+        def command(driver: Driver) -> list[str]:
+            return [sys.executable, str(FAKE), found.store.url, str(driver.id), crashes]
+
+        supervisor = Supervisor(
+            store=found.store, home=root, holder="test", command=command, say=lambda _: None, backoff=0.1
+        )
+        over = threading.Event()
+        watch = threading.Thread(target=supervisor.run, args=(over,))
+        watch.start()
+        try:
+            found.start((TOTALS, LARGEST))
+            until(lambda: all((d := found.driver(n)) and d.state == "running" for n in ("totals", "largest")))
+            (root / "code.py").write_text("before = False")
+            yield found
+        finally:
+            over.set()
+            watch.join()
+            for name in ("totals", "largest"):
+                for driver in found.store.drivers(name):
+                    if driver.pid is not None and driver.ended_at is None and psutil.pid_exists(driver.pid):
+                        os.killpg(driver.pid, signal.SIGKILL)
+
+    return started
+
+
+def until(what: Callable[[], object], seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def done(found: Fleet, lake: Lake, action: str, *names: str) -> str:
+    """The same again, to its end; the turn of the one that was killed is over."""
+    lease = "action/totals"
+    found.store.release(lease, found.store.holder(lease) or "")
+    command = [sys.executable, str(PROGRAM), action, lake.root, str(found.root), *names]
+    told = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    assert told.returncode == 0, told.stderr
+    return told.stdout
+
+
+def deployed(lake: Lake) -> str:
+    found = Timeline.current(lake, "totals").checkpoint.deployed()
+    assert found is not None
+    return found.version
+
+
+def last(found: Fleet) -> Action:
+    return found.store.actions("totals")[0]
+
+
+@pytest.mark.feature("V4")
+@pytest.mark.timeout(900)
+def test_an_upgrade_whose_applier_is_killed_is_undone_and_done_again(
+    streams: Streams, begin: Begin, tmp_path: Path
+) -> None:
+    before = seen(streams.lake)
+    for point in crash.POINTS["action"]:
+        lake = copy_of(streams, tmp_path / point)
+        with begin(lake, "") as found:
+            package = found.deployments(["totals"])["totals"].package
+            assert not die(point, "upgrade", lake, str(found.root), program=PROGRAM), point
+            assert last(found).ended_at is None
+            assert (deployed(lake) == WIDER.version) == (point in {"action.upgraded", "action.verifying"}), point
+            told = done(found, lake, "upgrade")
+            assert "was killed in" in told, point
+            assert told.splitlines()[-1].startswith("done"), told
+            assert [one.step for one in found.store.actions("totals")] == ["done", "rolled back"], point
+            now = found.deployments(["totals"])["totals"]
+            assert (now.version, now.desired, now.package != package) == (WIDER.version, "running", True)
+            assert deployed(lake) == WIDER.version
+            until(lambda one=found: (d := one.driver("totals")).version == WIDER.version and d.state == "running")
+            assert found.deployments(["largest"])["largest"].desired == "running"
+        assert {
+            name: [row.replace(", 'double': None", "") for row in rows] for name, rows in seen(lake).items()
+        } == before
+
+
+@pytest.mark.feature("V4", "F8")
+@pytest.mark.timeout(900)
+def test_a_version_that_crashes_is_taken_back_also_when_whoever_does_it_is_killed(
+    streams: Streams, begin: Begin, tmp_path: Path
+) -> None:
+    for point in ("", *crash.POINTS["undoing"]):
+        lake = copy_of(streams, tmp_path / (point or "whole"))
+        with begin(lake, WIDER.version) as found:
+            package = found.deployments(["totals"])["totals"].package
+            if point:
+                assert not die(point, "upgrade", lake, str(found.root), program=PROGRAM), point
+                assert last(found).step == "rolling back"
+            told = done(found, lake, "upgrade").splitlines()[-1]
+            assert told == "rolled back: it crashed: EXECUTION-004 something is missing", told
+            assert {one.step for one in found.store.actions("totals")} == {"rolled back"}
+            for name, version in (("totals", TOTALS.version), ("largest", LARGEST.version)):
+                now = found.deployments([name])[name]
+                assert (now.version, now.desired, now.package) == (version, "running", package), point
+            assert deployed(lake) == TOTALS.version
+            until(lambda one=found: (d := one.driver("totals")).version == TOTALS.version and d.state == "running")
+        assert seen(lake) == seen(streams.lake), "the savepoint was made where both streams stood"
+
+
+@pytest.mark.feature("V1", "F8")
+@pytest.mark.timeout(900)
+def test_a_rollback_stops_what_runs_and_starts_it_again(streams: Streams, begin: Begin, tmp_path: Path) -> None:
+    for point in crash.POINTS["undoing"]:
+        lake = copy_of(streams, tmp_path / point)
+        with begin(lake, "") as found:
+            assert not die(point, "rollback", lake, str(found.root), streams.savepoint, program=PROGRAM), point
+            with pytest.raises(LifecycleError, match="LIFECYCLE-054 .*totals.*expected no other action at work"):
+                roll_back(found, savepoints.find(lake, streams.savepoint))
+            assert done(found, lake, "rollback", streams.savepoint).splitlines()[-1].startswith("done")
+            assert {one.step for one in found.store.actions("totals")} == {"done"}
+            assert {one.desired for one in found.store.deployments()} == {"running"}
+            until(lambda one=found: all(one.driver(n).state == "running" for n in ("totals", "largest")))
+        assert seen(lake) == streams.then

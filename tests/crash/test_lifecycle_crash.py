@@ -1,0 +1,168 @@
+"""Savepoints, rollbacks and upgrades are killed with SIGKILL between any two of their writes; the next one finds all of it or nothing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+from flights import changelog
+from lifecycle_process import LARGEST, TOTALS, WIDER
+from operator_process import source
+from pyspark.sql import SparkSession
+
+from floodmark.core import crash
+from floodmark.core.errors import LifecycleError
+from floodmark.demo.comparison import compare
+from floodmark.engines.spark import savepoints
+from floodmark.engines.spark.cuts import together
+from floodmark.engines.spark.fork import fork
+from floodmark.engines.spark.lake import Lake
+from floodmark.engines.spark.landing import land
+from floodmark.engines.spark.rollback import roll_back
+from floodmark.engines.spark.switch import pending, refuse_while_pending
+from floodmark.engines.spark.timeline import Timeline
+from floodmark.engines.spark.unbounded import run_unbounded
+from floodmark.engines.spark.upgrade import upgrade
+
+PROGRAM = Path(__file__).with_name("lifecycle_process.py")
+TABLES = ("totals", "totals__late", "largest")
+
+
+@dataclass(frozen=True)
+class Streams:
+    """Two streams that have gone on behind a savepoint of both."""
+
+    lake: Lake
+    savepoint: str
+    then: dict[str, list[str]]
+    truth: Lake
+
+
+@pytest.fixture(scope="module")
+def streams(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Streams:
+    lake, truth = (Lake(str(tmp_path_factory.mktemp(name) / "lake")) for name in ("streams", "truth"))
+    for commits in (1, 2, 3):
+        land(spark, source(commits), truth, end=commits == 3)
+    run(spark, truth)
+    land(spark, source(1), lake)
+    run(spark, lake)
+    made = together("totals", lake)
+    then = seen(lake)
+    land(spark, source(2), lake)
+    run(spark, lake)
+    assert seen(lake) != then
+    return Streams(lake, made[0].manifest.id, then, truth)
+
+
+def run(spark: SparkSession, lake: Lake) -> None:
+    for one in (TOTALS, LARGEST):
+        run_unbounded(spark, one, lake, until_caught_up=True)
+
+
+def seen(lake: Lake) -> dict[str, list[str]]:
+    """What readers find in the tables."""
+    return {table: sorted(map(repr, changelog(lake, table).to_pylist())) for table in TABLES}
+
+
+def die(point: str, action: str, lake: Lake, *names: str, time: int = 1, program: Path = PROGRAM) -> str:
+    """Let the program kill itself at a point; what it said if it did not."""
+    command = [sys.executable, str(program), action, lake.root, *names]
+    done = subprocess.run(
+        command,
+        env={**os.environ, crash.VARIABLE: f"{point}:{time}"},
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    killed = done.returncode == -signal.SIGKILL
+    return "" if killed else f"{point} was never reached: exit {done.returncode} {done.stderr[-2000:]}"
+
+
+def copy_of(streams: Streams, path: Path) -> Lake:
+    shutil.copytree(streams.lake.root, path)
+    return Lake(str(path))
+
+
+@pytest.mark.feature("F7")
+@pytest.mark.timeout(900)
+def test_a_savepoint_is_there_whole_or_not_at_all(streams: Streams, tmp_path: Path) -> None:
+    for point in crash.POINTS["savepoint"]:
+        lake = copy_of(streams, tmp_path / point)
+        assert not die(point, "savepoint", lake), point
+        made = savepoints.savepoints(lake, "totals")
+        assert len(made) == 1 + (point == "savepoint.after_rename"), point
+        assert not [wrong for one in made for wrong in savepoints.verify(one)], point
+        again = savepoints.create("totals", lake)
+        assert not savepoints.verify(again), point
+        assert not list((tmp_path / point).rglob("*.draft")), f"{point}: what was left over is cleaned up"
+
+
+@pytest.mark.feature("V1", "F8")
+@pytest.mark.timeout(1800)
+def test_a_rollback_killed_anywhere_is_finished_by_the_next_one(
+    spark: SparkSession, streams: Streams, tmp_path: Path
+) -> None:
+    before = seen(streams.lake)
+    for number, (point, time) in enumerate([*((p, 1) for p in crash.POINTS["switch"]), ("switch.after_table", 2)]):
+        lake = copy_of(streams, tmp_path / str(number))
+        assert not die(point, "rollback", lake, streams.savepoint, time=time), point
+        begun = pending(lake)
+        assert (begun is None) == (point in {"switch.before_journal", "switch.after_journal"}), point
+        if begun is None:
+            assert seen(lake) == (before if point == "switch.before_journal" else streams.then), point
+        else:
+            for name in ("totals", "largest"):
+                with pytest.raises(
+                    LifecycleError, match=f"LIFECYCLE-034 .*floodmark rollback totals --to {streams.savepoint}"
+                ):
+                    refuse_while_pending(lake, name)
+        if point != "switch.after_journal":
+            roll_back(lake, savepoints.find(lake, streams.savepoint))
+        assert pending(lake) is None
+        assert seen(lake) == streams.then, point
+        assert {Timeline.current(lake, name).number for name in ("totals", "largest")} == {1}, point
+    for commits in (2, 3):
+        land(spark, source(commits), lake, end=commits == 3)
+    run(spark, lake)
+    for table in TABLES:
+        found = compare(changelog(lake, table), changelog(streams.truth, table), names=("killed", "truth"))
+        assert found.differences == 0, (table, found.examples)
+
+
+@pytest.mark.feature("V4")
+@pytest.mark.timeout(900)
+def test_an_upgrade_killed_anywhere_is_done_by_the_next_one(streams: Streams, tmp_path: Path) -> None:
+    for point in crash.POINTS["upgrade"]:
+        lake = copy_of(streams, tmp_path / point)
+        assert not die(point, "upgrade", lake), point
+        deployed = Timeline.current(lake, "totals").checkpoint.deployed()
+        assert deployed is not None
+        assert (deployed.version == WIDER.version) == (point == "upgrade.after_deploy"), point
+        assert (upgrade(WIDER, lake).savepoint is None) == (point == "upgrade.after_deploy"), point
+        assert "double" in {field.name for field in DeltaTable(lake.output("totals")).schema().fields}
+        again = Timeline.current(lake, "totals").checkpoint.deployed()
+        assert again is not None
+        assert again.version == WIDER.version
+
+
+@pytest.mark.feature("V7")
+@pytest.mark.timeout(900)
+def test_a_fork_killed_anywhere_is_finished_by_the_next_one(streams: Streams, tmp_path: Path) -> None:
+    for point in crash.POINTS["fork"]:
+        target = str(tmp_path / point)
+        assert not die(point, "fork", streams.lake, streams.savepoint, target), point
+        done = point == "fork.after_state"
+        assert (Timeline.current(Lake(target), "totals").checkpoint.deployed() is not None) == done, point
+        if done:
+            continue
+        found = fork(streams.lake, savepoints.find(streams.lake, streams.savepoint), target)
+        for table in TABLES[:2]:
+            assert sorted(map(repr, changelog(found, table).to_pylist())) == streams.then[table], point

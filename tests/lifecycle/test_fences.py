@@ -1,0 +1,128 @@
+"""A driver that nobody knows of any more, on another machine or stopped for hours: what it still writes counts for nothing, also at the same moment.
+
+On a local disk a lock keeps it out; here there is none, as in a lake on an object store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from delta.tables import DeltaTable as SparkTable
+from deltalake import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+
+from floodmark.core.errors import LifecycleError
+from floodmark.engines.spark import savepoints, tables
+from floodmark.engines.spark.appender import Appender, Written, append_by_spark
+from floodmark.engines.spark.cuts import together
+from floodmark.engines.spark.lake import Lake
+from floodmark.engines.spark.rescale import rescale
+from floodmark.engines.spark.rollback import roll_back
+from floodmark.engines.spark.timeline import Timeline
+from floodmark.engines.spark.unbounded import run_unbounded
+
+from .test_savepoints import largest, put, totals, values
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake(str(tmp_path / "lake"))
+
+
+class Zombie:
+    """The old driver, with what it knows: its timeline, its next micro-batch, the table as it last saw it."""
+
+    def __init__(self, spark: SparkSession, lake: Lake) -> None:
+        self.timeline = Timeline.current(lake, "totals")
+        self.batch = self.timeline.checkpoint.last_committed() + 1
+        self.path = lake.output("totals")
+        self.appender = Appender(self.path)
+        self.appender._current()
+        self.rows = spark.read.format("delta").load(self.path).limit(3).localCheckpoint()
+
+    @property
+    def app(self) -> str:
+        return self.timeline.app("totals")
+
+    def write(self) -> bool:
+        said = tables.said({"operator": "totals", "mode": "unbounded"})
+        return self.appender.append(self.rows, self.app, self.batch, said)
+
+    def write_by_spark(self) -> None:
+        append_by_spark(self.rows, self.path, self.app, self.batch, tables.said({}))
+
+
+def begun(spark: SparkSession, lake: Lake) -> str:
+    """Both streams, gone on behind a savepoint of both."""
+    put(spark, lake, 60)
+    for one in (totals, largest):
+        run_unbounded(spark, one, lake, until_caught_up=True)
+    name = together("totals", lake)[0].manifest.id
+    put(spark, lake, 120)
+    for one in (totals, largest):
+        run_unbounded(spark, one, lake, until_caught_up=True)
+    return name
+
+
+@pytest.mark.feature("O3", "F8")
+def test_after_a_rollback_the_old_driver_writes_nothing(spark: SparkSession, lake: Lake) -> None:
+    name = begun(spark, lake)
+    zombie = Zombie(spark, lake)
+    roll_back(lake, savepoints.find(lake, name))
+    kept = values(lake, "totals")
+    with pytest.raises(LifecycleError, match="LIFECYCLE-057 .*expected a timeline that goes on"):
+        zombie.write()
+    zombie.write_by_spark()
+    assert values(lake, "totals") == kept
+    _merge(spark, zombie, lake)
+    people = DeltaTable(lake.output("totals__current")).to_pyarrow_table()
+    assert -1 not in people["n"].to_pylist()
+    put(spark, lake, 180, end=True)
+    for one in (totals, largest):
+        run_unbounded(spark, one, lake, until_caught_up=True)
+    assert len(values(lake, "totals")) > len(kept)
+
+
+def _merge(spark: SparkSession, zombie: Zombie, lake: Lake) -> None:
+    """What follows the old driver's changelog, with rows that must not be seen."""
+    path = lake.output("totals__current")
+    spark.conf.set("spark.databricks.delta.write.txnAppId", zombie.timeline.app("current/totals"))
+    spark.conf.set("spark.databricks.delta.write.txnVersion", str(zombie.batch))
+    try:
+        rows = spark.read.format("delta").load(path).selectExpr("* EXCEPT (n)", "CAST(-1 AS BIGINT) AS n")
+        merge = SparkTable.forPath(spark, path).alias("t").merge(rows.alias("s"), "t.key <=> s.key")
+        merge.whenMatchedUpdate(set={"n": "s.n"}).execute()
+    finally:
+        spark.conf.unset("spark.databricks.delta.write.txnAppId")
+        spark.conf.unset("spark.databricks.delta.write.txnVersion")
+
+
+@pytest.mark.feature("O3", "F8")
+@pytest.mark.parametrize("what", ["rollback", "rescale"])
+def test_of_two_that_commit_at_once_the_old_one_fails(
+    spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    name = begun(spark, lake)
+    zombie = Zombie(spark, lake)
+    writes: Callable[..., Written] = Appender.write
+
+    def meanwhile(self: Appender, rows: DataFrame, partition_by: tuple[str, ...] = ()) -> Written:
+        found = writes(self, rows, partition_by)  # its files are there, its commit is not
+        monkeypatch.setattr(Appender, "write", writes)
+        if what == "rollback":
+            roll_back(lake, savepoints.find(lake, name))
+        else:
+            rescale(spark, lake, "totals", 3)
+        return found
+
+    monkeypatch.setattr(Appender, "write", meanwhile)
+    with pytest.raises(LifecycleError, match="LIFECYCLE-004"):
+        zombie.write()
+    rows = DeltaTable(zombie.path).to_pyarrow_table()
+    assert rows.num_rows == len(set(map(repr, rows.to_pylist()))), "nothing is there twice"
+    put(spark, lake, 180, end=True)
+    for one in (totals, largest):
+        run_unbounded(spark, one, lake, until_caught_up=True)
+    assert Timeline.current(lake, "totals").number == 1

@@ -1,0 +1,353 @@
+"""Savepoints on a real engine: what is taken back to one ends where it would have ended without."""
+
+from __future__ import annotations
+
+import builtins
+import errno
+import os
+import shutil
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from events import START, Event, row, source
+from flights import changelog
+from pyspark.sql import SparkSession
+
+from floodmark import Stream, Tumbling, count, max, operator, sum
+from floodmark.core.errors import ExecutionError, LifecycleError, StateError
+from floodmark.core.time import Interval, to_ms
+from floodmark.demo.comparison import compare
+from floodmark.engines.spark import savepoints, ticks
+from floodmark.engines.spark.bounded import run_bounded
+from floodmark.engines.spark.cuts import together
+from floodmark.engines.spark.fork import fork
+from floodmark.engines.spark.lake import Lake
+from floodmark.engines.spark.landing import land
+from floodmark.engines.spark.rescale import rescale
+from floodmark.engines.spark.rollback import prepare, roll_back
+from floodmark.engines.spark.switch import pending
+from floodmark.engines.spark.timeline import Timeline
+from floodmark.engines.spark.unbounded import run_unbounded
+from floodmark.spec.workspace import Settings
+
+
+@operator
+def totals(left: Stream[Event], right: Stream[Event]) -> Stream:
+    """Two inputs, results that are revised, rows that are too late."""
+    windowed = left.union(right).key_by("key")
+    return windowed.window(Tumbling("10 minutes"), allowed_lateness="10 minutes", late="side_output").aggregate(
+        n=count(), total=sum("value")
+    )
+
+
+@operator(inputs={"totals": totals})
+def largest(totals: Stream) -> Stream:
+    """A reader of it, with state of its own."""
+    return totals.window(Tumbling("30 minutes")).aggregate(most=max("total"))
+
+
+@operator
+def clocked(left: Stream[Event]) -> Stream:
+    """Windows of processing time."""
+    return left.key_by("key").window(Tumbling("1 hour"), time="processing").aggregate(n=count())
+
+
+def put(spark: SparkSession, lake: Lake, until: int, *, end: bool = False) -> None:
+    """More of both inputs, in disorder: every seventh row half an hour late."""
+    rows = [row(minute - 30 if minute % 7 == 5 and minute > 40 else minute) for minute in range(until)]
+    for name in ("left", "right"):
+        land(spark, source(rows[:: 1 if name == "left" else 2], name), lake, end=end)
+
+
+def differences(one: Lake, other: Lake, *tables: str) -> dict[str, int]:
+    """Of the rows readers see."""
+    return {
+        table: found.differences
+        for table in tables
+        if (found := compare(changelog(one, table), changelog(other, table), names=("one", "other"))).differences
+    }
+
+
+def values(lake: Lake, table: str) -> list[tuple[object, ...]]:
+    found = DeltaTable(lake.output(table)).to_pyarrow_table()
+    columns = [name for name in found.column_names if not name.startswith("_")]
+    return sorted(tuple(one[name] for name in columns) for one in found.to_pylist() if one["_kind"] == 0)
+
+
+TABLES = ("totals", "totals__late")
+
+
+@pytest.fixture(scope="module")
+def truth(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """What comes of it in one go."""
+    lake = Lake(str(tmp_path_factory.mktemp("truth")))
+    for until, end in ((60, False), (120, False), (180, True)):
+        put(spark, lake, until, end=end)
+    for one in (totals, largest):
+        run_unbounded(spark, one, lake, until_caught_up=True)
+    return lake
+
+
+@pytest.mark.feature("V1", "V2")
+def test_a_stream_taken_back_to_a_savepoint_ends_where_it_would_have_ended(
+    spark: SparkSession, lake: Lake, truth: Lake
+) -> None:
+    put(spark, lake, 60)
+    run_unbounded(spark, totals, lake, until_caught_up=True)
+    made = savepoints.create("totals", lake, why="before the change")
+    assert not savepoints.verify(made)
+    assert [one.manifest.why for one in savepoints.savepoints(lake)] == ["before the change"]
+    was = {table: values(lake, table) for table in (*TABLES, "totals__current")}
+    put(spark, lake, 120)
+    run_unbounded(spark, totals, lake, until_caught_up=True)
+    assert values(lake, "totals") != was["totals"]
+    found = roll_back(lake, savepoints.find(lake, made.manifest.id))
+    lost = {one.table: one for one in found.undone}
+    assert all(lost[table].commits and lost[table].rows for table in TABLES), lost
+    assert pending(lake) is None
+    assert {table: values(lake, table) for table in TABLES} == {table: was[table] for table in TABLES}
+    assert not savepoints.verify(made), "a stream that goes on from it leaves it alone"
+    put(spark, lake, 180, end=True)
+    result = run_unbounded(spark, totals, lake, until_caught_up=True)
+    assert result.micro_batches
+    assert not differences(lake, truth, *TABLES)
+    assert values(lake, "totals__current") == values(truth, "totals__current")
+    roll_back(lake, made)
+    run_unbounded(spark, totals, lake, until_caught_up=True)
+    assert not differences(lake, truth, *TABLES), "as often as one likes"
+    assert values(lake, "totals__current") == values(truth, "totals__current")
+    assert Timeline.current(lake, "totals").number == 2
+
+
+def test_a_reader_goes_back_with_what_it_reads(spark: SparkSession, lake: Lake, truth: Lake) -> None:
+    put(spark, lake, 60)
+    for one in (totals, largest):
+        run_unbounded(spark, one, lake, until_caught_up=True)
+    made = together("totals", lake, why="both")
+    assert [one.manifest.operator for one in made] == ["totals", "largest"]
+    put(spark, lake, 120)
+    run_unbounded(spark, totals, lake, until_caught_up=True)
+    found = prepare(lake, made[0], keep=False)
+    assert [step.operator for step in found.switch.steps] == ["totals", "largest"]
+    assert not [one for one in found.undone if one.table == "largest" and one.commits], "it has read nothing since"
+    run_unbounded(spark, largest, lake, until_caught_up=True)
+    roll_back(lake, made[0])
+    put(spark, lake, 180, end=True)
+    for one in (totals, largest):
+        run_unbounded(spark, one, lake, until_caught_up=True)
+    assert not differences(lake, truth, *TABLES, "largest")
+
+
+def test_a_reader_that_is_not_at_the_cut_is_named_and_can_be_left(spark: SparkSession, lake: Lake, truth: Lake) -> None:
+    put(spark, lake, 60)
+    run_unbounded(spark, totals, lake, until_caught_up=True)
+    made = savepoints.create("totals", lake)
+    put(spark, lake, 120)
+    for one in (totals, largest):
+        run_unbounded(spark, one, lake, until_caught_up=True)
+    with pytest.raises(LifecycleError, match=r"LIFECYCLE-035 .*a state of largest that has read exactly what it keeps"):
+        roll_back(lake, made)
+    assert Timeline.current(lake, "totals").number == 0
+    assert roll_back(lake, made, alone=True).left == ("largest",)
+    put(spark, lake, 180, end=True)
+    run_unbounded(spark, totals, lake, until_caught_up=True)
+    with pytest.raises(LifecycleError, match=r"LIFECYCLE-038 .*a rollback of 'totals' behind what its stream has read"):
+        run_unbounded(spark, largest, lake, until_caught_up=True)
+    run_unbounded(spark, largest, lake, until_caught_up=True, from_scratch=True, files_per_batch=1)
+    assert not differences(lake, truth, *TABLES, "largest")
+    assert run_unbounded(spark, largest, lake, until_caught_up=True).micro_batches == 0
+
+
+def test_the_clock_goes_back_too(spark: SparkSession, lake: Lake) -> None:
+    hour = 3_600_000
+    put(spark, lake, 30)
+    run_unbounded(spark, clocked, lake, until_caught_up=True, clock=hour // 2)
+    made = savepoints.create("clocked", lake)
+    put(spark, lake, 60)
+    run_unbounded(spark, clocked, lake, until_caught_up=True, clock=5 * hour // 2)
+    assert sum_of(lake, "clocked", "n") == 30
+    roll_back(lake, made)
+    assert sum_of(lake, "clocked", "n") == 0
+    assert len(ticks.recorded(clocked, lake)) == 1
+    put(spark, lake, 90, end=True)
+    run_unbounded(spark, clocked, lake, until_caught_up=True, clock=3 * hour // 4)
+    assert sum_of(lake, "clocked", "n") == 90, "nothing is lost, nothing there twice"
+    replay = Lake(str(Path(lake.root).parent / "replay"), logs=lake.root)
+    shutil.copytree(ticks.folder(clocked, lake), ticks.folder(clocked, replay))
+    run_bounded(spark, clocked, replay)
+    assert values(replay, "clocked") == values(lake, "clocked")
+
+
+def sum_of(lake: Lake, table: str, column: str) -> int:
+    found = DeltaTable(lake.output(table)).to_pyarrow_table(columns=[column, "_kind"]).to_pylist()
+    return builtins.sum(one[column] for one in found if one["_kind"] == 0)
+
+
+def test_what_cannot_be_taken_back_is_refused_and_nothing_changes(spark: SparkSession, lake: Lake) -> None:
+    put(spark, lake, 60)
+    run_unbounded(spark, totals, lake, until_caught_up=True)
+    made = savepoints.create("totals", lake)
+    put(spark, lake, 120)
+    run_unbounded(spark, totals, lake, until_caught_up=True)
+    was = values(lake, "totals")
+    path = lake.output("totals")
+    taken_out = set(DeltaTable(path, version=made.manifest.outputs[0].version).file_uris())
+
+    log = Path(path) / "_delta_log"
+    stray = DeltaTable(path).to_pyarrow_table().slice(0, 1)
+    write_deltalake(path, stray, mode="append")
+    with pytest.raises(LifecycleError, match=r"LIFECYCLE-036 .*writes of others: WRITE at version"):
+        roll_back(lake, made)
+    (log / f"{DeltaTable(path).version():020d}.json").unlink()
+
+    run_bounded(spark, totals, lake, Interval(start=to_ms(START), end=to_ms(START) + 1_800_000), force=True)
+    with pytest.raises(LifecycleError, match=r"LIFECYCLE-036 .*bounded runs of .*--undo-backfills"):
+        roll_back(lake, made)
+    gone = Path(unquote(sorted(taken_out - set(DeltaTable(path).file_uris()))[0].removeprefix("file://")))
+    kept = gone.with_suffix(".kept")
+    gone.rename(kept)
+    with pytest.raises(LifecycleError, match=r"LIFECYCLE-037 .*which a VACUUM has removed"):
+        roll_back(lake, made, backfills=True)
+    kept.rename(gone)
+
+    state = next(Path(made.path).rglob("*.changelog"))
+    content = state.read_bytes()
+    state.unlink()
+    state.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(StateError, match=r"STATE-021 .*has other content than was written"):
+        roll_back(lake, made, backfills=True)
+    state.write_bytes(content)
+    assert values(lake, "totals") == was
+    assert Timeline.current(lake, "totals").number == 0
+    assert roll_back(lake, made, backfills=True).undone[0].backfills
+
+    manifest = Path(made.path) / "manifest.json"
+    text = manifest.read_text()
+    manifest.write_text(text.replace('"format": 1', '"format": 9'))
+    with pytest.raises(StateError, match=r"STATE-020 .*format 1 or older, got format 9"):
+        savepoints.find(lake, made.manifest.id)
+    manifest.write_text(text[:-5])
+    with pytest.raises(StateError, match="STATE-021"):
+        savepoints.find(lake, made.manifest.id)
+    with pytest.raises(LifecycleError, match="LIFECYCLE-031"):
+        savepoints.find(lake, "totals-20200101T000000-abcd")
+    with pytest.raises(LifecycleError, match="LIFECYCLE-030"):
+        savepoints.create("largest", lake)
+
+
+@pytest.mark.feature("V6")
+def test_a_lake_is_copied_elsewhere_and_the_old_one_deleted(
+    spark: SparkSession, lake: Lake, truth: Lake, tmp_path: Path
+) -> None:
+    put(spark, lake, 60)
+    run_unbounded(spark, totals, lake, until_caught_up=True)
+    made = savepoints.create("totals", lake)
+    savepoints.pin(made, pinned=True)
+    with pytest.raises(LifecycleError, match="LIFECYCLE-032"):
+        savepoints.delete(savepoints.find(lake, made.manifest.id))
+    savepoints.pin(made, pinned=False)
+    savepoints.export(made, str(tmp_path / "exported"))
+    savepoints.delete(savepoints.find(lake, made.manifest.id))
+    assert not savepoints.savepoints(lake)
+    moved = Lake(str(tmp_path / "moved"))
+    shutil.copytree(lake.root, moved.root, ignore=shutil.ignore_patterns("operators"))
+    shutil.rmtree(lake.root)
+    found = savepoints.take_in(moved, str(tmp_path / "exported" / made.manifest.id))
+    with pytest.raises(LifecycleError, match="LIFECYCLE-033"):
+        savepoints.take_in(moved, str(tmp_path / "exported" / made.manifest.id))
+    roll_back(moved, found)
+    for until, end in ((120, False), (180, True)):
+        put(spark, moved, until, end=end)
+    run_unbounded(spark, totals, moved, until_caught_up=True)
+    assert not differences(moved, truth, *TABLES)
+    assert values(moved, "totals__current") == values(truth, "totals__current")
+
+
+def test_a_lost_checkpoint_is_begun_anew_and_nothing_is_skipped(spark: SparkSession, lake: Lake, truth: Lake) -> None:
+    for until, end in ((60, False), (120, False), (180, True)):
+        put(spark, lake, until, end=end)
+    run_unbounded(spark, totals, lake, until_caught_up=True, files_per_batch=1)
+    shutil.rmtree(Timeline.current(lake, "totals").folder())
+    run_unbounded(spark, totals, lake, until_caught_up=True)
+    assert not differences(lake, truth, *TABLES)
+    assert Timeline.current(lake, "totals").number == 1
+
+
+@pytest.mark.feature("V7")
+def test_two_forks_of_one_savepoint_and_the_original_go_on_by_themselves(
+    spark: SparkSession, lake: Lake, truth: Lake, tmp_path: Path
+) -> None:
+    put(spark, lake, 60)
+    run_unbounded(spark, totals, lake, until_caught_up=True)
+    made = savepoints.create("totals", lake)
+    put(spark, lake, 120)
+    run_unbounded(spark, totals, lake, until_caught_up=True)
+    was = values(lake, "totals")
+    first, second = (fork(lake, made, str(tmp_path / name), fresh=name == "b") for name in "ab")
+    with pytest.raises(LifecycleError, match="LIFECYCLE-041"):
+        fork(lake, made, first.root)
+    with pytest.raises(LifecycleError, match="LIFECYCLE-041"):
+        fork(lake, made, lake.root)
+    before = values(first, "totals")
+    put(spark, lake, 180, end=True)
+    for one in (first, second):
+        run_unbounded(spark, totals, one, until_caught_up=True)
+    assert values(lake, "totals") == was, "the original has not moved"
+    run_unbounded(spark, totals, lake, until_caught_up=True)
+    assert not differences(first, truth, *TABLES)
+    assert not differences(lake, truth, *TABLES)
+    assert values(first, "totals__current") == values(truth, "totals__current")
+    assert sorted([*before, *values(second, "totals")]) == values(truth, "totals"), "a fresh one has what came since"
+    assert Lake.of(Settings(lake=first.root)) == first, "the command line knows what it reads"
+
+
+@pytest.mark.feature("K10", "K11", "V9")
+def test_state_is_divided_among_more_partitions_and_fewer(spark: SparkSession, lake: Lake, truth: Lake) -> None:
+    last = None
+    for until, end, partitions in ((60, False, 5), (120, False, 3), (180, True, 3)):
+        put(spark, lake, until, end=end)
+        run_unbounded(spark, totals, lake, until_caught_up=True)
+        made = rescale(spark, lake, "totals", partitions)
+        assert (made is None) == (partitions == last)
+        checkpoint, last = Timeline.current(lake, "totals").checkpoint, partitions
+        assert checkpoint.partitions(checkpoint.last_committed()) == partitions
+    assert not differences(lake, truth, *TABLES)
+    assert values(lake, "totals__current") == values(truth, "totals__current")
+
+
+@pytest.mark.feature("V6")
+def test_a_lake_that_is_moved_goes_on(spark: SparkSession, lake: Lake, truth: Lake, tmp_path: Path) -> None:
+    put(spark, lake, 60)
+    run_unbounded(spark, totals, lake, until_caught_up=True)
+    shutil.move(lake.root, tmp_path / "elsewhere")
+    moved = Lake(str(tmp_path / "elsewhere"))
+    for until, end in ((120, False), (180, True)):
+        put(spark, moved, until, end=end)
+    run_unbounded(spark, totals, moved, until_caught_up=True)
+    assert not differences(moved, truth, *TABLES)
+    assert values(moved, "totals__current") == values(truth, "totals__current")
+
+
+@pytest.mark.feature("F7")
+def test_a_full_disk_costs_the_savepoint_and_not_the_stream(
+    spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(spark, lake, 30)
+    run_unbounded(spark, clocked, lake, until_caught_up=True, clock=0)
+    copied = savepoints.copy
+
+    def full(source: str, target: str) -> None:
+        if "/state/" in source:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        copied(source, target)
+
+    monkeypatch.setattr(savepoints, "copy", full)
+    with pytest.raises(ExecutionError, match=r"EXECUTION-009 .*No space left on device.*the stream goes on"):
+        savepoints.create("clocked", lake)
+    monkeypatch.undo()
+    assert savepoints.savepoints(lake) == []
+    assert not list(Path(lake.root).rglob("*.draft"))
+    put(spark, lake, 60)
+    assert run_unbounded(spark, clocked, lake, until_caught_up=True, clock=0).micro_batches

@@ -1,0 +1,132 @@
+"""Upgrades of streams on a real engine: in place, forward only, and by a rebuild beside the stream."""
+
+from __future__ import annotations
+
+import pytest
+from deltalake import DeltaTable
+from events import Event, row, source
+from pyspark.sql import SparkSession
+
+from floodmark import Stream, Tumbling, count, max, operator, sum
+from floodmark.core.errors import LifecycleError, PlanError, StateError
+from floodmark.engines.spark import savepoints
+from floodmark.engines.spark.fork import fork
+from floodmark.engines.spark.lake import Lake
+from floodmark.engines.spark.landing import land
+from floodmark.engines.spark.rollback import roll_back
+from floodmark.engines.spark.unbounded import run_unbounded
+from floodmark.engines.spark.upgrade import check, rebuild, upgrade
+
+
+def version(change):
+    """The operator as one edit makes it."""
+
+    def totals(events: Stream[Event]) -> Stream:
+        keyed = events.filter("value >= 100") if change == "filter" else events
+        windowed = keyed.key_by("key").window(Tumbling("10 minutes"))
+        found = windowed.aggregate(n=count(), total=max("value") if change == "max" else sum("value"))
+        return found.with_columns(double="total * 2") if change == "column" else found
+
+    return operator(totals)
+
+
+def readers_of(upstream):
+    def most(totals: Stream) -> Stream:
+        return totals.window(Tumbling("1 hour")).aggregate(most=max("total"))
+
+    return operator(most, inputs={"totals": upstream})
+
+
+def put(spark: SparkSession, lake: Lake, until: int, *, end: bool = False) -> None:
+    land(spark, source([row(minute) for minute in range(until)]), lake, end=end)
+
+
+def rows(lake: Lake, *columns: str) -> list[tuple[object, ...]]:
+    found = DeltaTable(lake.output("totals")).to_pyarrow_table().to_pylist()
+    return sorted(tuple(one[c] for c in ("key", "window_end", *columns)) for one in found if one["_kind"] == 0)
+
+
+@pytest.fixture
+def running(spark: SparkSession, lake: Lake) -> Lake:
+    """A stream of the first version, in the middle of a window."""
+    put(spark, lake, 95)
+    run_unbounded(spark, version(""), lake, until_caught_up=True)
+    return lake
+
+
+@pytest.mark.feature("V4")
+def test_a_column_more_goes_on_from_the_state_and_back_again(spark: SparkSession, running: Lake) -> None:
+    with pytest.raises(StateError, match=r"STATE-003 .*floodmark apply totals"):
+        run_unbounded(spark, version("column"), running, until_caught_up=True)
+    before = rows(running, "n", "total")
+    assert check(version("column"), running).verdict == "stateless change"
+    done = upgrade(version("column"), running, why="twice as much")
+    assert done.plan.verdict == "stateless change"
+    assert upgrade(version("column"), running).savepoint is None, "there is nothing more to do"
+    put(spark, running, 120, end=True)
+    run_unbounded(spark, version("column"), running, until_caught_up=True)
+    found = rows(running, "n", "total", "double")
+    assert [one[:4] for one in found if one[4] is None] == before
+    assert all(one[4] == 2 * one[3] for one in found if one[4] is not None)
+    expected = Lake(f"{running.root}-truth", logs=running.root)
+    run_unbounded(spark, version(""), expected, until_caught_up=True)
+    assert [one[:4] for one in found] == rows(expected, "n", "total")
+    roll_back(running, savepoints.find(running, str(done.savepoint)))
+    run_unbounded(spark, version(""), running, until_caught_up=True)
+    assert rows(running, "n", "total") == rows(expected, "n", "total")
+    assert "double" not in {field.name for field in DeltaTable(running.output("totals")).schema().fields}
+
+
+def test_a_filter_before_the_state_has_to_be_accepted(spark: SparkSession, running: Lake) -> None:
+    with pytest.raises(PlanError, match=r"PLAN-011 .*forward-only.*Their results would be neither"):
+        upgrade(version("filter"), running)
+    done = upgrade(version("filter"), running, forward_only=True)
+    put(spark, running, 120, end=True)
+    run_unbounded(spark, version("filter"), running, until_caught_up=True)
+    found = {(key, str(end)[11:16]): n for key, end, n in rows(running, "n")}
+    assert found["a", "01:40"] == 3, "a window that was open: what the old code let through of it, the new code nothing"
+    assert found["a", "01:50"] == 5
+    assert savepoints.find(running, str(done.savepoint)).manifest.version == done.plan.deployed
+
+
+def test_a_rebuild_switches_to_what_the_new_code_makes_of_everything(spark: SparkSession, running: Lake) -> None:
+    reader = readers_of(version(""))
+    run_unbounded(spark, reader, running, until_caught_up=True)
+    with pytest.raises(
+        PlanError, match=r"PLAN-011 .*the sum kept of each open window.*floodmark apply totals --rebuild"
+    ):
+        upgrade(version("max"), running, forward_only=True)
+    before = rows(running, "n", "total")
+    done = rebuild(spark, version("max"), running)
+    assert done.readers == ("most",)
+    put(spark, running, 120, end=True)
+    run_unbounded(spark, version("max"), running, until_caught_up=True)
+    expected = Lake(f"{running.root}-truth", logs=running.root)
+    run_unbounded(spark, version("max"), expected, until_caught_up=True)
+    assert rows(running, "n", "total") == rows(expected, "n", "total")
+    with pytest.raises(LifecycleError, match=r"LIFECYCLE-038 .*a rebuild of 'totals' behind what its stream has read"):
+        run_unbounded(spark, reader, running, until_caught_up=True)
+    found = roll_back(running, savepoints.find(running, str(done.savepoint)))
+    assert [step.operator for step in found.switch.steps] == ["totals", "most"]
+    assert rows(running, "n", "total") == before
+    for one in (version(""), reader):
+        run_unbounded(spark, one, running, until_caught_up=True)
+        run_unbounded(spark, one, old := Lake(f"{running.root}-old", logs=running.root), until_caught_up=True)
+    assert rows(running, "n", "total") == rows(old, "n", "total")
+
+
+@pytest.mark.feature("V3", "V7", "V12")
+def test_what_if_another_version_goes_on_from_a_savepoint_while_the_old_one_does_too(
+    spark: SparkSession, running: Lake
+) -> None:
+    made = savepoints.create("totals", running)
+    arm = fork(running, made, f"{running.root}-what-if")
+    upgrade(version("column"), arm)
+    put(spark, running, 120, end=True)
+    run_unbounded(spark, version("column"), arm, until_caught_up=True)
+    run_unbounded(spark, version(""), running, until_caught_up=True)
+    assert rows(arm, "n", "total") == rows(running, "n", "total")
+    doubled = [one for one in rows(arm, "total", "double") if one[3] is not None]
+    assert len(doubled) == 2 * 3
+    assert all(twice == 2 * total for *_, total, twice in doubled)
+    assert "double" not in {field.name for field in DeltaTable(running.output("totals")).schema().fields}

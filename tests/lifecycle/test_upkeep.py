@@ -1,0 +1,78 @@
+"""Upkeep: tables get small and clean, and whatever a savepoint or a stream needs is still there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from floodmark import Stream, Tumbling, operator, sum
+from floodmark.engines.spark import savepoints
+from floodmark.engines.spark.cuts import together
+from floodmark.engines.spark.lake import Lake
+from floodmark.engines.spark.rollback import roll_back
+from floodmark.engines.spark.unbounded import run_unbounded
+from floodmark.engines.spark.upkeep import Kept, maintain
+
+from .test_savepoints import differences, largest, put, totals, values
+
+
+@operator(inputs={"totals": totals})
+def added_later(totals: Stream) -> Stream:
+    """A reader that begins when the table was cleaned."""
+    return totals.window(Tumbling("1 hour")).aggregate(all=sum("total"))
+
+
+def files(lake: Lake, table: str) -> int:
+    """On disk."""
+    return len(list(Path(lake.output(table)).rglob("*.parquet")))
+
+
+def named(found: list[Kept], table: str) -> Kept:
+    return next(one for one in found if one.table == table)
+
+
+@pytest.mark.feature("V1", "V2")
+def test_tables_are_compacted_and_what_savepoints_and_streams_need_stays(spark: SparkSession, tmp_path: Path) -> None:
+    lake, truth = Lake(str(tmp_path / "lake")), Lake(str(tmp_path / "truth"))
+    for until in (60, 90, 120, 180):
+        put(spark, truth, until, end=until == 180)
+    for one in (totals, largest, added_later):
+        run_unbounded(spark, one, truth, until_caught_up=True)
+
+    for until in (60, 90):
+        put(spark, lake, until)
+        for one in (totals, largest):
+            run_unbounded(spark, one, lake, until_caught_up=True)
+    name = together("totals", lake)[0].manifest.id
+    then = values(lake, "totals")
+    put(spark, lake, 120)
+    run_unbounded(spark, totals, lake, until_caught_up=True)  # 'largest' has yet to read that
+
+    would = named(maintain(lake, hours=0, dry_run=True), "totals")
+    before = files(lake, "totals")
+    assert would.before == would.after > 2
+    found = maintain(lake, hours=0)
+    assert {one.table for one in found} == {"totals", "totals__late", "totals__current", "largest"}
+    kept = named(found, "totals")
+    assert kept.after < kept.before
+    assert savepoints.find(lake, name).manifest.outputs[0].version in kept.versions
+    assert files(lake, "totals") >= before, "a savepoint and a stream that is behind need the small ones"
+    run_unbounded(spark, largest, lake, until_caught_up=True)
+    assert roll_back(lake, savepoints.find(lake, name)).undone
+    assert values(lake, "totals") == then
+
+    for one in savepoints.savepoints(lake):
+        savepoints.delete(one)
+    put(spark, lake, 180, end=True)
+    for one in (totals, largest):
+        run_unbounded(spark, one, lake, until_caught_up=True)
+    for _ in range(2):  # what was replaced a moment ago is left for the next one
+        maintain(lake, hours=0)
+    for table in ("totals", "totals__current"):
+        assert files(lake, table) == len(DeltaTable(lake.output(table)).file_uris()), "nobody needs any other"
+    assert run_unbounded(spark, totals, lake, until_caught_up=True).rows["totals"] == 0
+    run_unbounded(spark, added_later, lake, until_caught_up=True)
+    assert not differences(lake, truth, "totals", "totals__late", "largest", "added_later")

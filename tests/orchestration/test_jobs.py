@@ -1,0 +1,142 @@
+"""Jobs and the sensor of streams, without a server: what they do, report and refuse."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from events import Event, row, source
+from pyspark.sql import SparkSession
+
+from floodmark import Hourly, Settings, Stream, Tumbling, Upgrades, Workspace, count, operator, operator_asset
+from floodmark.control.fleet import Fleet
+from floodmark.core.errors import DefinitionError
+from floodmark.engines.spark import savepoints
+from floodmark.engines.spark.lake import Lake
+from floodmark.engines.spark.landing import land
+from floodmark.engines.spark.unbounded import run_unbounded
+from floodmark.orchestration import build_definitions
+
+
+@operator
+def per_hour(events: Stream[Event]) -> Stream:
+    """Divided into hours."""
+    return events.key_by("key").window(Tumbling("1 hour")).aggregate(n=count())
+
+
+@operator
+def of_all(events: Stream[Event]) -> Stream:
+    """Not divided."""
+    return events.filter("value >= 0")
+
+
+def workspace(root: Path, upgrades: Upgrades | None = None) -> Workspace:
+    events = source([row(minute) for minute in range(200)])
+    hours = Hourly("2020-01-01T00:00", end="2020-01-01T06:00")
+    operators = [operator_asset(per_hour, partitions=hours, upgrades=upgrades), operator_asset(of_all)]
+    return Workspace(sources=[events], operators=operators, settings=Settings(lake="lake")).at(str(root))
+
+
+def looked(definitions: dg.Definitions, instance: dg.DagsterInstance, cursor: str | None = None) -> dg.SensorResult:
+    """What the sensor finds, as the daemon would take it."""
+    context = dg.build_sensor_context(instance=instance, cursor=cursor)
+    found = definitions.resolve_sensor_def("streams")(context)
+    assert isinstance(found, dg.SensorResult | dg.SkipReason)
+    for request in getattr(found, "dynamic_partitions_requests", None) or ():
+        if isinstance(request, dg.AddDynamicPartitionsRequest):
+            instance.add_dynamic_partitions(request.partitions_def_name, request.partition_keys)
+        else:
+            for key in request.partition_keys:
+                instance.delete_dynamic_partition(request.partitions_def_name, key)
+    return found
+
+
+def told(found: dg.SensorResult) -> list[tuple[str, str | None]]:
+    return sorted((event.asset_key.to_user_string(), event.partition) for event in found.asset_events)
+
+
+@pytest.mark.feature("V2")
+def test_the_sensor_reports_what_streams_completed_once_and_keeps_the_list(spark: SparkSession, tmp_path: Path) -> None:
+    found = workspace(tmp_path)
+    definitions, lake = build_definitions(found, root=tmp_path), Lake.of(found.settings)
+    with dg.DagsterInstance.ephemeral() as instance:
+        assert isinstance(looked(definitions, instance), dg.SkipReason), "nothing was ever started"
+        (tmp_path / "pyproject.toml").write_text("")
+        fleet = Fleet(workspace=found, root=tmp_path, say=lambda _: None)
+        land(spark, found.source("events"), lake)
+        for name in ("per_hour", "of_all"):
+            one = found.operator(name)
+            run_unbounded(spark, one, lake, until_caught_up=True)
+            fleet.start([one])
+        first = looked(definitions, instance)
+        hours = [f"2020-01-01-0{hour}:00" for hour in range(3)]
+        assert told(first) == [("of_all", None), *(("per_hour", hour) for hour in hours)]
+        assert {event.metadata["by"].value for event in first.asset_events} == {"the stream"}
+        second = looked(definitions, instance, first.cursor)
+        assert told(second) == []
+
+        job = definitions.resolve_job_def("savepoint")
+        config = {"ops": {"save_stream": {"config": {"operator": "per_hour", "note": "by hand"}}}}
+        assert job.execute_in_process(instance=instance, run_config=config).success
+        (made,) = savepoints.savepoints(lake)
+        assert made.manifest.code == {"package": fleet.deployments(["per_hour"])["per_hour"].package}
+        assert instance.get_dynamic_partitions("floodmark_savepoints") == [made.manifest.id]
+        savepoints.delete(made)
+        land(spark, source([row(minute) for minute in range(300)]), lake, end=True)
+        run_unbounded(spark, found.operator("per_hour"), lake, until_caught_up=True)
+        third = looked(definitions, instance, second.cursor)
+        assert told(third) == [("per_hour", f"2020-01-01-0{hour}:00") for hour in range(3, 6)]
+        assert instance.get_dynamic_partitions("floodmark_savepoints") == []
+
+
+def test_jobs_say_what_is_missing(tmp_path: Path) -> None:
+    definitions = build_definitions(workspace(tmp_path), root=tmp_path)
+    with dg.DagsterInstance.ephemeral() as instance:
+        for job, op, config, code in (
+            ("stop", "stop_stream", {"operator": "per_hour"}, "LIFECYCLE-050"),
+            ("savepoint", "save_stream", {"operator": "of_all"}, "LIFECYCLE-030"),
+            ("upgrade", "upgrade_stream", {"operator": "per_hour"}, "LIFECYCLE-050"),
+        ):
+            done = definitions.resolve_job_def(job).execute_in_process(
+                instance=instance, run_config={"ops": {op: {"config": config}}}, raise_on_error=False
+            )
+            assert not done.success
+            failure = done.failure_data_for_node(op)
+            assert failure is not None
+            assert code in str(failure.user_failure_data.description), job
+        with pytest.raises(dg.DagsterInvalidConfigError, match="not in enum type Operators got per_huor"):
+            definitions.resolve_job_def("start").execute_in_process(
+                instance=instance, run_config={"ops": {"start_stream": {"config": {"operator": "per_huor"}}}}
+            )
+        instance.add_dynamic_partitions("floodmark_savepoints", ["per_hour-1"])
+        gone = definitions.resolve_job_def("rollback").execute_in_process(
+            instance=instance, partition_key="per_hour-1", raise_on_error=False
+        )
+        failure = gone.failure_data_for_node("roll_back_streams")
+        assert failure is not None
+        assert "LIFECYCLE-031" in str(failure.user_failure_data.description)
+
+
+def test_a_schedule_of_upgrades_is_off_and_says_when(tmp_path: Path) -> None:
+    upgrades = Upgrades("0 3 * * sun", timezone="Europe/Berlin", forward_only=True, soak="1 minute")
+    definitions = build_definitions(workspace(tmp_path, upgrades), root=tmp_path)
+    schedule = definitions.resolve_schedule_def("upgrade_per_hour")
+    assert (schedule.cron_schedule, schedule.execution_timezone) == ("0 3 * * sun", "Europe/Berlin")
+    assert schedule.default_status == dg.DefaultScheduleStatus.STOPPED
+    assert schedule.job_name == "upgrade"
+
+
+@pytest.mark.parametrize(
+    ("upgrades", "code"),
+    [
+        (Upgrades("daily"), "DEFINITION-098"),
+        (Upgrades("61 3 * * *"), "DEFINITION-098"),
+        (Upgrades("0 3 * * *", timezone="Berlin"), "DEFINITION-002"),
+        (Upgrades("0 3 * * *", soak="-1 minute"), "DEFINITION-097"),
+        (Upgrades("0 3 * * *", patience="soon"), "DEFINITION-"),
+    ],
+)
+def test_a_schedule_that_cannot_be_is_refused(tmp_path: Path, upgrades: Upgrades, code: str) -> None:
+    with pytest.raises(DefinitionError, match=code):
+        build_definitions(workspace(tmp_path, upgrades), root=tmp_path)

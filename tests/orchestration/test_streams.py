@@ -1,0 +1,217 @@
+"""Streams in Dagster, in a real browser: a schedule upgrades one, takes a bad version back, and a savepoint is picked from the list."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+from dagster_server import Server, serving, until
+from deltalake import DeltaTable
+
+from floodmark.control.store import Action, Store
+
+from .test_browser import page, picture
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+__all__ = ["page"]
+
+OPERATOR = "hourly_sales"
+MORE = ('cents=sum("cents"))', 'cents=sum("cents")).with_columns(euros="cents / 100.0")')
+BAD = ("orders.key_by", 'orders.filter("CAST(country AS DOUBLE) > 0").key_by')
+LANDER = """
+from pathlib import Path
+from definitions import workspace
+from floodmark.engines.spark.lake import Lake
+from floodmark.engines.spark.landing import land
+from floodmark.engines.spark.session import spark_session
+found = workspace("dev").at(str(Path.cwd()))
+spark = spark_session(app="lander")
+spark.range(10).count()
+print("ready", flush=True)
+input()
+land(spark, found.source("orders"), Lake.of(found.settings), end=True, workspace=Path.cwd())
+"""
+"""Lands at once when it is told to: Spark runs already."""
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    """A workspace whose stream is upgraded every minute, once that is turned on."""
+    folder = tmp_path / "shop"
+    said(tmp_path, "init", "shop")
+    assets = folder / "assets" / "orders.py"
+    text = assets.read_text().replace("Daily, Expectation", "Daily, Upgrades, Expectation")
+    text = text.replace(
+        "    partitions=Daily",
+        '    upgrades=Upgrades("* * * * *", forward_only=True, soak="20 seconds"),\n    partitions=Daily',
+    )
+    assets.write_text(text)
+    said(folder, "land", "orders")
+    return folder
+
+
+@pytest.fixture
+def server(shop: Path) -> Iterator[Server]:
+    with serving(shop, shop / ".floodmark" / "dagster", supervise=True) as found:
+        yield found
+
+
+@pytest.fixture
+def store(shop: Path) -> Store:
+    return Store(f"sqlite:///{shop}/.floodmark/control/control.db")
+
+
+def said(folder: Path, *arguments: str, **variables: str) -> str:
+    """What a verb says."""
+    command = [sys.executable, "-m", "floodmark.cli.main", *arguments]
+    environment = os.environ | variables
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def edit(shop: Path, old: str, new: str) -> None:
+    operators = shop / "operators" / "orders.py"
+    text = operators.read_text()
+    assert old in text
+    operators.write_text(text.replace(old, new))
+
+
+def more(shop: Path) -> None:
+    """Orders of three more hours."""
+    lines = [
+        f"2025-03-01T{hour}:{n:02}:00Z,{hour}{n:02},{'DE' if n % 2 else 'FR'},1,{n * 100},"
+        for hour in (12, 13, 14)
+        for n in range(20)
+    ]
+    header = "ordered_at,order_id,country,items,cents,voucher"
+    (shop / "inbox" / "orders" / "orders_2025-03-01_15.csv").write_text("\n".join([header, *lines]) + "\n")
+
+
+def sales(lake: Path) -> set[tuple[object, ...]]:
+    """What people see."""
+    path = str(lake / "outputs" / f"{OPERATOR}__current")
+    columns = ["country", "window_start", "orders", "cents"]
+    rows = (
+        DeltaTable(path).to_pyarrow_table(columns=[*columns, "_kind"]).to_pylist()
+        if DeltaTable.is_deltatable(path)
+        else []
+    )
+    return {tuple(row[name] for name in columns) for row in rows if row["_kind"] == 0}
+
+
+def switch(page: Page, server: Server) -> None:
+    """Turn the schedule on or off."""
+    page.goto(f"{server.url}/locations/{server.location}/schedules/upgrade_{OPERATOR}")
+    toggle = page.locator("label[class*=formatSwitch]").first
+    toggle.click()
+    page.wait_for_timeout(2000)  # it is sent
+
+
+def savepoints(server: Server) -> list[str]:
+    """Those in the list."""
+    query = """query ($k: AssetKeyInput!) { assetNodeOrError(assetKey: $k) { ... on AssetNode { partitionKeys } } }"""
+    return list(server.ask(query, k={"path": ["savepoints"]})["assetNodeOrError"]["partitionKeys"])
+
+
+def ended(store: Store, step: str) -> Action:
+    """The newest action, once it has ended so."""
+    found: Action = until(
+        lambda: next((a for a in store.actions(OPERATOR, 1) if a.ended_at is not None and a.step == step), None), 300
+    )
+    return found
+
+
+def running(store: Store, version: str) -> bool:
+    newest = next(iter(store.drivers(OPERATOR, 1)), None)
+    return newest is not None and newest.state == "running" and newest.version == version
+
+
+@pytest.mark.feature("V4", "V2", "F8")
+@pytest.mark.timeout(1500)
+def test_a_schedule_upgrades_and_takes_back_and_a_savepoint_is_picked_from_the_list(
+    page: Page, server: Server, shop: Path, store: Store, tmp_path: Path
+) -> None:
+    assert server.ended(server.launch_job("start", {})) == "SUCCESS", "the only operator need not be named"
+    first = store.deployment(OPERATOR)
+    assert first is not None
+    until(lambda: running(store, first.version) and (store.drivers(OPERATOR)[0].batch or -1) >= 0, 200)
+    edit(shop, *MORE)
+    switch(page, server)
+    done = upgraded(page, server, store)
+    assert done.version != first.version
+    assert running(store, done.version)
+
+    more(shop)
+    taken_back(page, server, store, shop, tmp_path)
+    until(lambda: running(store, done.version), 120)
+    said(shop, "run", OPERATOR, "--lake", str(tmp_path / "bounded"), FLOODMARK_LOGS=str(shop / "lake"))
+    truth = sales(tmp_path / "bounded")
+    assert len(truth) > 5
+    until(lambda: sales(shop / "lake") == truth, 120)
+
+    rolled_back(page, server, store, str(done.savepoint), tmp_path)
+    until(lambda: running(store, first.version), 200)
+    until(lambda: sales(shop / "lake") == truth, 120)
+    pid = store.drivers(OPERATOR)[0].pid
+    assert pid is not None
+    server.process.send_signal(signal.SIGINT)
+    server.process.wait(150)
+    assert not psutil.pid_exists(pid), "Ctrl-C stops the streams too"
+    assert store.drivers(OPERATOR)[0].reason == "stopped at a micro-batch boundary"
+    assert store.deployment(OPERATOR).desired == "running"  # type: ignore[union-attr]
+
+
+def upgraded(page: Page, server: Server, store: Store) -> Action:
+    """The schedule has upgraded the stream."""
+    done = ended(store, "done")
+    assert done.kind == "upgrade"
+    run = until(lambda: next((r for r in server.runs("upgrade") if r["status"] == "SUCCESS"), None), 60)
+    page.goto(f"{server.url}/runs/{run['runId']}")
+    page.get_by_text("RUN_SUCCESS").first.wait_for()
+    return done
+
+
+def taken_back(page: Page, server: Server, store: Store, shop: Path, tmp_path: Path) -> None:
+    """The schedule has started a version that crashes at the orders that land meanwhile, and has taken it back."""
+    known, pipe = store.actions(OPERATOR, 1)[0].id, subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", LANDER], cwd=shop, stdin=pipe, stdout=pipe, text=True) as lander:
+        assert lander.stdout is not None
+        assert "ready" in lander.stdout.readline()
+        edit(shop, *BAD)
+        until(lambda: (now := store.actions(OPERATOR, 1)[0]).id > known and now.step != "stopping", 200)
+        lander.communicate("now\n", timeout=120)
+        assert lander.returncode == 0
+    back = ended(store, "rolled back")
+    assert "it crashed: EXECUTION-004" in (back.reason or "")
+    assert "CAST_INVALID_INPUT" in (back.reason or "")
+    failed = until(lambda: next((r for r in server.runs("upgrade") if r["status"] == "FAILURE"), None), 60)
+    switch(page, server)
+    edit(shop, *reversed(BAD))
+    page.goto(f"{server.url}/runs/{failed['runId']}")
+    page.get_by_text("LIFECYCLE-056").first.wait_for()
+    page.goto(f"{server.url}/locations/{server.location}/jobs/upgrade/runs")
+    page.get_by_text("Failure").first.wait_for()
+    picture(page, "upgrades", tmp_path)
+
+
+def rolled_back(page: Page, server: Server, store: Store, savepoint: str, tmp_path: Path) -> None:
+    """Everything is back at a savepoint that was chosen by clicks."""
+    until(lambda: savepoint in savepoints(server), 90)
+    page.goto(f"{server.url}/locations/{server.location}/jobs/rollback/playground")
+    page.get_by_placeholder("Partition").click()
+    page.get_by_text(savepoint).first.click()
+    picture(page, "rollback", tmp_path)
+    page.get_by_role("button", name="Launch Run").click()
+    assert ended(store, "done").kind == "rollback"

@@ -1,0 +1,30 @@
+"""A driver without a stream, for tests of the supervisor: python fake_driver.py URL DRIVER runs|crashes|VERSION, which crashes."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+
+from floodmark.control.store import Store
+
+
+def main(url: str, number: str, what: str) -> int:
+    """Run until SIGTERM, or crash at once."""
+    store, stop = Store(url), threading.Event()
+    if what in {"crashes", store.driver(int(number)).version}:
+        store.end(int(number), "crashed", "EXECUTION-004 something is missing")
+        return 1
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    store.update(int(number), state="running", batch=7, heartbeat_at=time.time())
+    for _ in range(1200):
+        if stop.wait(0.1):
+            break
+        store.update(int(number), heartbeat_at=time.time())
+    store.end(int(number), "stopped", "stopped at a micro-batch boundary")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,302 @@
+"""The control store, packages and the supervisor, with drivers that have no stream; they live and die as real ones do."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from floodmark.control import supervisor as supervising
+from floodmark.control.package import pack
+from floodmark.control.store import Deployment, Driver, Store
+from floodmark.control.supervisor import BUDGET, LEASE, Supervisor, crashed, delay
+from floodmark.core.errors import LifecycleError, SetupError
+
+FAKE = Path(__file__).parent.parent / "support" / "fake_driver.py"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(f"sqlite:///{tmp_path}/control/control.db")
+
+
+@pytest.fixture
+def supervisor(store: Store, tmp_path: Path) -> Iterator[Callable[..., Supervisor]]:
+    """Supervisors whose drivers are fakes; whatever they started is gone afterwards."""
+
+    def make(holder: str = "one", what: str = "runs") -> Supervisor:
+        def command(driver: Driver) -> list[str]:
+            return [sys.executable, str(FAKE), store.url, str(driver.id), what]
+
+        return Supervisor(store=store, home=tmp_path, holder=holder, command=command, say=lambda _: None, backoff=0.05)
+
+    yield make
+    for driver in store.drivers("totals"):
+        if driver.pid is not None and driver.ended_at is None and psutil.pid_exists(driver.pid):
+            os.killpg(driver.pid, signal.SIGKILL)
+
+
+def deploy(store: Store, version: str = "totals@1") -> None:
+    store.deploy(
+        Deployment(
+            operator="totals",
+            root="/",
+            lake="/lake",
+            environment="dev",
+            package="p",
+            version=version,
+            desired="running",
+        )
+    )
+
+
+def until(supervisor: Supervisor, seen: Callable[[Driver], bool], seconds: float = 30) -> Driver:
+    """Let it look until the newest driver is so."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        assert supervisor.tick()
+        newest = next(iter(supervisor.store.drivers("totals")), None)
+        if newest is not None and seen(newest):
+            return newest
+        time.sleep(0.02)
+    raise AssertionError(supervisor.store.drivers("totals"))
+
+
+def running(driver: Driver) -> bool:
+    return driver.state == "running"
+
+
+def test_what_should_run_runs_and_what_should_not_is_stopped_at_a_boundary(store, supervisor):
+    one = supervisor()
+    deploy(store)
+    driver = until(one, running)
+    assert (driver.version, driver.epoch, driver.batch) == ("totals@1", 0, 7)
+    for _ in range(5):
+        one.tick()
+    assert len(store.drivers("totals")) == 1, "one is enough"
+    store.want("totals", "stopped")
+    ended = until(one, lambda found: found.ended_at is not None)
+    assert (ended.id, ended.state, ended.reason) == (driver.id, "stopped", "stopped at a micro-batch boundary")
+    end = time.monotonic() + 10
+    while psutil.pid_exists(driver.pid) and time.monotonic() < end:
+        one.tick()
+    assert not psutil.pid_exists(driver.pid), "nothing is left of it"
+    assert len(store.drivers("totals")) == 1
+    assert not store.want("nothing", "running")
+
+
+def test_another_version_replaces_the_one_that_runs(store, supervisor):
+    one = supervisor()
+    deploy(store)
+    first = until(one, running)
+    deploy(store, "totals@2")
+    second = until(one, lambda found: found.version == "totals@2" and running(found))
+    assert second.epoch == first.epoch + 1
+    assert store.driver(first.id).state == "stopped"
+
+
+@pytest.mark.feature("O3")
+def test_a_killed_driver_is_started_again_and_the_record_says_why(store, supervisor):
+    one = supervisor()
+    deploy(store)
+    first = until(one, running)
+    os.kill(first.pid, signal.SIGKILL)
+    second = until(one, lambda found: found.id != first.id and running(found))
+    assert second.epoch == 1
+    killed = store.driver(first.id)
+    assert (killed.state, killed.reason) == ("crashed", "killed by SIGKILL")
+
+
+def test_after_too_many_crashes_it_is_left_until_somebody_says_so(store, supervisor):
+    one = supervisor(what="crashes")
+    deploy(store)
+    end = time.monotonic() + 40
+    while len([d for d in store.drivers("totals") if d.ended_at]) < BUDGET and time.monotonic() < end:
+        one.tick()
+        time.sleep(0.02)
+    for _ in range(10):
+        one.tick()
+        time.sleep(0.02)
+    found = store.drivers("totals")
+    assert len(found) == BUDGET
+    assert {driver.reason for driver in found} == {"EXECUTION-004 something is missing"}
+    store.want("totals", "running")
+    again = supervisor()
+    assert until(again, running).epoch == BUDGET
+
+
+@pytest.mark.parametrize(("crashes", "seconds"), [(1, 1), (2, 2), (4, 8), (7, 60), (30, 60)])
+def test_each_crash_doubles_the_wait_up_to_a_minute(crashes, seconds):
+    assert delay(crashes, 1.0) == seconds
+
+
+def test_crashes_that_are_long_ago_or_of_an_earlier_deployment_do_not_count(store):
+    deploy(store)
+    deployment = store.deployment("totals")
+    drivers = [store.begin(deployment, "/log") for _ in range(4)]
+    for driver, state in zip(drivers, ("crashed", "stopped", "crashed", "crashed"), strict=True):
+        store.end(driver.id, state, "so")
+    found, now = store.drivers("totals"), time.time()
+    assert [driver.epoch for driver in crashed(found, 0, now)] == [3, 2]
+    assert crashed(found, now + 1, now) == []
+    assert crashed(found, 0, now + 3600) == []
+
+
+def test_the_next_supervisor_takes_over_what_lives(store, supervisor):
+    deploy(store)
+    driver = until(supervisor("one"), running)
+    store.release(LEASE, "one")
+    other = supervisor("two")
+    for _ in range(5):
+        assert other.tick()
+    assert [found.pid for found in store.drivers("totals")] == [driver.pid]
+    os.kill(driver.pid, signal.SIGKILL)
+    os.waitpid(driver.pid, 0)  # as its own parent would
+    second = until(other, lambda found: found.id != driver.id and running(found))
+    assert store.driver(driver.id).reason == "it is gone"
+    store.want("totals", "stopped")
+    assert until(other, lambda found: found.ended_at is not None).id == second.id
+
+
+def test_there_is_one_supervisor_and_the_lease_goes_over_when_it_is_silent(store, supervisor, monkeypatch):
+    first, second = supervisor("one"), supervisor("two")
+    deploy(store)
+    until(first, running)
+    assert not second.tick()
+    with pytest.raises(LifecycleError, match=r"LIFECYCLE-052 supervisor: expected no other one, got one"):
+        second.run(threading.Event())
+    epoch = store.lease(LEASE, "one", 0.01)
+    time.sleep(0.05)
+    assert store.lease(LEASE, "two", 10) == epoch + 1
+    assert not first.tick(), "the one that was silent for too long does nothing any more"
+    assert len(store.drivers("totals")) == 1
+
+
+def test_a_driver_whose_supervisor_died_before_writing_its_process_down_is_found(store, supervisor):
+    deploy(store)
+    deployment = store.deployment("totals")
+    driver = store.begin(deployment, "/log")
+    arguments = [
+        sys.executable,
+        "-c",
+        "import time; time.sleep(60)",
+        "-m",
+        "floodmark.control.driver",
+        store.url,
+        str(driver.id),
+    ]
+    child = subprocess.Popen(arguments, start_new_session=True)
+    try:
+        assert supervisor().tick()
+        assert store.driver(driver.id).pid == child.pid
+        assert len(store.drivers("totals")) == 1
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_one_that_was_never_started_makes_room(store, supervisor):
+    deploy(store)
+    driver = store.begin(store.deployment("totals"), "/log")
+    one = supervisor()
+    assert until(one, running).id != driver.id
+    assert store.driver(driver.id).reason == "its supervisor died before it was started"
+
+
+def test_one_that_hangs_is_killed_and_started_again_but_not_for_a_gap_of_the_supervisors_own(
+    store, supervisor, monkeypatch
+):
+    monkeypatch.setattr(supervising, "SILENT_SECONDS", 1.5)
+    one = supervisor()
+    deploy(store)
+    driver = until(one, running)
+    os.kill(driver.pid, signal.SIGSTOP)
+    other = until(one, lambda found: found.id != driver.id and running(found))
+    assert store.driver(driver.id).reason == "killed by SIGKILL"
+    store.update(other.id, heartbeat_at=0.0)
+    one._looked = 0.0
+    for _ in range(3):
+        one.tick()
+    assert store.drivers("totals")[0].id == other.id
+
+
+@pytest.mark.parametrize("url", ["sqlite:////proc/nothing/control.db", "postgresql://127.0.0.1:1/none"])
+def test_a_store_that_is_away_is_said(url):
+    with pytest.raises(SetupError, match=r"SETUP-040 control store .*expected a database that answers"):
+        Store(url)
+
+
+def test_what_was_done_is_written_down(store):
+    store.note("ann", "start", "totals", version="totals@1")
+    store.note("bob", "stopped", "others")
+    (one,) = store.notes("totals")
+    assert (one["who"], one["action"], one["detail"]) == ("ann", "start", {"version": "totals@1"})
+    assert [note["who"] for note in store.notes()] == ["bob", "ann"]
+
+
+def test_a_package_is_the_code_as_it_was(tmp_path):
+    root, packages = tmp_path / "shop", tmp_path / "packages"
+    (root / "operators").mkdir(parents=True)
+    (root / ".venv").mkdir()
+    (root / "lake" / "_floodmark").mkdir(parents=True)
+    (root / "pyproject.toml").write_text('[tool.floodmark]\ndefinitions = "definitions"\n')
+    (root / "operators" / "orders.py").write_text("VALUE = 1\n")
+    (root / ".venv" / "other.py").write_text("")
+    (root / "lake" / "found.json").write_text("{}")
+    first = pack(root, packages)
+    assert pack(root, packages) == first
+    assert sorted(path.name for path in (packages / first).rglob("*") if path.is_file()) == [
+        "orders.py",
+        "pyproject.toml",
+    ]
+    (root / "operators" / "orders.py").write_text("VALUE = 2\n")
+    second = pack(root, packages)
+    assert second != first
+    assert (packages / first / "operators" / "orders.py").read_text() == "VALUE = 1\n"
+
+
+def test_a_package_gives_its_workspace_and_not_that_of_the_folder_it_is_called_from(tmp_path):
+    root = tmp_path / "shop"
+    (root / "definitions").mkdir(parents=True)
+    (root / "pyproject.toml").write_text('[tool.floodmark]\ndefinitions = "definitions"\n')
+    code = """
+        import floodmark as fm
+
+        def workspace(environment):
+            return fm.Workspace(settings=fm.Settings(environment=environment, lake="lake", shuffle_partitions={n}))
+    """
+    (root / "definitions" / "__init__.py").write_text(textwrap.dedent(code).format(n=3))
+    name = pack(root, tmp_path / "packages")
+    (root / "definitions" / "__init__.py").write_text(textwrap.dedent(code).format(n=4))
+    program = (
+        "import sys; from pathlib import Path; from floodmark.control.package import load; "
+        "found = load(Path(sys.argv[1]), 'prod', sys.argv[2], '/lake'); print(found.settings.shuffle_partitions, found.settings.folder)"
+    )
+    arguments = [sys.executable, "-c", program, str(tmp_path / "packages" / name), str(root)]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert done.stdout.split() == ["3", str(root)]
+
+
+def test_what_a_driver_left_behind_is_killed_and_a_later_process_with_its_number_is_not(store):
+    deploy(store)
+    driver = store.begin(store.deployment("totals"), "/log")
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
+    try:
+        store.update(driver.id, pid=child.pid, started_at=1.0, ended_at=2.0)  # before the machine was started again
+        supervising._clear(store.driver(driver.id))
+        assert child.poll() is None
+        store.update(driver.id, started_at=time.time() - 5, ended_at=time.time() + 5)
+        supervising._clear(store.driver(driver.id))
+        assert child.wait(10) == -signal.SIGKILL
+    finally:
+        child.kill()
+        child.wait()

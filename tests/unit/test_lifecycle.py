@@ -1,0 +1,179 @@
+"""Savepoints, cuts and switches as data: what is written reads back, what is damaged is said, and cuts agree with brute force."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from floodmark.core.errors import StateError
+from floodmark.lifecycle.rollback import cut, moves, undone
+from floodmark.lifecycle.savepoint import File, Manifest, TableVersion, damage, differences
+from floodmark.lifecycle.switch import Step, Switch
+
+MANIFEST = Manifest(
+    id="totals-20261122T084512-9c1e",
+    at=1_795_000_000_000,
+    operator="totals",
+    version="totals@3f9a2c1b",
+    fingerprint="3f9a2c1b" * 8,
+    graph={"inputs": [["events", "events", [], False]], "outputs": [["", {"step": "read", "input": "events"}]]},
+    tables={"totals": (("key", "string"), ("total", "bigint"))},
+    timeline=1,
+    batch=17,
+    watermark=1_600_000_000_000,
+    inputs={"events": TableVersion(table="events", id="a", version=5, file=3)},
+    outputs=(TableVersion(table="totals", id="b", version=9),),
+    engine={"pyspark": "4.2.0"},
+    code={"commit": "abc", "dirty": False},
+    why="before the change",
+    files={"checkpoint/metadata": File(sha256="00", size=4), "checkpoint/offsets/17": File(sha256="11", size=7)},
+)
+
+
+def test_a_manifest_reads_back_as_it_was_written():
+    assert Manifest.parse(MANIFEST.as_json().encode(), "here") == MANIFEST
+    assert MANIFEST.size == 11
+
+
+@given(st.data())
+def test_whatever_has_become_of_a_manifest_it_is_read_or_refused(data):
+    found = json.loads(MANIFEST.as_json())
+    name = data.draw(st.sampled_from(sorted(found)))
+    if data.draw(st.booleans()):
+        del found[name]
+    else:
+        found[name] = data.draw(st.sampled_from([None, 3, "x", [], {}, [1], {"a": 1}]))
+    text = json.dumps(found)
+    if data.draw(st.booleans()):
+        text = text[: data.draw(st.integers(0, len(text)))]
+    with suppress(StateError):
+        read = Manifest.parse(text.encode(), "here")
+        assert Manifest.parse(read.as_json().encode(), "here") == read
+
+
+def test_of_a_newer_format_it_says_so():
+    newer = MANIFEST.as_json().replace('"format": 1', '"format": 2')
+    with pytest.raises(StateError, match="STATE-020 here: expected format 1 or older, got format 2"):
+        Manifest.parse(newer.encode(), "here")
+
+
+def test_damage_is_told_file_by_file():
+    files = dict(MANIFEST.files)
+    assert not list(damage(MANIFEST, files))
+    flipped = files | {"checkpoint/metadata": File(sha256="01", size=4)}
+    assert list(damage(MANIFEST, flipped)) == ["checkpoint/metadata has other content than was written"]
+    shorter = files | {"checkpoint/metadata": File(sha256="00", size=3)}
+    assert list(damage(MANIFEST, shorter)) == ["checkpoint/metadata has 3 bytes instead of 4"]
+    (missing,) = damage(MANIFEST, {"checkpoint/metadata": files["checkpoint/metadata"]})
+    assert missing == "checkpoint/offsets/17 is missing"
+    (more,) = damage(MANIFEST, files | {"other": File(sha256="00", size=1)})
+    assert more == "other does not belong to it"
+
+
+def test_two_savepoints_differ_in_what_they_hold():
+    later = replace(
+        MANIFEST, batch=18, watermark=1_600_000_100_000, outputs=(TableVersion(table="totals", id="b", version=10),)
+    )
+    assert not list(differences(MANIFEST, MANIFEST))
+    assert [what for what, *_ in differences(MANIFEST, later)] == ["batch", "watermark", "output 'totals'"]
+
+
+def test_a_switch_reads_back_as_it_was_written():
+    step = Step(
+        operator="totals",
+        savepoint=MANIFEST.id,
+        version=MANIFEST.version,
+        timeline=2,
+        ends=1,
+        batch=17,
+        watermark=5,
+        inputs=2,
+        tables=MANIFEST.outputs,
+        source="/beside",
+        moves={1: "others"},
+    )
+    switch = Switch(again="floodmark rollback totals --to x", steps=(step,))
+    assert Switch.parse(switch.as_json().encode()) == switch
+    assert switch.operators == ("totals",)
+
+
+def test_what_a_table_loses_is_counted_and_what_others_wrote_is_named():
+    stream = {"mode": "unbounded", "rows": 5}
+    found = undone(
+        "totals",
+        [
+            {"version": 9, "operation": "WRITE", "said": stream},
+            {"version": 8, "operation": "WRITE", "said": stream | {"settled": True, "rows": 0}},
+            {"version": 7, "operation": "WRITE", "said": {"mode": "bounded", "rows": 3}, "interval": "2013"},
+            {"version": 6, "operation": "MERGE", "said": None},
+        ],
+    )
+    assert (found.commits, found.rows, found.backfills, found.foreign) == (1, 5, ("2013",), ("MERGE at version 6",))
+
+
+# ---- cuts
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A state of a stream of the tests."""
+
+    inputs: dict[str, TableVersion]
+    outputs: tuple[TableVersion, ...]
+
+
+READS = {"a": (), "b": ("a",), "c": ("a",), "d": ("b", "c")}
+"""A diamond: who reads whom, upstream first."""
+
+
+def states_of(name: str, versions: list[tuple[int, ...]]) -> list[Seen]:
+    """States with the version written, and one per table read; an odd last number is in the middle of a version."""
+    return [
+        Seen(
+            {
+                up: TableVersion(table=up, id=up, version=at // 2, file=at % 2 - 1)
+                for up, at in zip(READS[name], read, strict=True)
+            },
+            (TableVersion(table=name, id=name, version=written),),
+        )
+        for written, *read in versions
+    ]
+
+
+def agree(table: str, one: TableVersion, other: TableVersion) -> bool:
+    """Versions of a pair hold the same rows: 0 and 1, 2 and 3."""
+    return one.version // 2 == other.version // 2
+
+
+def fits(chosen: dict[str, Seen]) -> bool:
+    return all(
+        given.file < 0 and agree(up, given, chosen[up].outputs[0])
+        for name, state in chosen.items()
+        for up, given in state.inputs.items()
+    )
+
+
+@given(
+    st.fixed_dictionaries(
+        {
+            name: st.lists(st.tuples(st.integers(0, 5), *(st.integers(0, 11) for _ in reads)), min_size=1, max_size=4)
+            for name, reads in READS.items()
+        }
+    )
+)
+def test_a_cut_is_found_exactly_where_there_is_one(drawn):
+    states = {name: states_of(name, drawn[name]) for name in READS}
+    every = [dict(zip(states, chosen, strict=True)) for chosen in itertools.product(*states.values())]
+    right = [chosen for chosen in every if fits(chosen)]
+    found = cut(list(states.items()), agree)
+    assert (found is None) == (not right)
+    if found is not None:
+        assert found == right[0], "the best state of the first, then of the next"
+        written = {name: name for name in "abc"}
+        assert dict(moves(found["d"], written)) == {0: "b", 1: "c"}
