@@ -105,7 +105,7 @@ def test_jobs_say_what_is_missing(tmp_path: Path) -> None:
             failure = done.failure_data_for_node(op)
             assert failure is not None
             assert code in str(failure.user_failure_data.description), job
-        with pytest.raises(dg.DagsterInvalidConfigError, match="not in enum type Operators got per_huor"):
+        with pytest.raises(dg.DagsterInvalidConfigError, match="not in enum type Operators_.* got per_huor"):
             definitions.resolve_job_def("start").execute_in_process(
                 instance=instance, run_config={"ops": {"start_stream": {"config": {"operator": "per_huor"}}}}
             )
@@ -116,6 +116,22 @@ def test_jobs_say_what_is_missing(tmp_path: Path) -> None:
         failure = gone.failure_data_for_node("roll_back_streams")
         assert failure is not None
         assert "LIFECYCLE-031" in str(failure.user_failure_data.description)
+
+
+@operator
+def again(events: Stream[Event]) -> Stream:
+    """In another workspace."""
+    return events.filter("value >= 1")
+
+
+def test_two_workspaces_in_one_process_have_each_their_operators(tmp_path: Path) -> None:
+    events = source([row(minute) for minute in range(2)])
+    for theirs in ((per_hour, of_all), (of_all, again)):
+        operators = [operator_asset(one) for one in theirs]
+        found = Workspace(sources=[events], operators=operators, settings=Settings(lake="lake")).at(str(tmp_path))
+        job = build_definitions(found, root=tmp_path).resolve_job_def("start")
+        for one in theirs:
+            dg.validate_run_config(job, {"ops": {"start_stream": {"config": {"operator": one.name}}}})
 
 
 def test_a_schedule_of_upgrades_is_off_and_says_when(tmp_path: Path) -> None:

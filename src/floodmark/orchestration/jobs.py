@@ -20,6 +20,7 @@ from pydantic import Field
 
 from floodmark.control.package import kept
 from floodmark.core.errors import LifecycleError
+from floodmark.core.fingerprint import digest
 from floodmark.core.time import describe, iso
 from floodmark.orchestration.checks import evaluate, plain
 from floodmark.orchestration.session import Place
@@ -104,7 +105,9 @@ def _job(name: str, what: str, op: dg.OpDefinition, **settings: Any) -> dg.JobDe
 
 def jobs(workspace: Workspace, streams: Streams) -> dict[str, dg.JobDefinition]:
     """All of them, by name."""
-    names = Enum("Operators", {one.name: one.name for one in workspace.operators})  # type: ignore[misc]  # known when it is loaded
+    every = {one.name: one.name for one in workspace.operators}
+    # Dagster keeps one config type per name in a process: another workspace's operators must have another name
+    names = Enum(f"Operators_{digest(sorted(every))[:8]}", every)  # type: ignore[misc]  # known when it is loaded
     built = [_starting(streams, names), _stopping(streams, names), _saving(streams, names)]
     built += [_upgrading(streams, names), _rolling_back(streams)]
     return {one.name: one for one in built}
