@@ -1,4 +1,4 @@
-"""The verb savepoint: make, list, show, check, compare, keep, move and delete savepoints of streams. None of it needs a JVM."""
+"""The verb savepoint: make, list, show, check, compare, keep, move and delete savepoints of streams. Only a canonical one needs Spark."""
 
 # ruff: noqa: PLC0415 - what is slow to import is imported when it is needed
 
@@ -13,6 +13,7 @@ import click
 from floodmark.cli.console import Console
 from floodmark.cli.invocation import Invocation, pass_invocation, shared
 from floodmark.cli.loading import Opened
+from floodmark.cli.spark import start
 from floodmark.cli.store import known
 from floodmark.cli.workspace import opened_lake
 from floodmark.core.time import describe, iso
@@ -193,17 +194,24 @@ def delete(invocation: Invocation, name: str) -> None:
 @savepoint.command("export")
 @click.argument("name", metavar="SAVEPOINT")
 @click.argument("folder")
+@click.option("--canonical", is_flag=True, help="With state in a format of no engine, for another version of Spark.")
 @shared
 @pass_invocation
-def export_(invocation: Invocation, name: str, folder: str) -> None:
+def export_(invocation: Invocation, name: str, folder: str, *, canonical: bool) -> None:
     """Copy SAVEPOINT into FOLDER, a folder or URI, where it shares nothing with the lake."""
     console, opened, lake = _opened(invocation)
     from floodmark.engines.spark import savepoints
 
-    target = folder if "://" in folder else str(Path(folder).resolve())
-    savepoints.export(savepoints.find(lake, name), target)
+    target, found = _folder(folder), savepoints.find(lake, name)
+    if canonical:
+        from floodmark.engines.spark.canonical import export
+
+        spark, _ = start(opened, console)
+        export(spark, found, target)
+    else:
+        savepoints.export(found, target)
     console.say(f"{name}: copied to {target}/{name}")
-    console.document({"lake": opened.lake, "savepoint": name, "folder": f"{target}/{name}"})
+    console.document({"lake": opened.lake, "savepoint": name, "folder": f"{target}/{name}", "canonical": canonical})
 
 
 @savepoint.command("import")
@@ -211,13 +219,24 @@ def export_(invocation: Invocation, name: str, folder: str) -> None:
 @shared
 @pass_invocation
 def import_(invocation: Invocation, folder: str) -> None:
-    """Copy an exported savepoint from FOLDER into the lake."""
+    """Copy an exported savepoint from FOLDER into the lake; of a canonical one, make one of this engine."""
     console, opened, lake = _opened(invocation)
     from floodmark.engines.spark import savepoints
 
-    one = savepoints.take_in(lake, folder if "://" in folder else str(Path(folder).resolve()))
+    source = _folder(folder)
+    if savepoints.opened(source).manifest.canonical:
+        from floodmark.engines.spark.canonical import take_in
+
+        spark, _ = start(opened, console)
+        one = take_in(spark, lake, source)
+    else:
+        one = savepoints.take_in(lake, source)
     console.say(f"{one.manifest.id}: in the lake")
     console.document({"lake": opened.lake, **_document(one)})
+
+
+def _folder(given: str) -> str:
+    return given if "://" in given else str(Path(given).resolve())
 
 
 def _opened(invocation: Invocation) -> tuple[Console, Opened, Lake]:

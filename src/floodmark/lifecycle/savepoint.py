@@ -20,6 +20,8 @@ from floodmark.lifecycle.plan import Deployed
 FORMAT = 1
 """Of manifests written now; older ones are read, newer ones are refused."""
 MANIFEST = "manifest.json"
+MARKS = "marks.json"
+"""The file that says that a savepoint is canonical: what the logs of a checkpoint say besides state."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +98,11 @@ class Manifest:
     def deployed(self) -> Deployed:
         """The definition, for a plan."""
         return Deployed(version=self.version, fingerprint=self.fingerprint, graph=self.graph, tables=self.tables)
+
+    @property
+    def canonical(self) -> bool:
+        """Whether it is of no engine: something to exchange, which cannot be gone on from as it is."""
+        return MARKS in self.files
 
     @property
     def size(self) -> int:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from pyarrow.fs import FileSelector, FileType
 
-from floodmark.connectors.copies import files_of
+from floodmark.connectors.copies import copy, files_of
 from floodmark.connectors.storage import file_system, read, write
 from floodmark.core.errors import StateError
 from floodmark.core.time import NEVER
@@ -20,6 +20,8 @@ from floodmark.spec.operator import Operator
 
 IDENTITY = "floodmark.json"
 """The file that says whose checkpoint it is."""
+HERE = "floodmark-checkpoint:"
+"""In a savepoint, in place of the one absolute path that Spark keeps in a checkpoint."""
 _NOTHING = "-"
 """Spark's word for a source that has not given anything yet."""
 _AT_FIRST: dict[str, Any] = {"reservoirId": "", "reservoirVersion": 0, "index": -1, "isStartingVersion": False}
@@ -44,11 +46,35 @@ class Position(NamedTuple):
     """Id of the table."""
 
 
+class Marks(NamedTuple):
+    """What the logs of a checkpoint say of a micro-batch, besides its state."""
+
+    before: int
+    """Spark's watermark in force in it, ms."""
+    after: int
+    """And once it is taken into account."""
+    clock: int
+    """Processing time, ms."""
+    positions: list[Position]
+    """Per source of the query, how far it is read at its end."""
+
+
 def _position(offset: Mapping[str, Any]) -> Position:
     version, file = int(offset["reservoirVersion"]), int(offset["index"])
     if offset["isStartingVersion"] and file >= 0:  # the table as it was at its start, which one micro-batch takes whole
         return Position(version, -1, str(offset["reservoirId"]))
     return Position(version - 1, max(file, -1), str(offset["reservoirId"]))
+
+
+def _offset(position: Position) -> str:
+    if not position.table:
+        return _NOTHING
+    place = {"reservoirVersion": position.version + 1, "index": position.file, "isStartingVersion": False}
+    return _compact({"sourceVersion": 1, "reservoirId": position.table, **place})
+
+
+def _compact(value: Mapping[str, Any]) -> str:
+    return json.dumps(value, separators=(",", ":"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +147,42 @@ class Checkpoint:
         offsets = [json.loads(line) if line != _NOTHING else _AT_FIRST for line in (lines or [])[2:]]
         return [_position(offset) for offset in offsets]
 
+    def marks(self, batch: int) -> Marks:
+        """Of a committed batch that is kept."""
+        offsets, commits = (self._lines(log, batch) or [] for log in ("offsets", "commits"))
+        said = json.loads(offsets[1])
+        after = int(json.loads(commits[1])["nextBatchWatermarkMs"])
+        return Marks(int(said["batchWatermarkMs"]), after, int(said["batchTimestampMs"]), self.positions(batch))
+
+    def begin(self, seed: Checkpoint, batch: int, marks: Marks) -> None:
+        """Become what a checkpoint of one micro-batch is, as if that had been another one, of a query with other sources.
+
+        The micro-batch before is said to have ended there too: Spark plans the last one again at a start.
+
+        Args:
+            seed: the one; it holds whole snapshots of its state.
+            batch: the other one's number.
+            marks: of it.
+        """
+        first = seed.last_committed()
+        offsets, commits = (seed._lines(log, first) or [] for log in ("offsets", "commits"))
+        said = {"batchWatermarkMs": marks.before, "batchTimestampMs": marks.clock}
+        offsets = [offsets[0], _compact(json.loads(offsets[1]) | said), *map(_offset, marks.positions)]
+        commits = [commits[0], _compact(json.loads(commits[1]) | {"nextBatchWatermarkMs": marks.after})]
+        for log, lines in (("offsets", offsets), ("commits", commits)):
+            for number in range(max(batch - 1, 0), batch + 1):
+                write(f"{self.path}/{log}/{number}", "\n".join(lines).encode())
+        copy(f"{seed.path}/metadata", f"{self.path}/metadata")
+        for path in files_of(f"{seed.path}/state"):
+            place, name = path.rsplit("/", 1)
+            snapshot = re.fullmatch(r"(\d+)(_.*\.zip)", name)
+            if "/_metadata/v2/" in path:
+                write(f"{self.path}/state/{path}", relocated(read(f"{seed.path}/state/{path}") or b"", HERE))
+            elif snapshot is None:
+                copy(f"{seed.path}/state/{path}", f"{self.path}/state/{path}")
+            elif int(snapshot[1]) == first + 1:  # state of a micro-batch is of the version behind it
+                copy(f"{seed.path}/state/{path}", f"{self.path}/state/{place}/{batch + 1}{snapshot[2]}")
+
     def move(self, batch: int, source: int, version: int, table: str) -> None:
         """Let a source of the query, by its number, go on behind a version of its table; for a checkpoint no query runs on.
 
@@ -139,7 +201,7 @@ class Checkpoint:
             if lines is not None:
                 was = lines[2 + source]
                 offset = {"sourceVersion": 1, "reservoirId": table} if was == _NOTHING else json.loads(was)
-                lines[2 + source] = json.dumps(offset | place, separators=(",", ":"))
+                lines[2 + source] = _compact(offset | place)
                 write(f"{self.path}/offsets/{number}", "\n".join(lines).encode())
 
     def deployed(self) -> Deployed | None:

@@ -55,6 +55,6 @@ def fork(lake: Lake, savepoint: Savepoint, root: str, *, fresh: bool = False) ->
         app = f"{timeline.app(output.table)}/fork/{manifest.id}"
         graft(lake.output(output.table), target.output(output.table), app, words, output.version)
         crash.point("fork.after_table")
-    savepoints.restore(savepoint, timeline)
+    savepoints.restore(savepoint, timeline.folder())
     crash.point("fork.after_state")
     return target

@@ -84,7 +84,11 @@ class StateStore:
         """A chunk, cut into pieces."""
         cut = [chunk[i : i + PIECE] for i in range(0, len(chunk), PIECE)]
         for piece, part in enumerate(cut):
-            self.pieces.updateValue((number, piece), (len(cut), part))
+            self.put_piece(number, piece, len(cut), part)
+
+    def put_piece(self, number: int, piece: int, pieces: int, part: bytes) -> None:
+        """One of the pieces of a chunk."""
+        self.pieces.updateValue((number, piece), (pieces, part))
 
     def remove(self, number: int) -> None:
         """All pieces of a chunk."""

@@ -49,7 +49,7 @@ def rescale(spark: SparkSession, lake: Lake, operator: str, partitions: int) -> 
         made = savepoints.create(operator, lake, why=f"before {partitions} state partitions")
         crash.point("rescale.after_savepoint")
         new = timeline.next()
-        savepoints.restore(made, new)
+        savepoints.restore(made, new.folder())
         for path in files_of(timeline.folder("current")):
             copy(timeline.folder("current", path), new.folder("current", path))
         crash.point("rescale.before_state")

@@ -9,8 +9,8 @@ import secrets
 import time
 import uuid
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from importlib.metadata import version as package_version
 from typing import Any
 
@@ -23,7 +23,7 @@ from floodmark.core import crash
 from floodmark.core.errors import ExecutionError, LifecycleError, StateError, closest
 from floodmark.core.time import from_ms
 from floodmark.engines.spark import history, markers
-from floodmark.engines.spark.checkpoint import IDENTITY, Checkpoint, relocated
+from floodmark.engines.spark.checkpoint import HERE, IDENTITY, Checkpoint, relocated
 from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.lock import exclusive
 from floodmark.engines.spark.tables import check_there
@@ -31,8 +31,6 @@ from floodmark.engines.spark.timeline import Timeline
 from floodmark.lifecycle.savepoint import MANIFEST, File, Manifest, TableVersion, broken, damage
 
 _PIN = "pinned"
-_HERE = "floodmark-checkpoint:"
-"""In a savepoint, in place of the one absolute path that Spark keeps in a checkpoint."""
 _VERSIONED = re.compile(r"(\d+)[_.].*|(\d+)")
 _PACKAGES = ("floodmark", "pyspark", "delta-spark")
 
@@ -69,56 +67,84 @@ def create(
         ExecutionError: EXECUTION-009, the disk is full, or cannot be written.
         StateError: STATE-021, the checkpoint lacks files.
     """
-    home, timeline = _home(lake, operator), Timeline.current(lake, operator)
-    with exclusive(lake, "savepoints", operator, "savepoint"):
-        for leftover in _folders(home):
-            if leftover.endswith(".draft"):  # of one that was killed
-                remove(f"{home}/{leftover}")
+    timeline = Timeline.current(lake, operator)
+    with drafted(operator, lake) as draft:
         deployed, last = timeline.checkpoint.deployed(), batch
         if last is None:
             last = timeline.checkpoint.last_committed()
         if deployed is None or last < 0:
             raise not_begun(operator, lake)
+        crash.point("savepoint.before_copy")
+        _copy(timeline, last, draft.path)
+        state, copied = state_at(timeline, last), Checkpoint(f"{draft.path}/checkpoint")
+        manifest = Manifest(
+            id=draft.name,
+            at=draft.at,
+            operator=operator,
+            version=deployed.version,
+            fingerprint=deployed.fingerprint,
+            graph=deployed.graph,
+            tables={table: tuple(columns) for table, columns in deployed.tables.items()},
+            timeline=timeline.number,
+            batch=last,
+            watermark=state.watermark,
+            inputs=state.inputs,
+            outputs=state.outputs,
+            engine=engine(copied.partitions(last)),
+            code=code or {},
+            why=why,
+            files=digests(draft.path),
+        )
+        crash.point("savepoint.before_manifest")
+        write(f"{draft.path}/{MANIFEST}", manifest.as_json().encode())
+        crash.point("savepoint.after_manifest")
+    return Savepoint(f"{_home(lake, operator)}/{draft.name}", manifest)
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A savepoint that is being made.
+
+    Args:
+        name: it will have.
+        path: folder until then.
+        at: when it was begun, ms UTC.
+    """
+
+    name: str
+    path: str
+    at: int
+
+
+@contextmanager
+def drafted(operator: str, lake: Lake) -> Iterator[Draft]:
+    """A folder that becomes a savepoint when all in it is written, or nothing.
+
+    Raises:
+        LifecycleError: LIFECYCLE-003, another one is being made.
+        ExecutionError: EXECUTION-009, the disk is full, or cannot be written.
+    """
+    home = _home(lake, operator)
+    with exclusive(lake, "savepoints", operator, "savepoint"):
+        for leftover in _folders(home):
+            if leftover.endswith(".draft"):  # of one that was killed
+                remove(f"{home}/{leftover}")
         now = time.time_ns() // 1_000_000
         name = f"{operator}-{from_ms(now):%Y%m%dT%H%M%S}-{secrets.token_hex(2)}"
-        draft = f"{home}/{name}.draft"
+        draft = Draft(name, f"{home}/{name}.draft", now)
         try:
-            crash.point("savepoint.before_copy")
-            _copy(timeline, last, draft)
-            state, copied = state_at(timeline, last), Checkpoint(f"{draft}/checkpoint")
-            manifest = Manifest(
-                id=name,
-                at=now,
-                operator=operator,
-                version=deployed.version,
-                fingerprint=deployed.fingerprint,
-                graph=deployed.graph,
-                tables={table: tuple(columns) for table, columns in deployed.tables.items()},
-                timeline=timeline.number,
-                batch=last,
-                watermark=state.watermark,
-                inputs=state.inputs,
-                outputs=state.outputs,
-                engine=_engine(copied.partitions(last)),
-                code=code or {},
-                why=why,
-                files=_digests(draft),
-            )
-            crash.point("savepoint.before_manifest")
-            write(f"{draft}/{MANIFEST}", manifest.as_json().encode())
-            crash.point("savepoint.after_manifest")
-            files, path = file_system(draft)
+            yield draft
+            files, path = file_system(draft.path)
             files.move(path, path.removesuffix(".draft"))
             crash.point("savepoint.after_rename")
         except OSError as error:
-            remove(draft)
+            remove(draft.path)
             fix = "Nothing is left of it, and the stream goes on as it was. Make room, then try again."
             where = f"savepoint of '{operator}' in {home}"
             raise ExecutionError(where, "files that can be written", str(error), fix, code="EXECUTION-009") from error
         except BaseException:
-            remove(draft)
+            remove(draft.path)
             raise
-    return Savepoint(f"{home}/{name}", manifest)
 
 
 def not_begun(operator: str, lake: Lake) -> LifecycleError:
@@ -229,7 +255,7 @@ def _copy_checkpoint(checkpoint: Checkpoint, target: str, batch: int) -> None:
         try:
             if "/_metadata/v2/" in path:
                 content = read(f"{checkpoint.path}/{path}") or b""
-                write(f"{target}/{path}", relocated(content, _HERE))
+                write(f"{target}/{path}", relocated(content, HERE))
             else:
                 copy(f"{checkpoint.path}/{path}", f"{target}/{path}")
         except FileNotFoundError:
@@ -280,7 +306,8 @@ def input_path(lake: Lake, table: str) -> str:
     return lake.log(table) if DeltaTable.is_deltatable(lake.log(table)) else lake.read(table)
 
 
-def _engine(partitions: int) -> dict[str, str]:
+def engine(partitions: int) -> dict[str, str]:
+    """What writes state here, by name."""
     found = {package: package_version(package) for package in _PACKAGES}
     return found | {"python": platform.python_version(), "state partitions": str(partitions)}
 
@@ -289,7 +316,8 @@ def _id(path: str) -> str:
     return str(DeltaTable(path).metadata().id)
 
 
-def _digests(folder: str) -> dict[str, File]:
+def digests(folder: str) -> dict[str, File]:
+    """Every file of a savepoint, but what is put beside it."""
     found = {}
     for path in sorted(files_of(folder)):
         if path not in {MANIFEST, _PIN}:
@@ -353,7 +381,7 @@ def _opened(path: str, content: bytes) -> Savepoint:
 
 def verify(savepoint: Savepoint) -> list[str]:
     """What is wrong with its files, one sentence each."""
-    return list(damage(savepoint.manifest, _digests(savepoint.path)))
+    return list(damage(savepoint.manifest, digests(savepoint.path)))
 
 
 def check(savepoint: Savepoint) -> None:
@@ -401,6 +429,19 @@ def export(savepoint: Savepoint, target: str) -> None:
         copy(f"{savepoint.path}/{path}", f"{place}/{path}", link=False)
 
 
+def opened(folder: str) -> Savepoint:
+    """An exported savepoint, whose files are not looked at.
+
+    Raises:
+        StateError: STATE-020 it is of a newer format, STATE-021 it is none.
+    """
+    folder = folder.rstrip("/")
+    content = read(f"{folder}/{MANIFEST}")
+    if content is None:
+        raise broken(f"folder {folder}", f"one without '{MANIFEST}'")
+    return _opened(folder, content)
+
+
 def take_in(lake: Lake, source: str) -> Savepoint:
     """Copy an exported savepoint into a lake.
 
@@ -408,11 +449,9 @@ def take_in(lake: Lake, source: str) -> Savepoint:
         StateError: STATE-020 it is of a newer format, STATE-021 it is damaged or none.
         LifecycleError: LIFECYCLE-033, the lake has it already.
     """
-    source = source.rstrip("/")
-    content = read(f"{source}/{MANIFEST}")
-    if content is None:
-        raise broken(f"folder {source}", f"one without '{MANIFEST}'")
-    given = _opened(source, content)
+    given = opened(source)
+    if given.manifest.canonical:
+        raise broken(f"savepoint {given.path}", "a canonical one, of which 'floodmark savepoint import' makes one")
     check(given)
     place = f"{_home(lake, given.manifest.operator)}/{given.manifest.id}"
     if read(f"{place}/{MANIFEST}") is not None:
@@ -421,28 +460,28 @@ def take_in(lake: Lake, source: str) -> Savepoint:
             f"lake {lake.root}", "one that has not got it", f"'{given.manifest.id}'", fix, code="LIFECYCLE-033"
         )
     for path in [*given.manifest.files, MANIFEST]:
-        copy(f"{source}/{path}", f"{place}/{path}", link=False)
-    return _opened(place, content)
+        copy(f"{given.path}/{path}", f"{place}/{path}", link=False)
+    return replace(given, path=place)
 
 
 # ---- putting one back
 
 
-def restore(savepoint: Savepoint, timeline: Timeline) -> None:
-    """Make the folder of a timeline what the savepoint holds; the timeline is not made current. Doing it again does it anew.
+def restore(savepoint: Savepoint, folder: str) -> None:
+    """Make a folder, that of a timeline, what the savepoint holds. Doing it again does it anew.
 
     What says whose checkpoint it is comes last: without it, it counts as none.
     """
-    remove(timeline.folder())
+    remove(folder)
     for path in sorted(savepoint.manifest.files, key=lambda path: path == f"checkpoint/{IDENTITY}"):
-        place = timeline.folder(path)
+        place = f"{folder}/{path}"
         if "/_metadata/v2/" in path:
             write(place, read(f"{savepoint.path}/{path}") or b"")  # not linked: it is written into
         elif path == "checkpoint/metadata":
             write(place, json.dumps({"id": str(uuid.uuid4())}).encode())
         else:
             copy(f"{savepoint.path}/{path}", place)
-    timeline.checkpoint.relocate()
+    Checkpoint(f"{folder}/checkpoint").relocate()
 
 
 def _home(lake: Lake, operator: str) -> str:

@@ -54,7 +54,7 @@ def perform(lake: Lake, switch: Switch) -> None:
     crash.point("switch.before_state")
     timelines = [Timeline(lake, step.operator, step.timeline) for step in switch.steps]
     for step, timeline in zip(switch.steps, timelines, strict=True):
-        savepoints.restore(savepoints.find(lake, step.savepoint), timeline)
+        savepoints.restore(savepoints.find(lake, step.savepoint), timeline.folder())
     crash.point("switch.before_tables")
     ends, ids = {}, {table.table: table.id for step in switch.steps for table in step.tables}
     for step, timeline in zip(switch.steps, timelines, strict=True):
