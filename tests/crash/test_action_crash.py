@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import psutil
 import pytest
@@ -21,15 +22,19 @@ from action_process import fleet
 from lifecycle_process import LARGEST, TOTALS, WIDER
 from test_lifecycle_crash import Streams, copy_of, die, seen, streams
 
+from floodmark.control import actions
 from floodmark.control.actions import roll_back
 from floodmark.control.fleet import Fleet
 from floodmark.control.store import Action, Driver
 from floodmark.control.supervisor import Supervisor
 from floodmark.core import crash
-from floodmark.core.errors import LifecycleError
+from floodmark.core.errors import ExecutionError, LifecycleError
 from floodmark.engines.spark import savepoints
 from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.timeline import Timeline
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 __all__ = ["streams"]
 
@@ -166,3 +171,35 @@ def test_a_rollback_stops_what_runs_and_starts_it_again(streams: Streams, begin:
             assert {one.desired for one in found.store.deployments()} == {"running"}
             until(lambda one=found: all(one.driver(n).state == "running" for n in ("totals", "largest")))
         assert seen(lake) == streams.then
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_rebuild_that_fails_once_the_streams_are_stopped_lets_them_run_again(
+    streams: Streams, begin: Begin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed: bool
+) -> None:
+    lake = copy_of(streams, tmp_path / "lake")
+
+    def fails(*_: object, pause: Callable[[list[str]], None], **__: object) -> None:
+        pause(["totals", "largest"])
+        assert {one.desired for one in found.deployments(["totals", "largest"]).values()} == {"stopped"}
+        if killed:
+            raise KeyboardInterrupt  # as good as a kill: nothing cleans up after it
+        raise ExecutionError("rebuild", "room on the disk", "none", "Make room.", code="EXECUTION-009")
+
+    monkeypatch.setattr(actions, "rebuild_beside", fails)
+    with begin(lake, "") as found:
+        before = found.deployments(["totals", "largest"])
+        with pytest.raises(KeyboardInterrupt if killed else ExecutionError):
+            actions.rebuild(found, cast("SparkSession", None), WIDER)
+        if killed:
+            assert {one.desired for one in found.deployments(["totals", "largest"]).values()} == {"stopped"}
+            assert done(found, lake, "rollback", streams.savepoint).splitlines()[-1].startswith("done")
+            assert [one.step for one in found.store.actions("totals")] == ["done", "refused"]
+        else:
+            assert last(found).step == "refused"
+            after = found.deployments(["totals", "largest"])
+            assert {n: (d.package, d.version) for n, d in after.items()} == {
+                n: (d.package, d.version) for n, d in before.items()
+            }
+        until(lambda: all((d := found.driver(n)) and d.state == "running" for n in ("totals", "largest")))
+        assert {one.desired for one in found.store.deployments()} == {"running"}

@@ -11,7 +11,7 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ from floodmark.control.store import Action, Desired
 from floodmark.control.verification import Verification, verify
 from floodmark.core import crash
 from floodmark.core.errors import FloodmarkError, LifecycleError
-from floodmark.engines.spark import cuts, rollback, savepoints
+from floodmark.engines.spark import cuts, rollback, savepoints, switch
 from floodmark.engines.spark.savepoints import Savepoint
 from floodmark.engines.spark.timeline import Timeline, streams
 from floodmark.engines.spark.upgrade import Upgraded, check
@@ -120,13 +120,12 @@ def rebuild(
         _check_supervised(fleet, old)
         package = pack(fleet.root, fleet.home / "packages")
         action = _begun(fleet, "upgrade", name, operator.version, old, step="rebuilding", why=why)
-        known = set(fleet.deployments(streams(fleet.lake)))
         try:
             found = rebuild_beside(
-                spark, operator, fleet.lake, why=why, stop=stop, pause=lambda names: _paused(fleet, names, known)
+                spark, operator, fleet.lake, why=why, stop=stop, pause=lambda names: _paused(fleet, names, action.id)
             )
         except FloodmarkError as error:
-            fleet.store.close(action.id, "refused", str(error))
+            _abandoned(fleet, fleet.store.action(action.id), str(error))
             raise
         turn()
         if found.savepoint is None:
@@ -207,8 +206,8 @@ def _settle(fleet: Fleet, name: str, turn: Callable[[], None]) -> None:
     if left is None:
         return
     fleet.say(f"the {left.kind} of '{name}' to {left.version}, begun by {left.who}, was killed in '{left.step}'")
-    if left.step == "rebuilding":  # nothing was changed, or a switch is left that only a rebuild finishes
-        fleet.store.close(left.id, "refused", "whoever did it was killed")
+    if left.step == "rebuilding":
+        _abandoned(fleet, left, "whoever did it was killed")
     elif left.kind == "rollback" or left.step == "rolling back":
         _rolled_back(fleet, left, turn)
         fleet.store.close(
@@ -255,9 +254,20 @@ def _started(
     return _undo(fleet, fleet.store.action(action.id), reason, turn)
 
 
-def _paused(fleet: Fleet, names: Iterable[str], known: Container[str]) -> None:
-    """Stop those of the streams that run by themselves."""
-    fleet.stop([name for name in names if name in known])
+def _paused(fleet: Fleet, names: list[str], action: int) -> None:
+    """Stop those of the streams that run by themselves, and remember which ran."""
+    found = fleet.store.action(action)
+    old = _old(fleet, names, need=False) | found.old
+    fleet.store.go_on(action, "rebuilding", old=old)
+    fleet.stop(list(old))
+    crash.point("action.stopped_all")
+
+
+def _abandoned(fleet: Fleet, action: Action, reason: str) -> None:
+    """A rebuild that has switched nothing: streams it has stopped run on. A switch that was begun only a rebuild can finish."""
+    if switch.pending(fleet.lake) is None:
+        _restored(fleet, action.old)
+    fleet.store.close(action.id, "refused", reason)
 
 
 def _desired(old: dict[str, str]) -> Desired:
