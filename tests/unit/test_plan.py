@@ -221,7 +221,7 @@ EDITS = {
     "another uid": (
         op(lambda w: w.aggregate(uid="a", total=fm.sum("cents"))),
         op(lambda w: w.aggregate(uid="b", total=fm.sum("cents"))),
-        "migrate",
+        "compatible state",
     ),
     "late rows are kept": (op(), op(late="side_output"), "stateless change"),
     "late rows are not kept any more": (op(late="side_output"), op(), "stateless change"),
@@ -280,8 +280,8 @@ def test_there_are_enough_of_them():
     assert {verdict for _, _, verdict in EDITS.values()} == {
         "no-op",
         "stateless change",
+        "compatible state",
         "forward-only",
-        "migrate",
         "rebuild",
     }
 

@@ -15,7 +15,7 @@ from floodmark.core.fingerprint import canonical
 from floodmark.core.time import describe_span
 from floodmark.spec.operator import Operator
 
-Verdict = Literal["no-op", "stateless change", "compatible state", "forward-only", "migrate", "rebuild"]
+Verdict = Literal["no-op", "stateless change", "compatible state", "forward-only", "rebuild"]
 """What a difference asks for, the least first."""
 
 Node = Mapping[str, Any]
@@ -257,8 +257,8 @@ def _stateful(before: Node, after: Node) -> Iterator[Change]:
 
 _MEANINGS: Mapping[str, tuple[Verdict, str]] = {
     "uid": (
-        "migrate",
-        "State is kept under the uid: under the new one there is none, so that every open window would begin empty.",
+        "compatible state",
+        "A stream has one step with state, and that goes on under its new name; savepoints made until now know the old one.",
     ),
     "keys": (
         "rebuild",
@@ -280,7 +280,7 @@ _MEANINGS: Mapping[str, tuple[Verdict, str]] = {
     "time": ("rebuild", "Windows of one clock would be closed by the other."),
     "order": ("rebuild", "Rows that wait for their turn would be lost, or taken twice."),
     "groups": (
-        "migrate",
+        "rebuild",
         "State lies by key group: with another number of them keys are looked for where they are not.",
     ),
     "allowed_lateness": (
