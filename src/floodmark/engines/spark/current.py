@@ -6,6 +6,7 @@ The changelog beside it is what operators read. No stream reads a table that is 
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import Any
 
 from delta.tables import DeltaTable
@@ -82,13 +83,9 @@ def follow(
     def merge(batch: DataFrame, number: int) -> None:
         if ended.is_set():
             raise Stopped
-        session = batch.sparkSession
-        tables.require(
-            session,
-            path,
-            f"current table of '{output.table}'",
-            f"Run it again: floodmark run {operator.name} --unbounded",
-        )
+        session, fix = batch.sparkSession, f"Run it again: floodmark run {operator.name} --unbounded"
+        require = partial(tables.require, session, path, f"current table of '{output.table}'", fix)
+        require()
         crash.point("micro_batch.before_current")
         same = " AND ".join(f"t.`{k}` <=> s.`{k}`" for k in output.keys)
         session.conf.set("spark.databricks.delta.write.txnAppId", app)
@@ -98,6 +95,9 @@ def follow(
             merge = merge.whenMatchedDelete(f"s._kind = {RETRACTION}").whenMatchedUpdateAll()
             merge = merge.whenNotMatchedInsertAll(f"s._kind = {ROW}")
             retried(merge.execute, path)
+        except Exception:
+            require()  # that it has gone meanwhile says more
+            raise
         finally:
             session.conf.unset("spark.databricks.delta.write.txnAppId")
             session.conf.unset("spark.databricks.delta.write.txnVersion")

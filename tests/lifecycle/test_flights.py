@@ -1,0 +1,242 @@
+"""What savepoints are for, each use on real flights, against streams that nobody has touched."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+from flights import changelog, land_all, write_small_inbox
+from pyspark.sql import SparkSession
+
+from floodmark import Calendar, Every, Global, Stream, Tumbling, count, max, mean, operator, sum
+from floodmark.engines.spark import canonical, savepoints
+from floodmark.engines.spark.cuts import together
+from floodmark.engines.spark.fork import fork
+from floodmark.engines.spark.lake import Lake
+from floodmark.engines.spark.rescale import rescale
+from floodmark.engines.spark.rollback import roll_back
+from floodmark.engines.spark.timeline import Timeline
+from floodmark.engines.spark.unbounded import run_unbounded
+from floodmark.engines.spark.upgrade import rebuild, upgrade
+from floodmark.spec.operator import Operator
+from operators.flights import Flight, delay_sessions, hourly_departures, moving_median, rolling_departures
+
+from .test_canonical import another
+
+__all__ = ["another"]
+
+NEW_YORK = "America/New_York"
+
+
+def version(slow: int, of: str = "dep_delay") -> Operator:
+    """Which hours were slow, in more minutes than these."""
+
+    def slow_hours(flights: Stream[Flight]) -> Stream:
+        windowed = (
+            flights.filter("dep_delay IS NOT NULL")
+            .key_by("origin")
+            .window(Tumbling("1 hour"), allowed_lateness="2 hours")
+        )
+        return windowed.aggregate(departures=count(), delay=mean(of)).with_columns(slow=f"delay > {slow}")
+
+    return operator(slow_hours)
+
+
+def reader(upstream: Operator) -> Operator:
+    """How many of a day's hours were slow."""
+
+    def slow_days(hours: Stream) -> Stream:
+        keyed = hours.with_columns(one="CASE WHEN slow THEN 1 ELSE 0 END").key_by("origin")
+        return keyed.window(Calendar("day", NEW_YORK), allowed_lateness="1 day").aggregate(
+            hours=count(), slow=sum("one")
+        )
+
+    return operator(slow_days, inputs={"hours": upstream})
+
+
+WRONG, RIGHT = version(150), version(15)
+
+
+@pytest.fixture(scope="module")
+def inbox(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two days, in eight files."""
+    return write_small_inbox(tmp_path_factory.mktemp("flights"), days=2, pieces=4)
+
+
+def run(spark: SparkSession, lake: Lake, *operators: Operator, clock: int | None = None) -> None:
+    for one in operators:
+        run_unbounded(spark, one, lake, until_caught_up=True, clock=clock)
+
+
+@pytest.fixture(scope="module")
+def half(spark: SparkSession, inbox: Path, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """The streams of the wrong version after half of the flights, with savepoints at one cut."""
+    lake = Lake(str(tmp_path_factory.mktemp("half")))
+    land_all(spark, inbox, lake, end=False, max_commits=4)
+    run(spark, lake, WRONG, reader(WRONG))
+    together("slow_hours", lake, why="half of them")
+    return lake
+
+
+@pytest.fixture(scope="module")
+def truth(spark: SparkSession, inbox: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Operator], Lake]:
+    """What an operator makes of all of it, in one go."""
+    lake, done = Lake(str(tmp_path_factory.mktemp("truth"))), {}
+    land_all(spark, inbox, lake, end=True)
+
+    def of(one: Operator) -> Lake:
+        if one.version not in done:
+            done[one.version] = Lake(f"{lake.root}/{one.version}", logs=lake.root)
+            run(spark, done[one.version], one)
+        return done[one.version]
+
+    return of
+
+
+@pytest.fixture
+def mine(half: Lake, tmp_path: Path) -> Lake:
+    """A copy of it, to go on with."""
+    return Lake(str(shutil.copytree(half.root, tmp_path / "lake")))
+
+
+def rows(lake: Lake, table: str, without: tuple[str, ...] = ()) -> Counter[str]:
+    """Every row and retraction with its stamps, as often as it is there."""
+    found = changelog(lake, table)
+    return Counter(str(row) for row in found.drop_columns(list(without)).to_pylist())
+
+
+def last_half(spark: SparkSession, inbox: Path, lake: Lake, *operators: Operator) -> None:
+    land_all(spark, inbox, lake, end=True)
+    run(spark, lake, *operators)
+
+
+@pytest.mark.feature("V4")
+def test_a_bug_is_mended_and_nobody_downstream_notices_anything_else(
+    spark: SparkSession, inbox: Path, mine: Lake, truth: Callable[[Operator], Lake]
+) -> None:
+    before = rows(mine, "slow_hours")
+    upgrade(RIGHT, mine, why="15 minutes, not 150")
+    upgrade(reader(RIGHT), mine)
+    last_half(spark, inbox, mine, RIGHT, reader(RIGHT))
+    after = rows(mine, "slow_hours") - before
+    assert rows(mine, "slow_hours", ("slow",)) == rows(truth(RIGHT), "slow_hours", ("slow",))
+    assert before <= rows(truth(WRONG), "slow_hours")
+    new = [row for row in changelog(mine, "slow_hours").to_pylist() if str(row) in after and not row["_kind"]]
+    assert new
+    assert all(row["slow"] == (row["delay"] > 15) for row in new)
+    days = Counter(day["hours"] for day in changelog(mine, "slow_days").to_pylist())
+    assert days, "the reader goes on"
+
+
+@pytest.mark.feature("V4")
+def test_a_bug_in_what_was_kept_is_mended_for_all_rows(
+    spark: SparkSession, inbox: Path, mine: Lake, truth: Callable[[Operator], Lake]
+) -> None:
+    other = version(15, of="arr_delay")
+    rebuild(spark, other, mine)
+    last_half(spark, inbox, mine, other)
+    assert rows(mine, "slow_hours") == rows(truth(other), "slow_hours")
+
+
+@pytest.mark.feature("V5")
+def test_another_engine_goes_on(
+    spark: SparkSession,
+    inbox: Path,
+    mine: Lake,
+    truth: Callable[[Operator], Lake],
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+) -> None:
+    made = savepoints.savepoints(mine)
+    places = [canonical.export(spark, one, str(tmp_path / "out")) for one in made]
+    request.getfixturevalue("another")
+    for place in places:
+        canonical.take_in(spark, mine, place)
+    for one in made:
+        savepoints.delete(one)
+    taken = {one.manifest.operator: one for one in savepoints.savepoints(mine)}
+    roll_back(mine, taken["slow_hours"])
+    last_half(spark, inbox, mine, WRONG, reader(WRONG))
+    assert rows(mine, "slow_hours") == rows(truth(WRONG), "slow_hours")
+    assert rows(mine, "slow_days") == undisturbed(spark, truth(WRONG))
+
+
+def undisturbed(spark: SparkSession, upstream: Lake) -> Counter[str]:
+    """What the reader makes of the rows of another lake."""
+    lake = Lake(f"{upstream.root}-reader", logs=upstream.logs, upstream=upstream.root)
+    run(spark, lake, reader(WRONG))
+    return rows(lake, "slow_days")
+
+
+@pytest.mark.feature("V6")
+def test_paused_moved_to_another_folder_and_resumed(
+    spark: SparkSession, inbox: Path, mine: Lake, truth: Callable[[Operator], Lake], tmp_path: Path
+) -> None:
+    shutil.copytree(mine.root, tmp_path / "far" / "away")
+    shutil.rmtree(mine.root)
+    moved = Lake(str(tmp_path / "far" / "away"))
+    last_half(spark, inbox, moved, WRONG, reader(WRONG))
+    assert rows(moved, "slow_hours") == rows(truth(WRONG), "slow_hours")
+    assert rows(moved, "slow_days") == undisturbed(spark, truth(WRONG))
+
+
+@pytest.mark.feature("V3", "V7", "V8")
+def test_two_arms_from_one_savepoint_differ_in_what_was_changed_and_the_original_in_nothing(
+    spark: SparkSession, inbox: Path, mine: Lake, truth: Callable[[Operator], Lake], tmp_path: Path
+) -> None:
+    savepoint = savepoints.savepoints(mine, "slow_hours")[-1]
+    before = rows(mine, "slow_hours")
+    arms = [fork(mine, savepoint, str(tmp_path / arm)) for arm in "ab"]
+    upgrade(RIGHT, arms[1])
+    land_all(spark, inbox, mine, end=True)
+    for lake, one in zip(arms, (WRONG, RIGHT), strict=True):
+        run(spark, lake, one)
+    assert rows(mine, "slow_hours") == before, "what the arms do reaches nobody"
+    run(spark, mine, WRONG, reader(WRONG))
+    wanted = rows(truth(WRONG), "slow_hours")
+    assert rows(mine, "slow_hours") == rows(arms[0], "slow_hours") == wanted
+    assert rows(arms[1], "slow_hours") != wanted
+    assert rows(arms[1], "slow_hours", ("slow",)) == rows(truth(WRONG), "slow_hours", ("slow",))
+    assert rows(mine, "slow_days") == undisturbed(spark, truth(WRONG))
+
+
+@operator
+def so_far(flights: Stream[Flight]) -> Stream:
+    """A window that never ends, told every six hours of event time."""
+    return (
+        flights.key_by("origin")
+        .window(Global(), trigger=Every("6 hours"), accumulation="accumulating")
+        .aggregate(n=count(), most=max("dep_delay"))
+    )
+
+
+@operator
+def as_they_come(flights: Stream[Flight]) -> Stream:
+    """Windows of processing time."""
+    return flights.key_by("origin").window(Tumbling("1 hour"), time="processing").aggregate(n=count())
+
+
+@pytest.mark.feature("K10", "K11", "K13", "V9")
+def test_every_kind_of_state_is_divided_among_five_and_then_three(
+    spark: SparkSession, inbox: Path, tmp_path: Path
+) -> None:
+    """Slices, panes that were fired, sessions, rows that are held, counts, windows without end, windows of processing time."""
+    kinds = (rolling_departures, hourly_departures, delay_sessions, moving_median, so_far, as_they_come)
+    lake, whole = Lake(str(tmp_path / "lake")), Lake(str(tmp_path / "whole"), logs=str(tmp_path / "lake"))
+    for step, partitions in enumerate((5, 3, None)):
+        land_all(spark, inbox, lake, end=partitions is None, max_commits=None if partitions is None else 3)
+        clock = step * 3_600_000
+        run(spark, lake, *kinds, clock=clock)
+        run(spark, whole, *(kinds if partitions is None else (as_they_come,)), clock=clock)
+        for one in kinds if partitions else ():
+            assert rescale(spark, lake, one.name, partitions or 0)
+    for one in kinds:
+        checkpoint = Timeline.current(lake, one.name).checkpoint
+        assert checkpoint.partitions(checkpoint.last_committed()) == 3
+        for output in one.outputs:
+            assert rows(lake, output.table) == rows(whole, output.table), output.table
+        assert DeltaTable(lake.output(one.name)).to_pyarrow_table().num_rows > 10, one.name
