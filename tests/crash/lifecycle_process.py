@@ -8,7 +8,7 @@ from operator_process import Event
 
 from floodmark import Stream, Tumbling, count, max, operator, sum
 from floodmark.engines.spark import savepoints
-from floodmark.engines.spark.fork import fork
+from floodmark.engines.spark.fork import fork, move
 from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.rollback import roll_back
 from floodmark.engines.spark.upgrade import upgrade
@@ -44,6 +44,8 @@ def main(action: str, root: str, *names: str) -> None:
             roll_back(lake, savepoints.find(lake, names[0]))
         case "fork":
             fork(lake, savepoints.find(lake, names[0]), names[1])
+        case "move":
+            move(lake, "largest", names[0])
         case "upgrade":
             upgrade(WIDER, lake)
 

@@ -22,14 +22,15 @@ from floodmark.core.errors import LifecycleError
 from floodmark.demo.comparison import compare
 from floodmark.engines.spark import savepoints
 from floodmark.engines.spark.cuts import together
-from floodmark.engines.spark.fork import fork
+from floodmark.engines.spark.fork import fork, move
 from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.landing import land
 from floodmark.engines.spark.rollback import roll_back
-from floodmark.engines.spark.switch import pending, refuse_while_pending
+from floodmark.engines.spark.switch import pending, refuse_moved, refuse_while_pending
 from floodmark.engines.spark.timeline import Timeline
 from floodmark.engines.spark.unbounded import run_unbounded
 from floodmark.engines.spark.upgrade import upgrade
+from floodmark.spec.workspace import Settings
 
 PROGRAM = Path(__file__).with_name("lifecycle_process.py")
 TABLES = ("totals", "totals__late", "largest")
@@ -166,3 +167,35 @@ def test_a_fork_killed_anywhere_is_finished_by_the_next_one(streams: Streams, tm
         found = fork(streams.lake, savepoints.find(streams.lake, streams.savepoint), target)
         for table in TABLES[:2]:
             assert sorted(map(repr, changelog(found, table).to_pylist())) == streams.then[table], point
+
+
+@pytest.mark.feature("V6")
+@pytest.mark.timeout(900)
+def test_a_move_killed_anywhere_is_finished_by_the_next_one(
+    spark: SparkSession, streams: Streams, tmp_path: Path
+) -> None:
+    for point in (*crash.POINTS["move"], *crash.POINTS["fork"]):
+        lake, target = copy_of(streams, tmp_path / point), str(tmp_path / f"{point}-target")
+        assert not die(point, "move", lake, target), point
+        if point == "move.before_mark":
+            refuse_moved(lake, "largest")  # nothing has happened yet
+        else:
+            with pytest.raises(LifecycleError, match=r"LIFECYCLE-042 .*floodmark run largest --unbounded --lake"):
+                refuse_moved(lake, "largest")
+            with pytest.raises(LifecycleError, match="LIFECYCLE-042"):
+                move(lake, "largest", f"{target}-other")
+        found, _ = move(lake, "largest", target)
+        assert move(lake, "largest", target)[0] == found, "as often as one likes"
+        now = sorted(map(repr, changelog(found, "largest").to_pylist()))
+        assert now == seen(lake)["largest"], point
+    with pytest.raises(LifecycleError, match=r"LIFECYCLE-043 .*read by largest"):
+        move(copy_of(streams, tmp_path / "read"), "totals", str(tmp_path / "nowhere"))
+    for commits in (2, 3):
+        land(spark, source(commits), lake, end=commits == 3)
+    run_unbounded(spark, TOTALS, lake, until_caught_up=True)
+    with pytest.raises(LifecycleError, match="LIFECYCLE-042"):
+        run_unbounded(spark, LARGEST, lake, until_caught_up=True)
+    shutil.rmtree(lake.output("largest"))
+    run_unbounded(spark, LARGEST, Lake.of(Settings(lake=found.root)), until_caught_up=True)
+    moved = compare(changelog(found, "largest"), changelog(streams.truth, "largest"), names=("moved", "truth"))
+    assert moved.differences == 0, moved.examples

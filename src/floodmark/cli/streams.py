@@ -1,4 +1,4 @@
-"""The verbs rollback, fork and rescale: what can be made of a stream's savepoints."""
+"""The verbs rollback, fork, move and rescale: what can be made of a stream's savepoints."""
 
 # ruff: noqa: PLC0415 - what is slow to import is imported when it is needed
 
@@ -116,6 +116,26 @@ def fork(invocation: Invocation, operator: str, name: str, into: str, *, fresh: 
     console.document(
         {"lake": opened.lake, "fork": found.root, "savepoint": name, "version": savepoint.manifest.version}
     )
+
+
+@click.command()
+@click.argument("operator")
+@click.option("--into", metavar="LAKE", required=True, help="Folder or URI of a lake of its own.")
+@shared
+@pass_invocation
+def move(invocation: Invocation, operator: str, into: str) -> None:
+    """Let the stopped stream of OPERATOR go on in another lake, and not here any more; it reads what it has read."""
+    console = Console(as_json=invocation.json)
+    opened = opened_lake(invocation, console)
+    from floodmark.engines.spark.fork import move as moved
+    from floodmark.engines.spark.lake import Lake
+
+    name = opened.workspace.operator(operator).name
+    found, going = moved(Lake.of(opened.workspace.settings), name, into)
+    console.say(f"{name} has moved to {found.root}, with its tables")
+    console.say(f"run it: floodmark run {name} --unbounded --lake {into}")
+    console.say(f"  go back: floodmark rollback {name} --to {going.savepoint}")
+    console.document({"lake": opened.lake, "moved": found.root, "savepoint": going.savepoint})
 
 
 @click.command()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -10,16 +11,16 @@ from pathlib import Path
 from time import time
 
 from floodmark.control.package import load
-from floodmark.control.store import Driver, Store
+from floodmark.control.store import CONTROL, Driver, Store
 from floodmark.core.errors import FloodmarkError, LifecycleError
 from floodmark.spec.run import BatchInfo
 
 BEAT_SECONDS = 2.0
 
 
-def main(url: str, number: str, packages: str) -> int:
+def main(number: str, packages: str) -> int:
     """Run the stream; 0 when it was stopped, 1 when it could not go on."""
-    store = Store(url)
+    store = Store(os.environ[CONTROL])
     driver, stop = store.driver(int(number)), threading.Event()
     if driver.ended_at is not None:  # given up before it was started
         _log(f"driver {number} is not wanted any more: {driver.reason}")

@@ -13,7 +13,7 @@ from floodmark.control.store import Deployment, Desired, Driver, Store
 from floodmark.control.supervisor import LEASE
 from floodmark.core.errors import LifecycleError
 from floodmark.engines.spark.lake import Lake
-from floodmark.engines.spark.switch import refuse_while_pending
+from floodmark.engines.spark.switch import refuse_moved, refuse_while_pending
 from floodmark.engines.spark.timeline import Timeline
 from floodmark.spec.operator import Operator
 from floodmark.spec.workspace import Workspace
@@ -68,6 +68,7 @@ class Fleet:
         chosen = list(operators)
         for operator in chosen:  # what would make the stream stop at once is said now
             refuse_while_pending(self.lake, operator.name)
+            refuse_moved(self.lake, operator.name)
             checkpoint = Timeline.current(self.lake, operator.name).checkpoint
             if checkpoint.deployed() is not None:
                 checkpoint.claim(operator)

@@ -14,9 +14,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 import sqlalchemy as sa
-from sqlalchemy.exc import IntegrityError, SQLAlchemyError
+from sqlalchemy.exc import IntegrityError, ProgrammingError, SQLAlchemyError
 
 from floodmark.core.errors import SetupError
+
+CONTROL = "FLOODMARK_CONTROL_STORE"
+"""Variable that tells a driver where the store is."""
 
 Desired = Literal["running", "stopped"]
 """What is wanted of a stream."""
@@ -204,7 +207,10 @@ class Store:
                 Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
             arguments = {"timeout": 30} if parsed.get_backend_name() == "sqlite" else {}
             self._engine = sa.create_engine(url, connect_args=arguments, pool_pre_ping=True)
-            _METADATA.create_all(self._engine)
+            try:
+                _METADATA.create_all(self._engine)
+            except (IntegrityError, ProgrammingError):  # PostgreSQL, when another process has just made them
+                _METADATA.create_all(self._engine)
 
     # ---- what is wanted
 
@@ -374,6 +380,8 @@ class Store:
         except (SQLAlchemyError, OSError, ImportError) as error:
             where = f"control store {sa.make_url(self.url).render_as_string(hide_password=True)}"
             fix = "Streams that run go on without it. Start the database, or see to the file's folder and its rights; then try again."
+            if isinstance(error, ImportError):
+                fix = "Install its driver; of PostgreSQL: pip install 'floodmark[postgres]'"
             text = str(getattr(error, "orig", None) or error).strip().splitlines()
             raise SetupError(
                 where, "a database that answers", text[0] if text else type(error).__name__, fix, code="SETUP-040"

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psutil
 
-from floodmark.control.store import Deployment, Driver, Store
+from floodmark.control.store import CONTROL, Deployment, Driver, Store
 from floodmark.core.errors import FloodmarkError, LifecycleError
 
 LEASE = "supervisor"
@@ -142,6 +142,7 @@ class Supervisor:
         log.parent.mkdir(parents=True, exist_ok=True)
         package = self.home / "packages" / deployment.package
         environment = {**os.environ, "PYTHONPATH": str(package), "FLOODMARK_ENVIRONMENT": deployment.environment}
+        environment[CONTROL] = self.store.url  # not an argument, which everybody can read: it may hold a password
         try:
             with log.open("ab") as output:
                 child = subprocess.Popen(
@@ -163,7 +164,7 @@ class Supervisor:
 
     def _command(self, driver: Driver) -> Sequence[str]:
         packages = str(self.home / "packages")
-        return [sys.executable, "-m", "floodmark.control.driver", self.store.url, str(driver.id), packages]
+        return [sys.executable, "-m", "floodmark.control.driver", str(driver.id), packages]
 
     def _gone(self, driver: Driver) -> bool:
         """Whether a driver has ended; that is written down then."""

@@ -77,6 +77,11 @@ POINTS = MappingProxyType(
             "fork.after_table",
             "fork.after_state",
         ),
+        "move": (
+            "move.before_mark",
+            "move.after_mark",
+            "move.after_fences",
+        ),
         "rescale": (
             "rescale.after_savepoint",
             "rescale.before_state",

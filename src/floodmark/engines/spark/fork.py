@@ -1,14 +1,16 @@
-"""Forks: a stream of its own from a savepoint, in a lake of its own, which reads what the original reads and never writes what it writes."""
+"""Forks and moves: a stream of its own from a savepoint, in a lake of its own, which reads what the original reads and never writes what it writes."""
 
 from __future__ import annotations
 
 from floodmark.core import crash
 from floodmark.core.errors import LifecycleError
-from floodmark.engines.spark import savepoints
+from floodmark.engines.spark import fence, savepoints
+from floodmark.engines.spark.cuts import begun, readers
 from floodmark.engines.spark.graft import graft
 from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.savepoints import Savepoint
-from floodmark.engines.spark.timeline import Timeline
+from floodmark.engines.spark.switch import refuse_moved, refuse_while_pending, stopped
+from floodmark.engines.spark.timeline import Move, Timeline, streams
 
 
 def fork(lake: Lake, savepoint: Savepoint, root: str, *, fresh: bool = False) -> Lake:
@@ -30,11 +32,9 @@ def fork(lake: Lake, savepoint: Savepoint, root: str, *, fresh: bool = False) ->
     """
     manifest, target = savepoint.manifest, Lake(root)
     timeline = Timeline.current(target, manifest.operator)
-    if target.root == lake.root or timeline.checkpoint.deployed() is not None:
-        got = "the lake of the savepoint" if target.root == lake.root else "one where it has begun already"
-        fix = f"Name an empty folder: floodmark fork {manifest.operator} --from {manifest.id} --into elsewhere"
-        where = f"fork of '{manifest.operator}' into {target.root}"
-        raise LifecycleError(where, "a lake without a stream of it", got, fix, code="LIFECYCLE-041")
+    refuse_begun(
+        lake, manifest.operator, target, f"floodmark fork {manifest.operator} --from {manifest.id} --into elsewhere"
+    )
     savepoints.check(savepoint)
     savepoints.check_inputs(lake, manifest.operator, manifest.inputs)
     target = lake.fork(root)
@@ -58,3 +58,60 @@ def fork(lake: Lake, savepoint: Savepoint, root: str, *, fresh: bool = False) ->
     savepoints.restore(savepoint, timeline.folder())
     crash.point("fork.after_state")
     return target
+
+
+def refuse_begun(lake: Lake, operator: str, target: Lake, again: str) -> None:
+    """Raise LifecycleError LIFECYCLE-041 where a stream of an operator cannot begin in another lake."""
+    if target.root == lake.root or Timeline.current(target, operator).checkpoint.deployed() is not None:
+        got = "that lake itself" if target.root == lake.root else "one where it has begun already"
+        where, fix = f"'{operator}' into {target.root}", f"Name an empty folder: {again}"
+        raise LifecycleError(where, "a lake without a stream of it", got, fix, code="LIFECYCLE-041")
+
+
+def move(lake: Lake, operator: str, root: str) -> tuple[Lake, Move]:
+    """Let the stopped stream of an operator go on in another lake, and nowhere else. Doing it again after a crash finishes it.
+
+    Its tables are linked or copied, so that those here may be deleted; it goes on reading the logs and outputs it has read. A rollback here
+    brings it back.
+
+    Args:
+        lake: it runs in.
+        operator: its name.
+        root: of the other lake.
+
+    Returns:
+        The other lake, and the savepoint it goes on from.
+
+    Raises:
+        LifecycleError: LIFECYCLE-003 the stream is at work, LIFECYCLE-030 there is none, LIFECYCLE-034 a rollback of it is not finished,
+            LIFECYCLE-041 it has a stream there already, LIFECYCLE-042 it has moved elsewhere, LIFECYCLE-043 others read what it writes here.
+    """
+    with stopped(lake, [operator]):
+        refuse_while_pending(lake, operator)
+        timeline, target = Timeline.current(lake, operator), Lake(root)
+        going = timeline.moved
+        if going is None:
+            reading = begun(lake, readers(operator, streams(lake)))
+            if reading:
+                fix = "Stop them all, and move or copy the whole folder of the lake; they go on there."
+                where, got = (
+                    f"move of '{operator}' to {target.root}",
+                    f"read by {', '.join(reading)}, which would get nothing more",
+                )
+                raise LifecycleError(where, "a stream nobody reads here", got, fix, code="LIFECYCLE-043")
+            refuse_begun(lake, operator, target, f"floodmark move {operator} --into elsewhere")
+            made = savepoints.create(operator, lake, why=f"before the move to {target.root}")
+            going = Move(target.root, made.manifest.id)
+            crash.point("move.before_mark")
+            timeline.leave(going)
+            crash.point("move.after_mark")
+        elif going.root != target.root:
+            refuse_moved(lake, operator)
+        savepoint = savepoints.find(lake, going.savepoint)
+        if Timeline.current(target, operator).checkpoint.deployed() is None:
+            fork(lake, savepoint, root)
+        for output in savepoint.manifest.outputs:
+            fence.end(timeline, output.table)
+            fence.end_follower(timeline, output.table)
+        crash.point("move.after_fences")
+    return target, going

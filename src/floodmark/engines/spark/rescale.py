@@ -12,7 +12,7 @@ from floodmark.core.errors import CapabilityError
 from floodmark.engines.spark import fence, savepoints
 from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.savepoints import Savepoint
-from floodmark.engines.spark.switch import refuse_while_pending, stopped
+from floodmark.engines.spark.switch import refuse_moved, refuse_while_pending, stopped
 from floodmark.engines.spark.timeline import Timeline
 
 
@@ -36,6 +36,7 @@ def rescale(spark: SparkSession, lake: Lake, operator: str, partitions: int) -> 
     """
     with stopped(lake, [operator]):
         refuse_while_pending(lake, operator)
+        refuse_moved(lake, operator)
         timeline = Timeline.current(lake, operator)
         last = timeline.checkpoint.last_committed()
         if last < 0:

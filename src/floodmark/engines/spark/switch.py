@@ -25,6 +25,18 @@ def pending(lake: Lake) -> Switch | None:
     return None if found is None else Switch.parse(found)
 
 
+def refuse_moved(lake: Lake, operator: str) -> None:
+    """Raise LifecycleError LIFECYCLE-042 when the stream of an operator has moved to another lake."""
+    moved = Timeline.current(lake, operator).moved
+    if moved is not None:
+        where, got = f"operator '{operator}' in {lake.root}", f"one that has moved to {moved.root}"
+        fix = (
+            f"Run it there: floodmark run {operator} --unbounded --lake {moved.root}. "
+            f"Or let it go on here too, from where it left: floodmark rollback {operator} --to {moved.savepoint}"
+        )
+        raise LifecycleError(where, "a stream that is here", got, fix, code="LIFECYCLE-042")
+
+
 def refuse_while_pending(lake: Lake, operator: str) -> None:
     """Raise LifecycleError LIFECYCLE-034 when a switch of an operator has begun and not ended."""
     begun = pending(lake)

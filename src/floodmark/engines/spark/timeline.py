@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from deltalake import DeltaTable
 from pyarrow.fs import FileSelector
@@ -17,6 +17,19 @@ from floodmark.connectors.storage import file_system, read, write
 from floodmark.engines.spark.checkpoint import Checkpoint
 from floodmark.engines.spark.lake import Lake
 from floodmark.lifecycle.plan import Deployed
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Of a stream to another lake.
+
+    Args:
+        root: of that.
+        savepoint: id of the one it goes on from there.
+    """
+
+    root: str
+    savepoint: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +55,17 @@ class Timeline:
     def make_current(self) -> None:
         """Go on with this one from the next start on; whole or not at all."""
         write(_pointer(self.lake, self.operator), json.dumps({"timeline": self.number}).encode())
+
+    def leave(self, move: Move) -> None:
+        """Go on with none here any more: the stream moves."""
+        write(_pointer(self.lake, self.operator), json.dumps({"timeline": self.number, "moved": asdict(move)}).encode())
+
+    @property
+    def moved(self) -> Move | None:
+        """Where the stream has moved, or is on its way to."""
+        found = read(_pointer(self.lake, self.operator))
+        said = None if found is None else json.loads(found).get("moved")
+        return None if said is None else Move(**said)
 
     def next(self) -> Timeline:
         """One that was never begun."""

@@ -27,7 +27,7 @@ from floodmark.engines.spark.lock import exclusive
 from floodmark.engines.spark.preaggregate import EMITTED, PACKED, packing
 from floodmark.engines.spark.savepoints import check_inputs, inputs_at
 from floodmark.engines.spark.sink import Sink
-from floodmark.engines.spark.switch import refuse_while_pending
+from floodmark.engines.spark.switch import refuse_moved, refuse_while_pending
 from floodmark.engines.spark.ticks import Ticks
 from floodmark.engines.spark.timeline import Timeline
 from floodmark.semantics.stage import stage_of
@@ -75,6 +75,7 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
     began, stop, tell = time.monotonic(), stop or threading.Event(), on_batch or (lambda _: None)
     with exclusive(lake, "operators", operator.name, "run"):
         refuse_while_pending(lake, operator.name)
+        refuse_moved(lake, operator.name)
         for given in operator.inputs:
             verb = "run" if given.upstream else "land"
             target = given.upstream.operator.name if given.upstream else given.table

@@ -17,7 +17,7 @@ from floodmark.engines.spark import savepoints
 from floodmark.engines.spark.cuts import readers
 from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.savepoints import Savepoint
-from floodmark.engines.spark.switch import pending, perform, refuse_while_pending, stopped
+from floodmark.engines.spark.switch import pending, perform, refuse_moved, refuse_while_pending, stopped
 from floodmark.engines.spark.timeline import Timeline, streams
 from floodmark.engines.spark.unbounded import run_unbounded
 from floodmark.lifecycle.plan import Plan, plan
@@ -59,6 +59,7 @@ def check(operator: Operator, lake: Lake, *, forward_only: bool = False) -> Plan
         PlanError: PLAN-011, its state cannot go on, or only if that is accepted.
     """
     refuse_while_pending(lake, operator.name)
+    refuse_moved(lake, operator.name)
     found = plan(Timeline.current(lake, operator.name).checkpoint.deployed(), operator)
     if found.changes and found.verdict not in IN_PLACE and not (forward_only and found.verdict == "forward-only"):
         raise _refused(found)
@@ -164,6 +165,7 @@ def rebuild(
             perform(lake, begun)
         return Upgraded(plan=found, savepoint=_last(lake, operator))
     refuse_while_pending(lake, operator.name)
+    refuse_moved(lake, operator.name)
     beside = _beside(lake, operator)
     if found.deployed is None or not found.changes:
         remove(beside.root)  # of one that was done but for this
