@@ -1,11 +1,23 @@
-"""A run of one operator, in a process of its own that a test may kill: python operator_process.py bounded|unbounded|clocked LAKE LOGS."""
+"""A run of one operator, in a process of its own that a test may kill: python operator_process.py bounded|unbounded|clocked|early LAKE LOGS."""
 
 from __future__ import annotations
 
 import sys
 from datetime import UTC, datetime, timedelta
 
-from floodmark import BoundedOutOfOrderness, Contract, EventTime, Rows, Source, Stream, Tumbling, count, operator, sum
+from floodmark import (
+    BoundedOutOfOrderness,
+    Contract,
+    EventTime,
+    Rows,
+    Source,
+    Stream,
+    Tumbling,
+    count,
+    operator,
+    operator_asset,
+    sum,
+)
 from floodmark.engines.spark.bounded import run_bounded
 from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.session import spark_session
@@ -36,6 +48,10 @@ def clocked(events: Stream[Event]) -> Stream:
     return windowed.aggregate(n=count(), total=sum("value"))
 
 
+EARLY = operator_asset(revised, isolation="read_uncommitted").operator
+"""Its table of last values is written before anything is committed."""
+
+
 def source(commits: int) -> Source:
     """Thirty rows per commit; every fifth 20 minutes late, every eleventh an hour."""
     rows = []
@@ -51,7 +67,7 @@ def main(mode: str, root: str, logs: str) -> None:
     if mode == "bounded":
         run_bounded(spark, revised, lake)
     else:
-        what = clocked if mode == "clocked" else revised
+        what = {"clocked": clocked, "early": EARLY}.get(mode, revised)
         run_unbounded(spark, what, lake, until_caught_up=True, files_per_batch=1)
 
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from flights import changelog
-from operator_process import clocked, revised, source
+from operator_process import EARLY, clocked, revised, source
 from pyspark.sql import SparkSession
 
 from floodmark.core import crash
@@ -24,6 +24,7 @@ from floodmark.engines.spark import ticks
 from floodmark.engines.spark.bounded import run_bounded
 from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.landing import land
+from floodmark.engines.spark.timeline import Timeline
 from floodmark.engines.spark.unbounded import run_unbounded
 
 PROGRAM = Path(__file__).with_name("operator_process.py")
@@ -107,12 +108,35 @@ def test_killed_once_at_any_point_it_ends_exactly_right(
         finish(spark, mode, lake, expected)
 
 
+@pytest.mark.feature("E2", "E4")
+@pytest.mark.timeout(1800)
+def test_values_that_were_shown_before_they_were_committed_are_overwritten_after_a_crash(
+    spark: SparkSession, logs: Lake, expected: dict[str, pa.Table], tmp_path: Path
+) -> None:
+    lake, dirty = Lake(str(tmp_path), logs=logs.root), 0
+    for point in ("early.after_merge", "micro_batch.before_main", "micro_batch.after_main"):
+        assert not die("early", point, lake), point
+        committed = {(r["key"], r["window_end"], r["total"]) for r in changelog(lake, "revised").to_pylist()}
+        shown = DeltaTable(lake.output("revised__current")).to_pyarrow_table().to_pylist()
+        found = [r for r in shown if (r["key"], r["window_end"], r["total"]) not in committed]
+        assert not found or point != "micro_batch.after_main"
+        dirty += len(found)
+        for table in TABLES:
+            assert seen(lake, table) <= counted(expected[table]), f"{point}: what is not to stay was committed"
+    assert dirty, "nobody could have seen anything before it was committed"
+    finish(spark, "early", lake, expected)
+    upset = DeltaTable(lake.output("revised__current"))
+    upset.delete("key = 'a'")  # as if a crash had left it so: the next run without isolation takes the changelog's word
+    shutil.rmtree(Timeline.current(lake, "revised").folder("current"))
+    finish(spark, "unbounded", lake, expected)
+
+
 def finish(spark: SparkSession, mode: str, lake: Lake, expected: dict[str, pa.Table]) -> None:
     """Run it to its end in peace, and compare."""
     if mode == "bounded":
         run_bounded(spark, revised, lake)
     else:
-        run_unbounded(spark, revised, lake, until_caught_up=True)
+        run_unbounded(spark, EARLY if mode == "early" else revised, lake, until_caught_up=True)
     for table in TABLES:
         found = compare(changelog(lake, table), expected[table], names=("killed", "expected"))
         assert found.differences == 0, (lake.root, table, found.examples)

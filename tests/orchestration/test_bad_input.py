@@ -100,6 +100,8 @@ def per_new_york_day(readings: Stream[Reading]) -> Stream:
         ),
         (lambda: operator_asset(per_hour, wait="-1 hour"), "DEFINITION-097", "wait='-1 hour'"),
         (lambda: operator_asset(per_hour, behind="never"), "DEFINITION-097", "behind='never'"),
+        (lambda: operator_asset(per_hour, isolation="serializable"), "DEFINITION-097", "isolation='serializable'"),
+        (lambda: operator_asset(per_hour, isolation="read_uncommitted"), "DEFINITION-099", "allowed_lateness"),
         (lambda: operator_asset(per_hour, expectations=["n > 0"]), "DEFINITION-094", "'n > 0'"),
         (lambda: Daily("2013-01-01", timezone=None), "DEFINITION-002", "IANA"),
         (lambda: Daily("2013-01-01", timezone="New York"), "DEFINITION-002", "IANA"),

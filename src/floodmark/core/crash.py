@@ -43,6 +43,7 @@ POINTS = MappingProxyType(
             "micro_batch.before_current",
             "micro_batch.after_current",
         ),
+        "early": ("early.after_merge",),
         "tick": (
             "tick.before_record",
             "tick.after_record",

@@ -10,7 +10,7 @@ from floodmark.core.errors import DefinitionError
 from floodmark.core.time import span, zone
 from floodmark.spec.contract import expectations as of_contract
 from floodmark.spec.expectation import Expectation, distinct
-from floodmark.spec.operator import Operator
+from floodmark.spec.operator import Isolation, Operator
 from floodmark.spec.partitions import Daily, Hourly, Partitions
 from floodmark.spec.source import Source
 from floodmark.spec.windows import Calendar
@@ -119,6 +119,7 @@ def operator_asset(  # noqa: PLR0913 - settings by name
     behind: Behind = "fail",
     wait: str = "1 hour",
     upgrades: Upgrades | None = None,
+    isolation: Isolation = "read_committed",
 ) -> OperatorAsset:
     """Show an operator's outputs as assets.
 
@@ -132,10 +133,14 @@ def operator_asset(  # noqa: PLR0913 - settings by name
         behind: ``"fail"`` or ``"wait"`` when an input has not reached the end of a partition.
         wait: for at most so long.
         upgrades: ``Upgrades("0 3 * * sun")``: when its stream is upgraded by a schedule, which is off until it is turned on.
+        isolation: of its ``current`` tables. ``"read_committed"``: they follow what is committed. ``"read_uncommitted"``: its stream writes them
+            first, about a second earlier; values of a micro-batch that a crash has ended are overwritten when it is repeated. The output
+            tables themselves are always committed once. Source: Friedman and Tzoumas, "Introduction to Apache Flink", chapter 5.
 
     Raises:
         DefinitionError: DEFINITION-092, the operator cannot be cut into these partitions; 094, an unknown column, or no expectation;
-            095, not partitions; 097, another ``behind``, or a negative span; 098, no cron expression.
+            095, not partitions; 097, another ``behind`` or ``isolation``, or a negative span; 098, no cron expression; 099, no output that
+            is revised.
     """
     where = f"asset of operator '{operator.name}'"
     longest = span(wait, f"{where}, wait")
@@ -144,6 +149,7 @@ def operator_asset(  # noqa: PLR0913 - settings by name
         raise DefinitionError(where, "valid settings", f"behind={behind!r}, wait={wait!r}", fix, code="DEFINITION-097")
     if upgrades is not None:
         _check_upgrades(upgrades, where)
+    _check_isolation(operator, isolation, where)
     cut = _partitions(partitions, where)
     if cut is not None:
         _check_cut(operator, cut, where)
@@ -154,7 +160,7 @@ def operator_asset(  # noqa: PLR0913 - settings by name
         for one in some:
             one.check(operator.output(name).schema, where)
     return OperatorAsset(
-        operator=replace(operator, partitions=cut),
+        operator=replace(operator, partitions=cut, isolation=isolation),
         partitions=cut,
         group=group,
         owners=tuple(owners),
@@ -164,6 +170,16 @@ def operator_asset(  # noqa: PLR0913 - settings by name
         wait=longest,
         upgrades=upgrades,
     )
+
+
+def _check_isolation(operator: Operator, given: Any, where: str) -> None:
+    if given not in get_args(Isolation):
+        fix = 'isolation is "read_committed" or "read_uncommitted".'
+        raise DefinitionError(where, "valid settings", f"isolation={given!r}", fix, code="DEFINITION-097")
+    if given == "read_uncommitted" and not any(output.current for output in operator.outputs):
+        fix = "Leave isolation out, or let it be revised: allowed_lateness, or a trigger with early panes."
+        got = "one whose rows are final, so that there is no table of last values"
+        raise DefinitionError(where, "an operator whose results are revised", got, fix, code="DEFINITION-099")
 
 
 def _check_upgrades(given: Upgrades, where: str) -> None:

@@ -33,6 +33,9 @@ class OutputRef:
 
 Side = Literal["late", "quarantine"]
 
+Isolation = Literal["read_committed", "read_uncommitted"]
+"""What readers of a table of last values may see: what is committed, or also what a micro-batch has computed and a crash may have it compute again."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Output:
@@ -95,6 +98,8 @@ class Operator:
     location: str = field(default="", compare=False)
     partitions: Partitions | None = field(default=None, compare=False)
     """How its tables are divided; where rows lie, not what they say, and so not part of its version."""
+    isolation: Isolation = field(default="read_committed", compare=False)
+    """What readers of its ``current`` tables may see; when they see it, not what it says, and so not part of its version either."""
 
     @cached_property
     def stateful(self) -> steps.WindowAggregate | None:

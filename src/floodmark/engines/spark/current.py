@@ -6,6 +6,7 @@ The changelog beside it is what operators read. No stream reads a table that is 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -26,9 +27,9 @@ from floodmark.engines.spark.timeline import Timeline
 from floodmark.spec.operator import Operator, Output
 from floodmark.spec.schema import RETRACTION, ROW
 
-_VALUES = "_kind <> 1"
+VALUES = "_kind <> 1"
 """Rows of a changelog; markers are none."""
-_OF_STREAM = f"{_VALUES} AND _progress IS NOT NULL"
+_OF_STREAM = f"{VALUES} AND _progress IS NOT NULL"
 """Those a stream has written; a bounded run puts its own into the table of last values itself."""
 
 
@@ -80,30 +81,44 @@ def follow(
     reader = spark.readStream.format("delta").option("startingVersion", first).option("skipChangeCommits", "true")
     rows = reader.load(lake.output(output.table)).filter(_OF_STREAM)
 
+    into = merging(operator, lake, output, current)
+
     def merge(batch: DataFrame, number: int) -> None:
         if ended.is_set():
             raise Stopped
-        session, fix = batch.sparkSession, f"Run it again: floodmark run {operator.name} --unbounded"
-        require = partial(tables.require, session, path, f"current table of '{output.table}'", fix)
-        require()
+        session = batch.sparkSession
         crash.point("micro_batch.before_current")
-        same = " AND ".join(f"t.`{k}` <=> s.`{k}`" for k in output.keys)
         session.conf.set("spark.databricks.delta.write.txnAppId", app)
         session.conf.set("spark.databricks.delta.write.txnVersion", str(number))
         try:
-            merge = DeltaTable.forPath(session, path).alias("t").merge(latest(batch, output).alias("s"), same)
-            merge = merge.whenMatchedDelete(f"s._kind = {RETRACTION}").whenMatchedUpdateAll()
-            merge = merge.whenNotMatchedInsertAll(f"s._kind = {ROW}")
-            retried(merge.execute, path)
-        except Exception:
-            require()  # that it has gone meanwhile says more
-            raise
+            into(batch)
         finally:
             session.conf.unset("spark.databricks.delta.write.txnAppId")
             session.conf.unset("spark.databricks.delta.write.txnVersion")
         crash.point("micro_batch.after_current")
 
     return rows.writeStream.foreachBatch(merge).option("checkpointLocation", checkpoint)
+
+
+def merging(operator: Operator, lake: Lake, output: Output, current: Output) -> Callable[[DataFrame], None]:
+    """What puts the last values of rows of ``output`` in place of those in ``current``. Doing it again with the same rows changes nothing."""
+    path, fix = lake.output(current.table), f"Run it again: floodmark run {operator.name} --unbounded"
+    same = " AND ".join(f"t.`{k}` <=> s.`{k}`" for k in output.keys)
+
+    def into(rows: DataFrame) -> None:
+        require = partial(tables.require, rows.sparkSession, path, f"current table of '{output.table}'", fix)
+        require()
+        values = latest(rows.filter(VALUES), output).alias("s")
+        merge = DeltaTable.forPath(rows.sparkSession, path).alias("t").merge(values, same)
+        merge = merge.whenMatchedDelete(f"s._kind = {RETRACTION}").whenMatchedUpdateAll()
+        merge = merge.whenNotMatchedInsertAll(f"s._kind = {ROW}")
+        try:
+            retried(merge.execute, path)
+        except Exception:
+            require()  # that it has gone meanwhile says more
+            raise
+
+    return into
 
 
 def _fits(spark: SparkSession, path: str, current: Output) -> bool:
@@ -118,7 +133,7 @@ def _rebuilt(spark: SparkSession, operator: Operator, timeline: Timeline, output
     """Compute the table of last values from all of its changelog; the version of the changelog to go on with."""
     path = timeline.lake.output(output.table)
     version, progress = DeltaRs(path).version(), history.progress(path)
-    rows = spark.read.format("delta").option("versionAsOf", version).load(path).filter(_VALUES)
+    rows = spark.read.format("delta").option("versionAsOf", version).load(path).filter(VALUES)
     replace(spark, operator, timeline.lake, output, rows, Interval())
     table = DeltaRs(path)
     if table.version() == version:  # a stream can only begin with a version that is there

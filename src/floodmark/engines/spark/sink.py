@@ -51,6 +51,7 @@ class Sink:
         stop: asks to stop before the next micro-batch.
         on_batch: told about each one.
         ticks: where the clock is recorded, for a stage that waits for it.
+        early: output table -> what takes its rows before they are committed, which may be done again.
     """
 
     operator: Operator
@@ -62,6 +63,7 @@ class Sink:
     stop: threading.Event
     on_batch: Callable[[BatchInfo], None]
     ticks: Ticks | None = None
+    early: Mapping[str, Callable[[DataFrame], None]] = field(default_factory=dict)
     done: list[BatchInfo] = field(default_factory=list)
     _appenders: dict[str, Appender] = field(default_factory=dict)
     failure: BaseException | None = None
@@ -123,6 +125,9 @@ class Sink:
                 fix = f"Begin anew: floodmark run {self.operator.name} --unbounded --from-scratch"
                 tables.check_there(path, f"output '{output.table}' of the running stream", fix)
                 metadata = {**self.metadata, **counted, "table": output.table, "rows": count}
+                if output.table in self.early and count:
+                    self.early[output.table](rows)
+                    crash.point("early.after_merge")
                 crash.point(f"micro_batch.before_{name}")
                 self._append(rows, output, self.timeline.app(output.table), number, metadata)
                 crash.point(f"micro_batch.after_{name}")

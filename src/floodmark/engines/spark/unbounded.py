@@ -179,6 +179,25 @@ def _run(
     files: int | None,
     pause: float,
 ) -> None:
+    revised = [(output, table) for output in operator.outputs if (table := output.current)]
+    followers: list[StreamingQuery] = []
+    ended = threading.Event()
+
+    def follow(*, until_caught_up: bool) -> None:
+        for output, table in revised:
+            writer = current.follow(spark, operator, sink.timeline, output, table, ended)
+            trigger: dict[str, Any] = (
+                {"availableNow": True} if until_caught_up else {"processingTime": f"{pause} seconds"}
+            )
+            followers.append(writer.trigger(**trigger).start())
+        for follower in followers if until_caught_up else ():
+            follower.awaitTermination()
+
+    early = operator.isolation == "read_uncommitted"
+    if early:  # what an earlier run has written and nobody has taken into account
+        follow(until_caught_up=True)
+        followers.clear()
+        sink.early = {o.table: current.merging(operator, sink.timeline.lake, o, table) for o, table in revised}
     query = _start(
         _streaming(spark, operator, sink, files),
         sink,
@@ -186,27 +205,13 @@ def _run(
         pause=pause,
         name=operator.name,
     )
-    revised = [(output, table) for output in operator.outputs if (table := output.current)]
-    followers: list[StreamingQuery] = []
-    ended = threading.Event()
-
-    def follow() -> None:
-        for output, table in revised:
-            writer = current.follow(spark, operator, sink.timeline, output, table, ended)
-            trigger: dict[str, Any] = (
-                {"availableNow": True} if until_caught_up else {"processingTime": f"{pause} seconds"}
-            )
-            followers.append(writer.trigger(**trigger).start())
-
-    if not until_caught_up:
-        follow()
+    if not until_caught_up and not early:
+        follow(until_caught_up=False)
     try:
         _wait(spark, query, sink, followers)
         sink.settle(spark)
-        if until_caught_up:
-            follow()
-            for follower in followers:
-                follower.awaitTermination()
+        if until_caught_up and not early:
+            follow(until_caught_up=True)
     except PySparkException as error:
         raise _told(operator, sink, error) from error
     finally:
