@@ -36,7 +36,14 @@ def main(action: str, lake: str, root: str, *names: str) -> None:
 
             def command(driver: Driver) -> list[str]:
                 program = [sys.executable, str(DRIVER), streams.store.url, str(driver.id)]
-                return ["env", f"PYTHONPATH={PATHS}", *program, "floodmark.control.driver", root]
+                return [
+                    "env",
+                    f"PYTHONPATH={PATHS}",
+                    *program,
+                    "floodmark.control.driver",
+                    str(streams.home / "packages"),
+                    root,
+                ]
 
             one = supervisor.Supervisor(
                 store=streams.store, home=streams.home, holder=f"{os.getpid()}", command=command, backoff=0.05

@@ -199,27 +199,21 @@ def test_there_is_one_supervisor_and_the_lease_goes_over_when_it_is_silent(store
     assert len(store.drivers("totals")) == 1
 
 
-def test_a_driver_whose_supervisor_died_before_writing_its_process_down_is_found(store, supervisor):
+def test_a_driver_whose_supervisor_died_before_writing_its_process_down_is_found(store, supervisor, tmp_path):
     deploy(store)
     deployment = store.deployment("totals")
     driver = store.begin(deployment, "/log")
-    arguments = [
-        sys.executable,
-        "-c",
-        "import time; time.sleep(60)",
-        "-m",
-        "floodmark.control.driver",
-        store.url,
-        str(driver.id),
-    ]
-    child = subprocess.Popen(arguments, start_new_session=True)
+    waits = [sys.executable, "-c", "import time; time.sleep(60)", "-m", "floodmark.control.driver", str(driver.id)]
+    others = subprocess.Popen([*waits, "/elsewhere/packages"])
+    child = subprocess.Popen([*waits, str(tmp_path / "packages")], start_new_session=True)
     try:
         assert supervisor().tick()
         assert store.driver(driver.id).pid == child.pid
         assert len(store.drivers("totals")) == 1
     finally:
-        child.kill()
-        child.wait()
+        for process in (child, others):
+            process.kill()
+            process.wait()
 
 
 def test_one_that_was_never_started_makes_room(store, supervisor):
@@ -282,6 +276,39 @@ def test_streams_go_on_while_postgresql_is_away_and_are_looked_after_when_it_is_
         assert (ended.id, ended.state) == (driver.id, "stopped")
     finally:
         server.cleanup()
+
+
+def test_a_store_that_was_removed_is_said_once_and_what_runs_goes_on(tmp_path):
+    store, said, stop = Store(f"sqlite:///{tmp_path}/control.db"), [], threading.Event()
+    command = [sys.executable, str(FAKE), store.url]
+    one = Supervisor(
+        store=store,
+        home=tmp_path,
+        holder="one",
+        say=said.append,
+        command=lambda driver: [*command, str(driver.id), "runs"],
+    )
+    deploy(store)
+    driver = until(one, running)
+    watch, looked = threading.Thread(target=one.run, args=(stop,)), one._looked
+    watch.start()
+    while one._looked == looked:
+        time.sleep(0.01)
+    try:
+        said.clear()
+        (tmp_path / "control.db").unlink()
+        end = time.monotonic() + 30
+        while not said and time.monotonic() < end:
+            time.sleep(0.05)
+        time.sleep(2 * supervising.POLL_SECONDS)
+        assert len(said) == 1
+        assert "SETUP-040" in said[0]
+        assert "floodmark start OPERATOR" in said[0]
+        assert psutil.Process(driver.pid).status() != psutil.STATUS_ZOMBIE
+    finally:
+        stop.set()
+        watch.join()
+        os.killpg(driver.pid, signal.SIGKILL)
 
 
 def test_what_was_done_is_written_down(store):
@@ -347,5 +374,6 @@ def test_what_a_driver_left_behind_is_killed_and_a_later_process_with_its_number
         supervising._clear(store.driver(driver.id))
         assert child.wait(10) == -signal.SIGKILL
     finally:
-        child.kill()
-        child.wait()
+        for process in (child, others):
+            process.kill()
+            process.wait()

@@ -205,8 +205,12 @@ class Store:
         with self._told():
             if parsed.get_backend_name() == "sqlite" and parsed.database:
                 Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
-            arguments = {"timeout": 30} if parsed.get_backend_name() == "sqlite" else {}
-            self._engine = sa.create_engine(url, connect_args=arguments, pool_pre_ping=True)
+            if (
+                parsed.get_backend_name() == "sqlite"
+            ):  # opened anew each time: a connection outlives a file that is removed
+                self._engine = sa.create_engine(url, connect_args={"timeout": 30}, poolclass=sa.NullPool)
+            else:
+                self._engine = sa.create_engine(url, pool_pre_ping=True)
             try:
                 _METADATA.create_all(self._engine)
             except (IntegrityError, ProgrammingError):  # PostgreSQL, when another process has just made them
@@ -383,6 +387,8 @@ class Store:
             if isinstance(error, ImportError):
                 fix = "Install its driver; of PostgreSQL: pip install 'floodmark[postgres]'"
             text = str(getattr(error, "orig", None) or error).strip().splitlines()
+            if text and "no such table" in text[0]:
+                fix = "It was removed, or replaced by an empty one. Put it back, or say again what should run: floodmark start OPERATOR"
             raise SetupError(
                 where, "a database that answers", text[0] if text else type(error).__name__, fix, code="SETUP-040"
             ) from error

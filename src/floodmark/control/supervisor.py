@@ -74,11 +74,14 @@ class Supervisor:
             other = self.store.holder(LEASE)
             fix = f"One is enough. If it is gone, wait {LEASE_SECONDS:.0f} s, and try again."
             raise LifecycleError("supervisor", "no other one", f"{other}", fix, code="LIFECYCLE-052")
+        said = ""
         while not stop.is_set():
             try:
                 self.tick()
+                said = ""
             except FloodmarkError as error:  # the store is away: what runs goes on
-                self.say(str(error))
+                if said != str(error):
+                    self.say(said := str(error))
             stop.wait(POLL_SECONDS)
         with suppress(FloodmarkError):
             while not leave and self._ending():
@@ -163,13 +166,21 @@ class Supervisor:
         self.say(f"{deployment.operator}: started {deployment.version} as process {child.pid}, log {log}")
 
     def _command(self, driver: Driver) -> Sequence[str]:
-        packages = str(self.home / "packages")
-        return [sys.executable, "-m", "floodmark.control.driver", str(driver.id), packages]
+        return [sys.executable, "-m", "floodmark.control.driver", str(driver.id), str(self.home / "packages")]
+
+    def _orphan(self, driver: Driver) -> psutil.Process | None:
+        """The process of a driver whose record has no process yet; those of other workspaces have the same numbers."""
+        wanted = {"floodmark.control.driver", str(driver.id), str(self.home / "packages")}
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):
+                if wanted <= set(process.cmdline()):
+                    return process
+        return None
 
     def _gone(self, driver: Driver) -> bool:
         """Whether a driver has ended; that is written down then."""
         if driver.pid is None:
-            orphan = _orphan(driver)
+            orphan = self._orphan(driver)
             if orphan is not None:  # a supervisor died between its start and the record of it
                 self.store.update(driver.id, pid=orphan.pid, born=orphan.create_time())
                 return False
@@ -239,16 +250,6 @@ def crashed(drivers: Sequence[Driver], since: float, now: float) -> list[Driver]
 def delay(crashes: int, backoff: float) -> float:
     """Seconds from the last of so many crashes to the next start."""
     return min(backoff * 2.0 ** (crashes - 1), LONGEST_BACKOFF_SECONDS)
-
-
-def _orphan(driver: Driver) -> psutil.Process | None:
-    """The process of a driver whose record has no process yet."""
-    for process in psutil.process_iter():
-        with suppress(psutil.Error):
-            command = process.cmdline()
-            if "floodmark.control.driver" in command and str(driver.id) in command:
-                return process
-    return None
 
 
 def _clear(driver: Driver) -> None:
