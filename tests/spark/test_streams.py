@@ -7,6 +7,7 @@ import threading
 import time
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
@@ -30,7 +31,7 @@ from floodmark import (
 from floodmark.core.errors import ExecutionError, LifecycleError, StateError
 from floodmark.core.time import END
 from floodmark.demo.comparison import compare
-from floodmark.engines.spark import shipping
+from floodmark.engines.spark import shipping, unbounded
 from floodmark.engines.spark.bounded import run_bounded
 from floodmark.engines.spark.history import commits
 from floodmark.engines.spark.lake import Lake
@@ -271,3 +272,26 @@ def test_a_bounded_run_does_not_reach_into_what_the_stream_has_yet_to_write(spar
     )
     with pytest.raises(LifecycleError, match="LIFECYCLE-005 operator 'nothing_at_all'.*--to 2020-01-01T00:58"):
         run_bounded(spark, nothing_at_all, lake)
+
+
+def test_a_query_whose_worker_did_not_start_in_time_is_started_again(
+    spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(spark, lake, "events", rows(0, 60), end=True)
+    tried, run = [], unbounded._run
+
+    def slow(*arguments: Any, **settings: Any) -> None:
+        tried.append(1)
+        if len(tried) < 3:
+            got = (
+                "[STREAM_FAILED] Query terminated with exception: Python worker failed to connect back. SQLSTATE: XXKST"
+            )
+            raise ExecutionError("unbounded run", "a stream that goes on", got, "Mend the cause.", code="EXECUTION-004")
+        run(*arguments, **settings)
+
+    monkeypatch.setattr(unbounded, "_run", slow)
+    assert run_unbounded(spark, counted, lake, until_caught_up=True).micro_batches
+    tried.clear()
+    monkeypatch.setattr(unbounded, "_TRIES", 2)
+    with pytest.raises(ExecutionError, match="EXECUTION-004"):
+        run_unbounded(spark, counted, lake, until_caught_up=True)

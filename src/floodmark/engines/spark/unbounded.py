@@ -37,6 +37,9 @@ from floodmark.spec.schema import STAMPS
 from floodmark.spec.windows import Global
 
 _POLL_SECONDS = 0.2
+_NO_WORKER = "Python worker failed to connect back"
+"""Spark gives the process that plans a stateful query ten seconds to start, also on a machine that has much else to do."""
+_TRIES = 3
 _ALL_FILES = 2**31 - 1
 
 
@@ -86,8 +89,16 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
         sink = _prepare(spark, operator, lake, stop, tell)
         if operator.stateful is not None and operator.stateful.clocked:
             sink.ticks = Ticks.open(spark, sink.timeline, clock)
-        markers.begin(spark, operator, sink.timeline)
-        _run(spark, operator, sink, until_caught_up=until_caught_up, files=files_per_batch, pause=trigger_seconds)
+        for tries in range(_TRIES, 0, -1):
+            markers.begin(spark, operator, sink.timeline)
+            try:
+                _run(
+                    spark, operator, sink, until_caught_up=until_caught_up, files=files_per_batch, pause=trigger_seconds
+                )
+                break
+            except ExecutionError as error:
+                if _NO_WORKER not in error.got or tries == 1:
+                    raise
         watermark = sink.timeline.checkpoint.settled(sink.timeline.checkpoint.last_committed())
     rows: dict[str, int] = {output.table: 0 for output in operator.outputs}
     for info in sink.done:
