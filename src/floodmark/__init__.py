@@ -26,6 +26,7 @@ from floodmark.spec.expectation import Expectation
 from floodmark.spec.functions import Pane
 from floodmark.spec.operator import Operator, operator
 from floodmark.spec.partitions import Daily, Hourly
+from floodmark.spec.process import BroadcastProcessFunction, Context, CoProcessFunction, ProcessFunction
 from floodmark.spec.source import (
     Ascending,
     BoundedOutOfOrderness,
@@ -36,6 +37,15 @@ from floodmark.spec.source import (
     Punctuated,
     Rows,
     Source,
+)
+from floodmark.spec.state import (
+    AggregatingState,
+    BroadcastState,
+    ListState,
+    MapState,
+    ReducingState,
+    Timer,
+    ValueState,
 )
 from floodmark.spec.stream import Outputs, Stream
 from floodmark.spec.triggers import (
@@ -59,9 +69,14 @@ __all__ = [
     "AfterDelay",
     "AfterWatermark",
     "Aggregate",
+    "AggregatingState",
     "Ascending",
     "BoundedOutOfOrderness",
+    "BroadcastProcessFunction",
+    "BroadcastState",
     "Calendar",
+    "CoProcessFunction",
+    "Context",
     "Contract",
     "Count",
     "Daily",
@@ -79,22 +94,28 @@ __all__ = [
     "KeepNear",
     "KeepWithin",
     "Learned",
+    "ListState",
     "LocalTime",
+    "MapState",
     "Operator",
     "Outputs",
     "Pane",
+    "ProcessFunction",
     "Punctuated",
     "Purging",
+    "ReducingState",
     "Rows",
     "Session",
     "Settings",
     "Sliding",
     "Source",
     "Stream",
+    "Timer",
     "Trigger",
     "TriggerContext",
     "Tumbling",
     "Upgrades",
+    "ValueState",
     "WindowAssigner",
     "Workspace",
     "all_of",

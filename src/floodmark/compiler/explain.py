@@ -24,7 +24,7 @@ def explain(operator: Operator) -> tuple[str, dict[str, object]]:
         lines.append(f"result{f' {name}' if name else ''}:")
         lines += [f"  {line}" for line in _tree(result, 0)]
     for output in operator.outputs:
-        sides = {"late": "late rows", "quarantine": "rows and panes a function failed for"}
+        sides = {"late": "late rows", "quarantine": "rows and panes a function failed for", "side": "side output"}
         kind = sides[output.side] if output.side else "changelog, with a __current table" if output.current else "rows"
         lines.append(f"table {output.table} ({kind}): {output.schema.describe()}")
     lines += [f"warning: {warning}" for warning in operator.warnings]
@@ -64,8 +64,35 @@ def _words(step: steps.Step) -> list[str]:
             return [f"union of {len(step.parents)}"]
         case steps.WindowAggregate():
             return _window(step)
+        case steps.KeyedProcess():
+            return _process(step)
+        case steps.IntervalJoin():
+            return _join(step)
         case _:
             assert_never(step)
+
+
+def _process(step: steps.KeyedProcess) -> list[str]:
+    function = step.function.function
+    lines = [f"process {type(function).__name__}  (state: uid '{step.uid}', {step.groups} key groups)"]
+    lines.append(
+        f"  per {', '.join(step.keys)}" + (f", in order of {step.order.replace('_', ' ')}" if step.order else "")
+    )
+    for name, state in {**function.states(), **function.broadcast_states()}.items():
+        ttl = f", forgotten {describe_span(state.ttl)} after it was written" if state.ttl else ""
+        lines.append(f"  {state.shape} state {name}: {state.kind.text}{ttl}")
+    lines += [f"  timer {name}: {timer.time} time" for name, timer in function.timers().items()]
+    lines += [f"  side output {name}: {schema.describe()}" for name, schema in step.sides]
+    return lines
+
+
+def _join(step: steps.IntervalJoin) -> list[str]:
+    keys = ", ".join(step.keys)
+    kept = f"left rows are kept {describe_span(max(step.upper, 0))}, right rows {describe_span(max(-step.lower, 0))}"
+    return [
+        f"interval join ({step.kind}) on {keys}  (state: uid '{step.uid}', {step.groups} key groups)",
+        f"  the right row from {describe_span(step.lower)} to {describe_span(step.upper)} after the left; {kept}; late rows are dropped and counted",
+    ]
 
 
 def _window(step: steps.WindowAggregate) -> list[str]:

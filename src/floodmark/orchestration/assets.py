@@ -192,6 +192,7 @@ def _description(operator: Operator, output: Output) -> str:
     sides = {
         "late": "Rows that came too late for every window of it.",
         "quarantine": "Rows and panes its functions failed for.",
+        "side": f"What it sends to its side output `{output.name}`.",
     }
     about = sides[output.side] if output.side else ""
     named = "" if output.side or not output.name else f"Its output `{output.name}`."

@@ -11,8 +11,8 @@ import dagster as dg
 from floodmark.core.time import Interval, to_ms
 from floodmark.semantics.assignment import first_needed
 from floodmark.spec.partitions import Daily, Hourly, Partitions, first, split
-from floodmark.spec.steps import WindowAggregate
-from floodmark.spec.windows import Session, Window
+from floodmark.spec.steps import IntervalJoin, Stateful, WindowAggregate
+from floodmark.spec.windows import Session
 
 Definition = dg.DailyPartitionsDefinition | dg.HourlyPartitionsDefinition
 
@@ -36,10 +36,11 @@ def interval_of(window: dg.TimeWindow) -> Interval:
     return Interval(start=to_ms(window.start), end=to_ms(window.end))
 
 
-def mapping(step: WindowAggregate | None, partitions: Partitions) -> dg.PartitionMapping:
-    """Which partitions of an upstream operator's output a partition needs: its own, and those its windows reach into."""
-    back = max((_back(step.window, partitions, moment) for moment in _starts(partitions)), default=0) if step else 0
-    ahead = back if step and isinstance(step.window, Session) else 0
+def mapping(step: Stateful | None, partitions: Partitions) -> dg.PartitionMapping:
+    """Which partitions of an upstream operator's output a partition needs: its own, and those its windows or joins reach into."""
+    back = max((_back(step, partitions, moment) for moment in _starts(partitions)), default=0) if step else 0
+    around = isinstance(step, IntervalJoin) or (isinstance(step, WindowAggregate) and isinstance(step.window, Session))
+    ahead = back if around else 0
     return dg.TimeWindowPartitionMapping(
         start_offset=-back, end_offset=ahead, allow_nonexistent_upstream_partitions=back > 0
     )
@@ -52,9 +53,13 @@ def describe(partitions: Partitions | None) -> str:
     return f"by {'day' if isinstance(partitions, Daily) else 'hour'} in {partitions.timezone}"
 
 
-def _back(window: Window, partitions: Partitions, moment: int) -> int:
-    """How many partitions before the one that begins at ``moment`` its first window begins in."""
-    needed, found = first_needed(window, moment), 0
+def _back(step: Stateful, partitions: Partitions, moment: int) -> int:
+    """How many partitions before the one that begins at ``moment`` the first row it needs may be in."""
+    needed, found = moment, 0
+    if isinstance(step, IntervalJoin):
+        needed = moment - step.margin
+    elif isinstance(step, WindowAggregate):
+        needed = first_needed(step.window, moment)
     while partitions.around(moment).start > needed:
         moment, found = partitions.around(moment).start - 1, found + 1
     return found

@@ -1,9 +1,10 @@
-"""The stage of windows whose rows have an order: what travels to ``semantics.panes``, and in which columns."""
+"""The stages of steps that go row by row: what travels to ``semantics.panes`` and ``semantics.process``, and in which columns."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,7 +17,7 @@ from floodmark.semantics.kernel import by_group
 from floodmark.spec.evictors import KeepNear
 from floodmark.spec.expressions import check
 from floodmark.spec.schema import MARKER
-from floodmark.spec.steps import WindowAggregate
+from floodmark.spec.steps import TAG, KeyedProcess, WindowAggregate
 from floodmark.spec.triggers import AfterCount, AfterWatermark, EndOfInput, Purging, Trigger, own_parts
 from floodmark.spec.windows import Count, Global, Session, WindowAssigner
 
@@ -94,11 +95,63 @@ class ElementStage:
         """The step's columns, then ``_event_time`` and ``_watermark`` in ms, ``_kind``, ``_order``."""
         return result_schema(self.step.schema)
 
+    @property
+    def several(self) -> bool:
+        """Whether rows are those of several streams, which come in their order where all else is equal."""
+        return False
+
     def pack(self, batches: Iterable[pa.RecordBatch]) -> dict[int, dict[str, pa.Table]]:
         """Rows as they are, per key group."""
-        rows = [t for b in batches if (t := pa.Table.from_batches([b])).num_rows]
-        if not rows:
-            return {}
-        table, failed = split(pa.concat_tables(rows))
-        found = {"rows": table.filter(pc.not_equal(table["kind"], MARKER))}
-        return by_group(found | ({"failed": failed[0]} if failed else {}))
+        return _packed(batches)
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessStage:
+    """A process function for ``ProcessKernel``. Frozen and picklable. Row columns as of ``ElementStage``; ``v0`` is the tag of its input."""
+
+    step: KeyedProcess
+    by_time: bool
+    """Rows come by effective time, not as they arrive."""
+    cut: None = None
+    """It has no parts in time."""
+    runner: list[Any] = field(default_factory=list, compare=False, repr=False)
+    """The opened function, once a kernel needs it; every process has its own."""
+    whole_rows: ClassVar[bool] = True
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Internal names of the key columns."""
+        return tuple(f"k{i}" for i in range(len(self.step.keys)))
+
+    @property
+    def several(self) -> bool:
+        """Whether rows are those of several streams, which come in their order where all else is equal."""
+        return bool(self.step.ports)
+
+    @property
+    def values(self) -> tuple[Value, ...]:
+        """The tag of the input a row is from, where there are several."""
+        return (Value(TAG, "int", bag=False),) if self.step.ports else ()
+
+    @property
+    def result_schema(self) -> pa.Schema:
+        """The step's columns, then ``_event_time`` and ``_watermark`` in ms, ``_kind``, ``_order``."""
+        return result_schema(self.step.schema)
+
+    def pack(self, batches: Iterable[pa.RecordBatch]) -> dict[int, dict[str, pa.Table]]:
+        """Rows as they are, per key group."""
+        return _packed(batches)
+
+    def close(self) -> None:
+        """Close the function, if it was opened."""
+        while self.runner:
+            self.runner.pop().close()
+
+
+def _packed(batches: Iterable[pa.RecordBatch]) -> dict[int, dict[str, pa.Table]]:
+    rows = [t for b in batches if (t := pa.Table.from_batches([b])).num_rows]
+    if not rows:
+        return {}
+    table, failed = split(pa.concat_tables(rows))
+    found = {"rows": table.filter(pc.not_equal(table["kind"], MARKER))}
+    return by_group(found | ({"failed": failed[0]} if failed else {}))

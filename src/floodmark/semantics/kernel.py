@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -229,6 +229,7 @@ class Emission:
         dropped: rows that came too late, per window; where the kernel judges them itself.
         side: rows dropped for all their windows, with their stamps; where the kernel judges them itself.
         failed: rows and panes the user's code failed for, as side rows.
+        sides: rows for outputs beside the result, by name, as ``results``; they share its numbering.
     """
 
     results: pa.Table
@@ -238,6 +239,7 @@ class Emission:
     dropped: int = 0
     side: pa.Table | None = None
     failed: pa.Table | None = None
+    sides: Mapping[str, pa.Table] = field(default_factory=dict)
 
 
 class Kernel:

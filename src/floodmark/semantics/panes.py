@@ -1,34 +1,25 @@
 """The kernel for windows whose rows have an order: sessions, counts, triggers, evictors, whole contents. One row after the other, per key.
 
-Before each row every timer its watermark has reached fires; then the row is judged by its own stamp and processed. At a boundary (the end
-of a micro-batch or of the input) everything up to the boundary's progress fires. Keys are independent, so on a landed log every
-pane is exact however rows are cut into micro-batches. Where arrival is not reproducible (outputs of operators, several inputs), rows
-wait until progress reaches their *effective time*, max(event time, stamp + 1), and come sorted by it.
-
 Source: Flink ``WindowOperator``, ``EvictingWindowOperator`` and ``MergingWindowSet``; lateness by stamps and retractions are floodmark's.
 """
 
 from __future__ import annotations
 
-import copy
-import math
-from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from floodmark.core.errors import ExecutionError, UserCodeError, user_code_boundary
+from floodmark.core.errors import ExecutionError, UserCodeError
 from floodmark.core.time import END, NEVER, describe, describe_span
-from floodmark.semantics.columns import arrow_type, decode, encode, fitted, inside
+from floodmark.semantics.columns import arrow_type
 from floodmark.semantics.contents import Contents
 from floodmark.semantics.elements import ElementStage
-from floodmark.semantics.entries import NONE, Entries, Entry
-from floodmark.semantics.failures import Failure, failure, set_aside
-from floodmark.semantics.kernel import Emission, Tick
+from floodmark.semantics.entries import NONE, Entry
+from floodmark.semantics.keyed import KeyedKernel, column
 from floodmark.semantics.placement import placement
 from floodmark.semantics.store import Store
-from floodmark.semantics.triggers import FIRE, PURGE, Machine, Now, last_of, machine
+from floodmark.semantics.triggers import FIRE, PURGE, Machine, last_of, machine
 from floodmark.spec.functions import Pane, Timing
 from floodmark.spec.schema import RETRACTION, ROW
 from floodmark.spec.triggers import own_parts
@@ -69,181 +60,39 @@ class _Key:
         self.windows = [_Window.load(data) for data in windows]
         self.event, self.tick = entry.event, entry.tick
 
-    def close(self) -> None:
-        self.entry.value = [window.dump() for window in self.windows], self.stamp
+    def close(self) -> bool:
+        self.entry.value = self.dump(), self.stamp
         self.entry.event, self.entry.tick = self.event, self.tick
+        return bool(self.windows)
+
+    def dump(self) -> list[Any]:
+        return [window.dump() for window in self.windows]
+
+    def restore(self, dumped: list[Any]) -> None:
+        self.windows = [_Window.load(data) for data in dumped]
 
 
-class ElementKernel:
-    """One key group of one stage, over a store.
+class ElementKernel(KeyedKernel):
+    """Windows of one key group."""
 
-    Args:
-        stage: what to compute.
-        store: where it is kept.
-    """
+    kept = _Key
+    stage: ElementStage
 
     def __init__(self, stage: ElementStage, store: Store) -> None:
-        self.stage, self.step, self.store = stage, stage.step, store
-        step = stage.step
+        super().__init__(stage, store)
+        self.step = step = stage.step
         self.lateness, self.discards = step.allowed_lateness, step.accumulation == "discarding"
         self.machine: Machine = machine(stage.trigger)
         self.contents = Contents(stage)
         self.assign = placement(step.window, [v.sql for v in stage.values])
         self.merges = isinstance(step.window, Session)
         self.endless = isinstance(step.window, (Global, Count))
-        self.now = Now(NEVER, NEVER)
-        self.out: list[tuple[Any, ...]] = []
-        self.units = 0
-        self.quarantines = step.on_error == "quarantine"
         folds = not self.contents.keeps_rows and (step.reduces or step.own_aggregates)
         self.undoes = self.quarantines and (
             folds or bool(own_parts(stage.trigger)) or isinstance(step.window, WindowAssigner)
         )
-        self.failures: list[tuple[int, int, int, Failure]] = []
-
-    # ---- one call per micro-batch
-
-    def advance(self, packed: Sequence[dict[str, pa.Table]], progress: int, ticks: Sequence[Tick] = ()) -> Emission:
-        """Take in rows one by one, then fire and free what ``progress`` and the clock have reached.
-
-        Args:
-            packed: parts from ``pack`` for this group, in any order.
-            progress: all rows on time up to here are in.
-            ticks: of the processing clock, in order, each at its place among the rows; it never goes back.
-        """
-        self.entries = Entries.open(self.store)
-        self.now.clock = self.entries.extra.get("clock", NEVER)
-        self.keys: dict[tuple[Any, ...], _Key] = {}
-        self.late = self.dropped = 0
-        self.arrived: int = self.entries.extra.get("arrived", 0)
-        self.refused: list[int] = []
-        rows, places = self._ordered([part["rows"] for part in packed if "rows" in part], progress)
-        self._take(rows, places, ticks)
-        self._reach(progress, END if progress >= END else self.now.clock)
-        self.entries.extra |= {"clock": self.now.clock, "arrived": self.arrived}
-        for key, kept in self.keys.items():
-            if kept.windows:
-                kept.close()
-                self.entries.put(kept.entry)
-            else:
-                self.entries.drop(key)
-        event, tick = self.entries.close()
-        if self.step.time == "processing":  # windows wait for the clock, or for the end of input
-            event, tick = (END if event < NONE else NONE), min(event, tick)
-        waits = [event, *self.entries.extra.get("held", {}).values()]
-        side = None
-        if rows is not None and self.refused and "side" in rows.column_names:
-            side = rows.take(pa.array(self.refused)).select(["t", "w", "s", "kind", "side"])
-            side = side if self.stage.cut is None else inside(side, side["t"], self.stage.cut.interval)
-        deadline = min(waits)
-        failed = set_aside(self.failures) if self.failures else None
-        if failed is not None and self.stage.cut is not None:
-            failed = inside(failed, failed["t"], self.stage.cut.interval)
-        return Emission(
-            self._results(),
-            self.late,
-            None if deadline >= NONE else deadline,
-            tick if tick < NONE else None,
-            self.dropped,
-            side,
-            failed,
-        )
-
-    def _ordered(self, parts: list[pa.Table], progress: int) -> tuple[pa.Table | None, list[int]]:
-        """The rows to process now, in order, and the place of each: its sequence or effective time. Others wait in the store."""
-        if not self.stage.by_time:
-            if not parts:
-                return None, []
-            table = pa.concat_tables(parts)
-            table = table.take(pc.sort_indices(table["s"]))
-            return table, table["s"].to_pylist()
-        held: dict[int, int] = self.entries.extra.setdefault("held", {})
-        for number in [n for n, first in held.items() if first <= progress]:
-            parts.append(decode(self.store.get(number))["rows"])
-            self.store.remove(number)
-            del held[number]
-        if not parts:
-            return None, []
-        table = pa.concat_tables(parts)
-        effective = pc.max_element_wise(table["t"], pc.add(table["w"], 1))
-        ready = pc.less_equal(effective, progress)
-        waiting = table.filter(pc.invert(ready))
-        if waiting.num_rows:
-            number = self.entries.extra["next"] = self.entries.extra.get("next", 0) - 1
-            self.store.put(number, encode({"rows": waiting}))
-            held[number] = pc.min(effective.filter(pc.invert(ready))).as_py()
-        table, effective = table.filter(ready), effective.filter(ready)
-        table = table.set_column(table.column_names.index("w"), "w", pc.subtract(effective, 1))
-        data = [name for name in table.column_names if name not in {"s", "side"}]
-        texts = [repr(row) for row in table.select(data).to_pylist()]
-        times = effective.to_pylist()
-        order = sorted(range(table.num_rows), key=lambda i: (times[i], texts[i]))
-        return table.take(pa.array(order, pa.int64())), [times[i] for i in order]
-
-    def _take(self, table: pa.Table | None, places: Sequence[int], ticks: Sequence[Tick]) -> None:
-        """Rows one by one, and the ticks between them."""
-        moves = [(tick.progress if self.stage.by_time else tick.sequence, tick) for tick in reversed(ticks)]
-        if table is not None and table.num_rows:
-            self._rows_and_ticks(table, places, moves)
-        for _, tick in reversed(moves):
-            self._reach(tick.progress, tick.clock)
-
-    def _rows_and_ticks(self, table: pa.Table, places: Sequence[int], moves: list[tuple[int, Tick]]) -> None:
-        """Rows, and the ticks before the last of them, which are taken off the end of ``moves``."""
-        names, step = set(table.column_names), self.step
-        count = table.num_rows
-        keys = list(zip(*(_plain(table[k]) for k in self.stage.keys), strict=True)) if self.stage.keys else [()] * count
-        columns = [table[f"v{i}"].to_pylist() for i in range(len(self.stage.values))]
-        values = list(zip(*columns, strict=True)) if columns else [()] * count
-        rows = table["row"].to_pylist() if "row" in names else [None] * count
-        times, stamps = table["t"].to_pylist(), table["w"].to_pylist()
-        clocked, now = step.time == "processing", self.now
-        for place in range(count):
-            while moves and moves[-1][0] < places[place]:
-                tick = moves.pop()[1]
-                self._reach(tick.progress, tick.clock)
-            time, stamp = times[place], stamps[place]
-            if clocked:
-                time, stamp = now.clock, now.clock - 1
-            kept, self.arrived = self._key(keys[place]), self.arrived + 1
-            try:
-                if kept.event <= stamp:
-                    self._fire(kept, stamp)
-                take = self._undoing if self.undoes else self._element
-                take(kept, place, time, stamp, values[place], rows[place])
-            except UserCodeError as error:
-                raise error.inside(self._about(kept)) from error.__cause__
-
-    def _key(self, key: tuple[Any, ...]) -> _Key:
-        kept = self.keys.get(key)
-        if kept is None:
-            kept = self.keys[key] = _Key(self.entries.get(key) or Entry(key, None))
-        return kept
 
     # ---- rows
-
-    def _undoing(self, kept: _Key, place: int, time: int, stamp: int, values: tuple[Any, ...], row: Any) -> None:
-        """One row that goes to the quarantine, and leaves no trace here, when the user's code fails for it."""
-        windows, last = copy.deepcopy([window.dump() for window in kept.windows]), kept.stamp
-        counts = self.late, self.dropped, self.units
-        sizes = [(items, len(items)) for items in (self.out, self.refused, self.failures)]
-        try:
-            self._element(kept, place, time, stamp, values, row)
-        except UserCodeError as error:
-            kept.windows, kept.stamp = [_Window.load(data) for data in windows], last
-            self.late, self.dropped, self.units = counts
-            for items, size in sizes:
-                del items[size:]
-            self._wait(kept)
-            self._set_aside(kept, error, time, stamp, self._told(values, row))
-
-    def _told(self, values: tuple[Any, ...], row: Any) -> Any:
-        """A row for the quarantine: all of it, or what is kept of it."""
-        return dict(zip((v.sql for v in self.stage.values), values, strict=True)) if row is None else row
-
-    def _set_aside(self, kept: _Key, error: UserCodeError, event: int, stamp: int, given: Any) -> None:
-        key = dict(zip(self.step.keys, kept.entry.key, strict=True))
-        self.failures.append((event, stamp, 0, failure(f"step '{self.step.uid}'", error, given, key)))
 
     def _element(self, kept: _Key, place: int, time: int, stamp: int, values: tuple[Any, ...], row: Any) -> None:
         """One row: judged by its stamp, put into its windows."""
@@ -303,29 +152,8 @@ class ElementKernel:
 
     # ---- time
 
-    def _reach(self, progress: int, clock: int) -> None:
-        """Everything of this group that waits for as much."""
-        self.now.clock = max(self.now.clock, clock)
-        if self.step.time == "processing":
-            progress = END if progress >= END else self.now.clock - 1  # rows may come until the clock moves on
-        for entry in self.entries.due(progress, self.now.clock):
-            self._key(entry.key)
-        ended = progress >= END and self.endless  # what waits for the clock comes out before all is freed
-        for kept in self.keys.values():
-            try:
-                if ended and kept.tick <= self.now.clock:
-                    self._tick(kept)
-                if kept.event <= progress:
-                    self._fire(kept, progress)
-                if kept.tick <= self.now.clock:
-                    self._tick(kept)
-            except UserCodeError as error:
-                raise error.inside(self._about(kept)) from error.__cause__
-
-    def _about(self, kept: _Key) -> str:
-        """Which key, for errors."""
-        key = ", ".join(f"{name}={value!r}" for name, value in zip(self.step.keys, kept.entry.key, strict=True))
-        return f"step '{self.step.uid}', key ({key})"
+    def _ticks_first(self) -> bool:
+        return self.endless
 
     def _fire(self, kept: _Key, progress: int) -> None:
         """Timers in time order up to ``progress``, then what they leave is freed.
@@ -461,21 +289,20 @@ class ElementKernel:
         if self.quarantines:
             schema = self.stage.result_schema
             for name, values in zip(self.step.own_columns, zip(*rows, strict=True), strict=bool(rows)):
-                _column(values, schema.field(name))
+                column(values, schema.field(name))
         return rows
 
     def _results(self) -> pa.Table:
         schema = self.stage.result_schema
-        if not self.out:
-            return schema.empty_table()
+        if not self.out or self.endless:
+            return self._table(self.out, schema)
         columns = []
         for field, values in zip(schema, zip(*self.out, strict=True), strict=True):
-            if field.name in {"window_start", "window_end"} and not self.endless:
+            if field.name in {"window_start", "window_end"}:
                 columns.append(pc.multiply(pa.array(values, pa.int64()), 1000).cast(arrow_type("timestamp")))
             else:
-                columns.append(_column(values, field))
-        found = pa.table(columns, schema=schema)
-        return found if self.stage.cut is None else inside(found, found["_event_time"], self.stage.cut.interval)
+                columns.append(column(values, field))
+        return self._cut(pa.table(columns, schema=schema))
 
     def _wanted(self, time: int) -> bool:
         """Whether a result of that event time is asked for."""
@@ -496,16 +323,3 @@ class ElementKernel:
             expected = f"sessions of at most Session(longest={describe_span(session.longest)})"
             fix = "Raise longest, or run the operator over all of time."
             raise ExecutionError(where, expected, got, fix, code="EXECUTION-007")
-
-
-def _plain(column: pa.ChunkedArray) -> list[Any]:
-    """Values of a key column; there is one NaN."""
-    found: list[Any] = column.to_pylist()
-    if pa.types.is_floating(column.type):
-        found = [math.nan if v is not None and math.isnan(v) else v for v in found]
-    return found
-
-
-def _column(values: Sequence[Any], field: pa.Field) -> pa.Array:
-    with user_code_boundary(f"column '{field.name}'", f"Results must fit {field.type}."):
-        return fitted(values, field.type)

@@ -2,28 +2,52 @@
 
 from __future__ import annotations
 
-from floodmark.semantics.elements import ElementStage
+from floodmark.semantics.elements import ElementStage, ProcessStage
+from floodmark.semantics.joins import JoinKernel, JoinStage
 from floodmark.semantics.kernel import Kernel, Stage
 from floodmark.semantics.panes import ElementKernel
+from floodmark.semantics.process import ProcessKernel
 from floodmark.semantics.store import Store
+from floodmark.spec import steps
 from floodmark.spec.operator import Operator
 
-AnyStage = Stage | ElementStage
+AnyStage = Stage | ElementStage | ProcessStage | JoinStage
+AnyKernel = Kernel | ElementKernel | ProcessKernel | JoinKernel
 
 
-def kernel_of(stage: AnyStage, store: Store) -> Kernel | ElementKernel:
+def kernel_of(stage: AnyStage, store: Store) -> AnyKernel:
     """The kernel of one key group of a stage."""
-    return Kernel(stage, store) if isinstance(stage, Stage) else ElementKernel(stage, store)
+    match stage:
+        case Stage():
+            return Kernel(stage, store)
+        case ElementStage():
+            return ElementKernel(stage, store)
+        case ProcessStage():
+            return ProcessKernel(stage, store)
+        case JoinStage():
+            return JoinKernel(stage, store)
 
 
 def stage_of(operator: Operator) -> AnyStage | None:
     """The stage of an operator; None for one without state.
 
-    Windows whose answer is a function of the set of their rows are computed in columns, all others row by row.
+    Windows whose answer is a function of the set of their rows are computed in columns, as are interval joins; all others row by row.
     """
-    step = operator.stateful
-    if step is None:
-        return None
-    if step.columnar:
-        return Stage.of(step, revisable=any(given.revisable for given in operator.inputs))
-    return ElementStage(step, by_time=operator.order == "event_time")
+    step, by_time = operator.stateful, operator.order == "event_time"
+    match step:
+        case None:
+            return None
+        case steps.KeyedProcess():
+            return ProcessStage(step, by_time)
+        case steps.IntervalJoin():
+            return JoinStage(step)
+        case _ if step.columnar:
+            return Stage.of(step, revisable=any(given.revisable for given in operator.inputs))
+        case _:
+            return ElementStage(step, by_time)
+
+
+def closed(stage: AnyStage) -> None:
+    """After the last row: let go of what functions have opened."""
+    if isinstance(stage, ProcessStage):
+        stage.close()

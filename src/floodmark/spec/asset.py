@@ -13,6 +13,7 @@ from floodmark.spec.expectation import Expectation, distinct
 from floodmark.spec.operator import Isolation, Operator
 from floodmark.spec.partitions import Daily, Hourly, Partitions
 from floodmark.spec.source import Source
+from floodmark.spec.steps import WindowAggregate
 from floodmark.spec.windows import Calendar
 
 Behind = Literal["fail", "wait"]
@@ -225,10 +226,10 @@ def _partitions(given: Any, where: str) -> Partitions | None:
 
 def _check_cut(operator: Operator, partitions: Partitions, where: str) -> None:
     step = operator.stateful
-    window = step.window if step else None
+    window = step.window if isinstance(step, WindowAggregate) else None
     if step and step.over_all_time:
         fix = "Leave partitions out, or use Tumbling, Sliding, Calendar or Session of event time."
-        got = f"{step.describe_window()}, whose windows are known over all of time only"
+        got = f"{step.describe_window()}, whose results are known over all of time only"
         raise DefinitionError(where, "results with an event time inside a partition", got, fix, code="DEFINITION-092")
     if isinstance(window, Calendar) and (window.timezone != partitions.timezone or window.offset):
         got = f"Calendar {window.unit}s in {window.timezone}" + (", with an offset" if window.offset else "")

@@ -205,6 +205,14 @@ def allowed_values(annotation: Any) -> Sequence[object]:
     return ()
 
 
+def type_of(annotation: object) -> str | None:
+    """The Spark SQL type of a Python type a field may have; None for any other."""
+    try:
+        return _sql_type(annotation, FieldInfo(), "type")[0]
+    except DefinitionError:
+        return None
+
+
 def _sql_type(annotation: Any, field: FieldInfo, where: str) -> tuple[str, bool]:
     """Spark SQL type and nullability of a field's annotation."""
     origin = typing.get_origin(annotation)

@@ -20,7 +20,6 @@ from floodmark.spec.purity import impurities
 from floodmark.spec.schema import QUARANTINE, Schema
 from floodmark.spec.source import Source, check_name
 from floodmark.spec.stream import Body, Outputs, Stream
-from floodmark.spec.windows import describe_window
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +30,7 @@ class OutputRef:
     name: str
 
 
-Side = Literal["late", "quarantine"]
+Side = Literal["late", "quarantine", "side"]
 
 Isolation = Literal["read_committed", "read_uncommitted"]
 """What readers of a table of last values may see: what is committed, or also what a micro-batch has computed and a crash may have it compute again."""
@@ -46,7 +45,8 @@ class Output:
         table: its name in the lake.
         schema: columns without stamps.
         revisable: may hold retractions (refires), and so has a ``current`` table.
-        side: what it holds where that is not the result: late rows, or rows and panes a function failed for.
+        side: what it holds where that is not the result: late rows, rows and panes a function failed for, or what a process function sends
+            there.
         keys: columns that identify a result, for ``current``.
         partitions: how the table is divided; None for not at all.
     """
@@ -102,9 +102,9 @@ class Operator:
     """What readers of its ``current`` tables may see; when they see it, not what it says, and so not part of its version either."""
 
     @cached_property
-    def stateful(self) -> steps.WindowAggregate | None:
+    def stateful(self) -> steps.Stateful | None:
         """The stateful step; None for an operator without state."""
-        found = {s for _, r in self.results for s in steps.walk(r) if isinstance(s, steps.WindowAggregate)}
+        found = {s for _, r in self.results for s in steps.walk(r) if isinstance(s, steps.STATEFUL)}
         return next(iter(found), None)
 
     @cached_property
@@ -116,7 +116,7 @@ class Operator:
         for name, result in self.results:
             table = f"{self.name}__{name}" if name else self.name
             revisable = step.revises if step else incoming
-            identified = step is not None and (step.function is None or step.reduces)
+            identified = isinstance(step, steps.WindowAggregate) and (step.function is None or step.reduces)
             key = tuple(
                 n
                 for n in result.schema.names
@@ -141,6 +141,17 @@ class Operator:
                     schema=step.parent.schema,
                     revisable=incoming,
                     side="late",
+                    partitions=self.partitions,
+                )
+            )
+        for name, schema in step.sides if step else ():
+            found.append(
+                Output(
+                    name=name,
+                    table=f"{self.name}__{name}",
+                    schema=schema,
+                    revisable=False,
+                    side="side",
                     partitions=self.partitions,
                 )
             )
@@ -182,6 +193,8 @@ class Operator:
             return self.stateful.order
         recorded = len(self.inputs) == 1 and self.inputs[0].upstream is None
         clocked = self.stateful is not None and self.stateful.time == "processing"
+        if self.stateful and self.stateful.broadcast is not None:
+            return "event_time"
         return "arrival" if recorded or clocked else "event_time"
 
     def canonical(self) -> dict[str, object]:
@@ -222,7 +235,7 @@ class Operator:
             for what, function in self._functions()
             if (used := impurities(function))
         ]
-        if windowed is not None and windowed.keeps_for_ever:
+        if isinstance(windowed, steps.WindowAggregate) and windowed.keeps_for_ever:
             warnings.append(
                 f"operator '{self.name}': {type(windowed.window).__name__}() keeps every row of every key for ever. "
                 'Give it an evictor (KeepLast, KeepWithin), a Purging trigger or accumulation="discarding"; or use aggregates, which keep one value.'
@@ -243,7 +256,7 @@ class Operator:
         for step in (s for _, r in self.results for s in steps.walk(r)):
             if isinstance(step, steps.FlatMap):
                 yield step.name, step.function
-            elif isinstance(step, steps.WindowAggregate):
+            elif isinstance(step, steps.STATEFUL):
                 yield from step.functions()
 
     def __eq__(self, other: object) -> bool:
@@ -360,21 +373,25 @@ def _compatible(wanted: Schema, found: Schema, where: str) -> None:
 
 
 def _check_stages(graph: tuple[tuple[str, steps.Step], ...], inputs: tuple[Input, ...], where: str) -> None:
-    stateful = {s for _, r in graph for s in steps.walk(r) if isinstance(s, steps.WindowAggregate)}
-    plain = [label for label, r in graph if not any(isinstance(s, steps.WindowAggregate) for s in steps.walk(r))]
+    stateful = {s for _, r in graph for s in steps.walk(r) if isinstance(s, steps.STATEFUL)}
+    plain = [label for label, r in graph if not any(isinstance(s, steps.STATEFUL) for s in steps.walk(r))]
     if len(stateful) > 1 or (stateful and plain):
         got = (
-            f"{len(stateful)} stateful steps" if len(stateful) > 1 else f"a window beside the plain output '{plain[0]}'"
+            f"{len(stateful)} stateful steps"
+            if len(stateful) > 1
+            else f"a stateful step beside the plain output '{plain[0]}'"
         )
         fix = "Split it into two operators and bind one to the other: @operator(inputs={...: first_operator})."
         raise CapabilityError(where, "one stateful step that all outputs go through", got, fix, code="CAPABILITY-001")
     revised = [given.name for given in inputs if given.revisable]
-    special = next((s for s in stateful if isinstance(s, steps.WindowAggregate) and not s.columnar), None)
+    special = next((s for s in stateful if not (isinstance(s, steps.WindowAggregate) and s.columnar)), None)
     if special is not None and revised:
         got = f"'{revised[0]}', whose rows may be taken back"
         fix = (
             "Read an operator without allowed_lateness, early panes or rolling aggregates, or use Tumbling, Sliding, Calendar or "
             "Global with aggregates that do not depend on order."
         )
-        expected = f"an input of final rows for {describe_window(special.window)} with order or a trigger of its own"
+        what = special.describe_window()
+        what += " with order or a trigger of its own" if isinstance(special, steps.WindowAggregate) else ""
+        expected = f"an input of final rows for {what}"
         raise CapabilityError(where, expected, got, fix, code="CAPABILITY-003")

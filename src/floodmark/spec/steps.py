@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from floodmark.core.code import code_of
+from floodmark.core.time import describe_span
 from floodmark.spec.aggregates import ORDERED, AnyAggregate, Builtin
 from floodmark.spec.evictors import Evictor, canonical_evictor
 from floodmark.spec.functions import Function
+from floodmark.spec.process import Process
 from floodmark.spec.schema import Schema
 from floodmark.spec.triggers import Clock, Purging, Trigger, once, own_parts, parts
 from floodmark.spec.windows import (
@@ -28,6 +31,8 @@ Late = Literal["drop", "side_output"]
 Accumulation = Literal["accumulating", "discarding"]
 Order = Literal["arrival", "event_time"]
 OnError = Literal["stop", "quarantine"]
+JoinKind = Literal["inner", "left", "right", "full", "semi", "anti"]
+"""Source: SQL; semi keeps the left rows with a partner, once, anti those without one."""
 RowFunction = Callable[[Mapping[str, Any]], Iterable[Mapping[str, Any]]]
 
 
@@ -169,6 +174,8 @@ class WindowAggregate:
     order: Order | None = None
     on_error: OnError = "stop"
     groups: int = 64
+    broadcast: ClassVar[int | None] = None
+    sides: ClassVar[tuple[tuple[str, Schema], ...]] = ()
 
     @property
     def columnar(self) -> bool:
@@ -261,12 +268,178 @@ class WindowAggregate:
         return found | {name: value for name, usual in plain.items() if (value := getattr(self, name)) != usual}
 
 
-Step = Read | Filter | Project | FlatMap | Union | WindowAggregate
+TAG = "_input"
+"""Column that says which of its inputs a row of a tagged union is from, by number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """One input of a step with several, as columns of their tagged union.
+
+    Args:
+        name: for people: left, right, broadcast.
+        columns: (its own name, the column of the union).
+        broadcast: every key group gets its rows.
+    """
+
+    name: str
+    columns: tuple[tuple[str, str], ...]
+    broadcast: bool = False
+
+    def canonical(self) -> dict[str, object]:
+        """For fingerprints."""
+        return {"name": self.name, "columns": [list(pair) for pair in self.columns], "broadcast": self.broadcast}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyedProcess:
+    """A process function over the rows of each key: a stateful step.
+
+    Args:
+        parent: its rows; of several inputs the tagged union.
+        uid: names its state.
+        function: of the user's, or of floodmark's own.
+        ports: its inputs, in the order of their tags; empty for one.
+        sides: outputs beside the result, by name.
+        order: in which rows are taken; None for what the inputs allow.
+    """
+
+    parent: Step
+    uid: str
+    keys: tuple[str, ...]
+    function: Process
+    schema: Schema
+    ports: tuple[Port, ...] = ()
+    sides: tuple[tuple[str, Schema], ...] = ()
+    order: Order | None = None
+    on_error: OnError = "stop"
+    groups: int = 64
+    columnar: ClassVar[bool] = False
+    reduces: ClassVar[bool] = False
+    revises: ClassVar[bool] = False
+    over_all_time: ClassVar[bool] = True
+    allowed_lateness: ClassVar[int] = 0
+    late: ClassVar[Late] = "drop"
+    time: ClassVar[Clock] = "event"
+
+    @property
+    def clocked(self) -> bool:
+        """Whether it waits for processing time."""
+        return self.function.function.clocked
+
+    @property
+    def broadcast(self) -> int | None:
+        """The tag of the input every key group gets."""
+        return next((tag for tag, port in enumerate(self.ports) if port.broadcast), None)
+
+    def describe_window(self) -> str:
+        """For errors."""
+        return f"process function {type(self.function.function).__name__}"
+
+    def functions(self) -> Iterator[tuple[str, object]]:
+        """(what it is, code of the user)."""
+        yield f"the process function of '{self.uid}'", type(self.function.function)
+
+    @property
+    def parents(self) -> tuple[Step, ...]:
+        """The steps this one reads."""
+        return (self.parent,)
+
+    def canonical(self) -> dict[str, object]:
+        """For fingerprints."""
+        found: dict[str, object] = {
+            "step": "process",
+            "uid": self.uid,
+            "keys": list(self.keys),
+            "function": json.loads(self.function.code),
+            "schema": self.schema.canonical(),
+            "sides": [[name, schema.canonical()] for name, schema in self.sides],
+            "groups": self.groups,
+        }
+        found |= {"ports": [port.canonical() for port in self.ports]} if self.ports else {}
+        found |= {"order": self.order} if self.order else {}
+        found |= {"on_error": self.on_error} if self.on_error != "stop" else {}
+        return found | {"of": self.parent.canonical()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntervalJoin:
+    """Pairs of rows of two streams with one key, one about as old as the other: a stateful step.
+
+    Args:
+        parent: the tagged union of both.
+        uid: names its state.
+        keys: columns both are joined on, named as on the left.
+        lower: the right row is at least so much later than the left one, ms; inclusive.
+        upper: at most so much, inclusive.
+        kind: what becomes of rows without a partner.
+        ports: left, right.
+        schema: of the pairs: keys, columns of the left, columns of the right.
+    """
+
+    parent: Step
+    uid: str
+    keys: tuple[str, ...]
+    lower: int
+    upper: int
+    kind: JoinKind
+    ports: tuple[Port, ...]
+    schema: Schema
+    groups: int = 64
+    columnar: ClassVar[bool] = True
+    reduces: ClassVar[bool] = False
+    revises: ClassVar[bool] = False
+    over_all_time: ClassVar[bool] = False
+    clocked: ClassVar[bool] = False
+    allowed_lateness: ClassVar[int] = 0
+    late: ClassVar[Late] = "drop"
+    time: ClassVar[Clock] = "event"
+    order: ClassVar[Order | None] = "arrival"
+    on_error: ClassVar[OnError] = "stop"
+    broadcast: ClassVar[int | None] = None
+    sides: ClassVar[tuple[tuple[str, Schema], ...]] = ()
+
+    @property
+    def margin(self) -> int:
+        """How far from an instant rows lie that decide the pairs of that instant, ms."""
+        return abs(self.lower) + abs(self.upper)
+
+    def describe_window(self) -> str:
+        """For errors."""
+        return f"interval join from {describe_span(self.lower)} to {describe_span(self.upper)}"
+
+    def functions(self) -> Iterator[tuple[str, object]]:
+        """No code of the user's."""
+        yield from ()
+
+    @property
+    def parents(self) -> tuple[Step, ...]:
+        """The steps this one reads."""
+        return (self.parent,)
+
+    def canonical(self) -> dict[str, object]:
+        """For fingerprints."""
+        return {
+            "step": "interval_join",
+            "uid": self.uid,
+            "keys": list(self.keys),
+            "interval": [self.lower, self.upper],
+            "kind": self.kind,
+            "ports": [port.canonical() for port in self.ports],
+            "schema": self.schema.canonical(),
+            "groups": self.groups,
+            "of": self.parent.canonical(),
+        }
+
+
+Stateful = WindowAggregate | KeyedProcess | IntervalJoin
+STATEFUL = (WindowAggregate, KeyedProcess, IntervalJoin)
+Step = Read | Filter | Project | FlatMap | Union | Stateful
 
 
 def quarantines(step: Step) -> bool:
     """Whether rows this step itself fails for go to the quarantine."""
-    return isinstance(step, (FlatMap, WindowAggregate)) and step.on_error == "quarantine"
+    return isinstance(step, (FlatMap, WindowAggregate, KeyedProcess)) and step.on_error == "quarantine"
 
 
 def walk(step: Step) -> Iterator[Step]:

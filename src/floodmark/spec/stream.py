@@ -13,6 +13,7 @@ from floodmark.core.errors import DefinitionError, closest
 from floodmark.core.time import describe_span, span
 from floodmark.spec import steps
 from floodmark.spec.aggregates import AnyAggregate, result_type
+from floodmark.spec.connected import Broadcast, Joins
 from floodmark.spec.contract import Contract
 from floodmark.spec.contract import schema as contract_schema
 from floodmark.spec.evictors import Evictor
@@ -123,6 +124,10 @@ class Stream(Generic[Row_co]):
                 raise DefinitionError(where, "columns that tell rows apart", got, fix, code="DEFINITION-053")
         return KeyedStream(self, columns)
 
+    def broadcast(self) -> Broadcast:
+        """This stream for every key of another: ``readings.key_by("sensor").connect(rules.broadcast())``. Meant for few rows."""
+        return Broadcast(self)
+
     def window(self, window: Window, **settings: Any) -> WindowedStream:
         """Windows over all rows together, without a key; settings as of ``KeyedStream.window``."""
         return KeyedStream(self, ()).window(window, **settings)
@@ -162,7 +167,7 @@ class Stream(Generic[Row_co]):
 
 
 @dataclass(frozen=True, slots=True)
-class KeyedStream:
+class KeyedStream(Joins):
     """A stream taken per key."""
 
     stream: Stream[Any]

@@ -31,7 +31,7 @@ from floodmark.spec.triggers import (
 from floodmark.spec.windows import Count, Global, Session, Sliding, Tumbling, Window
 
 Result = tuple[Any, ...]
-"""key, result, window start, window end; of a late row: key, value, event time."""
+"""key, result, window start, window end; of a join left value, right value; of a late row: key, value, event time."""
 
 _FUNCTIONS: dict[str, Callable[[], known.Builtin]] = {
     "sum": lambda: known.sum("value"),
@@ -41,7 +41,7 @@ _FUNCTIONS: dict[str, Callable[[], known.Builtin]] = {
     "min": lambda: known.min("value"),
     "mean": lambda: known.mean("value"),
 }
-_STEPS = ("rows", "watermark", "processing_time", "end", "restart", "expect", "expect_late")
+_STEPS = ("rows", "left", "right", "watermark", "processing_time", "end", "restart", "expect", "expect_late")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Transcript:
 
     Args:
         name: of the case.
-        operator: what it is about: reads ``events`` (key, value, at), writes ``result``.
+        operator: what it is about: reads ``events`` (key, value, at), a join ``left`` and ``right``, and writes ``result``.
         steps: in order.
     """
 
@@ -94,9 +94,19 @@ def transcript(case: Mapping[str, Any], where: str) -> Transcript:
     name = str(case.get("name", where))
     where = f"case '{name}'"
     steps = tuple(_step(step, f"{where}, step {number + 1}") for number, step in enumerate(case.get("steps", ())))
-    rows = [row for step in steps if step.word == "rows" for row in step.given]
+    rows = {
+        word: [row for step in steps if step.word == word for row in step.given] for word in ("rows", "left", "right")
+    }
     clocked = any(step.word == "processing_time" for step in steps)
-    return Transcript(name, _operator(case.get("operator", {}), rows, where, clocked=clocked), steps)
+    raw = case.get("operator", {})
+    joins = isinstance(raw, Mapping) and "join" in raw
+    other = ("rows",) if joins else ("left", "right")
+    if any(step.word in other for step in steps):
+        expected = "left: and right: steps for a join" if joins else "rows: steps"
+        raise wrong(where, expected, ", ".join(sorted({step.word for step in steps} & {*other})))
+    if joins:
+        return Transcript(name, _join(raw, rows["left"], rows["right"], where), steps)
+    return Transcript(name, _operator(raw, rows["rows"], where, clocked=clocked), steps)
 
 
 def _step(step: Any, where: str) -> Step:
@@ -114,14 +124,7 @@ def _operator(raw: Mapping[str, Any], rows: Sequence[Sequence[Any]], where: str,
         {"window", "trigger", "evictor", "allowed_lateness", "late", "accumulation", "function"},
         f"{where}, operator",
     )
-    kinds = [_kind([row[i] for row in rows]) for i in (0, 1)]
-    schema = Schema(
-        (
-            Column(name="key", type=kinds[0]),
-            Column(name="value", type=kinds[1]),
-            Column(name="at", type="timestamp", nullable=False),
-        )
-    )
+    schema = _schema(rows)
     function = raw.get("function", "sum")
     if function not in _FUNCTIONS:
         raise wrong(where, f"a function: {', '.join(_FUNCTIONS)}", repr(function))
@@ -140,6 +143,43 @@ def _operator(raw: Mapping[str, Any], rows: Sequence[Sequence[Any]], where: str,
     )
     result = windowed.aggregate(result=_FUNCTIONS[function]())
     return Operator("result", (Input(name="events", table="events", schema=schema),), (("", result.step),))
+
+
+def _join(
+    raw: Mapping[str, Any], left: Sequence[Sequence[Any]], right: Sequence[Sequence[Any]], where: str
+) -> Operator:
+    """``join: {interval: [lower, upper], include: both, kind: inner}``, or ``{window: ..., kind: inner}``."""
+    _only(raw, {"join"}, f"{where}, operator")
+    word, more = _word(raw["join"], {"interval": {"include", "kind"}, "window": {"kind"}}, f"{where}, join")
+    schemas = [_schema(rows) for rows in (left, right)]
+    if schemas[0]["key"].type != schemas[1]["key"].type:
+        schemas = [_schema([*left, *right])] * 2
+    one, other = (
+        Stream(Read(name, schema), "result").key_by("key")
+        for name, schema in zip(("left", "right"), schemas, strict=True)
+    )
+    kind = more.get("kind", "inner")
+    if word == "interval":
+        lower, upper = raw["join"]["interval"]
+        include = more.get("include", "both")
+        found = one.interval_join(other, str(lower), str(upper), kind=kind, include=include, prefix="right_")
+    else:
+        found = one.window_join(other, _window(raw["join"]["window"], where), kind=kind, prefix="right_")
+    inputs = tuple(
+        Input(name=name, table=name, schema=schema) for name, schema in zip(("left", "right"), schemas, strict=True)
+    )
+    return Operator("result", inputs, (("", found.step),))
+
+
+def _schema(rows: Sequence[Sequence[Any]]) -> Schema:
+    kinds = [_kind([row[i] for row in rows]) for i in (0, 1)]
+    return Schema(
+        (
+            Column(name="key", type=kinds[0]),
+            Column(name="value", type=kinds[1]),
+            Column(name="at", type="timestamp", nullable=False),
+        )
+    )
 
 
 def _kind(values: Sequence[Any]) -> str:

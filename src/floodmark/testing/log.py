@@ -91,3 +91,57 @@ class Log:
         """Entries ``start`` to ``stop`` as the local engine reads them."""
         schema = pa.schema([*arrow_schema(self.schema), *STAMP_SCHEMA])
         return pa.Table.from_pylist(self.entries[start:stop], schema=schema)
+
+
+@dataclass(slots=True)
+class Logs:
+    """The logs of an operator's inputs, written in one order.
+
+    Args:
+        logs: input name -> its log.
+        order: the input each entry went to.
+    """
+
+    logs: dict[str, Log]
+    order: list[str] = field(default_factory=list)
+
+    def row(self, name: str, values: Mapping[str, Any], event_time: int) -> None:
+        """A row arrives at an input. See ``Log.row``."""
+        self.logs[name].row(values, event_time)
+        self.order.append(name)
+
+    def move(self, watermark: int) -> None:
+        """The watermark of every input moves."""
+        for name, log in self.logs.items():
+            log.move(watermark)
+            self.order.append(name)
+
+    def tick(self, clock: int) -> None:
+        """The processing clock moves; it is the same for all inputs, and stands in the first."""
+        name = next(iter(self.logs))
+        self.logs[name].tick(clock)
+        self.order.append(name)
+
+    def end(self) -> None:
+        """Every input ends."""
+        self.move(END)
+
+    def bounds(self, name: str, start: int, stop: int | None = None) -> tuple[int, int]:
+        """Which entries of one input are among entries ``start`` to ``stop`` of all."""
+        first = self.order[:start].count(name)
+        return first, first + self.order[start:stop].count(name)
+
+    def tables(self, start: int = 0, stop: int | None = None) -> dict[str, pa.Table]:
+        """Entries ``start`` to ``stop`` as the local engine reads them, by input."""
+        return {name: log.table(*self.bounds(name, start, stop)) for name, log in self.logs.items()}
+
+    @property
+    def ticks(self) -> list[tuple[int, int]]:
+        """(place, clock) of every tick."""
+        found, seen = [], dict.fromkeys(self.logs, 0)
+        for place, name in enumerate(self.order):
+            entry = self.logs[name].entries[seen[name]]
+            seen[name] += 1
+            if entry["_kind"] == TICK:
+                found.append((place, entry["_event_time"]))
+        return found

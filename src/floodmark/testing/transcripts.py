@@ -25,17 +25,18 @@ from floodmark.core.errors import CapabilityError, FloodmarkError
 from floodmark.core.time import from_ms, to_ms
 from floodmark.engines.local.engine import LocalRun
 from floodmark.spec.operator import Operator
-from floodmark.spec.schema import RETRACTION, ROW, TICK
+from floodmark.spec.schema import RETRACTION, ROW
 from floodmark.testing.grammar import Result, Step, Transcript, plain, transcript, wrong
-from floodmark.testing.log import Log
+from floodmark.testing.log import Log, Logs
 
 
-def entries(log: Log, step: Step) -> None:
-    """Write what a step brings into a log."""
+def entries(log: Logs, step: Step) -> None:
+    """Write what a step brings into the logs."""
     match step.word:
-        case "rows":
+        case "rows" | "left" | "right":
+            name = "events" if step.word == "rows" else step.word
             for key, value, time in step.given:
-                log.row({"key": key, "value": value, "at": from_ms(time)}, time)
+                log.row(name, {"key": key, "value": value, "at": from_ms(time)}, time)
         case "watermark":
             log.move(step.given)
         case "processing_time":
@@ -56,8 +57,11 @@ class _Emitted:
 
     def take(self, outputs: Mapping[str, pa.Table]) -> None:
         for row in outputs[""].to_pylist():
-            bounds = (_ms(row.get("window_start")), _ms(row.get("window_end")))
-            found = (plain(row["key"]), plain(row["result"]), *bounds)
+            if "result" in row:
+                bounds = (_ms(row.get("window_start")), _ms(row.get("window_end")))
+                found: Result = (plain(row["key"]), plain(row["result"]), *bounds)
+            else:
+                found = tuple(plain(row[name]) for name in ("value", "right_value") if name in row)
             if row["_kind"] == ROW:
                 self.results.append(found)
                 self.final[found] += 1
@@ -95,10 +99,10 @@ def _local(case: Transcript, *, single: bool = False, restarts: bool = False, gr
     log, done, out, seen = _log(case), 0, _Emitted(), [0, 0]
     for number, step in enumerate(case.steps):
         entries(log, step)
-        size = 1 if single else max(1, len(log.entries) - done)
-        while done < len(log.entries):
-            out.take(run.batch({"events": log.table(done, done + size)}))
-            done = min(done + size, len(log.entries))
+        size = 1 if single else max(1, len(log.order) - done)
+        while done < len(log.order):
+            out.take(run.batch(log.tables(done, done + size)))
+            done = min(done + size, len(log.order))
         if step.word == "restart" or restarts:
             run = LocalRun(run.operator, run.savepoint())
         where = f"step {number + 1}"
@@ -121,7 +125,7 @@ def _whole(case: Transcript, *, groups: int = 64) -> str | None:
     for step in case.steps:
         entries(log, step)
     out = _Emitted()
-    out.take(LocalRun(_grouped(case.operator, groups)).batch({"events": log.table()}))
+    out.take(LocalRun(_grouped(case.operator, groups)).batch(log.tables()))
     return _all(case, out)
 
 
@@ -138,14 +142,14 @@ def _bounded(case: Transcript) -> str | None:
         entries(log, step)
     log.end()
     run = LocalRun(case.operator)
-    for place in range(len(log.entries)):
-        single.take(run.batch({"events": log.table(place, place + 1)}))
-    whole.take(LocalRun(case.operator).batch({"events": log.table()}))
+    for place in range(len(log.order)):
+        single.take(run.batch(log.tables(place, place + 1)))
+    whole.take(LocalRun(case.operator).batch(log.tables()))
     return _unequal(single.final, whole.final)
 
 
-def _log(case: Transcript) -> Log:
-    log = Log(case.operator.inputs[0].schema)
+def _log(case: Transcript) -> Logs:
+    log = Logs({given.name: Log(given.schema) for given in case.operator.inputs})
     if case.clocked:
         log.tick(0)
     return log
@@ -190,7 +194,7 @@ def check_spark(case: Transcript, mode: str, spark: Any, folder: str) -> str | N
         entries(log, step)
     if mode != "bounded" or case.clocked:
         for clock, start, stop in _pieces(log):
-            stream.land(log, start, stop)
+            _land(stream, log, start, stop)
             stream.run_unbounded(clock)
         out = _Emitted()
         out.take(stream.outputs())
@@ -199,24 +203,28 @@ def check_spark(case: Transcript, mode: str, spark: Any, folder: str) -> str | N
     if mode != "unbounded":
         log.end()
         batch, local = SparkCase(spark, case.operator, f"{folder}/bounded"), LocalRun(case.operator)
-        batch.land(log, 0, len(log.entries))
+        _land(batch, log, 0, len(log.order))
         batch.replay(stream)
         batch.run_bounded()
         got, wanted = _Emitted(), _Emitted()
         got.take(batch.outputs())
-        wanted.take(local.batch({"events": log.table()}))
+        wanted.take(local.batch(log.tables()))
         if why := _unequal(wanted.final, got.final):
             return f"{why} (Spark, bounded)"
     return None
 
 
-def _pieces(log: Log) -> list[tuple[int | None, int, int]]:
+def _land(case: Any, log: Logs, start: int, stop: int) -> None:
+    """Entries of all inputs, one commit each; the table of an input is there from the first on."""
+    for name, one in log.logs.items():
+        case.land(one, *log.bounds(name, start, stop), name=name)
+
+
+def _pieces(log: Logs) -> list[tuple[int | None, int, int]]:
     """(clock, first entry, entry after the last) of each part of a log: from one tick to the next, or two halves."""
-    places = [place for place, entry in enumerate(log.entries) if entry["_kind"] == TICK]
-    clocks = [log.entries[place]["_event_time"] for place in places]
-    if not places:
-        places, clocks = [0, len(log.entries) // 2], [None, None]
-    return list(zip(clocks, places, [*places[1:], len(log.entries)], strict=True))
+    moves: list[tuple[int, int | None]] = list(log.ticks) or [(0, None), (len(log.order) // 2, None)]
+    places = [place for place, _ in moves]
+    return [(clock, place, stop) for (place, clock), stop in zip(moves, [*places[1:], len(log.order)], strict=True)]
 
 
 # ---- command line

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from floodmark.core.time import END, NEVER
 from floodmark.engines.local.expressions import STAMPS, Queries, empty
 from floodmark.semantics.kernel import Tick
-from floodmark.semantics.stage import AnyStage, kernel_of, stage_of
+from floodmark.semantics.stage import AnyStage, closed, kernel_of, stage_of
 from floodmark.semantics.store import MemoryStore
 from floodmark.spec.operator import Operator
 from floodmark.spec.schema import MARKER, ROW, TICK, Schema
@@ -98,6 +98,7 @@ class LocalRun:
         due |= {g for g, at in state.ticks.items() if moved or at <= state.clock or progress >= END}
         emitted: list[pa.Table] = []
         sides: list[pa.Table] = []
+        aside: dict[str, list[pa.Table]] = {name: [] for name, _ in step.sides}
         failed: list[pa.Table] = []
         for group in sorted({*parts, *due}):
             part = parts.get(group, {})
@@ -112,21 +113,30 @@ class LocalRun:
             state.dropped += emission.dropped + (pc.sum(part["dropped"]["n"]).as_py() if "dropped" in part else 0)
             sides += [t for t in (part.get("side"), emission.side) if t is not None]
             failed += [emission.failed] if emission.failed is not None else []
-            emitted.append(self._numbered(emission.results))
+            numbered = self._numbered({"": emission.results, **emission.sides})
+            emitted.append(numbered.pop(""))
+            for name, table in numbered.items():
+                aside[name].append(table)
+        closed(stage)
         schema = step.schema
         found = pa.concat_tables(emitted) if emitted else empty(schema)
         results = {n: self.queries.rows(r, {}, {step: found}) for n, r in self.operator.results}
         if step.late == "side_output":
             results["late"] = _side(sides, step.parent.schema)
+        for name, schema in step.sides:
+            results[name] = pa.concat_tables([empty(schema), *aside[name]])
         return results, failed
 
-    def _numbered(self, results: pa.Table) -> pa.Table:
+    def _numbered(self, tables: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
         """The kernel's order as ``_sequence``; ``_progress`` comes with the commit."""
-        count = (pc.max(results["_order"]).as_py() or 0) + 1 if results.num_rows else 0
-        table = results.append_column("_sequence", pc.add(results["_order"], self.state.sequence))
-        self.state.sequence += count
-        table = table.append_column("_progress", pa.nulls(table.num_rows, pa.int64()))
-        return table.select([*(n for n in table.column_names if n not in {*STAMPS, "_order"}), *STAMPS])
+        first, found = self.state.sequence, {}
+        for name, rows in tables.items():
+            if rows.num_rows:
+                self.state.sequence = max(self.state.sequence, first + pc.max(rows["_order"]).as_py() + 1)
+            table = rows.append_column("_sequence", pc.add(rows["_order"], first))
+            table = table.append_column("_progress", pa.nulls(table.num_rows, pa.int64()))
+            found[name] = table.select([*(n for n in table.column_names if n not in {*STAMPS, "_order"}), *STAMPS])
+        return found
 
     def _stamped(self, table: pa.Table, before: int) -> pa.Table:
         """What rows of this commit may say of time, and the marker that says what is true after it."""

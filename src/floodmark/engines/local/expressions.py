@@ -93,6 +93,9 @@ class Queries:
         step = stage.step
         keys = [_plain(rows, key) for key in step.keys]
         group = f"CAST(hash({', '.join(keys)}) % {step.groups} AS INTEGER)" if keys else "CAST(0 AS INTEGER)"
+        if step.broadcast is not None:
+            every = f"CAST(range({step.groups}) AS INTEGER[])"
+            group = f"unnest(CASE WHEN {steps.TAG} = {step.broadcast} THEN {every} ELSE [{group}] END)"
         columns = [f'{group} AS "group"', *(f"{key} AS k{i}" for i, key in enumerate(keys))]
         columns += ["coalesce(_event_time, 0) AS t", "_watermark AS w", "_sequence AS s", "_kind AS kind"]
         columns += [f"CAST(({duckdb_sql(v.sql)}) AS {duckdb_type(v.type)}) AS v{j}" for j, v in enumerate(stage.values)]

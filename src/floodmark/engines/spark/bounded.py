@@ -32,12 +32,13 @@ from floodmark.engines.spark.preaggregate import (
 )
 from floodmark.engines.spark.readiness import behind, covered, readiness, reads
 from floodmark.semantics.columns import decode, inside
-from floodmark.semantics.elements import Cut, ElementStage
-from floodmark.semantics.kernel import Kernel, Stage, Tick
-from floodmark.semantics.stage import kernel_of, stage_of
+from floodmark.semantics.elements import Cut, ElementStage, ProcessStage
+from floodmark.semantics.joins import JoinStage
+from floodmark.semantics.kernel import Stage, Tick
+from floodmark.semantics.stage import closed, kernel_of, stage_of
 from floodmark.semantics.store import MemoryStore
 from floodmark.spec import steps
-from floodmark.spec.operator import Operator, Output, Side
+from floodmark.spec.operator import Operator, Output
 from floodmark.spec.run import LateRows, RunResult
 from floodmark.spec.schema import BOUNDED, MARKER, RETRACTION, ROW
 
@@ -158,13 +159,18 @@ def compute(
     revisable = any(i.revisable for i in operator.inputs)
     parent = compiled(step.parent, inputs)
     fails = any(steps.quarantines(s) for s in steps.walk(step.parent))
-    if not fails and fast.possible(step, revisable=revisable, late_rows=late_rows):
+    plain = isinstance(step, steps.WindowAggregate) and not fails
+    if (
+        isinstance(step, steps.WindowAggregate)
+        and plain
+        and fast.possible(step, revisable=revisable, late_rows=late_rows)
+    ):
         rows, side, dropped = fast.compute(step, parent, interval)
         outputs = _with_results(operator, step, rows, {"late": side})
         return Computed(outputs=outputs, dropped=dropped)
     stage = stage_of(operator)
     assert stage is not None
-    if isinstance(stage, ElementStage):
+    if isinstance(stage, (ElementStage, ProcessStage)):
         return _by_elements(operator, stage, parent, interval, needed, clock)
     packed = (
         stage_rows(stage, parent).mapInArrow(packing(stage, interval), PACKED).persist(StorageLevel.MEMORY_AND_DISK)
@@ -185,14 +191,15 @@ def compute(
 
 def _by_elements(
     operator: Operator,
-    stage: ElementStage,
+    stage: ElementStage | ProcessStage,
     parent: DataFrame,
     interval: Interval,
     needed: Interval,
     clock: list[Tick],
 ) -> Computed:
     """Row by row: the kernel judges the rows itself, so that counts and side rows come from it."""
-    stage = replace(stage, cut=None if interval.everything else Cut(interval=interval, read=needed))
+    if isinstance(stage, ElementStage):
+        stage = replace(stage, cut=None if interval.everything else Cut(interval=interval, read=needed))
     packed = stage_rows(stage, parent).mapInArrow(packing(stage, interval), PACKED)
     done = packed.groupBy("group").applyInArrow(_elements(stage, clock), EMITTED).persist(StorageLevel.MEMORY_AND_DISK)
     totals = done.agg(F.sum("late"), F.sum("dropped")).collect()[0]
@@ -206,26 +213,32 @@ def _stamping() -> Stamping:
     return Stamping(progress=None, ingested=time.time_ns() // 1_000_000, base=BOUNDED)
 
 
-def _sides(operator: Operator, chunks: DataFrame) -> dict[Side, DataFrame]:
-    """Late rows and rows set aside, out of chunks of them."""
-    found = {output.side: output.schema for output in operator.outputs if output.side}
-    chunks = chunks.select("side").filter("side IS NOT NULL")
-    return {s: chunks.mapInArrow(unpacking(schema, _stamping(), s), output_ddl(schema)) for s, schema in found.items()}
+def _sides(operator: Operator, chunks: DataFrame) -> dict[str, DataFrame]:
+    """Late rows, rows set aside and those of side outputs, by output, out of chunks of them."""
+    found = {}
+    for output in operator.outputs:
+        if output.side:
+            column = "results" if output.side == "side" else "side"
+            unpacked = unpacking(output.schema, _stamping(), output.side, output.name)
+            rows = chunks.select(column).filter(f"{column} IS NOT NULL")
+            found[output.name] = rows.mapInArrow(unpacked, output_ddl(output.schema))
+    return found
 
 
-def _elements(stage: ElementStage, clock: list[Tick]) -> Any:
+def _elements(stage: ElementStage | ProcessStage, clock: list[Tick]) -> Any:
     def run(key: tuple[Any, ...], table: pa.Table) -> pa.Table:  # noqa: ARG001 - Spark passes it
         packed = [decode(chunk) for chunk in table["payload"].to_pylist() if chunk is not None]
         sides = [chunk for chunk in table["side"].to_pylist() if chunk is not None]
         counted = {name: pc.sum(table[name]).as_py() or 0 for name in COUNTED}
         emission = kernel_of(stage, MemoryStore()).advance(packed, END, clock)
+        closed(stage)
         return emitted(stage, emission, counted, sides)
 
     return run
 
 
 def _with_results(
-    operator: Operator, step: steps.WindowAggregate, rows: DataFrame, sides: dict[Side, DataFrame]
+    operator: Operator, step: steps.Stateful, rows: DataFrame, sides: dict[str, DataFrame]
 ) -> tuple[tuple[Output, DataFrame], ...]:
     if any(result is not step for _, result in operator.results):
         rows = _whole(rows)
@@ -235,7 +248,7 @@ def _with_results(
     if after is not None:
         before = sides.get("quarantine")
         sides = sides | {"quarantine": after if before is None else before.unionByName(after)}
-    return tuple(found + [(output, sides[output.side]) for output in operator.outputs if output.side])
+    return tuple(found + [(output, sides[output.name]) for output in operator.outputs if output.side])
 
 
 def _whole(rows: DataFrame) -> DataFrame:
@@ -246,10 +259,10 @@ def _whole(rows: DataFrame) -> DataFrame:
     return rows.withColumns({name: column for name, column in missing.items() if name not in rows.columns})
 
 
-def _kernel(stage: Stage, interval: Interval) -> Any:
+def _kernel(stage: Stage | JoinStage, interval: Interval) -> Any:
     def run(key: tuple[Any, ...], table: pa.Table) -> pa.Table:
         packed = [decode(chunk) for chunk in table["payload"].to_pylist()]
-        results = Kernel(stage, MemoryStore()).advance(packed, END).results
+        results = kernel_of(stage, MemoryStore()).advance(packed, END).results
         if not interval.everything:
             results = inside(results, results["_event_time"], interval)
         place = BOUNDED + (int(key[0].as_py()) << 40)

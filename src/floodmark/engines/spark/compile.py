@@ -61,7 +61,7 @@ def compiled(
                 for i, parent in enumerate(parents)
             ]
             return reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), numbered)
-        case steps.WindowAggregate():
+        case steps.WindowAggregate() | steps.KeyedProcess() | steps.IntervalJoin():
             message = "a stateful step is compiled by its host"
             raise TypeError(message)
         case _:
@@ -93,7 +93,7 @@ def failing(operator: Operator) -> tuple[steps.Step, ...]:
 
 
 def _failing(step: steps.Step) -> Iterator[steps.Step]:
-    if isinstance(step, steps.WindowAggregate):
+    if isinstance(step, steps.STATEFUL):
         return
     if steps.quarantines(step):
         yield step
@@ -113,6 +113,8 @@ def stage_rows(stage: AnyStage, rows: DataFrame) -> DataFrame:
     group = (
         f"CAST(pmod(xxhash64({', '.join(f'`{k}`' for k in step.keys)}), {step.groups}) AS int)" if step.keys else "0"
     )
+    if step.broadcast is not None:
+        group = f"explode(if(`{steps.TAG}` = {step.broadcast}, sequence(0, {step.groups - 1}), array({group})))"
     columns = [F.expr(group).alias("group")]
     columns += [_plain_zero(rows, key).alias(f"k{i}") for i, key in enumerate(step.keys)]
     columns += [F.expr("coalesce(unix_millis(`_event_time`), 0) AS t"), F.expr("`_watermark` AS w")]
@@ -121,7 +123,7 @@ def stage_rows(stage: AnyStage, rows: DataFrame) -> DataFrame:
     whole = F.struct(*(F.col(f"`{name}`") for name in step.parent.schema.names))
     if stage.whole_rows or step.reduces:
         columns.append(whole.alias("row"))
-    if step.late == "side_output":
+    if isinstance(step, steps.WindowAggregate) and step.late == "side_output":
         columns.append(F.when(F.expr(maybe_dropped(step)), whole).alias("side"))
     if FAILURE in rows.columns:
         columns.append(F.col(FAILURE).alias("failure"))

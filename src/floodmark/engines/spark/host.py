@@ -22,7 +22,7 @@ from floodmark.core.time import NEVER
 from floodmark.engines.spark.preaggregate import COUNTED, emitted, last_sequence
 from floodmark.semantics.columns import decode
 from floodmark.semantics.kernel import Tick
-from floodmark.semantics.stage import AnyStage, kernel_of
+from floodmark.semantics.stage import AnyStage, closed, kernel_of
 
 SHIFT = 1 - NEVER
 """Added to progress to make the carrier: rows at or below Spark's first watermark, 0, would vanish."""
@@ -140,7 +140,8 @@ class Host(StatefulProcessor):
         yield self._advance([], timerValues)
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Let go of what functions have opened."""
+        closed(self.stage)
 
     def _advance(self, frames: list[pd.DataFrame], timers: TimerValues) -> pd.DataFrame:
         payloads = [bytes(chunk) for frame in frames for chunk in frame["payload"] if chunk is not None]

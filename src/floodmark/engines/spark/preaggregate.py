@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -23,9 +24,9 @@ PACKED = "group int, late bigint, dropped bigint, sides bigint, failures bigint,
 
 EMITTED = (
     "rows bigint, retractions bigint, late bigint, dropped bigint, sides bigint, failures bigint, position bigint, "
-    "tick bigint, results binary, side binary"
+    "tick bigint, others string, results binary, side binary"
 )
-"""What the host sends on: counts; where the clock moved: the last sequence seen, and the clock it waits for; result rows as a chunk,
+"""What the host sends on: counts; how many rows went to each side output of a process function, as JSON; where the clock moved: the last sequence seen, and the clock it waits for; result rows as a chunk,
 side rows as a chunk."""
 
 COUNTED = ("late", "dropped", "sides", "failures")
@@ -35,7 +36,7 @@ _PACKED = pa.schema([("group", pa.int32()), *((name, pa.int64()) for name in COU
 _PACKED = pa.schema([*_PACKED, ("payload", pa.binary()), ("side", pa.binary())])
 COUNTS = ("rows", "retractions", *COUNTED)
 _EMITTED = pa.schema([(name, pa.int64()) for name in (*COUNTS, "position", "tick")])
-_EMITTED = pa.schema([*_EMITTED, ("results", pa.binary()), ("side", pa.binary())])
+_EMITTED = pa.schema([*_EMITTED, ("others", pa.string()), ("results", pa.binary()), ("side", pa.binary())])
 
 
 def packing(stage: AnyStage, interval: Interval, *, everyone: bool = False) -> Batches:
@@ -129,11 +130,21 @@ def emitted(
         "failures": packed["failures"] + _size(emission.failed),
         "position": position,
         "tick": emission.tick,
-        "results": encode({"results": results}) if results.num_rows else None,
+        "others": json.dumps({name: table.num_rows for name, table in emission.sides.items()})
+        if emission.sides
+        else None,
+        "results": encode({"results": results, **_told(emission.sides)})
+        if results.num_rows or emission.sides
+        else None,
         "side": _aside(emission.side, emission.failed),
     }
     nothing = dict.fromkeys(COUNTS, 0)
     return pa.Table.from_pylist([first, *(nothing | {"side": chunk} for chunk in sides)], schema=_EMITTED)
+
+
+def _told(sides: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
+    """Rows of side outputs, as they are named in a chunk of results."""
+    return {f"side {name}": table for name, table in sides.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +173,7 @@ def output_schema(schema: Schema) -> pa.Schema:
     return pa.schema([*arrow_schema(schema), *(pa.field(*stamp) for stamp in stamps)])
 
 
-def unpacking(schema: Schema, stamping: Stamping, side: Side | None = None) -> Batches:
+def unpacking(schema: Schema, stamping: Stamping, side: Side | None = None, output: str = "") -> Batches:
     """EMITTED (or PACKED) -> complete output rows, in Arrow: no plan, no code generation per micro-batch.
 
     ``_sequence`` of results = base + place of the task + place of the row; late rows keep the one they came with.
@@ -171,8 +182,9 @@ def unpacking(schema: Schema, stamping: Stamping, side: Side | None = None) -> B
         schema: of the output.
         stamping: of the commit.
         side: which side output; None for results.
+        output: name of the side output of a process function.
     """
-    column, name = ("side", _CHUNKS[side]) if side else ("results", "results")
+    column, name = ("results", f"side {output}") if side == "side" else ("side", _CHUNKS[side]) if side else _RESULTS
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
@@ -189,7 +201,7 @@ def unpacking(schema: Schema, stamping: Stamping, side: Side | None = None) -> B
                     places = pa.array(range(place, place + table.num_rows), pa.int64())
                     table = table.set_column(table.column_names.index("s"), "s", places)
                     place += table.num_rows
-                if side:
+                if side and side != "side":
                     yield from _stamped(_side_columns(table, schema), schema, stamping)
                     continue
                 numbered = table.append_column("_sequence", pc.add(table["_order"], place))
@@ -232,6 +244,8 @@ def output_ddl(schema: Schema) -> str:
 
 _TASK_BITS = 22
 """Rows of a task that are in order with those of others in the same micro-batch; rows of one key are always those of one task."""
+
+_RESULTS = ("results", "results")
 
 _CHUNKS = {"late": "side", "quarantine": "failed"}
 """Side output -> the table in a chunk of side rows."""

@@ -24,6 +24,7 @@ from floodmark.semantics.assignment import first_needed
 from floodmark.spec.operator import Operator
 from floodmark.spec.partitions import split
 from floodmark.spec.run import LateRows, RunResult
+from floodmark.spec.steps import IntervalJoin, WindowAggregate
 from floodmark.spec.windows import Session
 
 
@@ -62,7 +63,8 @@ def readiness(
     if step and step.over_all_time and not interval.everything:
         fix = "Run it without --from and --to, or use Tumbling, Sliding, Calendar or Session of event time."
         where, kind = f"operator '{operator.name}'", step.describe_window()
-        raise CapabilityError(where, f"all of time for a {kind} window", str(interval), fix, code="CAPABILITY-002")
+        kind += " window" if isinstance(step, WindowAggregate) else ""
+        raise CapabilityError(where, f"all of time for a {kind}", str(interval), fix, code="CAPABILITY-002")
     versions = input_versions(operator, lake)
     _check_stream(operator, lake, interval)
     anew = interval.everything and any(division.other(lake.output(o.table), o) for o in operator.outputs)
@@ -208,8 +210,12 @@ def behind(
 def reads(operator: Operator, interval: Interval) -> Interval:
     """The event time of the rows that decide the results of an interval: from the start of the first window that ends in it."""
     step = operator.stateful
-    start = first_needed(step.window, interval.start) if step and interval.start > NEVER else interval.start
-    more = step.window.margin if step and isinstance(step.window, Session) else 0
+    start, more = interval.start, 0
+    if isinstance(step, IntervalJoin):
+        start, more = (max(start - step.margin, NEVER) if start > NEVER else start), step.margin
+    elif isinstance(step, WindowAggregate):
+        start = first_needed(step.window, start) if start > NEVER else start
+        more = step.window.margin if isinstance(step.window, Session) else 0
     return Interval(start=start, end=interval.end if interval.end > END else min(interval.end + more, END))
 
 

@@ -6,6 +6,7 @@ here every micro-batch is evaluated before anything is written, so that a replay
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -162,8 +163,12 @@ class Sink:
         """Run the micro-batch, all of it: totals, and what each key group counted (so there are few)."""
         if self.stage is None:
             return dict.fromkeys(COUNTS, 0) | self._counted(batch), ()
-        groups = batch.select(*COUNTS, "position", "tick").collect()
-        return {name: sum(int(row[name]) for row in groups) for name in COUNTS} | {"rows_in": 0}, groups
+        groups = batch.select(*COUNTS, "position", "tick", "others").collect()
+        total = {name: sum(int(row[name]) for row in groups) for name in COUNTS} | {"rows_in": 0}
+        for row in groups:
+            for name, count in json.loads(row["others"] or "{}").items():
+                total[_side(name)] = total.get(_side(name), 0) + count
+        return total, groups
 
     def _counted(self, batch: DataFrame) -> dict[str, int]:
         """Of a stateless micro-batch: rows in, and rows of each output, in one job."""
@@ -181,9 +186,10 @@ class Sink:
         base = first_sequence(number)
         packed = self._packed(output)
         if packed is not None:
-            tasks, now = max(1, total[packed] // tables.ROWS_PER_FILE), time.time_ns() // 1_000_000
+            count = total.get(packed, 0)
+            tasks, now = max(1, count // tables.ROWS_PER_FILE), time.time_ns() // 1_000_000
             stamping = Stamping(progress=progress, ingested=now, base=base, marker=True, tasks=tasks)
-            return tables.divided(_unpacked(batch, output.schema, stamping, output.side), output), total[packed]
+            return tables.divided(_unpacked(batch, output.schema, stamping, output.side, output.name), output), count
         if self.stage is None:
             rows = self._computed(output, self.inputs(batch), {}).filter(F.col("_kind") != MARKER)
             count = total[output.table]
@@ -201,6 +207,8 @@ class Sink:
         """Which count is that of an output whose rows come from the stateful step as they are; None where steps follow it."""
         if self.stage is None or (output.side == "quarantine" and failing(self.operator)):
             return None
+        if output.side == "side":
+            return _side(output.name)
         if output.side:
             return "sides" if output.side == "late" else "failures"
         return "rows" if dict(self.operator.results)[output.name] is self.stage.step else None
@@ -218,7 +226,14 @@ class Sink:
         appender.append(rows, app, number, tables.said(metadata), partition_by=tables.partition_by(output))
 
 
-def _unpacked(batch: DataFrame, schema: Schema, stamping: Stamping, side: Side | None = None) -> DataFrame:
-    chunks = batch.select("side" if side else "results")
+def _side(name: str) -> str:
+    """What the rows of a side output of a process function are counted as."""
+    return f"side {name}"
+
+
+def _unpacked(
+    batch: DataFrame, schema: Schema, stamping: Stamping, side: Side | None = None, output: str = ""
+) -> DataFrame:
+    chunks = batch.select("side" if side and side != "side" else "results")
     chunks = chunks.coalesce(stamping.tasks) if stamping.marker else chunks  # the last task writes the marker
-    return chunks.mapInArrow(unpacking(schema, stamping, side), output_ddl(schema))
+    return chunks.mapInArrow(unpacking(schema, stamping, side, output), output_ddl(schema))

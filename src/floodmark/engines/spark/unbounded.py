@@ -34,6 +34,7 @@ from floodmark.semantics.stage import stage_of
 from floodmark.spec.operator import Input, Operator
 from floodmark.spec.run import BatchInfo, RunResult
 from floodmark.spec.schema import STAMPS
+from floodmark.spec.steps import WindowAggregate
 from floodmark.spec.windows import Global
 
 _POLL_SECONDS = 0.2
@@ -122,7 +123,12 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
 
 def _warnings(operator: Operator, watermark: int) -> tuple[str, ...]:
     step = operator.stateful
-    if step is None or not isinstance(step.window, Global) or step.trigger is not None or watermark >= END:
+    if (
+        not isinstance(step, WindowAggregate)
+        or not isinstance(step.window, Global)
+        or step.trigger is not None
+        or watermark >= END
+    ):
         return ()
     sources = " and ".join(f"floodmark land {given.table} --end" for given in operator.inputs)
     text = (

@@ -1,0 +1,349 @@
+"""The kernel of interval joins: one key group, in columns.
+
+A row is judged by its own stamp before it comes here: late ones are dropped, as their partners may be gone. A row on time by its stamp
+arrives before progress reaches its event time, so a buffered row may go once progress has reached the last instant a partner can have;
+nothing depends on how rows are cut into micro-batches, or on how the inputs interleave.
+
+Source: Flink ``IntervalJoinOperator``; unmatched rows come out when they are freed, as in Spark's outer stream-stream joins.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from floodmark.core.time import END
+from floodmark.semantics.accumulators import Value, group_ids
+from floodmark.semantics.columns import decode, encode, result_schema
+from floodmark.semantics.failures import split
+from floodmark.semantics.kernel import Emission, Tick, by_group
+from floodmark.semantics.store import Store
+from floodmark.spec.schema import MARKER, ROW
+from floodmark.spec.steps import TAG, IntervalJoin
+
+_FOREVER = 1 << 60
+_SIDES = ("left", "right")
+_LARGE = 100_000
+"""Rows of a chunk that is not merged any more."""
+
+Instants = npt.NDArray[np.int64]
+Booleans = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class JoinStage:
+    """An interval join, ready to compute. Frozen and picklable.
+
+    Row columns: ``k0...`` keys, ``t`` event time, ``w`` stamp, ``s`` sequence, ``kind``, ``v0`` the tag of its input, ``row`` all of it. Of
+    a side: ``k0...``, ``t``, ``w``, then ``c0...``, its columns beside the keys.
+    """
+
+    step: IntervalJoin
+    whole_rows: ClassVar[bool] = True
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Internal names of the key columns."""
+        return tuple(f"k{i}" for i in range(len(self.step.keys)))
+
+    @property
+    def values(self) -> tuple[Value, ...]:
+        """The tag of the input a row is from."""
+        return (Value(TAG, "int", bag=False),)
+
+    @property
+    def result_schema(self) -> pa.Schema:
+        """The step's columns, then ``_event_time`` and ``_watermark`` in ms, ``_kind``, ``_order``."""
+        return result_schema(self.step.schema)
+
+    def pack(self, batches: Iterable[pa.RecordBatch]) -> dict[int, dict[str, pa.Table]]:
+        """Per key group: the rows of each side that are on time; how many were dropped; what failed before it came here."""
+        rows = [t for b in batches if (t := pa.Table.from_batches([b])).num_rows]
+        if not rows:
+            return {}
+        table, failed = split(pa.concat_tables(rows))
+        table = table.filter(pc.not_equal(table["kind"], MARKER))
+        on_time = pc.greater(table["t"], table["w"])
+        found = {}
+        for tag, side in enumerate(_SIDES):
+            mine = table.filter(pc.and_(on_time, pc.equal(table["v0"], tag)))
+            if mine.num_rows:
+                found[side] = self._side(mine, tag)
+        lost = table.filter(pc.invert(on_time)).select(["group", "t"])
+        if lost.num_rows:
+            ends = lost.append_column("end", pc.add(lost["t"], 1)).append_column(
+                "n", pa.array([1] * lost.num_rows, pa.int64())
+            )
+            found["dropped"] = ends.drop_columns(["t"])
+        return by_group(found | ({"failed": failed[0]} if failed else {}))
+
+    def _side(self, rows: pa.Table, tag: int) -> pa.Table:
+        whole = rows["row"].combine_chunks()
+        columns = {name: rows[name] for name in ("group", *self.keys, "t", "w")}
+        for place, name in enumerate(self.columns(tag)):
+            columns[f"c{place}"] = pc.struct_field(whole, name)
+        return pa.table(columns)
+
+    def columns(self, tag: int) -> list[str]:
+        """The columns of a side in the tagged union, beside the keys."""
+        return [column for _, column in self.step.ports[tag].columns if column not in self.step.keys]
+
+
+@dataclass(slots=True)
+class _Chunk:
+    """Buffered rows of a side.
+
+    Args:
+        number: in the store.
+        rows: how many.
+        first: event time of the first.
+        last: of the last.
+        table: they, once they are needed.
+        matched: which have had a partner; None where that makes no difference.
+        stored: the store has something of that number.
+        changed: the store has not what is here.
+    """
+
+    number: int
+    rows: int
+    first: int
+    last: int
+    table: pa.Table | None = None
+    matched: Booleans | None = None
+    stored: bool = True
+    changed: bool = False
+
+
+class JoinKernel:
+    """One key group of one join, over a store.
+
+    Args:
+        stage: what to compute.
+        store: where it is kept.
+    """
+
+    def __init__(self, stage: JoinStage, store: Store) -> None:
+        self.stage, self.step, self.store = stage, stage.step, store
+        self.reach = stage.step.upper, -stage.step.lower  # how long after a row of each side a partner may come
+        kind = stage.step.kind
+        self.lonely = kind in {"left", "full", "anti"}, kind in {"right", "full"}  # come out without a partner
+        self.flagged = self.lonely[0] or kind == "semi", self.lonely[1]
+        self.out: list[pa.Table] = []
+        self.chunks: tuple[list[_Chunk], list[_Chunk]] = ([], [])
+        self.next = 0
+
+    def advance(
+        self,
+        packed: Sequence[dict[str, pa.Table]],
+        progress: int,
+        ticks: Sequence[Tick] = (),  # noqa: ARG002 - nothing here looks at the clock
+    ) -> Emission:
+        """Take in rows, send out their pairs, then free what ``progress`` has left behind.
+
+        Args:
+            packed: parts from ``pack`` for this group, in any order.
+            progress: all rows on time up to here are in.
+            ticks: of the processing clock.
+        """
+        self._load(self.store.index())
+        fresh = [self._fresh(tag, [part[side] for part in packed if side in part]) for tag, side in enumerate(_SIDES)]
+        left, right = fresh
+        if left is not None:
+            for old in self.chunks[1]:
+                self._match(left, old)
+        if right is not None:
+            for old in [*self.chunks[0], *((left,) if left is not None else ())]:
+                self._match(old, right)
+        for tag in (0, 1):
+            self.chunks[tag].extend(chunk for chunk in (fresh[tag],) if chunk)
+            self._free(tag, _FOREVER if progress >= END else progress)
+            self._compact(tag)
+        self._save()
+        results = pa.concat_tables(self.out) if self.out else self.stage.result_schema.empty_table()
+        order = pa.array(np.arange(results.num_rows, dtype=np.int64))
+        return Emission(results.set_column(results.num_columns - 1, "_order", order), 0, self._deadline())
+
+    def _deadline(self) -> int | None:
+        """Where rows come out when they are freed, the first to go; else when a whole chunk may go."""
+        waits = [
+            (chunk.first if self.lonely[tag] else chunk.last) + self.reach[tag]
+            for tag, side in enumerate(self.chunks)
+            for chunk in side
+        ]
+        return min((min(wait, END) for wait in waits), default=None)
+
+    # ---- buffers
+
+    def _load(self, text: bytes | None) -> None:
+        if text is None:
+            return
+        raw = json.loads(bytes(text))
+        self.next = raw["next"]
+        for tag, side in enumerate(raw["chunks"]):
+            self.chunks[tag].extend(_Chunk(*chunk) for chunk in side)
+
+    def _save(self) -> None:
+        for side in self.chunks:
+            for chunk in side:
+                if not chunk.changed:
+                    continue
+                assert chunk.table is not None
+                if chunk.stored:
+                    self.store.remove(chunk.number)
+                flags = {} if chunk.matched is None else {"matched": pa.table({"m": pa.array(chunk.matched)})}
+                self.store.put(chunk.number, encode({"rows": chunk.table} | flags))
+        told = [[[chunk.number, chunk.rows, chunk.first, chunk.last] for chunk in side] for side in self.chunks]
+        self.store.put_index(json.dumps({"chunks": told, "next": self.next}, separators=(",", ":")).encode())
+
+    def _fresh(self, tag: int, parts: list[pa.Table]) -> _Chunk | None:
+        """New rows as a chunk of their own."""
+        if not parts:
+            return None
+        return self._chunk(tag, pa.concat_tables(parts).combine_chunks(), None)
+
+    def _chunk(self, tag: int, table: pa.Table, matched: Booleans | None) -> _Chunk:
+        number, self.next = self.next, self.next + 1
+        bounds = pc.min_max(table["t"]).as_py()
+        if matched is None and self.flagged[tag]:
+            matched = np.zeros(table.num_rows, dtype=bool)
+        return _Chunk(number, table.num_rows, bounds["min"], bounds["max"], table, matched, stored=False, changed=True)
+
+    def _rows(self, chunk: _Chunk) -> pa.Table:
+        if chunk.table is None:
+            found = decode(self.store.get(chunk.number))
+            chunk.table = found["rows"].combine_chunks()
+            chunk.matched = found["matched"]["m"].to_numpy().copy() if "matched" in found else None
+        return chunk.table
+
+    def _remove(self, tag: int, chunk: _Chunk) -> None:
+        if chunk.stored:
+            self.store.remove(chunk.number)
+        self.chunks[tag].remove(chunk)
+
+    def _free(self, tag: int, progress: int) -> None:
+        """Let go of rows no partner can come for any more; send out those that never had one."""
+        bound = progress - self.reach[tag]
+        for chunk in list(self.chunks[tag]):
+            if chunk.last > bound and (not self.lonely[tag] or chunk.first > bound):
+                continue
+            if self.lonely[tag]:
+                table = self._rows(chunk)
+                over = table["t"].to_numpy() <= bound
+                assert chunk.matched is not None
+                self._alone(tag, table.filter(pa.array(over & ~chunk.matched)))
+                if not over.all():
+                    self._keep_only(tag, chunk, ~over)
+                    continue
+            self._remove(tag, chunk)
+
+    def _keep_only(self, tag: int, chunk: _Chunk, mask: Booleans) -> None:
+        assert chunk.table is not None
+        rest = chunk.table.filter(pa.array(mask)).combine_chunks()
+        left = None if chunk.matched is None else chunk.matched[mask]
+        place = self.chunks[tag].index(chunk)
+        self._remove(tag, chunk)
+        if rest.num_rows:
+            self.chunks[tag].insert(place, self._chunk(tag, rest, left))
+
+    def _compact(self, tag: int) -> None:
+        """Chunks of falling size: merging is geometric."""
+        side = self.chunks[tag]
+        while len(side) > 1 and side[-2].rows <= 2 * side[-1].rows and side[-2].rows + side[-1].rows <= _LARGE:
+            pair = side[-2:]
+            table = pa.concat_tables([self._rows(chunk) for chunk in pair]).combine_chunks()
+            flags = [chunk.matched for chunk in pair if chunk.matched is not None]
+            for chunk in pair:
+                self._remove(tag, chunk)
+            side.append(self._chunk(tag, table, np.concatenate(flags) if flags else None))
+
+    # ---- pairs
+
+    def _match(self, left: _Chunk, right: _Chunk) -> None:
+        """Send out the pairs of two chunks."""
+        lower, upper = self.step.lower, self.step.upper
+        if right.last < left.first + lower or right.first > left.last + upper:
+            return
+        rows, others = self._rows(left), self._rows(right)
+        one, other = pairs(rows, others, self.stage.keys, lower, upper)
+        if not len(one):
+            return
+        if self.step.kind in {"semi", "anti"}:
+            self._first_partners(left, one)
+            return
+        for chunk, places in ((left, one), (right, other)):
+            if chunk.matched is not None and not chunk.matched[places].all():
+                chunk.matched[places] = True
+                chunk.changed = True
+        a, b = rows.take(pa.array(one)), others.take(pa.array(other))
+        times = np.maximum(a["t"].to_numpy(), b["t"].to_numpy())
+        self._send(a, b, times, np.maximum(a["w"].to_numpy(), b["w"].to_numpy()))
+
+    def _first_partners(self, left: _Chunk, places: Instants) -> None:
+        """Left rows that have a partner now and had none before: out with a semi join, of no more interest in an anti join."""
+        assert left.matched is not None
+        new = np.unique(places)
+        new = new[~left.matched[new]]
+        if not len(new):
+            return
+        left.matched[new] = True
+        left.changed = True
+        if self.step.kind == "semi":
+            rows = self._rows(left).take(pa.array(new))
+            self._send(rows, None, rows["t"].to_numpy(), rows["w"].to_numpy())
+
+    def _alone(self, tag: int, rows: pa.Table) -> None:
+        """Rows without a partner, as of the instant from which on none could come."""
+        if not rows.num_rows:
+            return
+        final = np.minimum(rows["t"].to_numpy() + self.reach[tag], END)
+        times, stamps = np.maximum(rows["t"].to_numpy(), final), np.maximum(rows["w"].to_numpy(), final - 1)
+        self._send(rows if tag == 0 else None, None if tag == 0 else rows, times, stamps)
+
+    def _send(self, left: pa.Table | None, right: pa.Table | None, times: Instants, stamps: Instants) -> None:
+        schema, present = self.stage.result_schema, left if left is not None else right
+        assert present is not None
+        size = present.num_rows
+        columns = [present[key] for key in self.stage.keys]
+        for tag, rows in enumerate((left, right)):
+            if tag and self.step.kind in {"semi", "anti"}:
+                continue
+            for place in range(len(self.stage.columns(tag))):
+                kind = schema.field(len(columns)).type
+                columns.append(pa.nulls(size, kind) if rows is None else rows[f"c{place}"])
+        columns += [
+            pa.array(times),
+            pa.array(stamps),
+            pa.repeat(pa.scalar(ROW, pa.int32()), size),
+            pa.nulls(size, pa.int64()),
+        ]
+        self.out.append(pa.Table.from_arrays(columns, names=schema.names).cast(schema))
+
+
+def pairs(left: pa.Table, right: pa.Table, keys: Sequence[str], lower: int, upper: int) -> tuple[Instants, Instants]:
+    """Places of the rows with one key, none of it null, whose times ``t`` lie in ``left + lower <= right <= left + upper``."""
+    both = pa.concat_tables([left.select([*keys]), right.select([*keys])])
+    ids, _ = group_ids(both, keys)
+    for key in keys:
+        ids[pc.is_null(both[key]).to_numpy()] = -1
+    mine, theirs = ids[: left.num_rows], ids[left.num_rows :]
+    known = np.flatnonzero(theirs >= 0)
+    times, ranks = np.unique(right["t"].to_numpy()[known], return_inverse=True)
+    width = len(times) + 1
+    codes = theirs[known] * width + ranks
+    order = np.argsort(codes, kind="stable")
+    codes = codes[order]
+    at = left["t"].to_numpy()
+    first = np.searchsorted(codes, mine * width + np.searchsorted(times, at + lower, "left"), "left")
+    stop = np.searchsorted(codes, mine * width + np.searchsorted(times, at + upper, "right"), "left")
+    counts = np.where(mine >= 0, np.maximum(stop - first, 0), 0)
+    one = np.repeat(np.arange(left.num_rows), counts)
+    offsets = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    other = known[order[np.repeat(first, counts) + offsets]] if len(one) else one
+    return one.astype(np.int64), other.astype(np.int64)

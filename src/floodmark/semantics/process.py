@@ -1,0 +1,430 @@
+"""The kernel of process functions: rows and timers of a key through code of the user's, with state.
+
+Source: Flink ``KeyedProcessOperator``, ``CoBroadcastWithKeyedOperator``; the order of rows is ``semantics.keyed``'s. What is kept says in
+which layout, so that a new version of the function reads what an older one has written.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from floodmark.core.errors import StateError, UserCodeError, user_code_boundary
+from floodmark.core.time import END, NEVER
+from floodmark.semantics.columns import check_names, result_schema, table_fitted
+from floodmark.semantics.elements import ProcessStage
+from floodmark.semantics.entries import NONE, Entry
+from floodmark.semantics.keyed import KeyedKernel
+from floodmark.semantics.store import Store
+from floodmark.spec.process import StatefulFunction
+from floodmark.spec.schema import ROW, Schema
+from floodmark.spec.state import State, widened
+
+
+class _Cell:
+    """One state of the key at hand."""
+
+    __slots__ = ("now", "open", "raw")
+
+    def __init__(self) -> None:
+        self.raw: Any = None
+        self.now = NEVER
+        self.open = False
+
+
+class _Times:
+    """The timers of the key at hand.
+
+    ``firing`` is the name and time of the timer that fires; ``ending`` says that the input has ended.
+    """
+
+    __slots__ = ("clocks", "ending", "firing", "open", "times")
+
+    def __init__(self, clocks: frozenset[str]) -> None:
+        self.clocks = clocks
+        self.open = self.ending = False
+        self.times: dict[str, list[int]] = {}
+        self.firing: tuple[str, int] | None = None
+
+    def set(self, name: str, time: int) -> None:
+        if self.firing is not None and (name in self.clocks) == (self.firing[0] in self.clocks):
+            if self.ending and name == self.firing[0]:
+                return  # a period is not repeated for ever
+            if time <= self.firing[1]:
+                got = f"{time}, set by '{self.firing[0]}' at {self.firing[1]}"
+                fix = "A timer that sets a timer sets it to a later time; otherwise it would fire for ever."
+                raise UserCodeError(f"timer '{name}'", "a later time", got, fix, code="USER-007")
+        times = self.times.setdefault(name, [])
+        if time not in times:
+            insort(times, min(max(time, NEVER), END))
+
+    def delete(self, name: str, time: int | None) -> None:
+        left = [] if time is None else [t for t in self.times.get(name, ()) if t != time]
+        if left:
+            self.times[name] = left
+        else:
+            self.times.pop(name, None)
+
+    def pending(self, name: str) -> list[int]:
+        return list(self.times.get(name, ()))
+
+
+class Runner:
+    """A function opened in this process, with handles on the state of whichever key is at hand."""
+
+    def __init__(self, function: StatefulFunction) -> None:
+        self.states, self.shared = function.states(), function.broadcast_states()
+        self.cells = {name: _Cell() for name in (*self.states, *self.shared)}
+        timers = function.timers()
+        self.times = _Times(frozenset(name for name, timer in timers.items() if timer.time == "processing"))
+        handles: dict[str, Any] = {name: state.bound(self.cells[name]) for name, state in self.states.items()}
+        self.broadcast = {name: state.bound(self.cells[name]) for name, state in self.shared.items()}
+        handles |= self.broadcast | {name: timer.bound(self.times) for name, timer in timers.items()}
+        with user_code_boundary(f"open() of '{type(function).__name__}'"):
+            self.function = function.opened(handles)
+        self.mortal = [(name, state) for name, state in self.states.items() if state.ttl is not None]
+
+    def close(self) -> None:
+        """No key is at hand any more."""
+        with user_code_boundary(f"close() of '{type(self.function).__name__}'"):
+            self.function.close()
+
+
+class _Context:
+    """What a callback knows beside its row."""
+
+    __slots__ = ("_kernel", "key", "timestamp", "watermark")
+
+    def __init__(self, kernel: ProcessKernel) -> None:
+        self._kernel = kernel
+        self.key: Mapping[str, Any] = {}
+        self.timestamp = self.watermark = NEVER
+
+    @property
+    def clock(self) -> int:
+        kernel = self._kernel
+        if not kernel.stage.step.clocked:
+            fix = 'Declare one, Timer("processing"), so that the clock is recorded; or take the time from the row.'
+            raise UserCodeError("ctx.clock", "a timer of processing time", "none", fix, code="USER-006")
+        return kernel.now.clock
+
+    def output(self, name: str, row: Mapping[str, Any]) -> None:
+        self._kernel.side(name, row)
+
+    def drop(self) -> None:
+        """For functions of floodmark's own: the row came too late."""
+        self._kernel.dropped += 1
+
+
+class _Kept:
+    """What is kept for one key: its states and timers, and the last stamp it saw."""
+
+    __slots__ = ("entry", "event", "stamp", "states", "tick", "timers")
+
+    def __init__(self, entry: Entry) -> None:
+        self.entry = entry
+        self.stamp: int = NEVER
+        self.states: dict[str, Any] = {}
+        self.timers: dict[str, list[int]] = {}
+        if entry.value:
+            _, self.stamp, self.states, self.timers = entry.value
+        self.event, self.tick = entry.event, entry.tick
+
+    def close(self) -> bool:
+        self.entry.event, self.entry.tick = self.event, self.tick
+        return bool(self.states or self.timers)
+
+    def dump(self) -> Any:
+        return self.states, self.timers
+
+    def restore(self, dumped: Any) -> None:
+        self.states, self.timers = dumped
+
+
+class _Target:
+    """An output of the function: checks rows and puts them in order.
+
+    Args:
+        schema: keys, then the columns of its contract.
+        keys: how many of them are the key's.
+        strict: each row must be known to fit at once, as it is set aside if not.
+    """
+
+    def __init__(self, schema: Schema, keys: int, *, strict: bool) -> None:
+        self.own = Schema(schema.columns[keys:])
+        head = tuple(schema.columns[:keys])
+        self.known = {*schema.names}
+        self.needed = [c.name for c in self.own.columns if not c.nullable]
+        self.names = self.own.names
+        self.checked = Schema((*(_nullable(c) for c in head), *self.own.columns))
+        self.strict = strict
+        self.schema = result_schema(schema)
+        self.rows: list[tuple[Any, ...]] = []
+
+    def add(self, key: tuple[Any, ...], row: Mapping[str, Any], event: int, stamp: int, unit: int) -> None:
+        if not self.known.issuperset(row) or any(row.get(name) is None for name in self.needed):
+            check_names([row], self.checked)
+        if self.strict:
+            table_fitted([{name: row.get(name) for name in self.names}], self.own)
+        self.rows.append((*key, *(row.get(name) for name in self.names), event, stamp, ROW, unit))
+
+
+def _nullable(column: Any) -> Any:
+    return type(column)(name=column.name, type=column.type, nullable=True)
+
+
+class ProcessKernel(KeyedKernel):
+    """A process function over one key group."""
+
+    kept = _Kept
+    stage: ProcessStage
+
+    def __init__(self, stage: ProcessStage, store: Store) -> None:
+        super().__init__(stage, store)
+        step = stage.step
+        if not stage.runner:
+            stage.runner.append(Runner(step.function.function))
+        self.runner: Runner = stage.runner[0]
+        self.context = _Context(self)
+        self.undoes = self.quarantines
+        keys = len(step.keys)
+        self.result = _Target(step.schema, keys, strict=self.quarantines)
+        self.out = self.result.rows
+        self.targets = {name: _Target(schema, keys, strict=self.quarantines) for name, schema in step.sides}
+        self.name = type(step.function.function).__name__
+        function: Any = self.runner.function
+        found = [(tuple(port.columns), port.name) for port in step.ports]
+        self.ports: list[tuple[Any, Callable[..., Any]]] = [(c, getattr(function, f"on_{name}")) for c, name in found]
+        if not self.ports:
+            self.ports = [((), function.on_element)]
+        self.event_timers = [n for n, t in step.function.function.timers().items() if t.time == "event"]
+
+    # ---- layouts
+
+    def _begin(self) -> None:
+        extra, layout = self.entries.extra, self.stage.step.function.function.layout()
+        layouts = extra.setdefault("layouts", [])
+        if layout not in layouts:
+            layouts.append(layout)
+        self.layout = layouts.index(layout)
+        shared, number = extra.get("broadcast", ({}, self.layout))
+        if number != self.layout:
+            shared = self._evolved(shared, layouts[number], self.runner.shared)
+        for name in self.runner.shared:
+            self.runner.cells[name].raw = shared.get(name)
+            self.runner.cells[name].open = True
+
+    def _end(self) -> None:
+        if self.runner.shared:
+            kept = {name: raw for name in self.runner.shared if (raw := self.runner.cells[name].raw) is not None}
+            self.entries.extra["broadcast"] = kept, self.layout
+        for kept_key in self.keys.values():
+            kept_key.entry.value = self.layout, kept_key.stamp, kept_key.states, kept_key.timers
+
+    def _opened(self, entry: Entry) -> _Kept:
+        kept = _Kept(entry)
+        if entry.value and entry.value[0] != self.layout:
+            before = self.entries.extra["layouts"][entry.value[0]]
+            kept.states = self._evolved(kept.states, before, self.runner.states)
+            kept.timers = {n: t for n, t in kept.timers.items() if n in self.stage.step.function.function.timers()}
+            self._wait(kept)
+        return kept
+
+    def _evolved(
+        self, states: Mapping[str, Any], before: Mapping[str, Any], declared: Mapping[str, State]
+    ) -> dict[str, Any]:
+        """What an older version of the function has written, as this one declares it."""
+        found = {}
+        for name, raw in states.items():
+            state = declared.get(name)
+            if state is not None:
+                change = evolution(name, before[name], state)
+                with user_code_boundary(f"migrate of state '{name}'"):
+                    found[name] = state.mapped(raw, change)
+        return found
+
+    # ---- rows and timers
+
+    def _row(self, key: tuple[Any, ...], place: int, time: int, stamp: int, values: tuple[Any, ...], row: Any) -> None:
+        if values and values[0] == self.stage.step.broadcast:
+            columns, callback = self.ports[values[0]]
+            self._at(None, time, stamp)
+            for state in self.runner.broadcast.values():
+                state.writable = True
+            with user_code_boundary(f"on_broadcast of '{self.name}'", f"The row was {row}."):
+                callback({own: row[column] for own, column in columns}, self.context)
+            for state in self.runner.broadcast.values():
+                state.writable = False
+            return
+        super()._row(key, place, time, stamp, values, row)
+
+    def _element(self, kept: _Kept, place: int, time: int, stamp: int, values: tuple[Any, ...], row: Any) -> None:  # noqa: ARG002 - one shape for all
+        kept.stamp = stamp
+        self.late += time <= stamp
+        columns, callback = self.ports[values[0] if values else 0]
+        given = {own: row[column] for own, column in columns} if columns else row
+        with (
+            self._called(kept, time, stamp, max(time, stamp + 1)),
+            user_code_boundary(self.name, f"The row was {given}."),
+        ):
+            self.emits = kept.entry.key, time, stamp
+            for made in callback(given, self.context) or ():
+                self._emit(made)
+
+    def _fire(self, kept: _Kept, progress: int) -> None:
+        self.runner.times.ending = progress >= END
+        while kept.event <= progress:
+            time = kept.event
+            for name, state in self.runner.mortal:
+                if (expires := state.expires(kept.states.get(name))) is not None and expires <= time:
+                    _keep(kept.states, name, state.live(kept.states[name], time))
+            for name in sorted(self.event_timers):
+                if kept.timers.get(name, (NONE,))[0] <= time:
+                    at = _taken(kept.timers, name)
+                    stamp = max(at - 1, kept.stamp)  # a timer may lie before the row that set it
+                    self._timer(kept, name, at, stamp, max(at, stamp + 1), at)
+                    break
+            self._wait(kept)
+
+    def _tick(self, kept: _Kept) -> None:
+        self.runner.times.ending = self.now.clock >= END
+        while kept.tick <= self.now.clock:
+            name = min(self.runner.times.clocks & kept.timers.keys(), key=lambda n: (kept.timers[n][0], n))
+            at = _taken(kept.timers, name)
+            self._timer(kept, name, at, kept.stamp, kept.stamp + 1, kept.stamp + 1)
+            self._wait(kept)
+
+    def _timer(self, kept: _Kept, name: str, time: int, stamp: int, event: int, now: int) -> None:
+        """Call ``on_timer``; its rows have the event time ``event``."""
+        self.runner.times.firing = name, time
+        about = f"timer '{name}' of '{self.name}'"
+        watermark = time if name not in self.runner.times.clocks else stamp
+        with self._called(kept, time, watermark, now), user_code_boundary(about, f"It was set to {time}."):
+            self.emits = kept.entry.key, event, stamp
+            for made in self.runner.function.on_timer(name, self.context) or ():
+                self._emit(made)
+        self.runner.times.firing = None
+
+    def _called(self, kept: _Kept, time: int, watermark: int, now: int) -> _Call:
+        self._at(kept, time, watermark)
+        return _Call(self, kept, now)
+
+    def _at(self, kept: _Kept | None, time: int, watermark: int) -> None:
+        context = self.context
+        context.key = {} if kept is None else dict(zip(self.stage.step.keys, kept.entry.key, strict=True))
+        context.timestamp, context.watermark = time, watermark
+
+    def _wait(self, kept: _Kept) -> None:
+        clocks = self.runner.times.clocks
+        event, tick = NONE, NONE
+        for name, times in kept.timers.items():
+            if name in clocks:
+                tick = min(tick, times[0])
+            else:
+                event = min(event, times[0])
+        for name, state in self.runner.mortal:
+            expires = state.expires(kept.states.get(name))
+            event = event if expires is None else min(event, expires, END)
+        kept.event, kept.tick = event, tick
+
+    # ---- rows out
+
+    def _emit(self, made: Mapping[str, Any]) -> None:
+        key, event, stamp = self.emits
+        self.result.add(key, made, event, stamp, self.units)
+        self.units += 1
+
+    def side(self, name: str, row: Mapping[str, Any]) -> None:
+        """A row for a side output.
+
+        Raises:
+            UserCodeError: USER-008, it is not declared.
+        """
+        target = self.targets.get(name)
+        if target is None:
+            fix = f'Declare it: process({self.name}(), schema=..., sides={{"{name}": SomeContract}}).'
+            got = f"'{name}', of {', '.join(self.targets) or 'none'}"
+            raise UserCodeError(f"ctx.output in '{self.name}'", "a declared side output", got, fix, code="USER-008")
+        key, event, stamp = self.emits
+        target.add(key, row, event, stamp, self.units)
+        self.units += 1
+
+    def _lists(self) -> list[list[Any]]:
+        return [*super()._lists(), *(target.rows for target in self.targets.values())]
+
+    def _results(self) -> pa.Table:
+        return self._table(self.out, self.result.schema)
+
+    def _sides(self) -> dict[str, pa.Table]:
+        return {name: self._table(target.rows, target.schema) for name, target in self.targets.items() if target.rows}
+
+
+class _Call:
+    """While a callback runs, the states and timers of its key are at hand."""
+
+    __slots__ = ("kept", "kernel", "now")
+
+    def __init__(self, kernel: ProcessKernel, kept: _Kept, now: int) -> None:
+        self.kernel, self.kept, self.now = kernel, kept, now
+
+    def __enter__(self) -> None:
+        runner, states = self.kernel.runner, self.kept.states
+        for name in runner.states:
+            cell = runner.cells[name]
+            cell.raw, cell.now, cell.open = states.get(name), self.now, True
+        runner.times.times, runner.times.open = self.kept.timers, True
+
+    def __exit__(self, *failed: object) -> None:
+        runner, states = self.kernel.runner, self.kept.states
+        for name in runner.states:
+            cell = runner.cells[name]
+            _keep(states, name, cell.raw)
+            cell.raw, cell.open = None, False
+        runner.times.open = False
+        self.kernel._wait(self.kept)  # noqa: SLF001 - its other half
+
+
+def _keep(states: dict[str, Any], name: str, raw: Any) -> None:
+    if raw is None:
+        states.pop(name, None)
+    else:
+        states[name] = raw
+
+
+def _taken(timers: dict[str, list[int]], name: str) -> int:
+    """The earliest time of a timer, which it is not set to any more."""
+    found = timers[name].pop(0)
+    if not timers[name]:
+        del timers[name]
+    return found
+
+
+def evolution(name: str, before: Mapping[str, Any], state: State) -> Callable[[Any], Any]:
+    """How a value in an older layout becomes one of this.
+
+    Raises:
+        StateError: STATE-005, there is no rule.
+    """
+    after = state.canonical()
+    steps = list(_steps(before, after, state))
+    if not steps:
+        expected = f"{after['state']} of {after['type']}, version {after.get('version', 1)}"
+        got = f"{before['state']} of {before['type']}, version {before.get('version', 1)}"
+        fix = "Raise its version and say how: version=2, migrate=...; or compute all anew: floodmark apply --rebuild"
+        raise StateError(f"state '{name}'", f"a rule that makes it {expected}", got, fix, code="STATE-005")
+    return steps[0]
+
+
+def _steps(before: Mapping[str, Any], after: Mapping[str, Any], state: State) -> Iterator[Callable[[Any], Any]]:
+    if before["state"] != after["state"] or before.get("key") != after.get("key"):
+        return
+    if (before.get("ttl") is None) != (after.get("ttl") is None):
+        return
+    older, newer = before.get("version", 1), after.get("version", 1)
+    if newer == older + 1 and state.migrate is not None:
+        yield state.migrate
+    elif newer == older and (found := widened(before["type"], str(after["type"]))) is not None:
+        yield found

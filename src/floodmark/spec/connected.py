@@ -1,0 +1,500 @@
+"""Process functions and joins on keyed streams: how two streams become the one input of a stateful step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from floodmark.core.errors import DefinitionError, closest
+from floodmark.core.time import describe_span, span
+from floodmark.spec import steps
+from floodmark.spec.contract import Contract
+from floodmark.spec.contract import schema as contract_schema
+from floodmark.spec.functions import Function, Pane
+from floodmark.spec.matching import CoGroup, TemporalJoin, WindowJoin
+from floodmark.spec.process import (
+    BroadcastProcessFunction,
+    CoProcessFunction,
+    Process,
+    ProcessFunction,
+    StatefulFunction,
+)
+from floodmark.spec.schema import Column, Schema
+from floodmark.spec.windows import Window, bounded_in_time
+
+if TYPE_CHECKING:
+    from floodmark.spec.stream import KeyedStream, Stream
+
+Sides = Mapping[str, type[Contract]]
+Include = Literal["both", "lower", "upper", "neither"]
+_OWN = frozenset({"late", "current", "quarantine"})
+
+
+@dataclass(frozen=True, slots=True)
+class Broadcast:
+    """A stream every key sees: ``Stream.broadcast()``."""
+
+    stream: Stream[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Connected:
+    """Two streams, connected: the rows of both come to one process function."""
+
+    left: KeyedStream
+    right: KeyedStream | Broadcast
+
+    def process(
+        self,
+        function: CoProcessFunction | BroadcastProcessFunction,
+        schema: type[Contract],
+        *,
+        sides: Sides | None = None,
+        uid: str | None = None,
+        order: steps.Order | None = None,
+        on_error: steps.OnError = "stop",
+    ) -> Stream[Any]:
+        """Rows of both streams through a ``CoProcessFunction``, or with a broadcast stream a ``BroadcastProcessFunction``.
+
+        Settings as of ``KeyedStream.process``. Order: by event time, as how two inputs interleave is not recorded;
+        ``order="arrival"`` takes rows as they come (not with a broadcast stream), and ``validate`` flags it.
+        """
+        where = self.left.stream.where("process")
+        if isinstance(self.right, Broadcast):
+            if order == "arrival":
+                fix = "Leave order out: rows and rules come by event time, so that a replay applies the same rule to the same row."
+                raise DefinitionError(where, "order by event time", "arrival", fix, code="DEFINITION-055")
+            parent, ports = tagged(self.left, self.right.stream, (), ("element", "broadcast"), where)
+            kind: type[StatefulFunction] = BroadcastProcessFunction
+        else:
+            parent, ports = tagged(self.left, self.right.stream, self.right.keys, ("left", "right"), where)
+            kind = CoProcessFunction
+        settings: dict[str, Any] = {"sides": sides, "uid": uid, "order": order, "on_error": on_error}
+        return processed(self.left, parent, ports, Process.of(function, kind, where), schema, where, **settings)
+
+
+def processed(  # noqa: PLR0913 - settings by name
+    keyed: KeyedStream,
+    parent: steps.Step,
+    ports: tuple[steps.Port, ...],
+    function: Process,
+    schema: type[Contract],
+    where: str,
+    *,
+    sides: Sides | None,
+    uid: str | None,
+    order: steps.Order | None,
+    on_error: steps.OnError,
+) -> Stream[Any]:
+    """The step of a process function, checked."""
+    for given in (schema, *(sides or {}).values()):
+        if not (isinstance(given, type) and issubclass(given, Contract)):
+            fix = "process(Rises(), schema=Rise), where Rise is a Contract."
+            raise DefinitionError(where, "the contract of its rows", repr(given), fix, code="DEFINITION-051")
+    wrong = next(
+        (name for name in sides or {} if not name.isidentifier() or name.startswith("_") or name in _OWN), None
+    )
+    if wrong is not None:
+        fix = "Choose another name: letters, digits and underscores; late, current and quarantine are floodmark's."
+        raise DefinitionError(where, "names of side outputs", repr(wrong), fix, code="DEFINITION-064")
+    if order not in (None, *get_args(steps.Order)) or on_error not in get_args(steps.OnError):
+        fix = 'order is "arrival" or "event_time", on_error "stop" or "quarantine".'
+        raise DefinitionError(where, "valid settings", f"{order!r}, {on_error!r}", fix, code="DEFINITION-055")
+    step = steps.KeyedProcess(
+        parent=parent,
+        uid=uid or keyed.stream.operator,
+        keys=keyed.keys,
+        function=function,
+        schema=_with_keys(keyed, schema),
+        ports=ports,
+        sides=tuple((name, _with_keys(keyed, given)) for name, given in (sides or {}).items()),
+        order=order,
+        on_error=on_error,
+    )
+    return replace(keyed.stream, step=step)
+
+
+def _with_keys(keyed: KeyedStream, schema: type[Contract]) -> Schema:
+    head = [keyed.stream.schema[key] for key in keyed.keys]
+    return Schema((*head, *(c for c in contract_schema(schema).columns if c.name not in keyed.keys)))
+
+
+def tagged(
+    left: KeyedStream, right: Stream[Any], keys: Sequence[str], names: tuple[str, str], where: str
+) -> tuple[steps.Step, tuple[steps.Port, ...]]:
+    """The rows of two streams as one: keys, the tag, then the columns of each, null for the other's rows.
+
+    Args:
+        left: whose keys give theirs their names.
+        right: the other one.
+        keys: its key columns, in the order of ``left``'s; none for a broadcast stream.
+        names: of the two.
+        where: for errors.
+
+    Raises:
+        DefinitionError: DEFINITION-124, the keys do not go together.
+    """
+    shapes = left.stream.schema, right.schema
+    if keys:
+        types = [[shape[key].type for key in own] for shape, own in zip(shapes, (left.keys, keys), strict=True)]
+        if types[0] != types[1]:
+            got = [
+                ", ".join(f"{k} {t}" for k, t in zip(own, kinds, strict=True))
+                for own, kinds in zip((left.keys, keys), types, strict=True)
+            ]
+            fix = "key_by as many columns on both sides, of the same types; cast them with with_columns(...)."
+            raise DefinitionError(where, "keys that go together", " and ".join(got), fix, code="DEFINITION-124")
+    head = [replace(shapes[0][key], nullable=True) for key in left.keys]
+    own = (dict(zip(left.keys, left.keys, strict=True)), dict(zip(keys, left.keys, strict=True)))
+    ports, more = [], []
+    for tag, shape in enumerate(shapes):
+        columns = {c.name: own[tag].get(c.name) or f"_{names[tag]}_{c.name}" for c in shape.columns}
+        ports.append(steps.Port(names[tag], tuple(columns.items()), broadcast=not keys and tag == 1))
+        more += [replace(c, name=columns[c.name], nullable=True) for c in shape.columns if c.name not in own[tag]]
+    schema = Schema((*head, Column(name=steps.TAG, type="int", nullable=False), *more))
+    parts = []
+    for tag, stream in enumerate((left.stream, right)):
+        given = {target: name for name, target in ports[tag].columns} | {steps.TAG: str(tag)}
+        texts = tuple((column.name, given.get(column.name, "NULL")) for column in schema.columns)
+        parts.append(steps.Project(stream.step, texts, schema))
+    return steps.Union(tuple(parts)), tuple(ports)
+
+
+class Joins:
+    """Process functions and joins; mixed into ``KeyedStream``."""
+
+    stream: Stream[Any]
+    keys: tuple[str, ...]
+    __slots__ = ()
+
+    def process(
+        self,
+        function: ProcessFunction,
+        schema: type[Contract],
+        *,
+        sides: Sides | None = None,
+        uid: str | None = None,
+        order: steps.Order | None = None,
+        on_error: steps.OnError = "stop",
+    ) -> Stream[Any]:
+        """The rows of each key, one after the other, through code of yours with state and timers.
+
+        Args:
+            function: an instance; its class's source, its settings and its state's layout are part of the version.
+            schema: contract of the rows it yields; the key's columns need not be in it.
+            sides: side output -> contract of its rows; each becomes a table ``<operator>__<name>``.
+            uid: names the state of this step; by default the operator's name.
+            order: ``"arrival"`` takes rows as they come, ``"event_time"`` sorts them by it. By default as they come where that is
+                recorded (one landed log), else sorted: there a row waits until progress reaches its event time.
+            on_error: what an exception in a row's callback does: ``"stop"`` ends the run with it, ``"quarantine"`` sets the row aside in
+                ``<operator>__quarantine`` with what it has changed undone. Timers stop the run all the same.
+
+        Shape: the key's columns, then the contract's others.
+        State: what the function keeps; freed when it clears it, or by time to live.
+        Time: a row keeps the stamps of the row that caused it; of a timer at t it has the event time t. Late rows come too:
+            compare ``ctx.timestamp`` with ``ctx.watermark``. A bounded run covers all of time.
+        Source: Flink ``KeyedProcessFunction``.
+
+        Raises:
+            DefinitionError: DEFINITION-051, 055, 064, 120..123.
+        """
+        keyed = _keyed(self)
+        where = self.stream.where("process")
+        settings: dict[str, Any] = {"sides": sides, "uid": uid, "order": order, "on_error": on_error}
+        return processed(
+            keyed, self.stream.step, (), Process.of(function, ProcessFunction, where), schema, where, **settings
+        )
+
+    def connect(self, other: KeyedStream | Broadcast) -> Connected:
+        """This stream and another for one function: keyed alike they share its state; ``rules.broadcast()`` is seen by every key.
+
+        Example: ``readings.key_by("sensor").connect(switches.key_by("sensor")).process(Filter(), schema=Reading)``
+        """
+        if not isinstance(other, (Broadcast, Joins)):
+            fix = 'connect(other.key_by("sensor")), or connect(rules.broadcast()).'
+            raise DefinitionError(
+                self.stream.where("connect"), "a keyed or a broadcast stream", repr(other), fix, code="DEFINITION-124"
+            )
+        return Connected(_keyed(self), other)
+
+    def interval_join(
+        self,
+        other: KeyedStream,
+        lower: str | timedelta,
+        upper: str | timedelta,
+        *,
+        kind: steps.JoinKind = "inner",
+        include: Include = "both",
+        prefix: str = "",
+        uid: str | None = None,
+    ) -> Stream[Any]:
+        """Pairs of rows of one key with ``left + lower <= right <= left + upper`` in event time.
+
+        Args:
+            other: keyed alike: as many columns, of the same types.
+            lower: ``"-1 hour"``: the right row may be so much earlier.
+            upper: ``"15 minutes"``: it may be so much later.
+            kind: ``"inner"``, or what becomes of rows without a partner: ``"left"``, ``"right"``, ``"full"`` give them nulls; ``"semi"`` and
+                ``"anti"`` give left rows alone, those with a partner or those without.
+            include: which of the bounds count.
+            prefix: before the names of the right's columns, its keys apart.
+            uid: names the state of this step; by default the operator's name.
+
+        Shape: the keys, the left's other columns, the right's.
+        Time: a pair has the later of its event times; a row without a partner the time at which none can come any more. Late rows (event
+            time not after their watermark) are dropped and counted: their partners may be gone.
+        State: a left row until progress reaches its time + upper, a right row until its time - lower.
+        Source: Flink ``intervalJoin``; which kinds are defined: SQL.
+
+        Raises:
+            DefinitionError: DEFINITION-050 a name twice, 055, 124.
+        """
+        where = self.stream.where("interval_join")
+        keyed, other = _keyed(self), _other(other, where)
+        low, high = (span(given, f"{where}, {name}") for given, name in ((lower, "lower"), (upper, "upper")))
+        if kind not in get_args(steps.JoinKind) or include not in get_args(Include):
+            fix = (
+                f"kind is one of {', '.join(get_args(steps.JoinKind))}, include one of {', '.join(get_args(Include))}."
+            )
+            raise DefinitionError(where, "valid settings", f"{kind!r}, {include!r}", fix, code="DEFINITION-055")
+        low += include in {"upper", "neither"}
+        high -= include in {"lower", "neither"}
+        if low > high:
+            got = f"from {lower} to {upper}, {include} included"
+            fix = 'The lower bound comes first: interval_join(other, "-1 hour", "15 minutes").'
+            raise DefinitionError(where, "an interval", got, fix, code="DEFINITION-055")
+        parent, ports = tagged(keyed, other.stream, other.keys, ("left", "right"), where)
+        schema = _joined(keyed, other, kind, prefix, where)
+        step = steps.IntervalJoin(
+            parent=parent,
+            uid=uid or self.stream.operator,
+            keys=self.keys,
+            lower=low,
+            upper=high,
+            kind=kind,
+            ports=ports,
+            schema=schema,
+        )
+        return replace(self.stream, step=step)
+
+    def join(
+        self,
+        other: KeyedStream,
+        *,
+        ttl: str | timedelta | None = None,
+        kind: steps.JoinKind = "inner",
+        prefix: str = "",
+        uid: str | None = None,
+    ) -> Stream[Any]:
+        """Pairs of rows of one key that are at most ``ttl`` apart in event time, whichever comes first: a regular join with bounded state.
+
+        Settings, shape, time and state as of ``interval_join(other, -ttl, ttl)``, which it is.
+
+        Raises:
+            DefinitionError: DEFINITION-125, no ttl: every row of both sides would be kept for ever.
+        """
+        where = self.stream.where("join")
+        if ttl is None or span(ttl, f"{where}, ttl") <= 0:
+            kept = " and ".join(s.stream.schema.describe() for s in (_keyed(self), _other(other, where)))
+            got = f"none: every row of both streams ({kept}) would be kept for ever"
+            fix = (
+                'Say how far apart rows may be: join(other, ttl="1 day"), or interval_join, window_join, temporal_join.'
+            )
+            raise DefinitionError(where, "a bound on the state", got, fix, code="DEFINITION-125")
+        bound = describe_span(span(ttl))
+        return self.interval_join(other, f"-{bound}", bound, kind=kind, prefix=prefix, uid=uid)
+
+    def window_join(
+        self,
+        other: KeyedStream,
+        window: Window,
+        *,
+        kind: steps.JoinKind = "inner",
+        prefix: str = "",
+        uid: str | None = None,
+        **settings: Any,
+    ) -> Stream[Any]:
+        """All pairs of rows of one key in the same window, when it fires; sessions are of the rows of both.
+
+        Args:
+            other: keyed alike.
+            window: ``Tumbling``, ``Sliding``, ``Calendar`` or ``Session``.
+            kind: as of ``interval_join``.
+            prefix: before the names of the right's columns, its keys apart.
+            uid: names the state of this step; by default the operator's name.
+            settings: as of ``KeyedStream.window``.
+
+        Shape: the keys, ``window_start``, ``window_end``, the left's other columns, the right's. Order: by event time, left before right.
+        State: every row of both until its window is freed. Source: Flink ``join(...).where(...).window(...)``.
+
+        Raises:
+            DefinitionError: DEFINITION-050, 054, 055, 124.
+        """
+        where = self.stream.where("window_join")
+        keyed, other = _keyed(self), _other(other, where)
+        if kind not in get_args(steps.JoinKind):
+            fix = f"kind is one of {', '.join(get_args(steps.JoinKind))}."
+            raise DefinitionError(where, "valid settings", repr(kind), fix, code="DEFINITION-055")
+        parent, ports = tagged(keyed, other.stream, other.keys, ("left", "right"), where)
+        schema = _joined(keyed, other, kind, prefix, where)
+        rest = tuple(c for c in schema.columns if c.name not in self.keys)
+        function = WindowJoin(kind, ports, _places(keyed, other, kind, prefix))
+        return self._grouped(parent, window, Function(function, function.text()), rest, uid, where, settings)
+
+    def co_group(
+        self,
+        other: KeyedStream,
+        window: Window,
+        function: Callable[
+            [Pane, Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]]], Iterable[Mapping[str, Any]]
+        ],
+        schema: type[Contract],
+        *,
+        uid: str | None = None,
+        **settings: Any,
+    ) -> Stream[Any]:
+        """The rows of both streams of one key and window through a function, also where one has none.
+
+        Args:
+            other: keyed alike.
+            window: ``Tumbling``, ``Sliding``, ``Calendar`` or ``Session``.
+            function: (pane, rows of the left, rows of the right) -> rows.
+            schema: contract of the rows it yields.
+            uid: names the state of this step; by default the operator's name.
+            settings: as of ``KeyedStream.window``.
+
+        Shape: the keys, ``window_start``, ``window_end``, the contract's other columns. Source: Flink ``coGroup``.
+        """
+        where = self.stream.where("co_group")
+        keyed, other = _keyed(self), _other(other, where)
+        if not (isinstance(schema, type) and issubclass(schema, Contract)):
+            fix = "co_group(other, Tumbling(...), compare, schema=Comparison), where Comparison is a Contract."
+            raise DefinitionError(where, "the contract of its rows", repr(schema), fix, code="DEFINITION-051")
+        parent, ports = tagged(keyed, other.stream, other.keys, ("left", "right"), where)
+        head = {*self.keys, "window_start", "window_end"}
+        rest = tuple(c for c in contract_schema(schema).columns if c.name not in head)
+        found = Function.of(function, where)
+        return self._grouped(parent, window, Function(CoGroup(function, ports), found.code), rest, uid, where, settings)
+
+    def temporal_join(
+        self,
+        versions: KeyedStream,
+        *,
+        kind: Literal["inner", "left"] = "inner",
+        valid_until: str | None = None,
+        allowed_lateness: str | timedelta = "0 s",
+        prefix: str = "",
+        uid: str | None = None,
+    ) -> Stream[Any]:
+        """Each row with the version of its key that was valid at the row's event time.
+
+        Args:
+            versions: keyed alike; each row is a version from its event time on, until the next one of its key.
+            kind: ``"left"`` keeps rows without a version, with nulls.
+            valid_until: a timestamp column of ``versions``: it ends there, exclusive (null: it does not).
+            allowed_lateness: rows this late still find their version; later ones are dropped and counted.
+            prefix: before the names of the versions' columns, its keys apart.
+            uid: names the state of this step; by default the operator's name.
+
+        Shape: the keys, this stream's other columns, those of the version.
+        Order: by event time, a version before a row of the same time; so a row waits until progress reaches its event time.
+        State: per key the newest version and those younger than ``allowed_lateness``.
+        Source: Flink event-time temporal join.
+
+        Raises:
+            DefinitionError: DEFINITION-022, 050, 055, 124.
+        """
+        where = self.stream.where("temporal_join")
+        keyed, other = _keyed(self), _other(versions, where)
+        lateness = span(allowed_lateness, f"{where}, allowed_lateness")
+        if kind not in {"inner", "left"} or lateness < 0:
+            got = f"kind={kind!r}, allowed_lateness={describe_span(lateness)}"
+            fix = 'kind is "inner" or "left", allowed_lateness zero or more.'
+            raise DefinitionError(where, "valid settings", got, fix, code="DEFINITION-055")
+        if valid_until is not None and other.stream.schema.types.get(valid_until) != "timestamp":
+            fix = closest(valid_until, other.stream.schema.names) + f"Columns: {other.stream.schema.describe()}."
+            raise DefinitionError(
+                where, "a timestamp column of the versions", repr(valid_until), fix, code="DEFINITION-022"
+            )
+        # versions are input 0: of one time they come first
+        swapped = type(keyed)(other.stream, other.keys)
+        parent, ports = tagged(swapped, self.stream, self.keys, ("version", "row"), where)
+        schema = _joined(keyed, other, kind, prefix, where)
+        places = _places(keyed, other, kind, prefix)
+        function = TemporalJoin(kind, lateness, valid_until, places)
+        names = dict(zip(other.keys, self.keys, strict=True))
+        head = tuple(replace(schema[name], name=key) for key, name in names.items())
+        step = steps.KeyedProcess(
+            parent=parent,
+            uid=uid or self.stream.operator,
+            keys=other.keys,
+            function=Process(function, function.text()),
+            schema=Schema((*head, *schema.columns[len(head) :])),
+            ports=ports,
+            order="event_time",
+        )
+        found = replace(self.stream, step=step)
+        if other.keys == self.keys:
+            return found
+        texts = {name: key for key, name in names.items()}
+        return found.select(**{c.name: texts.get(c.name, c.name) for c in schema.columns})
+
+    def _grouped(
+        self,
+        parent: steps.Step,
+        window: Window,
+        function: Function,
+        rest: tuple[Column, ...],
+        uid: str | None,
+        where: str,
+        settings: dict[str, Any],
+    ) -> Stream[Any]:
+        """A window over the tagged rows of two streams."""
+        refused = {"late": "side_output", "time": "processing"}
+        wrong = next((f"{name}={value!r}" for name, value in refused.items() if settings.get(name) == value), None)
+        if wrong or not bounded_in_time(window):
+            got = wrong or f"{type(window).__name__}()"
+            fix = "Use Tumbling, Sliding, Calendar or Session of event time; late rows are dropped and counted."
+            raise DefinitionError(where, "windows of event time", got, fix, code="DEFINITION-054")
+        keyed = type(_keyed(self))(replace(self.stream, step=parent), self.keys)
+        windowed = keyed.window(window, **settings)
+        return windowed._step(uid, [*windowed._head(), *rest], function=function)  # noqa: SLF001 - its other half
+
+
+def _keyed(joins: Any) -> KeyedStream:
+    found: KeyedStream = joins
+    return found
+
+
+def _other(other: object, where: str) -> KeyedStream:
+    if not isinstance(other, Joins):
+        fix = 'Key it too: other.key_by("tail").'
+        raise DefinitionError(where, "a keyed stream", repr(other), fix, code="DEFINITION-124")
+    return _keyed(other)
+
+
+def _places(left: KeyedStream, right: KeyedStream, kind: str, prefix: str) -> tuple[tuple[tuple[str, str], ...], ...]:
+    """Per side, (column of its rows, column of the result); keys are not among them."""
+    found = [tuple((c.name, c.name) for c in left.stream.schema.columns if c.name not in left.keys)]
+    rest = [c.name for c in right.stream.schema.columns if c.name not in right.keys]
+    found.append(() if kind in {"semi", "anti"} else tuple((name, prefix + name) for name in rest))
+    return tuple(found)
+
+
+def _joined(left: KeyedStream, right: KeyedStream, kind: str, prefix: str, where: str) -> Schema:
+    """The columns of pairs: the keys, the left's others, the right's others; what may be missing is nullable."""
+    places = _places(left, right, kind, prefix)
+    optional = (kind in {"right", "full"}, kind in {"left", "full"})
+    columns = [left.stream.schema[key] for key in left.keys]
+    for side, stream in enumerate((left.stream, right.stream)):
+        for name, target in places[side]:
+            column = stream.schema[name]
+            columns.append(replace(column, name=target, nullable=column.nullable or optional[side]))
+    names = [c.name for c in columns]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        fix = f'Say prefix="other_", or rename them before: other.select(..., other_{twice[0]}="{twice[0]}").'
+        raise DefinitionError(where, "different names", f"{', '.join(twice)} on both sides", fix, code="DEFINITION-050")
+    return Schema(tuple(columns))

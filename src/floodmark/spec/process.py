@@ -1,0 +1,241 @@
+"""Process functions: code of the user's over rows and timers of one key, with state.
+
+Source: Flink ``KeyedProcessFunction``, ``CoProcessFunction``, ``KeyedBroadcastProcessFunction``.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import FunctionType, MethodType
+from typing import Any, Protocol, Self
+
+from floodmark.core.code import code_of, variables
+from floodmark.core.errors import DefinitionError, UserCodeError
+from floodmark.core.fingerprint import canonical
+from floodmark.spec.state import BroadcastState, State, Timer
+
+Row = Mapping[str, Any]
+Rows = Iterable[Row] | None
+"""What a callback yields; None for nothing."""
+
+
+class Context(Protocol):
+    """What a callback knows beside its row.
+
+    Args:
+        key: columns of the key and their values.
+        timestamp: event time of the row, or the time of the timer, ms UTC.
+        watermark: in force for the row, ms: a row is late when its timestamp is not greater. Of a timer its time.
+    """
+
+    key: Row
+    timestamp: int
+    watermark: int
+
+    @property
+    def clock(self) -> int:
+        """Processing time, ms UTC; only functions with a ``Timer("processing")`` have one, as it is recorded for replays."""
+
+    def output(self, name: str, row: Row) -> None:
+        """Send a row to a side output, by the name it has in ``process(sides=...)``."""
+
+
+class StatefulFunction:
+    """What all process functions share. State and timers are class attributes; settings are attributes set in ``__init__``.
+
+    Attributes may be set in ``__init__`` and ``open`` alone: what a callback would keep in one is lost with the process.
+    """
+
+    callbacks: tuple[str, ...] = ()
+
+    def open(self) -> None:
+        """Before the first row, in every worker and micro-batch: for what cannot travel there. There is no key yet."""
+
+    def on_timer(self, timer: str, ctx: Context) -> Rows:  # noqa: ARG002 - for subclasses
+        """A timer fires.
+
+        Args:
+            timer: its name.
+            ctx: its time is ``ctx.timestamp``.
+        """
+        return None
+
+    def close(self) -> None:
+        """After the last row, in every worker and micro-batch. There is no key any more."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        declared = getattr(type(self), name, None)
+        if vars(self).get("_opened") and not isinstance(declared, (State, Timer)):
+            fix = f"Declare it: {name} = ValueState(float), as an attribute of the class {type(self).__name__}."
+            where = f"process function '{type(self).__name__}'"
+            raise UserCodeError(where, "state that is declared", f"self.{name} = ...", fix, code="USER-004")
+        super().__setattr__(name, value)
+
+    @classmethod
+    def states(cls) -> dict[str, State]:
+        """The states per key, by name."""
+        return {name: found for name, found in cls._declared(State) if not isinstance(found, BroadcastState)}
+
+    @classmethod
+    def broadcast_states(cls) -> dict[str, BroadcastState]:
+        """The states all keys share, by name."""
+        return dict(cls._declared(BroadcastState))
+
+    @classmethod
+    def timers(cls) -> dict[str, Timer]:
+        """The timers, by name."""
+        return dict(cls._declared(Timer))
+
+    @classmethod
+    def _declared(cls, kind: type[Any]) -> Iterator[tuple[str, Any]]:
+        found: dict[str, Any] = {}
+        for base in reversed(cls.__mro__):
+            found |= {name: value for name, value in vars(base).items() if not name.startswith("__")}
+        yield from ((name, value) for name, value in found.items() if isinstance(value, kind))
+
+    def opened(self, cells: Mapping[str, Any]) -> Self:
+        """A copy with handles on ``cells``, opened; changes to its attributes are errors from now on.
+
+        Args:
+            cells: name of a state or timer -> its handle.
+        """
+        found = copy.copy(self)
+        found.open()
+        vars(found).update({f"_state_{name}": handle for name, handle in cells.items()})
+        vars(found)["_opened"] = True
+        return found
+
+    def layout(self) -> dict[str, object]:
+        """What is kept, per state: part of the version, and written with the state."""
+        found: dict[str, object] = {name: state.canonical() for name, state in self.states().items()}
+        return found | {name: state.canonical() for name, state in self.broadcast_states().items()}
+
+    def canonical(self) -> dict[str, object]:
+        """For fingerprints."""
+        settings = dict(sorted(vars(self).items()))
+        timers = {name: timer.canonical() for name, timer in self.timers().items()}
+        found: dict[str, object] = {"name": type(self).__name__, "code": code_of(type(self))}
+        found |= {"settings": settings} if settings else {}
+        return found | {"states": self.layout(), "timers": timers}
+
+    @property
+    def clocked(self) -> bool:
+        """Whether it has a timer of processing time."""
+        return any(timer.time == "processing" for timer in self.timers().values())
+
+
+class ProcessFunction(StatefulFunction):
+    """Code over the rows of one key, one after the other, with state and timers.
+
+    Example:
+        >>> class Rises(ProcessFunction):
+        ...     last = ValueState(float)
+        ...     def on_element(self, row, ctx):
+        ...         if row["value"] > self.last.get(row["value"]): yield {"rise": row["value"] - self.last.get()}
+        ...         self.last.update(row["value"])
+    """
+
+    callbacks = ("on_element",)
+
+    def on_element(self, row: Row, ctx: Context) -> Rows:
+        """A row: its columns, read only."""
+        raise NotImplementedError
+
+
+class CoProcessFunction(StatefulFunction):
+    """Code over the rows of two streams of one key, which share its state. Write ``on_left`` and ``on_right``."""
+
+    callbacks = ("on_left", "on_right")
+
+    def on_left(self, row: Row, ctx: Context) -> Rows:
+        """A row of the stream ``connect`` was called on."""
+        raise NotImplementedError
+
+    def on_right(self, row: Row, ctx: Context) -> Rows:
+        """A row of the stream it was called with."""
+        raise NotImplementedError
+
+
+class BroadcastProcessFunction(StatefulFunction):
+    """Code over the rows of one key and the rows of a broadcast stream, which every key sees.
+
+    Rules come in order of event time among the rows, so a replay applies the same rule to the same row.
+    """
+
+    callbacks = ("on_element", "on_broadcast")
+
+    def on_element(self, row: Row, ctx: Context) -> Rows:
+        """A row of the keyed stream; ``BroadcastState`` is read only here."""
+        raise NotImplementedError
+
+    def on_broadcast(self, row: Row, ctx: Context) -> None:
+        """A row of the broadcast stream. There is no key: ``BroadcastState`` alone may be used."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process function as a step keeps it: compared by its canonical form.
+
+    Args:
+        function: of the user's.
+        code: its canonical form, as text.
+    """
+
+    function: StatefulFunction = field(compare=False)
+    code: str
+
+    @staticmethod
+    def of(function: object, kind: type[StatefulFunction], where: str) -> Process:
+        """Check a function.
+
+        Raises:
+            DefinitionError: DEFINITION-121 not of the kind or incomplete, 122 it holds something of Spark, 123 settings that cannot be
+                compared.
+        """
+        if isinstance(function, type) and issubclass(function, StatefulFunction):
+            fix = f"Give an instance: {function.__name__}()."
+            raise DefinitionError(
+                where, f"a {kind.__name__}", f"the class {function.__name__}", fix, code="DEFINITION-121"
+            )
+        if not isinstance(function, kind):
+            fix = f"Subclass {kind.__name__} and write {', '.join(kind.callbacks)}."
+            raise DefinitionError(where, f"a {kind.__name__}", repr(function), fix, code="DEFINITION-121")
+        own = type(function)
+        missing = [name for name in kind.callbacks if getattr(own, name) is getattr(kind, name)]
+        missing += ["on_timer"] if function.timers() and own.on_timer is StatefulFunction.on_timer else []
+        if missing:
+            fix = f"Write {', '.join(missing)} on {own.__name__}."
+            got = f"none of {', '.join(missing)}"
+            raise DefinitionError(where, f"a complete {kind.__name__}", got, fix, code="DEFINITION-121")
+        if held := next(_of_spark(function), None):
+            fix = "A function runs in many processes, without Spark: give it plain values, or another input by connect(...)."
+            raise DefinitionError(where, "plain settings", held, fix, code="DEFINITION-122")
+        try:
+            return Process(function, canonical(function.canonical()))
+        except TypeError as error:
+            fix = "Keep numbers, texts and lists in its attributes; open what else it needs in open()."
+            raise DefinitionError(
+                where, "settings that can be compared", str(error), fix, code="DEFINITION-123"
+            ) from None
+
+
+def _of_spark(function: StatefulFunction) -> Iterator[str]:
+    """What of Spark an instance or its methods hold."""
+    found: list[tuple[str, Any]] = [(f"self.{name}", value) for name, value in vars(function).items()]
+    for name, member in inspect.getmembers(type(function), callable):
+        plain: Callable[..., Any] = member.__func__ if isinstance(member, MethodType) else member
+        if isinstance(plain, FunctionType) and not plain.__module__.startswith("floodmark."):
+            used = variables(plain)
+            found += [
+                (f"{n} in {name}", used[n])
+                for n in (*plain.__code__.co_names, *plain.__code__.co_freevars)
+                if n in used
+            ]
+    for name, value in found:
+        kind = type(value)
+        if kind.__module__.startswith("pyspark.") and kind not in {type, FunctionType}:
+            yield f"a {kind.__name__} ({name})"

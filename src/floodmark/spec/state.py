@@ -1,0 +1,635 @@
+"""State of process functions: declared as class attributes, so that its layout is known without running anything.
+
+Source: Flink ``ValueState``, ``ListState``, ``MapState``, ``ReducingState``, ``AggregatingState``, ``BroadcastState``; names of the methods
+are those of PySpark's ``transformWithState``. Time to live is in event time here, so that a replay forgets the same.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from functools import cache
+from typing import Any, ClassVar, Protocol, Self
+
+from floodmark.core.code import code_of
+from floodmark.core.errors import DefinitionError, UserCodeError
+from floodmark.core.time import span, to_ms
+from floodmark.spec.aggregates import Aggregate
+from floodmark.spec.contract import Contract, type_of
+from floodmark.spec.contract import schema as contract_schema
+from floodmark.spec.expressions import normal_type
+
+StateType = Any
+"""A Python type of contracts (``int``, ``float``, ``datetime``, ``list[str]``), a Spark SQL type, or a contract for whole rows."""
+
+
+class Cell(Protocol):
+    """Where the value of one state of the key at hand lies."""
+
+    raw: Any
+    """What is kept; None for nothing."""
+    now: int
+    """Effective time of the row or timer, ms."""
+    open: bool
+    """Whether there is a key."""
+
+
+# ---- types
+
+_BOUNDS = {"tinyint": 1 << 7, "smallint": 1 << 15, "int": 1 << 31, "bigint": 1 << 63}
+_KINDS: Mapping[str, tuple[type, ...]] = {
+    "string": (str,),
+    "boolean": (bool,),
+    "binary": (bytes,),
+    "timestamp": (datetime,),
+    "date": (date,),
+}
+
+
+def _wrong(where: str, kind: str, value: object) -> UserCodeError:
+    fix = "Keep a value of the declared type, or declare another type."
+    return UserCodeError(where, f"a value of type {kind}", f"{type(value).__name__} {value!r}", fix, code="USER-005")
+
+
+def _integer(kind: str) -> Callable[[Any], Any] | None:
+    bound = _BOUNDS.get(kind)
+    if bound is None:
+        return None
+    return lambda v: v if isinstance(v, int) and not isinstance(v, bool) and -bound <= v < bound else _UNFIT
+
+
+_UNFIT = object()
+
+
+@cache
+def _checker(kind: str) -> Callable[[Any], Any] | None:
+    """Value -> the value as it is kept, or ``_UNFIT``; None for a type that is not known."""
+    if found := _integer(kind):
+        return found
+    if kind in {"float", "double"}:
+        return lambda v: float(v) if isinstance(v, (int, float)) and not isinstance(v, bool) else _UNFIT
+    if kind in _KINDS:
+        wanted, day = _KINDS[kind], kind == "date"
+        return lambda v: v if isinstance(v, wanted) and not (day and isinstance(v, datetime)) else _UNFIT
+    if match := re.fullmatch(r"decimal\((\d+),(-?\d+)\)", kind):
+        digits, scale = int(match[1]), int(match[2])
+        return lambda v: v if isinstance(v, Decimal) and _decimal_fits(v, digits, scale) else _UNFIT
+    if match := re.fullmatch(r"array<(.+)>", kind):
+        inner = _checker(match[1])
+        return None if inner is None else lambda v: _each(v, inner)
+    return None
+
+
+def _decimal_fits(value: Decimal, digits: int, scale: int) -> bool:
+    if not value.is_finite():
+        return False
+    _, figures, exponent = value.as_tuple()
+    assert isinstance(exponent, int)
+    return -exponent <= scale and len(figures) + exponent <= digits - scale
+
+
+def _each(value: Any, inner: Callable[[Any], Any]) -> Any:
+    if not isinstance(value, (list, tuple)):
+        return _UNFIT
+    found = [None if v is None else inner(v) for v in value]
+    return _UNFIT if any(v is _UNFIT for v in found) else found
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What may be kept: a Spark SQL type, or the columns of a row.
+
+    Args:
+        text: the type; ``row<a bigint, b string>`` for rows; any other word for what is not checked.
+        columns: of a row -> type and whether it may be null; None for a single value.
+    """
+
+    text: str
+    columns: tuple[tuple[str, str, bool], ...] | None = None
+
+    @staticmethod
+    def of(given: object, where: str) -> Kind:
+        """From what the user has written.
+
+        Raises:
+            DefinitionError: DEFINITION-120, not a type.
+        """
+        if isinstance(given, Kind):
+            return given
+        if isinstance(given, type) and issubclass(given, Contract):
+            found = contract_schema(given)
+            columns = tuple((c.name, c.type, c.nullable) for c in found.columns)
+            return Kind(f"row<{found.describe()}>", columns)
+        text = normal_type(given) if isinstance(given, str) else type_of(given)
+        if text is None or _checker(text) is None:
+            fix = (
+                'For example ValueState(float), ListState("timestamp"), MapState(str, int) or ValueState(SomeContract).'
+            )
+            raise DefinitionError(where, "a type", repr(given), fix, code="DEFINITION-120")
+        return Kind(text)
+
+    def checked(self, value: Any, where: str) -> Any:
+        """The value as it is kept.
+
+        Raises:
+            UserCodeError: USER-005, it is not of the type.
+        """
+        if self.columns is None:
+            check = _checker(self.text)
+            found = value if check is None else check(value)
+            if found is _UNFIT or value is None:
+                raise _wrong(where, self.text, value)
+            return found
+        if not isinstance(value, Mapping):
+            raise _wrong(where, self.text, value)
+        row = {}
+        for name, kind, nullable in self.columns:
+            item = value.get(name)
+            check = _checker(kind)
+            assert check is not None
+            row[name] = None if item is None and nullable else _UNFIT if item is None else check(item)
+            if row[name] is _UNFIT:
+                raise _wrong(f"{where}, column '{name}'", kind, item)
+        return row
+
+
+def widened(before: str, after: str) -> Callable[[Any], Any] | None:
+    """How values kept as one type are read as a wider one; None where that is not safe."""
+    order = ("tinyint", "smallint", "int", "bigint")
+    if before == after or (before in order and after in order and order.index(before) < order.index(after)):
+        return lambda value: value
+    if after == "double" and before in {"tinyint", "smallint", "int", "float"}:
+        return float
+    return None
+
+
+# ---- declarations
+
+
+class State:
+    """A state a process function keeps per key. Use one of its subclasses."""
+
+    shape: ClassVar[str]
+    name = ""
+    ttl: int | None
+    version: int
+    kind: Kind
+
+    def __init__(
+        self,
+        ttl: str | timedelta | None,
+        version: int,
+        migrate: Callable[[Any], Any] | None,
+    ) -> None:
+        where = type(self).__name__
+        self.ttl = None if ttl is None else span(ttl, f"{where}, ttl")
+        if self.ttl is not None and self.ttl <= 0:
+            fix = 'ttl="1 hour" forgets what was not written for an hour of event time.'
+            raise DefinitionError(where, "a positive ttl", repr(ttl), fix, code="DEFINITION-120")
+        if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+            fix = "Count up by one when what is kept changes its meaning, and say how: version=2, migrate=to_celsius."
+            raise DefinitionError(where, "a version, 1 or more", repr(version), fix, code="DEFINITION-120")
+        self.version, self.migrate = version, migrate
+        self.cell: Cell | None = None
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Self:
+        if instance is None:
+            return self
+        found: Self = vars(instance).get(f"_state_{self.name}", self)
+        return found
+
+    def __set__(self, instance: Any, value: Any) -> None:
+        fix = f"Write self.{self.name}.update(...), or what its kind of state has."
+        raise UserCodeError(f"state '{self.name}'", "a change of what is kept", "an assignment", fix, code="USER-004")
+
+    def bound(self, cell: Cell) -> Self:
+        """A handle on the cell of the key at hand."""
+        found = object.__new__(type(self))
+        vars(found).update(vars(self))
+        found.cell = cell
+        return found
+
+    def canonical(self) -> dict[str, object]:
+        """For fingerprints and the layout of the state."""
+        more: dict[str, object] = {"ttl": self.ttl} if self.ttl else {}
+        more |= {"version": self.version} if self.version != 1 else {}
+        return {"state": self.shape, "type": self.kind.text} | more
+
+    # ---- for handles
+
+    def _cell(self) -> Cell:
+        if self.cell is None or not self.cell.open:
+            fix = "Use it in on_element, on_timer and their like: only there is there a key."
+            raise UserCodeError(f"state '{self.name}'", "a key", "none at this point", fix, code="USER-006")
+        return self.cell
+
+    def exists(self) -> bool:
+        """Whether something is kept for the key."""
+        return self._cell().raw is not None
+
+    def clear(self) -> None:
+        """Forget what is kept for the key."""
+        self._cell().raw = None
+
+    def _checked(self, value: Any) -> Any:
+        return self.kind.checked(value, f"state '{self.name}'")
+
+    # ---- time to live: raw values are (written, value) where there is one
+
+    def _keep(self, value: Any) -> Any:
+        return value if self.ttl is None else (self._cell().now, value)
+
+    def _kept(self, raw: Any) -> Any:
+        return raw if self.ttl is None else raw[1]
+
+    def live(self, raw: Any, watermark: int) -> Any:
+        """What of it has not outlived its time; None for nothing."""
+        return raw if self.ttl is None or raw is None or raw[0] + self.ttl > watermark else None
+
+    def expires(self, raw: Any) -> int | None:
+        """When the first of it has outlived its time."""
+        return None if self.ttl is None or raw is None else raw[0] + self.ttl
+
+    def mapped(self, raw: Any, change: Callable[[Any], Any]) -> Any:
+        """Every value in it changed."""
+        return change(raw) if self.ttl is None else (raw[0], change(raw[1]))
+
+
+class ValueState(State):
+    """One value per key.
+
+    Args:
+        type: of the value.
+        ttl: forget it when it was not written for so long, in event time; by default never.
+        version: of its meaning; with ``migrate`` it may change in a running stream.
+        migrate: a value of the version before -> one of this version.
+
+    Example:
+        >>> class LastSeen(ProcessFunction):
+        ...     last = ValueState(float, ttl="1 day")
+        ...     def on_element(self, row, ctx):
+        ...         if self.last.exists() and row["value"] > self.last.get() + 20: yield {"rise": row["value"] - self.last.get()}
+        ...         self.last.update(row["value"])
+    """
+
+    shape = "value"
+
+    def __init__(
+        self,
+        type: StateType,  # noqa: A002 - the field's word for it
+        *,
+        ttl: str | timedelta | None = None,
+        version: int = 1,
+        migrate: Callable[[Any], Any] | None = None,
+    ) -> None:
+        super().__init__(ttl, version, migrate)
+        self.kind = Kind.of(type, "ValueState")
+
+    def get(self, default: Any = None) -> Any:
+        """The value; ``default`` where nothing is kept."""
+        raw = self._cell().raw
+        return default if raw is None else _copied(self._kept(raw))
+
+    def update(self, value: Any) -> None:
+        """Keep another value; None is ``clear()``."""
+        if value is None:
+            self.clear()
+        else:
+            self._cell().raw = self._keep(self._checked(value))
+
+
+class ListState(State):
+    """A list of values per key, in the order they were added. See ``ValueState``; each value has its own time to live."""
+
+    shape = "list"
+
+    def __init__(
+        self,
+        type: StateType,  # noqa: A002 - the field's word for it
+        *,
+        ttl: str | timedelta | None = None,
+        version: int = 1,
+        migrate: Callable[[Any], Any] | None = None,
+    ) -> None:
+        super().__init__(ttl, version, migrate)
+        self.kind = Kind.of(type, "ListState")
+
+    def get(self) -> list[Any]:
+        """All values; changes to the list are not kept."""
+        return [_copied(self._kept(item)) for item in self._cell().raw or ()]
+
+    def update(self, values: Iterable[Any]) -> None:
+        """Keep these values instead."""
+        self._cell().raw = [self._keep(self._checked(value)) for value in values] or None
+
+    def append(self, value: Any) -> None:
+        """One value more."""
+        cell = self._cell()
+        if cell.raw is None:
+            cell.raw = []
+        cell.raw.append(self._keep(self._checked(value)))
+
+    def extend(self, values: Iterable[Any]) -> None:
+        """Several values more."""
+        for value in values:
+            self.append(value)
+
+    def __len__(self) -> int:
+        return len(self._cell().raw or ())
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.get())
+
+    def live(self, raw: Any, watermark: int) -> Any:
+        """See ``State.live``."""
+        if self.ttl is None or raw is None:
+            return raw
+        return [item for item in raw if item[0] + self.ttl > watermark] or None
+
+    def expires(self, raw: Any) -> int | None:
+        """See ``State.expires``."""
+        return None if self.ttl is None or not raw else min(item[0] for item in raw) + self.ttl
+
+    def mapped(self, raw: Any, change: Callable[[Any], Any]) -> Any:
+        """See ``State.mapped``."""
+        return [super(ListState, self).mapped(item, change) for item in raw]
+
+
+class MapState(State):
+    """Values by a key of their own, per key. See ``ValueState``; each value has its own time to live.
+
+    Args:
+        key_type: of the keys.
+        type: of the values.
+    """
+
+    shape = "map"
+
+    def __init__(
+        self,
+        key_type: StateType,
+        type: StateType,  # noqa: A002 - the field's word for it
+        *,
+        ttl: str | timedelta | None = None,
+        version: int = 1,
+        migrate: Callable[[Any], Any] | None = None,
+    ) -> None:
+        super().__init__(ttl, version, migrate)
+        self.keys_kind, self.kind = Kind.of(key_type, "MapState"), Kind.of(type, "MapState")
+
+    def canonical(self) -> dict[str, object]:
+        """See ``State.canonical``."""
+        return super().canonical() | {"key": self.keys_kind.text}
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        """The value of a key; ``default`` where there is none."""
+        raw = self._cell().raw
+        return default if raw is None or key not in raw else _copied(self._kept(raw[key]))
+
+    def put(self, key: Any, value: Any) -> None:
+        """Keep a value under a key."""
+        cell = self._cell()
+        key = self.keys_kind.checked(key, f"key of state '{self.name}'")
+        if cell.raw is None:
+            cell.raw = {}
+        cell.raw[key] = self._keep(self._checked(value))
+
+    def remove(self, key: Any) -> None:
+        """Forget a key, if it is there."""
+        cell = self._cell()
+        if cell.raw is not None:
+            cell.raw.pop(key, None)
+            cell.raw = cell.raw or None
+
+    def keys(self) -> list[Any]:
+        """The keys, in the order in which they came."""
+        return list(self._cell().raw or ())
+
+    def values(self) -> list[Any]:
+        """The values, in the order in which their keys came."""
+        return [value for _, value in self.items()]
+
+    def items(self) -> list[tuple[Any, Any]]:
+        """Keys and values, in the order in which the keys came."""
+        return [(key, _copied(self._kept(item))) for key, item in (self._cell().raw or {}).items()]
+
+    def __contains__(self, key: object) -> bool:
+        return key in (self._cell().raw or ())
+
+    def __len__(self) -> int:
+        return len(self._cell().raw or ())
+
+    def live(self, raw: Any, watermark: int) -> Any:
+        """See ``State.live``."""
+        if self.ttl is None or raw is None:
+            return raw
+        return {key: item for key, item in raw.items() if item[0] + self.ttl > watermark} or None
+
+    def expires(self, raw: Any) -> int | None:
+        """See ``State.expires``."""
+        return None if self.ttl is None or not raw else min(item[0] for item in raw.values()) + self.ttl
+
+    def mapped(self, raw: Any, change: Callable[[Any], Any]) -> Any:
+        """See ``State.mapped``."""
+        return {key: super(MapState, self).mapped(item, change) for key, item in raw.items()}
+
+
+class ReducingState(State):
+    """One value per key that every added value is folded into. See ``ValueState``.
+
+    Args:
+        type: of the values.
+        function: (the value so far, the one added) -> the value from now on; the first is kept as it is.
+    """
+
+    shape = "reducing"
+
+    def __init__(
+        self,
+        type: StateType,  # noqa: A002 - the field's word for it
+        function: Callable[[Any, Any], Any],
+        *,
+        ttl: str | timedelta | None = None,
+        version: int = 1,
+        migrate: Callable[[Any], Any] | None = None,
+    ) -> None:
+        super().__init__(ttl, version, migrate)
+        self.kind = Kind.of(type, "ReducingState")
+        self.function = function
+        if not callable(function):
+            fix = "For example ReducingState(int, max)."
+            raise DefinitionError("ReducingState", "a function", repr(function), fix, code="DEFINITION-120")
+
+    def canonical(self) -> dict[str, object]:
+        """See ``State.canonical``."""
+        own = hasattr(self.function, "__code__")
+        return super().canonical() | {"function": code_of(self.function) if own else self.function.__name__}
+
+    def get(self, default: Any = None) -> Any:
+        """The value so far; ``default`` before the first."""
+        raw = self._cell().raw
+        return default if raw is None else _copied(self._kept(raw))
+
+    def add(self, value: Any) -> None:
+        """Fold a value in."""
+        cell, value = self._cell(), self._checked(value)
+        found = value if cell.raw is None else self._checked(self.function(self._kept(cell.raw), value))
+        cell.raw = self._keep(found)
+
+
+class AggregatingState(State):
+    """An accumulator per key. See ``ValueState``.
+
+    Args:
+        aggregate: one of your own; its expression is not looked at, as values come by ``add``.
+    """
+
+    shape = "aggregating"
+
+    def __init__(
+        self,
+        aggregate: Aggregate,
+        *,
+        ttl: str | timedelta | None = None,
+        version: int = 1,
+        migrate: Callable[[Any], Any] | None = None,
+    ) -> None:
+        super().__init__(ttl, version, migrate)
+        if not isinstance(aggregate, Aggregate):
+            fix = "Give an instance of a subclass of Aggregate."
+            raise DefinitionError("AggregatingState", "an Aggregate", repr(aggregate), fix, code="DEFINITION-120")
+        self.aggregate, self.kind = aggregate, Kind(aggregate.type)
+
+    def canonical(self) -> dict[str, object]:
+        """See ``State.canonical``."""
+        return super().canonical() | {"aggregate": self.aggregate.canonical()}
+
+    def get(self) -> Any:
+        """The result so far; None before the first value."""
+        raw = self._cell().raw
+        return None if raw is None else self.aggregate.result(_copied(self._kept(raw)))
+
+    def add(self, value: Any) -> None:
+        """One value more."""
+        cell = self._cell()
+        before = self.aggregate.create() if cell.raw is None else self._kept(cell.raw)
+        cell.raw = self._keep(self.aggregate.add(before, value))
+
+
+class BroadcastState(MapState):
+    """Values by key that every key of the stream sees: rules. Written in ``on_broadcast`` only. See ``MapState``."""
+
+    shape = "broadcast"
+
+    def __init__(
+        self,
+        key_type: StateType,
+        type: StateType,  # noqa: A002 - the field's word for it
+        *,
+        version: int = 1,
+        migrate: Callable[[Any], Any] | None = None,
+    ) -> None:
+        super().__init__(key_type, type, ttl=None, version=version, migrate=migrate)
+        self.writable = True
+
+    def put(self, key: Any, value: Any) -> None:
+        """Keep a value under a key; in ``on_broadcast`` only."""
+        self._allowed()
+        super().put(key, value)
+
+    def remove(self, key: Any) -> None:
+        """Forget a key; in ``on_broadcast`` only."""
+        self._allowed()
+        super().remove(key)
+
+    def clear(self) -> None:
+        """Forget all; in ``on_broadcast`` only."""
+        self._allowed()
+        super().clear()
+
+    def _allowed(self) -> None:
+        if not self.writable:
+            fix = "Change it in on_broadcast: every key must see the same."
+            got = "a change while a row of one key is processed"
+            raise UserCodeError(f"state '{self.name}'", "a read", got, fix, code="USER-006")
+
+
+class Timer:
+    """A timer per key, declared as a class attribute; ``set`` it to a time, and ``on_timer`` is called then.
+
+    One timer stands per key, name and time: setting it twice is setting it once; several times may be set. Event time by default: it
+    fires when progress reaches the time, in time order. ``Timer("processing")`` fires when the clock does; a replay repeats it from
+    recorded ticks. At the end of input every timer fires; one that a timer of its own name sets then does not.
+    Source: Flink ``TimerService``, Beam ``TimerSpec``.
+    """
+
+    name = ""
+
+    def __init__(self, time: str = "event") -> None:
+        if time not in {"event", "processing"}:
+            raise DefinitionError(
+                "Timer", '"event" or "processing"', repr(time), 'Timer() or Timer("processing").', code="DEFINITION-120"
+            )
+        self.time = time
+        self.times: Any = None
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Timer:
+        if instance is None:
+            return self
+        found: Timer = vars(instance).get(f"_state_{self.name}", self)
+        return found
+
+    def __set__(self, instance: Any, value: Any) -> None:
+        fix = f"Write self.{self.name}.set(ctx.timestamp + 60_000)."
+        raise UserCodeError(f"timer '{self.name}'", "set(time)", "an assignment", fix, code="USER-004")
+
+    def bound(self, times: Any) -> Timer:
+        """A handle on the timers of the key at hand."""
+        found = object.__new__(Timer)
+        found.name, found.time, found.times = self.name, self.time, times
+        return found
+
+    def set(self, time: int | datetime) -> None:
+        """Fire at ``time``: ms UTC, or a datetime. A time that progress has passed already fires at once, before the next row of the key."""
+        self._times().set(self.name, _moment(time, self.name))
+
+    def delete(self, time: int | datetime | None = None) -> None:
+        """Do not fire at ``time``, or not at all."""
+        self._times().delete(self.name, None if time is None else _moment(time, self.name))
+
+    def pending(self) -> list[int]:
+        """Times it is set to, ms UTC, in order."""
+        found: list[int] = self._times().pending(self.name)
+        return found
+
+    def canonical(self) -> dict[str, object]:
+        """For fingerprints."""
+        return {"timer": self.time}
+
+    def _times(self) -> Any:
+        if self.times is None or not self.times.open:
+            fix = "Use it in on_element, on_timer and their like: only there is there a key."
+            raise UserCodeError(f"timer '{self.name}'", "a key", "none at this point", fix, code="USER-006")
+        return self.times
+
+
+def _moment(time: object, name: str) -> int:
+    if isinstance(time, datetime):
+        return to_ms(time)
+    if isinstance(time, bool) or not isinstance(time, int):
+        raise _wrong(f"timer '{name}'", "time (ms UTC, or a datetime)", time)
+    return time
+
+
+def _copied(value: Any) -> Any:
+    """Changes to what ``get`` gives are not kept unseen."""
+    return value.copy() if isinstance(value, (dict, list)) else value
