@@ -44,10 +44,10 @@ from floodmark.spec.state import (
     ListState,
     MapState,
     ReducingState,
-    Timer,
     ValueState,
 )
 from floodmark.spec.stream import Outputs, Stream
+from floodmark.spec.timer import Timer
 from floodmark.spec.triggers import (
     AfterCount,
     AfterDelay,

@@ -9,16 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from typing import Any, Literal, get_args
+from typing import get_args
 
 from floodmark.core.fingerprint import canonical
-from floodmark.core.time import describe_span
+from floodmark.lifecycle.change import Change, Node, Verdict
+from floodmark.lifecycle.meaning import STATEFUL, stateful_changes
 from floodmark.spec.operator import Operator
 
-Verdict = Literal["no-op", "stateless change", "compatible state", "forward-only", "rebuild"]
-"""What a difference asks for, the least first."""
-
-Node = Mapping[str, Any]
 Column = tuple[str, str]
 
 
@@ -42,25 +39,6 @@ class Deployed:
     def reads(self) -> tuple[str, ...]:
         """The tables of its inputs, in order."""
         return tuple(table for _, table, *_ in self.graph["inputs"])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """One difference.
-
-    Args:
-        where: the step or table.
-        before: what it was; empty for something new.
-        after: what it is; empty for something that is gone.
-        otherwise: what would come of it on the state there is.
-        verdict: what it asks for.
-    """
-
-    where: str
-    before: str
-    after: str
-    otherwise: str
-    verdict: Verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +74,7 @@ def plan(deployed: Deployed | None, operator: Operator) -> Plan:
     if deployed is None:
         return Plan(operator=operator.name, deployed=None, defined=operator.version)
     before, after = deployed.graph, operator.canonical()
-    changes = [*_inputs(before, after), *_outputs(before, after)]
+    changes = [*_inputs(before, after), *_outputs(before, after, operator)]
     tables = {output.table: tuple(output.schema.types.items()) for output in operator.outputs}
     changes += _tables(deployed.tables, tables)
     if not changes and canonical(before) != canonical(after):
@@ -193,13 +171,13 @@ def _path(step: Node) -> _Path:
             break
         step = below
     nodes = [{"step": "read", "input": n["input"]} if n["step"] == "read" else n for n in nodes]
-    place = next((i for i, node in enumerate(nodes) if node["step"] == "window_aggregate"), None)
+    place = next((i for i, node in enumerate(nodes) if node["step"] in STATEFUL), None)
     if place is None:
         return _Path(nodes, None, [])
     return _Path(nodes[:place], nodes[place], nodes[place + 1 :])
 
 
-def _outputs(before: Node, after: Node) -> Iterator[Change]:
+def _outputs(before: Node, after: Node, operator: Operator) -> Iterator[Change]:
     old, new = ({name: _path(step) for name, step in graph["outputs"]} for graph in (before, after))
     compared = False
     for name in [name for name in new if name in old]:
@@ -215,7 +193,7 @@ def _outputs(before: Node, after: Node) -> Iterator[Change]:
         yield from _stateless(where, was.tail, now.tail)
         if was.stateful is not None and now.stateful is not None and not compared:
             compared = True  # there is one, and every output goes through it
-            yield from _stateful(was.stateful, now.stateful)
+            yield from stateful_changes(was.stateful, now.stateful, operator)
             yield from _before_state(f"before '{was.stateful['uid']}'", was.head, now.head)
 
 
@@ -243,111 +221,6 @@ def _before_state(where: str, before: Sequence[Node], after: Sequence[Node]) -> 
         yield Change(where=where, before=was, after=now, otherwise=otherwise, verdict="forward-only")
 
 
-def _stateful(before: Node, after: Node) -> Iterator[Change]:
-    where = f"step '{before['uid']}'"
-    yield from _aggregates(where, dict(before["aggregates"]), dict(after["aggregates"]))
-    yield from _function(where, before.get("function"), after.get("function"))
-    for name, (verdict, otherwise) in _MEANINGS.items():
-        was, now = before.get(name), after.get(name)
-        if was != now:
-            told = [_told(name, value) for value in (was, now)]
-            yield Change(where=where, before=told[0], after=told[1], otherwise=otherwise, verdict=verdict)
-    yield from _on_error(where, before, after)
-
-
-_MEANINGS: Mapping[str, tuple[Verdict, str]] = {
-    "uid": (
-        "compatible state",
-        "A stream has one step with state, and that goes on under its new name; savepoints made until now know the old one.",
-    ),
-    "keys": (
-        "rebuild",
-        (
-            "Spark would go on from the same checkpoint without a word: what was gathered under the old keys would come out as results of "
-            "the new ones, and rows of the new keys would begin beside it."
-        ),
-    ),
-    "window": (
-        "rebuild",
-        "What is kept is cut by the old windows: sums of these cannot be divided into, or taken for, those of the new ones.",
-    ),
-    "trigger": (
-        "rebuild",
-        "What a trigger has counted and waits for is kept with each window, and means nothing to another one.",
-    ),
-    "evictor": ("rebuild", "Rows that the old evictor let go of are gone; the first results would lack them."),
-    "accumulation": ("rebuild", "Windows that have fired hold what the other way of accumulating left in them."),
-    "time": ("rebuild", "Windows of one clock would be closed by the other."),
-    "order": ("rebuild", "Rows that wait for their turn would be lost, or taken twice."),
-    "groups": (
-        "rebuild",
-        "State lies by key group: with another number of them keys are looked for where they are not.",
-    ),
-    "allowed_lateness": (
-        "forward-only",
-        "Windows that the old bound has freed cannot be revised any more; the new bound holds for those that are still kept.",
-    ),
-    "late": ("stateless change", "Rows that came too late before now were counted or kept as it was said then."),
-}
-"""Setting of a stateful step -> what another value asks for, and what would come of it."""
-
-
-def _aggregates(where: str, before: Mapping[str, Node], after: Mapping[str, Node]) -> Iterator[Change]:
-    for name in {**before, **after}:
-        was, now = before.get(name), after.get(name)
-        if was == now:
-            continue
-        told = [f"{name}={_aggregate(one)}" if one else "" for one in (was, now)]
-        if was is None:
-            otherwise = "What is kept of open windows has no value for it, and the rows it needs are not kept."
-        elif now is None:
-            otherwise = "What is kept of open windows has it; the table has its column."
-        elif was["aggregate"] != now["aggregate"] or was.get("code") != now.get("code"):
-            otherwise = (
-                f"Spark would go on from the same checkpoint without a word: the {was['aggregate']} kept of each open window would be taken "
-                f"for its {now['aggregate']}, or the run would stop where it finds that it cannot be."
-            )
-        else:
-            otherwise = (
-                f"Spark would go on from the same checkpoint without a word: in open windows it would be the {was['aggregate']} of "
-                f"{was['expression']} up to now and of {now['expression']} from now on."
-            )
-        yield Change(where=where, before=told[0], after=told[1], otherwise=otherwise, verdict="rebuild")
-
-
-def _function(where: str, before: Node | None, after: Node | None) -> Iterator[Change]:
-    if before == after:
-        return
-    told = ["" if one is None else "reduce" if one["reduces"] else "process" for one in (before, after)]
-    if before is None or after is None or before["reduces"] != after["reduces"]:
-        otherwise = "One keeps rows where the other keeps values."
-        yield Change(where=where, before=told[0], after=told[1], otherwise=otherwise, verdict="rebuild")
-    elif before["reduces"]:
-        otherwise = "The rows that are kept are what the old code has made of all before them."
-        yield Change(
-            where=where, before="reduce", after="reduce with other code", otherwise=otherwise, verdict="rebuild"
-        )
-    else:
-        otherwise = "Rows are kept as they came: panes from now on are made by the new code, also of windows that are open; those already out stay."
-        yield Change(
-            where=where, before="process", after="process with other code", otherwise=otherwise, verdict="forward-only"
-        )
-
-
-def _on_error(where: str, before: Node, after: Node) -> Iterator[Change]:
-    was, now = (side.get("on_error", "stop") for side in (before, after))
-    if was == now:
-        return
-    own = any("code" in one for _, one in before["aggregates"])
-    otherwise = (
-        "Aggregates of your own are kept row by row where failures are set aside, and in columns where they are not."
-        if own
-        else "What has failed before now was treated as it was said then."
-    )
-    verdict: Verdict = "rebuild" if own else "stateless change"
-    yield Change(where=where, before=f"on_error={was}", after=f"on_error={now}", otherwise=otherwise, verdict=verdict)
-
-
 # ---- words
 
 
@@ -365,30 +238,3 @@ def _words(node: Node) -> str:
             return f"flat_map of {str(node['code']).splitlines()[0]}"
         case _:
             return f"{node['step']} of {len(node['of'])} streams"
-
-
-def _aggregate(one: Node) -> str:
-    given = [str(one[name]) for name in ("expression", "by", "n") if one.get(name) is not None]
-    return f"{one['aggregate']}({', '.join(given)})"
-
-
-def _told(name: str, value: Any) -> str:
-    match name, value:
-        case _, None:
-            return ""
-        case "keys", _:
-            return f"key_by({', '.join(value)})"
-        case "window", _:
-            spans = {"size", "slide", "gap", "offset", "longest"}
-            said = [
-                f"{k}={describe_span(v) if k in spans and isinstance(v, int) and value['kind'] != 'Count' else v}"
-                for k, v in value.items()
-                if k not in {"kind", "code"}
-            ]
-            return f"{value['kind']}({', '.join(said)})"
-        case "allowed_lateness", _:
-            return f"allowed_lateness={describe_span(value)}"
-        case "trigger" | "evictor", _:
-            return f"{name} {value.get(name) or value.get('kind')}"
-        case _:
-            return f"{name}={value}"

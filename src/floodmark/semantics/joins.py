@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from floodmark.core.time import END
 from floodmark.semantics.accumulators import Value, group_ids
-from floodmark.semantics.columns import decode, encode, result_schema
+from floodmark.semantics.columns import arrow_type, decode, encode, result_schema
 from floodmark.semantics.failures import split
 from floodmark.semantics.kernel import Emission, Tick, by_group
 from floodmark.semantics.store import Store
@@ -42,7 +42,7 @@ class JoinStage:
     """An interval join, ready to compute. Frozen and picklable.
 
     Row columns: ``k0...`` keys, ``t`` event time, ``w`` stamp, ``s`` sequence, ``kind``, ``v0`` the tag of its input, ``row`` all of it. Of
-    a side: ``k0...``, ``t``, ``w``, then ``c0...``, its columns beside the keys.
+    a side: ``k0...``, ``t``, ``w``, then its columns beside the keys, by name.
     """
 
     step: IntervalJoin
@@ -87,20 +87,19 @@ class JoinStage:
     def _side(self, rows: pa.Table, tag: int) -> pa.Table:
         whole = rows["row"].combine_chunks()
         columns = {name: rows[name] for name in ("group", *self.keys, "t", "w")}
-        for place, name in enumerate(self.columns(tag)):
-            columns[f"c{place}"] = pc.struct_field(whole, name)
-        return pa.table(columns)
+        return pa.table(columns | {name: pc.struct_field(whole, name) for name in self.columns(tag)})
 
     def columns(self, tag: int) -> list[str]:
         """The columns of a side in the tagged union, beside the keys."""
         return [column for _, column in self.step.ports[tag].columns if column not in self.step.keys]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Chunk:
     """Buffered rows of a side.
 
     Args:
+        tag: of the side.
         number: in the store.
         rows: how many.
         first: event time of the first.
@@ -111,6 +110,7 @@ class _Chunk:
         changed: the store has not what is here.
     """
 
+    tag: int
     number: int
     rows: int
     first: int
@@ -187,7 +187,7 @@ class JoinKernel:
         raw = json.loads(bytes(text))
         self.next = raw["next"]
         for tag, side in enumerate(raw["chunks"]):
-            self.chunks[tag].extend(_Chunk(*chunk) for chunk in side)
+            self.chunks[tag].extend(_Chunk(tag, *chunk) for chunk in side)
 
     def _save(self) -> None:
         for side in self.chunks:
@@ -213,19 +213,30 @@ class JoinKernel:
         bounds = pc.min_max(table["t"]).as_py()
         if matched is None and self.flagged[tag]:
             matched = np.zeros(table.num_rows, dtype=bool)
-        return _Chunk(number, table.num_rows, bounds["min"], bounds["max"], table, matched, stored=False, changed=True)
+        return _Chunk(
+            tag, number, table.num_rows, bounds["min"], bounds["max"], table, matched, stored=False, changed=True
+        )
 
     def _rows(self, chunk: _Chunk) -> pa.Table:
         if chunk.table is None:
             found = decode(self.store.get(chunk.number))
-            chunk.table = found["rows"].combine_chunks()
+            chunk.table = self._as_now(found["rows"].combine_chunks(), chunk.tag)
             chunk.matched = found["matched"]["m"].to_numpy().copy() if "matched" in found else None
         return chunk.table
 
-    def _remove(self, tag: int, chunk: _Chunk) -> None:
+    def _as_now(self, rows: pa.Table, tag: int) -> pa.Table:
+        """Rows an older version has buffered: columns that it did not read yet are null."""
+        given = {name: rows[name] for name in (*self.stage.keys, "t", "w")}
+        kinds = self.step.parent.schema.types
+        for name in self.stage.columns(tag):
+            known = name in rows.column_names
+            given[name] = rows[name] if known else pa.nulls(rows.num_rows, arrow_type(kinds[name]))
+        return pa.table(given)
+
+    def _remove(self, chunk: _Chunk) -> None:
         if chunk.stored:
             self.store.remove(chunk.number)
-        self.chunks[tag].remove(chunk)
+        self.chunks[chunk.tag].remove(chunk)
 
     def _free(self, tag: int, progress: int) -> None:
         """Let go of rows no partner can come for any more; send out those that never had one."""
@@ -239,18 +250,19 @@ class JoinKernel:
                 assert chunk.matched is not None
                 self._alone(tag, table.filter(pa.array(over & ~chunk.matched)))
                 if not over.all():
-                    self._keep_only(tag, chunk, ~over)
+                    self._keep_only(chunk, ~over)
                     continue
-            self._remove(tag, chunk)
+            self._remove(chunk)
 
-    def _keep_only(self, tag: int, chunk: _Chunk, mask: Booleans) -> None:
+    def _keep_only(self, chunk: _Chunk, mask: Booleans) -> None:
         assert chunk.table is not None
         rest = chunk.table.filter(pa.array(mask)).combine_chunks()
         left = None if chunk.matched is None else chunk.matched[mask]
-        place = self.chunks[tag].index(chunk)
-        self._remove(tag, chunk)
+        side = self.chunks[chunk.tag]
+        place = side.index(chunk)
+        self._remove(chunk)
         if rest.num_rows:
-            self.chunks[tag].insert(place, self._chunk(tag, rest, left))
+            side.insert(place, self._chunk(chunk.tag, rest, left))
 
     def _compact(self, tag: int) -> None:
         """Chunks of falling size: merging is geometric."""
@@ -260,7 +272,7 @@ class JoinKernel:
             table = pa.concat_tables([self._rows(chunk) for chunk in pair]).combine_chunks()
             flags = [chunk.matched for chunk in pair if chunk.matched is not None]
             for chunk in pair:
-                self._remove(tag, chunk)
+                self._remove(chunk)
             side.append(self._chunk(tag, table, np.concatenate(flags) if flags else None))
 
     # ---- pairs
@@ -314,9 +326,9 @@ class JoinKernel:
         for tag, rows in enumerate((left, right)):
             if tag and self.step.kind in {"semi", "anti"}:
                 continue
-            for place in range(len(self.stage.columns(tag))):
+            for name in self.stage.columns(tag):
                 kind = schema.field(len(columns)).type
-                columns.append(pa.nulls(size, kind) if rows is None else rows[f"c{place}"])
+                columns.append(pa.nulls(size, kind) if rows is None else rows[name])
         columns += [
             pa.array(times),
             pa.array(stamps),

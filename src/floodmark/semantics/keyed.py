@@ -155,7 +155,7 @@ class KeyedKernel(ABC):
             return table, table["s"].to_pylist()
         held: dict[int, int] = self.entries.extra.setdefault("held", {})
         for number in [n for n, first in held.items() if first <= progress]:
-            parts.append(decode(self.store.get(number))["rows"])
+            parts.append(_as_now(decode(self.store.get(number))["rows"], parts[0].schema if parts else None))
             self.store.remove(number)
             del held[number]
         if not parts:
@@ -301,6 +301,26 @@ class KeyedKernel(ABC):
 
     def _cut(self, found: pa.Table) -> pa.Table:
         return found if self.stage.cut is None else inside(found, found["_event_time"], self.stage.cut.interval)
+
+
+def _as_now(held: pa.Table, schema: pa.Schema | None) -> pa.Table:
+    """Rows that an older version has held back, in the columns rows have now: one that it did not read yet is null."""
+    if schema is None or held.schema.equals(schema):
+        return held
+    columns = []
+    for field in schema:
+        found = held[field.name].combine_chunks()
+        if pa.types.is_struct(field.type):
+            names = [found.type.field(place).name for place in range(found.type.num_fields)]
+            parts = [
+                pc.struct_field(found, inner.name).cast(inner.type)
+                if inner.name in names
+                else pa.nulls(len(found), inner.type)
+                for inner in field.type
+            ]
+            found = pa.StructArray.from_arrays(parts, fields=list(field.type), mask=pc.is_null(found))
+        columns.append(found)
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
 def column(values: Sequence[Any], field: pa.Field) -> pa.Array:

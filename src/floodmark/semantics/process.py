@@ -7,12 +7,12 @@ which layout, so that a new version of the function reads what an older one has 
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyarrow as pa
 
-from floodmark.core.errors import StateError, UserCodeError, user_code_boundary
+from floodmark.core.errors import UserCodeError, user_code_boundary
 from floodmark.core.time import END, NEVER
 from floodmark.semantics.columns import check_names, result_schema, table_fitted
 from floodmark.semantics.elements import ProcessStage
@@ -21,7 +21,7 @@ from floodmark.semantics.keyed import KeyedKernel
 from floodmark.semantics.store import Store
 from floodmark.spec.process import StatefulFunction
 from floodmark.spec.schema import ROW, Schema
-from floodmark.spec.state import State, widened
+from floodmark.spec.state import State, evolution
 
 
 class _Cell:
@@ -212,7 +212,7 @@ class ProcessKernel(KeyedKernel):
         self.layout = layouts.index(layout)
         shared, number = extra.get("broadcast", ({}, self.layout))
         if number != self.layout:
-            shared = self._evolved(shared, layouts[number], self.runner.shared)
+            shared = self._evolved(shared, layouts[number], self.runner.shared, NEVER)
         for name in self.runner.shared:
             self.runner.cells[name].raw = shared.get(name)
             self.runner.cells[name].open = True
@@ -228,13 +228,13 @@ class ProcessKernel(KeyedKernel):
         kept = _Kept(entry)
         if entry.value and entry.value[0] != self.layout:
             before = self.entries.extra["layouts"][entry.value[0]]
-            kept.states = self._evolved(kept.states, before, self.runner.states)
+            kept.states = self._evolved(kept.states, before, self.runner.states, kept.stamp + 1)
             kept.timers = {n: t for n, t in kept.timers.items() if n in self.stage.step.function.function.timers()}
             self._wait(kept)
         return kept
 
     def _evolved(
-        self, states: Mapping[str, Any], before: Mapping[str, Any], declared: Mapping[str, State]
+        self, states: Mapping[str, Any], before: Mapping[str, Any], declared: Mapping[str, State], written: int
     ) -> dict[str, Any]:
         """What an older version of the function has written, as this one declares it."""
         found = {}
@@ -243,7 +243,7 @@ class ProcessKernel(KeyedKernel):
             if state is not None:
                 change = evolution(name, before[name], state)
                 with user_code_boundary(f"migrate of state '{name}'"):
-                    found[name] = state.mapped(raw, change)
+                    found[name] = state.evolved(raw, before[name].get("ttl") is not None, written, change)
         return found
 
     # ---- rows and timers
@@ -400,31 +400,3 @@ def _taken(timers: dict[str, list[int]], name: str) -> int:
     if not timers[name]:
         del timers[name]
     return found
-
-
-def evolution(name: str, before: Mapping[str, Any], state: State) -> Callable[[Any], Any]:
-    """How a value in an older layout becomes one of this.
-
-    Raises:
-        StateError: STATE-005, there is no rule.
-    """
-    after = state.canonical()
-    steps = list(_steps(before, after, state))
-    if not steps:
-        expected = f"{after['state']} of {after['type']}, version {after.get('version', 1)}"
-        got = f"{before['state']} of {before['type']}, version {before.get('version', 1)}"
-        fix = "Raise its version and say how: version=2, migrate=...; or compute all anew: floodmark apply --rebuild"
-        raise StateError(f"state '{name}'", f"a rule that makes it {expected}", got, fix, code="STATE-005")
-    return steps[0]
-
-
-def _steps(before: Mapping[str, Any], after: Mapping[str, Any], state: State) -> Iterator[Callable[[Any], Any]]:
-    if before["state"] != after["state"] or before.get("key") != after.get("key"):
-        return
-    if (before.get("ttl") is None) != (after.get("ttl") is None):
-        return
-    older, newer = before.get("version", 1), after.get("version", 1)
-    if newer == older + 1 and state.migrate is not None:
-        yield state.migrate
-    elif newer == older and (found := widened(before["type"], str(after["type"]))) is not None:
-        yield found

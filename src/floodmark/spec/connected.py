@@ -156,7 +156,7 @@ def tagged(
     schema = Schema((*head, Column(name=steps.TAG, type="int", nullable=False), *more))
     parts = []
     for tag, stream in enumerate((left.stream, right)):
-        given = {target: name for name, target in ports[tag].columns} | {steps.TAG: str(tag)}
+        given = {target: f"`{name}`" for name, target in ports[tag].columns} | {steps.TAG: str(tag)}
         texts = tuple((column.name, given.get(column.name, "NULL")) for column in schema.columns)
         parts.append(steps.Project(stream.step, texts, schema))
     return steps.Union(tuple(parts)), tuple(ports)
@@ -439,7 +439,7 @@ class Joins:
         if other.keys == self.keys:
             return found
         texts = {name: key for key, name in names.items()}
-        return found.select(**{c.name: texts.get(c.name, c.name) for c in schema.columns})
+        return found.select(**{c.name: f"`{texts.get(c.name, c.name)}`" for c in schema.columns})
 
     def _grouped(
         self,

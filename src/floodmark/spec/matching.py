@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from floodmark.core.fingerprint import canonical
 from floodmark.core.time import to_ms
 from floodmark.spec.functions import Pane
-from floodmark.spec.process import Context, CoProcessFunction, Row
-from floodmark.spec.state import Kind, ListState
+from floodmark.spec.kinds import Kind
+from floodmark.spec.process import Context, Row, StatefulFunction
+from floodmark.spec.state import ListState
 
 if TYPE_CHECKING:
     from floodmark.spec.steps import Port
@@ -74,8 +75,8 @@ class CoGroup:
         return self.function(pane, *_sides(rows, self.ports))
 
 
-class TemporalJoin(CoProcessFunction):
-    """Rows (right) with the version (left) that was valid at their time. They come by event time, versions first."""
+class TemporalJoin(StatefulFunction):
+    """Rows with the version that was valid at their time. They come by event time, versions first."""
 
     versions = ListState(Kind("version"))
 
@@ -87,14 +88,14 @@ class TemporalJoin(CoProcessFunction):
         about = {"kind": self.kind, "allowed_lateness": self.lateness, "valid_until": self.valid_until}
         return canonical({"name": "temporal_join", **about, "columns": self.places, "states": self.layout()})
 
-    def on_left(self, row: Row, ctx: Context) -> None:
+    def on_version(self, row: Row, ctx: Context) -> None:
         """A version: it is kept until a younger one is old enough."""
         found = self.versions.get()
         insort(found, (ctx.timestamp, dict(row)), key=lambda version: version[0])
         needed = bisect_right(found, ctx.watermark - self.lateness, key=lambda version: version[0])
         self.versions.update(found[max(needed - 1, 0) :])
 
-    def on_right(self, row: Row, ctx: Context) -> Iterator[Row]:
+    def on_row(self, row: Row, ctx: Context) -> Iterator[Row]:
         """A row: its version is the youngest that is not younger than it."""
         if ctx.timestamp + self.lateness <= ctx.watermark:
             ctx.drop()  # type: ignore[attr-defined]  # floodmark's own functions may

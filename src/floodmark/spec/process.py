@@ -15,7 +15,8 @@ from typing import Any, Protocol, Self
 from floodmark.core.code import code_of, variables
 from floodmark.core.errors import DefinitionError, UserCodeError
 from floodmark.core.fingerprint import canonical
-from floodmark.spec.state import BroadcastState, State, Timer
+from floodmark.spec.state import BroadcastState, State
+from floodmark.spec.timer import Timer
 
 Row = Mapping[str, Any]
 Rows = Iterable[Row] | None

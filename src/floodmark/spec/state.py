@@ -6,21 +6,15 @@ are those of PySpark's ``transformWithState``. Time to live is in event time her
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from datetime import date, datetime, timedelta
-from decimal import Decimal
-from functools import cache
+from datetime import timedelta
 from typing import Any, ClassVar, Protocol, Self
 
 from floodmark.core.code import code_of
-from floodmark.core.errors import DefinitionError, UserCodeError
-from floodmark.core.time import span, to_ms
+from floodmark.core.errors import DefinitionError, StateError, UserCodeError
+from floodmark.core.time import span
 from floodmark.spec.aggregates import Aggregate
-from floodmark.spec.contract import Contract, type_of
-from floodmark.spec.contract import schema as contract_schema
-from floodmark.spec.expressions import normal_type
+from floodmark.spec.kinds import Kind, widened
 
 StateType = Any
 """A Python type of contracts (``int``, ``float``, ``datetime``, ``list[str]``), a Spark SQL type, or a contract for whole rows."""
@@ -35,138 +29,6 @@ class Cell(Protocol):
     """Effective time of the row or timer, ms."""
     open: bool
     """Whether there is a key."""
-
-
-# ---- types
-
-_BOUNDS = {"tinyint": 1 << 7, "smallint": 1 << 15, "int": 1 << 31, "bigint": 1 << 63}
-_KINDS: Mapping[str, tuple[type, ...]] = {
-    "string": (str,),
-    "boolean": (bool,),
-    "binary": (bytes,),
-    "timestamp": (datetime,),
-    "date": (date,),
-}
-
-
-def _wrong(where: str, kind: str, value: object) -> UserCodeError:
-    fix = "Keep a value of the declared type, or declare another type."
-    return UserCodeError(where, f"a value of type {kind}", f"{type(value).__name__} {value!r}", fix, code="USER-005")
-
-
-def _integer(kind: str) -> Callable[[Any], Any] | None:
-    bound = _BOUNDS.get(kind)
-    if bound is None:
-        return None
-    return lambda v: v if isinstance(v, int) and not isinstance(v, bool) and -bound <= v < bound else _UNFIT
-
-
-_UNFIT = object()
-
-
-@cache
-def _checker(kind: str) -> Callable[[Any], Any] | None:
-    """Value -> the value as it is kept, or ``_UNFIT``; None for a type that is not known."""
-    if found := _integer(kind):
-        return found
-    if kind in {"float", "double"}:
-        return lambda v: float(v) if isinstance(v, (int, float)) and not isinstance(v, bool) else _UNFIT
-    if kind in _KINDS:
-        wanted, day = _KINDS[kind], kind == "date"
-        return lambda v: v if isinstance(v, wanted) and not (day and isinstance(v, datetime)) else _UNFIT
-    if match := re.fullmatch(r"decimal\((\d+),(-?\d+)\)", kind):
-        digits, scale = int(match[1]), int(match[2])
-        return lambda v: v if isinstance(v, Decimal) and _decimal_fits(v, digits, scale) else _UNFIT
-    if match := re.fullmatch(r"array<(.+)>", kind):
-        inner = _checker(match[1])
-        return None if inner is None else lambda v: _each(v, inner)
-    return None
-
-
-def _decimal_fits(value: Decimal, digits: int, scale: int) -> bool:
-    if not value.is_finite():
-        return False
-    _, figures, exponent = value.as_tuple()
-    assert isinstance(exponent, int)
-    return -exponent <= scale and len(figures) + exponent <= digits - scale
-
-
-def _each(value: Any, inner: Callable[[Any], Any]) -> Any:
-    if not isinstance(value, (list, tuple)):
-        return _UNFIT
-    found = [None if v is None else inner(v) for v in value]
-    return _UNFIT if any(v is _UNFIT for v in found) else found
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """What may be kept: a Spark SQL type, or the columns of a row.
-
-    Args:
-        text: the type; ``row<a bigint, b string>`` for rows; any other word for what is not checked.
-        columns: of a row -> type and whether it may be null; None for a single value.
-    """
-
-    text: str
-    columns: tuple[tuple[str, str, bool], ...] | None = None
-
-    @staticmethod
-    def of(given: object, where: str) -> Kind:
-        """From what the user has written.
-
-        Raises:
-            DefinitionError: DEFINITION-120, not a type.
-        """
-        if isinstance(given, Kind):
-            return given
-        if isinstance(given, type) and issubclass(given, Contract):
-            found = contract_schema(given)
-            columns = tuple((c.name, c.type, c.nullable) for c in found.columns)
-            return Kind(f"row<{found.describe()}>", columns)
-        text = normal_type(given) if isinstance(given, str) else type_of(given)
-        if text is None or _checker(text) is None:
-            fix = (
-                'For example ValueState(float), ListState("timestamp"), MapState(str, int) or ValueState(SomeContract).'
-            )
-            raise DefinitionError(where, "a type", repr(given), fix, code="DEFINITION-120")
-        return Kind(text)
-
-    def checked(self, value: Any, where: str) -> Any:
-        """The value as it is kept.
-
-        Raises:
-            UserCodeError: USER-005, it is not of the type.
-        """
-        if self.columns is None:
-            check = _checker(self.text)
-            found = value if check is None else check(value)
-            if found is _UNFIT or value is None:
-                raise _wrong(where, self.text, value)
-            return found
-        if not isinstance(value, Mapping):
-            raise _wrong(where, self.text, value)
-        row = {}
-        for name, kind, nullable in self.columns:
-            item = value.get(name)
-            check = _checker(kind)
-            assert check is not None
-            row[name] = None if item is None and nullable else _UNFIT if item is None else check(item)
-            if row[name] is _UNFIT:
-                raise _wrong(f"{where}, column '{name}'", kind, item)
-        return row
-
-
-def widened(before: str, after: str) -> Callable[[Any], Any] | None:
-    """How values kept as one type are read as a wider one; None where that is not safe."""
-    order = ("tinyint", "smallint", "int", "bigint")
-    if before == after or (before in order and after in order and order.index(before) < order.index(after)):
-        return lambda value: value
-    if after == "double" and before in {"tinyint", "smallint", "int", "float"}:
-        return float
-    return None
-
-
-# ---- declarations
 
 
 class State:
@@ -256,9 +118,17 @@ class State:
         """When the first of it has outlived its time."""
         return None if self.ttl is None or raw is None else raw[0] + self.ttl
 
-    def mapped(self, raw: Any, change: Callable[[Any], Any]) -> Any:
-        """Every value in it changed."""
-        return change(raw) if self.ttl is None else (raw[0], change(raw[1]))
+    def evolved(self, raw: Any, timed: bool, written: int, change: Callable[[Any], Any]) -> Any:  # noqa: FBT001 - of a layout
+        """What an older version of the function has written, as it is kept now.
+
+        Args:
+            raw: what there is.
+            timed: it says when its values were written.
+            written: when, where it does not say.
+            change: of every value.
+        """
+        when, value = raw if timed else (written, raw)
+        return change(value) if self.ttl is None else (when, change(value))
 
 
 class ValueState(State):
@@ -356,9 +226,9 @@ class ListState(State):
         """See ``State.expires``."""
         return None if self.ttl is None or not raw else min(item[0] for item in raw) + self.ttl
 
-    def mapped(self, raw: Any, change: Callable[[Any], Any]) -> Any:
-        """See ``State.mapped``."""
-        return [super(ListState, self).mapped(item, change) for item in raw]
+    def evolved(self, raw: Any, timed: bool, written: int, change: Callable[[Any], Any]) -> Any:  # noqa: FBT001 - as above
+        """See ``State.evolved``."""
+        return [super(ListState, self).evolved(item, timed, written, change) for item in raw]
 
 
 class MapState(State):
@@ -435,9 +305,9 @@ class MapState(State):
         """See ``State.expires``."""
         return None if self.ttl is None or not raw else min(item[0] for item in raw.values()) + self.ttl
 
-    def mapped(self, raw: Any, change: Callable[[Any], Any]) -> Any:
-        """See ``State.mapped``."""
-        return {key: super(MapState, self).mapped(item, change) for key, item in raw.items()}
+    def evolved(self, raw: Any, timed: bool, written: int, change: Callable[[Any], Any]) -> Any:  # noqa: FBT001 - as above
+        """See ``State.evolved``."""
+        return {key: super(MapState, self).evolved(item, timed, written, change) for key, item in raw.items()}
 
 
 class ReducingState(State):
@@ -560,76 +430,33 @@ class BroadcastState(MapState):
             raise UserCodeError(f"state '{self.name}'", "a read", got, fix, code="USER-006")
 
 
-class Timer:
-    """A timer per key, declared as a class attribute; ``set`` it to a time, and ``on_timer`` is called then.
-
-    One timer stands per key, name and time: setting it twice is setting it once; several times may be set. Event time by default: it
-    fires when progress reaches the time, in time order. ``Timer("processing")`` fires when the clock does; a replay repeats it from
-    recorded ticks. At the end of input every timer fires; one that a timer of its own name sets then does not.
-    Source: Flink ``TimerService``, Beam ``TimerSpec``.
-    """
-
-    name = ""
-
-    def __init__(self, time: str = "event") -> None:
-        if time not in {"event", "processing"}:
-            raise DefinitionError(
-                "Timer", '"event" or "processing"', repr(time), 'Timer() or Timer("processing").', code="DEFINITION-120"
-            )
-        self.time = time
-        self.times: Any = None
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
-
-    def __get__(self, instance: Any, owner: type | None = None) -> Timer:
-        if instance is None:
-            return self
-        found: Timer = vars(instance).get(f"_state_{self.name}", self)
-        return found
-
-    def __set__(self, instance: Any, value: Any) -> None:
-        fix = f"Write self.{self.name}.set(ctx.timestamp + 60_000)."
-        raise UserCodeError(f"timer '{self.name}'", "set(time)", "an assignment", fix, code="USER-004")
-
-    def bound(self, times: Any) -> Timer:
-        """A handle on the timers of the key at hand."""
-        found = object.__new__(Timer)
-        found.name, found.time, found.times = self.name, self.time, times
-        return found
-
-    def set(self, time: int | datetime) -> None:
-        """Fire at ``time``: ms UTC, or a datetime. A time that progress has passed already fires at once, before the next row of the key."""
-        self._times().set(self.name, _moment(time, self.name))
-
-    def delete(self, time: int | datetime | None = None) -> None:
-        """Do not fire at ``time``, or not at all."""
-        self._times().delete(self.name, None if time is None else _moment(time, self.name))
-
-    def pending(self) -> list[int]:
-        """Times it is set to, ms UTC, in order."""
-        found: list[int] = self._times().pending(self.name)
-        return found
-
-    def canonical(self) -> dict[str, object]:
-        """For fingerprints."""
-        return {"timer": self.time}
-
-    def _times(self) -> Any:
-        if self.times is None or not self.times.open:
-            fix = "Use it in on_element, on_timer and their like: only there is there a key."
-            raise UserCodeError(f"timer '{self.name}'", "a key", "none at this point", fix, code="USER-006")
-        return self.times
-
-
-def _moment(time: object, name: str) -> int:
-    if isinstance(time, datetime):
-        return to_ms(time)
-    if isinstance(time, bool) or not isinstance(time, int):
-        raise _wrong(f"timer '{name}'", "time (ms UTC, or a datetime)", time)
-    return time
-
-
 def _copied(value: Any) -> Any:
     """Changes to what ``get`` gives are not kept unseen."""
     return value.copy() if isinstance(value, (dict, list)) else value
+
+
+def evolution(name: str, before: Mapping[str, Any], state: State) -> Callable[[Any], Any]:
+    """How a value in an older layout becomes one of this: by ``migrate`` to the next version, or a wider type.
+
+    Args:
+        name: of the state.
+        before: its canonical form when the value was written.
+        state: as it is declared now.
+
+    Raises:
+        StateError: STATE-005, there is no rule.
+    """
+    after = state.canonical()
+    older, newer = before.get("version", 1), after.get("version", 1)
+    folded = {"function", "aggregate"}
+    if before["state"] == after["state"] and before.get("key") == after.get("key"):
+        if newer == older + 1 and state.migrate is not None:
+            return state.migrate
+        same = all(before.get(part) == after.get(part) for part in folded)
+        found = widened(before["type"], str(after["type"])) if same else None
+        if newer == older and found is not None:
+            return found
+    expected = f"{after['state']} of {after['type']}, version {newer}"
+    got = f"{before['state']} of {before['type']}, version {older}"
+    fix = "Raise its version and say how: version=2, migrate=...; or compute all anew: floodmark apply --rebuild"
+    raise StateError(f"state '{name}'", f"a rule that makes it {expected}", got, fix, code="STATE-005")

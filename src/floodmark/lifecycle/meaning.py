@@ -1,0 +1,218 @@
+"""What a change of a step with state means for the state there is, and what would come of it without a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from floodmark.core.errors import StateError
+from floodmark.core.time import describe_span
+from floodmark.lifecycle.change import Change, Node, Verdict
+from floodmark.spec.operator import Operator
+from floodmark.spec.process import StatefulFunction
+from floodmark.spec.state import evolution
+from floodmark.spec.steps import KeyedProcess
+
+STATEFUL = {"window_aggregate": "windows", "process": "a process function", "interval_join": "an interval join"}
+"""The steps with state, as they stand in a graph, and in words."""
+
+
+def stateful_changes(before: Node, after: Node, operator: Operator) -> Iterator[Change]:
+    """What lies between two definitions of the stateful step.
+
+    Args:
+        before: as it was deployed.
+        after: as the code says.
+        operator: of the code.
+    """
+    where = f"step '{before['uid']}'"
+    if before["step"] != after["step"]:
+        told = [STATEFUL[side["step"]] for side in (before, after)]
+        otherwise = "What one keeps means nothing to the other."
+        yield Change(where=where, before=told[0], after=told[1], otherwise=otherwise, verdict="rebuild")
+        return
+    for name, (verdict, otherwise) in _MEANINGS.items():
+        was, now = before.get(name), after.get(name)
+        if was != now:
+            told = [_told(name, value) for value in (was, now)]
+            yield Change(where=where, before=told[0], after=told[1], otherwise=otherwise, verdict=verdict)
+    if before["step"] == "process":
+        step = operator.stateful
+        assert isinstance(step, KeyedProcess)
+        yield from _process(where, before["function"], after["function"], step.function.function)
+    if before["step"] == "window_aggregate":
+        yield from _aggregates(where, dict(before["aggregates"]), dict(after["aggregates"]))
+        yield from _function(where, before.get("function"), after.get("function"))
+    yield from _on_error(where, before, after)
+
+
+def _process(where: str, before: Node, after: Node, function: StatefulFunction) -> Iterator[Change]:
+    """A process function: its states one by one, then its code, settings and timers."""
+    declared = {**function.states(), **function.broadcast_states()}
+    old, new = before.get("states", {}), after.get("states", {})
+    for name in {**old, **new}:
+        was, now = old.get(name), new.get(name)
+        if was == now:
+            continue
+        told = [f"state {name}: {one['state']} of {one['type']}" if one else "" for one in (was, now)]
+        verdict: Verdict = "compatible state"
+        if was is None:
+            otherwise = "It is empty for every key that is kept already."
+        elif now is None:
+            otherwise = "What is kept of it is forgotten when its key is next touched."
+        else:
+            told = [f"{text}, {_details(one)}" for text, one in zip(told, (was, now), strict=True)]
+            try:
+                evolution(name, was, declared[name])
+                otherwise = "What is kept is read by the rules of its types, or by its migrate function, when its key is next touched."
+            except StateError:
+                otherwise = (
+                    "What is kept cannot be read as it is declared now: the run would stop at the first key it touches."
+                )
+                verdict = "rebuild"
+        yield Change(where=where, before=told[0], after=told[1], otherwise=otherwise, verdict=verdict)
+    rest = [{name: value for name, value in side.items() if name not in {"states", "name"}} for side in (before, after)]
+    if rest[0] != rest[1]:
+        parts = [name for name in ("code", "settings", "timers") if rest[0].get(name) != rest[1].get(name)]
+        otherwise = "State and timers stay: rows from now on are handled by the new code, what the old code has kept is taken as it is."
+        told = [f"{side.get('name', 'join')} ({', '.join(parts) or 'other columns'})" for side in (before, after)]
+        yield Change(where=where, before=told[0], after=told[1], otherwise=otherwise, verdict="forward-only")
+
+
+def _details(one: Node) -> str:
+    found = [f"version {one.get('version', 1)}"]
+    found += [f"ttl {describe_span(one['ttl'])}"] if one.get("ttl") else []
+    return ", ".join(found)
+
+
+_MEANINGS: Mapping[str, tuple[Verdict, str]] = {
+    "uid": (
+        "compatible state",
+        "A stream has one step with state, and that goes on under its new name; savepoints made until now know the old one.",
+    ),
+    "keys": (
+        "rebuild",
+        (
+            "Spark would go on from the same checkpoint without a word: what was gathered under the old keys would come out as results of "
+            "the new ones, and rows of the new keys would begin beside it."
+        ),
+    ),
+    "window": (
+        "rebuild",
+        "What is kept is cut by the old windows: sums of these cannot be divided into, or taken for, those of the new ones.",
+    ),
+    "trigger": (
+        "rebuild",
+        "What a trigger has counted and waits for is kept with each window, and means nothing to another one.",
+    ),
+    "evictor": ("rebuild", "Rows that the old evictor let go of are gone; the first results would lack them."),
+    "accumulation": ("rebuild", "Windows that have fired hold what the other way of accumulating left in them."),
+    "time": ("rebuild", "Windows of one clock would be closed by the other."),
+    "order": ("rebuild", "Rows that wait for their turn would be lost, or taken twice."),
+    "kind": (
+        "rebuild",
+        "Which of the rows that are kept have had a partner is known only where it mattered before.",
+    ),
+    "interval": (
+        "forward-only",
+        "Rows that the old bounds have let go of get no partners under the new ones; rows from now on are joined by the new bounds.",
+    ),
+    "groups": (
+        "rebuild",
+        "State lies by key group: with another number of them keys are looked for where they are not.",
+    ),
+    "allowed_lateness": (
+        "forward-only",
+        "Windows that the old bound has freed cannot be revised any more; the new bound holds for those that are still kept.",
+    ),
+    "late": ("stateless change", "Rows that came too late before now were counted or kept as it was said then."),
+}
+"""Setting of a stateful step -> what another value asks for, and what would come of it."""
+
+
+def _aggregates(where: str, before: Mapping[str, Node], after: Mapping[str, Node]) -> Iterator[Change]:
+    for name in {**before, **after}:
+        was, now = before.get(name), after.get(name)
+        if was == now:
+            continue
+        told = [f"{name}={_aggregate(one)}" if one else "" for one in (was, now)]
+        if was is None:
+            otherwise = "What is kept of open windows has no value for it, and the rows it needs are not kept."
+        elif now is None:
+            otherwise = "What is kept of open windows has it; the table has its column."
+        elif was["aggregate"] != now["aggregate"] or was.get("code") != now.get("code"):
+            otherwise = (
+                f"Spark would go on from the same checkpoint without a word: the {was['aggregate']} kept of each open window would be taken "
+                f"for its {now['aggregate']}, or the run would stop where it finds that it cannot be."
+            )
+        else:
+            otherwise = (
+                f"Spark would go on from the same checkpoint without a word: in open windows it would be the {was['aggregate']} of "
+                f"{was['expression']} up to now and of {now['expression']} from now on."
+            )
+        yield Change(where=where, before=told[0], after=told[1], otherwise=otherwise, verdict="rebuild")
+
+
+def _function(where: str, before: Node | None, after: Node | None) -> Iterator[Change]:
+    if before == after:
+        return
+    told = ["" if one is None else "reduce" if one["reduces"] else "process" for one in (before, after)]
+    if before is None or after is None or before["reduces"] != after["reduces"]:
+        otherwise = "One keeps rows where the other keeps values."
+        yield Change(where=where, before=told[0], after=told[1], otherwise=otherwise, verdict="rebuild")
+    elif before["reduces"]:
+        otherwise = "The rows that are kept are what the old code has made of all before them."
+        yield Change(
+            where=where, before="reduce", after="reduce with other code", otherwise=otherwise, verdict="rebuild"
+        )
+    else:
+        otherwise = "Rows are kept as they came: panes from now on are made by the new code, also of windows that are open; those already out stay."
+        yield Change(
+            where=where, before="process", after="process with other code", otherwise=otherwise, verdict="forward-only"
+        )
+
+
+def _on_error(where: str, before: Node, after: Node) -> Iterator[Change]:
+    was, now = (side.get("on_error", "stop") for side in (before, after))
+    if was == now:
+        return
+    own = any("code" in one for _, one in before.get("aggregates", ()))
+    otherwise = (
+        "Aggregates of your own are kept row by row where failures are set aside, and in columns where they are not."
+        if own
+        else "What has failed before now was treated as it was said then."
+    )
+    verdict: Verdict = "rebuild" if own else "stateless change"
+    yield Change(where=where, before=f"on_error={was}", after=f"on_error={now}", otherwise=otherwise, verdict=verdict)
+
+
+# ---- words
+
+
+def _aggregate(one: Node) -> str:
+    given = [str(one[name]) for name in ("expression", "by", "n") if one.get(name) is not None]
+    return f"{one['aggregate']}({', '.join(given)})"
+
+
+def _told(name: str, value: Any) -> str:
+    match name, value:
+        case _, None:
+            return ""
+        case "keys", _:
+            return f"key_by({', '.join(value)})"
+        case "window", _:
+            spans = {"size", "slide", "gap", "offset", "longest"}
+            said = [
+                f"{k}={describe_span(v) if k in spans and isinstance(v, int) and value['kind'] != 'Count' else v}"
+                for k, v in value.items()
+                if k not in {"kind", "code"}
+            ]
+            return f"{value['kind']}({', '.join(said)})"
+        case "allowed_lateness", _:
+            return f"allowed_lateness={describe_span(value)}"
+        case "interval", _:
+            return f"from {describe_span(value[0])} to {describe_span(value[1])}"
+        case "trigger" | "evictor", _:
+            return f"{name} {value.get(name) or value.get('kind')}"
+        case _:
+            return f"{name}={value}"

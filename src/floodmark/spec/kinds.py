@@ -1,0 +1,143 @@
+"""Types of what process functions keep: which values are of them, and which may be read as wider ones."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from functools import cache
+from typing import Any
+
+from floodmark.core.errors import DefinitionError, UserCodeError
+from floodmark.spec.contract import Contract, type_of
+from floodmark.spec.contract import schema as contract_schema
+from floodmark.spec.expressions import normal_type
+
+_BOUNDS = {"tinyint": 1 << 7, "smallint": 1 << 15, "int": 1 << 31, "bigint": 1 << 63}
+_KINDS: Mapping[str, tuple[type, ...]] = {
+    "string": (str,),
+    "boolean": (bool,),
+    "binary": (bytes,),
+    "timestamp": (datetime,),
+    "date": (date,),
+}
+
+
+def unfit(where: str, kind: str, value: object) -> UserCodeError:
+    """USER-005: a value that is not of the type it is kept as."""
+    fix = "Keep a value of the declared type, or declare another type."
+    return UserCodeError(where, f"a value of type {kind}", f"{type(value).__name__} {value!r}", fix, code="USER-005")
+
+
+def _integer(kind: str) -> Callable[[Any], Any] | None:
+    bound = _BOUNDS.get(kind)
+    if bound is None:
+        return None
+    return lambda v: v if isinstance(v, int) and not isinstance(v, bool) and -bound <= v < bound else _UNFIT
+
+
+_UNFIT = object()
+
+
+@cache
+def _checker(kind: str) -> Callable[[Any], Any] | None:
+    """Value -> the value as it is kept, or ``_UNFIT``; None for a type that is not known."""
+    if found := _integer(kind):
+        return found
+    if kind in {"float", "double"}:
+        return lambda v: float(v) if isinstance(v, (int, float)) and not isinstance(v, bool) else _UNFIT
+    if kind in _KINDS:
+        wanted, day = _KINDS[kind], kind == "date"
+        return lambda v: v if isinstance(v, wanted) and not (day and isinstance(v, datetime)) else _UNFIT
+    if match := re.fullmatch(r"decimal\((\d+),(-?\d+)\)", kind):
+        digits, scale = int(match[1]), int(match[2])
+        return lambda v: v if isinstance(v, Decimal) and _decimal_fits(v, digits, scale) else _UNFIT
+    if match := re.fullmatch(r"array<(.+)>", kind):
+        inner = _checker(match[1])
+        return None if inner is None else lambda v: _each(v, inner)
+    return None
+
+
+def _decimal_fits(value: Decimal, digits: int, scale: int) -> bool:
+    if not value.is_finite():
+        return False
+    _, figures, exponent = value.as_tuple()
+    assert isinstance(exponent, int)
+    return -exponent <= scale and len(figures) + exponent <= digits - scale
+
+
+def _each(value: Any, inner: Callable[[Any], Any]) -> Any:
+    if not isinstance(value, (list, tuple)):
+        return _UNFIT
+    found = [None if v is None else inner(v) for v in value]
+    return _UNFIT if any(v is _UNFIT for v in found) else found
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What may be kept: a Spark SQL type, or the columns of a row.
+
+    Args:
+        text: the type; ``row<a bigint, b string>`` for rows; any other word for what is not checked.
+        columns: of a row -> type and whether it may be null; None for a single value.
+    """
+
+    text: str
+    columns: tuple[tuple[str, str, bool], ...] | None = None
+
+    @staticmethod
+    def of(given: object, where: str) -> Kind:
+        """From what the user has written.
+
+        Raises:
+            DefinitionError: DEFINITION-120, not a type.
+        """
+        if isinstance(given, Kind):
+            return given
+        if isinstance(given, type) and issubclass(given, Contract):
+            found = contract_schema(given)
+            columns = tuple((c.name, c.type, c.nullable) for c in found.columns)
+            return Kind(f"row<{found.describe()}>", columns)
+        text = normal_type(given) if isinstance(given, str) else type_of(given)
+        if text is None or _checker(text) is None:
+            fix = (
+                'For example ValueState(float), ListState("timestamp"), MapState(str, int) or ValueState(SomeContract).'
+            )
+            raise DefinitionError(where, "a type", repr(given), fix, code="DEFINITION-120")
+        return Kind(text)
+
+    def checked(self, value: Any, where: str) -> Any:
+        """The value as it is kept.
+
+        Raises:
+            UserCodeError: USER-005, it is not of the type.
+        """
+        if self.columns is None:
+            check = _checker(self.text)
+            found = value if check is None else check(value)
+            if found is _UNFIT or value is None:
+                raise unfit(where, self.text, value)
+            return found
+        if not isinstance(value, Mapping):
+            raise unfit(where, self.text, value)
+        row = {}
+        for name, kind, nullable in self.columns:
+            item = value.get(name)
+            check = _checker(kind)
+            assert check is not None
+            row[name] = None if item is None and nullable else _UNFIT if item is None else check(item)
+            if row[name] is _UNFIT:
+                raise unfit(f"{where}, column '{name}'", kind, item)
+        return row
+
+
+def widened(before: str, after: str) -> Callable[[Any], Any] | None:
+    """How values kept as one type are read as a wider one; None where that is not safe."""
+    order = ("tinyint", "smallint", "int", "bigint")
+    if before == after or (before in order and after in order and order.index(before) < order.index(after)):
+        return lambda value: value
+    if after == "double" and before in {"tinyint", "smallint", "int", "float"}:
+        return float
+    return None
