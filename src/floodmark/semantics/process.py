@@ -51,12 +51,12 @@ class _Times:
 
     def set(self, name: str, time: int) -> None:
         if self.firing is not None and (name in self.clocks) == (self.firing[0] in self.clocks):
-            if self.ending and name == self.firing[0]:
-                return  # a period is not repeated for ever
             if time <= self.firing[1]:
                 got = f"{time}, set by '{self.firing[0]}' at {self.firing[1]}"
                 fix = "A timer that sets a timer sets it to a later time; otherwise it would fire for ever."
                 raise UserCodeError(f"timer '{name}'", "a later time", got, fix, code="USER-007")
+            if self.ending and name == self.firing[0]:
+                return  # a period is not repeated for ever
         times = self.times.setdefault(name, [])
         if time not in times:
             insort(times, min(max(time, NEVER), END))

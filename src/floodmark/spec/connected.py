@@ -147,7 +147,7 @@ def tagged(
             fix = "key_by as many columns on both sides, of the same types; cast them with with_columns(...)."
             raise DefinitionError(where, "keys that go together", " and ".join(got), fix, code="DEFINITION-124")
     head = [replace(shapes[0][key], nullable=True) for key in left.keys]
-    own = (dict(zip(left.keys, left.keys, strict=True)), dict(zip(keys, left.keys, strict=True)))
+    own = (dict(zip(left.keys, left.keys, strict=True)), dict(zip(keys, left.keys, strict=bool(keys))))
     ports, more = [], []
     for tag, shape in enumerate(shapes):
         columns = {c.name: own[tag].get(c.name) or f"_{names[tag]}_{c.name}" for c in shape.columns}

@@ -406,7 +406,7 @@ class BroadcastState(MapState):
         migrate: Callable[[Any], Any] | None = None,
     ) -> None:
         super().__init__(key_type, type, ttl=None, version=version, migrate=migrate)
-        self.writable = True
+        self.writable = False
 
     def put(self, key: Any, value: Any) -> None:
         """Keep a value under a key; in ``on_broadcast`` only."""
