@@ -7,7 +7,7 @@ told to be the same counts as changed.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from typing import get_args
 
@@ -39,6 +39,32 @@ class Deployed:
     def reads(self) -> tuple[str, ...]:
         """The tables of its inputs, in order."""
         return tuple(table for _, table, *_ in self.graph["inputs"])
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The names of its inputs, in the order in which its query reads them."""
+        return sources(self.graph)
+
+
+def sources(graph: Node) -> tuple[str, ...]:
+    """The names of an operator's inputs, in the order in which its query reads them: a stateful one in that of its steps.
+
+    Args:
+        graph: of the operator, in its canonical form.
+    """
+    for _, step in graph["outputs"]:
+        path = _path(step)
+        if path.stateful is not None:
+            return tuple(dict.fromkeys(_read(path.below)))
+    return tuple(name for name, *_ in graph["inputs"])
+
+
+def _read(step: Node) -> Iterator[str]:
+    if step["step"] == "read":
+        yield step["input"]
+    below = step.get("of", [])
+    for parent in [below] if isinstance(below, Mapping) else below:
+        yield from _read(parent)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,14 +181,16 @@ def _tables(before: Mapping[str, Sequence[Column]], after: Mapping[str, Sequence
 
 @dataclass(frozen=True, slots=True)
 class _Path:
-    """The steps of an output, the last one first: after the stateful one, it, and before it."""
+    """The steps of an output, the last one first: after the stateful one, it, and before it; and what it reads, as a whole."""
 
     tail: list[Node]
     stateful: Node | None
     head: list[Node]
+    below: Node = field(default_factory=dict)
 
 
 def _path(step: Node) -> _Path:
+    whole = step
     nodes: list[Node] = []
     while True:
         below = step.get("of")
@@ -174,7 +202,9 @@ def _path(step: Node) -> _Path:
     place = next((i for i, node in enumerate(nodes) if node["step"] in STATEFUL), None)
     if place is None:
         return _Path(nodes, None, [])
-    return _Path(nodes[:place], nodes[place], nodes[place + 1 :])
+    for _ in range(place):
+        whole = whole["of"]
+    return _Path(nodes[:place], nodes[place], nodes[place + 1 :], whole["of"])
 
 
 def _outputs(before: Node, after: Node, operator: Operator) -> Iterator[Change]:

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from floodmark.core.time import NEVER
 from floodmark.engines.spark import tables
 from floodmark.engines.spark.timeline import Timeline
+from floodmark.lifecycle.plan import sources
 from floodmark.spec.operator import Input, Operator
 from floodmark.spec.schema import MARKER, STAMPS
 
@@ -32,10 +33,11 @@ def begin(spark: SparkSession, operator: Operator, timeline: Timeline) -> None:
         tables.create(spark, path, tables.structure(_DDL))
     last = checkpoint.last_committed()
     positions = checkpoint.positions(last)
+    by_name = {given.name: given for given in operator.inputs}
     reached = (
         [
-            (given.name, _progress(spark, timeline.lake.input(given), positions[2 * i].version))
-            for i, given in enumerate(operator.inputs)
+            (name, _progress(spark, timeline.lake.input(by_name[name]), positions[2 * place].version))
+            for place, name in enumerate(sources(operator.canonical()))
         ]
         if positions
         else [(given.name, NEVER) for given in operator.inputs]

@@ -198,14 +198,14 @@ def state_at(timeline: Timeline, batch: int) -> BatchState:
 
 
 def inputs_at(timeline: Timeline, batch: int) -> dict[str, TableVersion]:
-    """How far a stream had read each input at the end of a committed micro-batch, by the input's name."""
+    """How far a stream had read each input at the end of a committed micro-batch, by the input's name, in the order they are read."""
     deployed, positions = timeline.checkpoint.deployed(), timeline.checkpoint.positions(batch)
     assert deployed is not None
-    names = [name for name, *_ in deployed.graph["inputs"]]
+    names, reads = deployed.sources, {name: table for name, table, *_ in deployed.graph["inputs"]}
     of_inputs = positions[:: len(positions) // len(names)]
     return {
-        name: TableVersion(table=table, id=at.table, version=at.version, file=at.file)
-        for name, table, at in zip(names, deployed.reads, of_inputs, strict=True)
+        name: TableVersion(table=reads[name], id=at.table, version=at.version, file=at.file)
+        for name, at in zip(names, of_inputs, strict=True)
     }
 
 

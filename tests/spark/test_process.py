@@ -1,0 +1,170 @@
+"""Process functions and joins on Spark: as a stream with restarts and bounded, they say what the kernel says in one process."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pyarrow as pa
+import pytest
+
+import floodmark as fm
+from floodmark.core.errors import CapabilityError
+from floodmark.core.time import Interval, from_ms
+from floodmark.engines.local.engine import LocalRun
+from floodmark.spec.schema import ROW
+from floodmark.testing.log import Log, Logs
+from floodmark.testing.spark import SparkCase
+
+ENDS = Interval(start=60, end=140)
+
+
+class Reading(fm.Contract):
+    """What a sensor says."""
+
+    at: fm.EventTime
+    sensor: str
+    value: float
+
+
+class Switch(fm.Contract):
+    """Let the readings of a sensor pass for so long."""
+
+    since: fm.EventTime
+    device: str
+    millis: int
+
+
+class Note(fm.Contract):
+    """A text."""
+
+    text: str
+
+
+def operators() -> dict[str, fm.Operator]:
+    """Defined in here, so that workers get the classes with them."""
+
+    class Passing(fm.CoProcessFunction):
+        """Readings pass while a switch is on; every ten of a sensor are counted, by the minute they came in."""
+
+        on = fm.ValueState(bool)
+        seen = fm.MapState(int, int, ttl="40ms")
+        off = fm.Timer()
+
+        def __init__(self, unit: int) -> None:
+            self.unit = unit
+
+        def on_left(self, row, ctx):
+            slot = ctx.timestamp // self.unit
+            self.seen.put(slot, self.seen.get(slot, 0) + 1)
+            if self.seen.get(slot) > 2:
+                ctx.output("busy", {"text": f"{slot} {sorted(self.seen.items())}"})
+            if self.on.get(False):
+                yield {"text": f"passed {row['value']}"}
+
+        def on_right(self, row, ctx):
+            self.off.delete()
+            self.off.set(ctx.timestamp + row["millis"])
+            self.on.update(True)
+
+        def on_timer(self, timer, ctx):
+            self.on.clear()
+            yield {"text": f"off {ctx.timestamp} {len(self.seen)}"}
+
+    class Bounds(fm.BroadcastProcessFunction):
+        """Readings above the bound last set for their device, or for all."""
+
+        bounds = fm.BroadcastState(str, int)
+        above = fm.ReducingState(float, max)
+
+        def on_element(self, row, ctx):
+            bound = self.bounds.get(row["sensor"])
+            if bound is not None and row["value"] > bound:
+                self.above.add(row["value"])
+                yield {"text": f"{self.above.get()} over {bound}"}
+
+        def on_broadcast(self, row, ctx):
+            self.bounds.put(row["device"], row["millis"])
+
+    @fm.operator
+    def passing(readings: fm.Stream[Reading], switches: fm.Stream[Switch]):
+        both = readings.key_by("sensor").connect(switches.key_by("device"))
+        return both.process(Passing(10), schema=Note, sides={"busy": Note})
+
+    @fm.operator
+    def bounds(readings: fm.Stream[Reading], switches: fm.Stream[Switch]):
+        found = readings.key_by("sensor").connect(switches.broadcast()).process(Bounds(), schema=Note)
+        return found.with_columns(text="concat(sensor, ': ', text)")
+
+    @fm.operator
+    def near(readings: fm.Stream[Reading], switches: fm.Stream[Switch]):
+        return readings.key_by("sensor").interval_join(switches.key_by("device"), "-20ms", "10ms", kind="full")
+
+    @fm.operator
+    def valid(readings: fm.Stream[Reading], switches: fm.Stream[Switch]):
+        return readings.key_by("sensor").temporal_join(switches.key_by("device"), kind="left", prefix="switch_")
+
+    @fm.operator
+    def together(readings: fm.Stream[Reading], switches: fm.Stream[Switch]):
+        return readings.key_by("sensor").window_join(switches.key_by("device"), fm.Session("15ms"), kind="left")
+
+    return {found.name: found for found in (passing, bounds, near, valid, together)}
+
+
+def landed(seed: int = 3) -> Logs:
+    """Two inputs in disorder, some rows late, one well ahead of the other."""
+    rng = random.Random(seed)
+    operator = operators()["near"]
+    logs = Logs({one.name: Log(one.schema) for one in operator.inputs})
+    for number in range(160):
+        time = number + rng.randint(-12, 12)
+        sensor = rng.choice(["a", "b", "c", "d", None] if number % 9 == 0 else ["a", "b", "c", "d"])
+        if rng.random() < 0.7:
+            row = {"at": from_ms(time), "sensor": sensor, "value": float(rng.randint(0, 50))}
+            logs.row("readings", row, time)
+        else:
+            time += 15
+            logs.row("switches", {"since": from_ms(time), "device": sensor, "millis": rng.randint(5, 40)}, time)
+        for name, log in logs.logs.items():
+            log.watermark = max(log.watermark, number + (15 if name == "switches" else 0) - 9)
+    logs.end()
+    return logs
+
+
+def told(outputs: dict[str, pa.Table]) -> Counter:
+    """Rows of every output with their event time and stamp."""
+    found = Counter()
+    for name, table in outputs.items():
+        for row in table.to_pylist():
+            if row["_kind"] == ROW:
+                time = row["_event_time"]
+                known = {n: v for n, v in row.items() if not n.startswith("_")}
+                found[(name, repr(known), time if isinstance(time, int) else round(time.timestamp() * 1000), row["_watermark"])] += 1
+    return found
+
+
+@pytest.mark.feature("P1", "P3", "K9", "J1", "J3", "J5", "X7")
+@pytest.mark.parametrize("name", ["passing", "bounds", "near", "valid", "together"])
+def test_a_stream_with_restarts_and_a_bounded_run_say_the_same(spark, tmp_path, name):
+    operator, logs = operators()[name], landed()
+    wanted = told(LocalRun(operator).batch(logs.tables()))
+    assert sum(wanted.values()) > 20
+    stream = SparkCase(spark, operator, str(tmp_path / "unbounded"))
+    places = [0, 50, 51, 110, len(logs.order)]
+    for start, stop in zip(places, places[1:], strict=False):
+        for one in operator.inputs:
+            stream.land(logs.logs[one.name], *logs.bounds(one.name, start, stop), name=one.name)
+        stream.run_unbounded()
+    assert told(stream.outputs()) == wanted
+    batch = SparkCase(spark, operator, str(tmp_path / "bounded"))
+    for one in operator.inputs:
+        batch.land(logs.logs[one.name], name=one.name)
+    if name in {"near", "together"}:
+        batch.run_bounded(ENDS)
+        inside = {key: count for key, count in wanted.items() if ENDS.start <= key[2] < ENDS.end}
+        assert told(batch.outputs()) == inside
+    elif name == "passing":
+        with pytest.raises(CapabilityError, match="all of time for a process function Passing"):
+            batch.run_bounded(ENDS)
+    batch.run_bounded()
+    assert told(batch.outputs()) == wanted
