@@ -168,6 +168,9 @@ def test_a_rollback_stops_what_runs_and_starts_it_again(streams: Streams, begin:
                 roll_back(found, savepoints.find(lake, streams.savepoint))
             assert done(found, lake, "rollback", streams.savepoint).splitlines()[-1].startswith("done")
             assert {one.step for one in found.store.actions("totals")} == {"done"}
+            for made in (one.manifest for one in savepoints.savepoints(lake, "largest")):
+                if made.why == f"before {streams.savepoint}":  # made for the rollback
+                    assert made.code == {"package": found.deployments(["largest"])["largest"].package}
             assert {one.desired for one in found.store.deployments()} == {"running"}
             until(lambda one=found: all(one.driver(n).state == "running" for n in ("totals", "largest")))
         assert seen(lake) == streams.then
@@ -179,7 +182,8 @@ def test_a_rebuild_that_fails_once_the_streams_are_stopped_lets_them_run_again(
 ) -> None:
     lake = copy_of(streams, tmp_path / "lake")
 
-    def fails(*_: object, pause: Callable[[list[str]], None], **__: object) -> None:
+    def fails(*_: object, pause: Callable[[list[str]], None], code: object, **__: object) -> None:
+        assert code == {"package": before["totals"].package}
         pause(["totals", "largest"])
         assert {one.desired for one in found.deployments(["totals", "largest"]).values()} == {"stopped"}
         if killed:

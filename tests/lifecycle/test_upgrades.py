@@ -7,7 +7,7 @@ from deltalake import DeltaTable
 from events import Event, row, source
 from pyspark.sql import SparkSession
 
-from floodmark import Stream, Tumbling, count, max, operator, sum
+from floodmark import Settings, Stream, Tumbling, Workspace, count, max, operator, sum
 from floodmark.core.errors import LifecycleError, PlanError, StateError
 from floodmark.engines.spark import savepoints
 from floodmark.engines.spark.fork import fork
@@ -16,6 +16,7 @@ from floodmark.engines.spark.landing import land
 from floodmark.engines.spark.rollback import roll_back
 from floodmark.engines.spark.unbounded import run_unbounded
 from floodmark.engines.spark.upgrade import check, rebuild, upgrade
+from floodmark.observe.status import status
 
 
 def version(change):
@@ -89,6 +90,15 @@ def test_a_filter_before_the_state_has_to_be_accepted(spark: SparkSession, runni
     assert savepoints.find(running, str(done.savepoint)).manifest.version == done.plan.deployed
 
 
+def state_of(lake: Lake, name: str) -> str:
+    """What status says of an output."""
+    totals = version("")
+    workspace = Workspace(
+        sources=[source([row(0)])], operators=[totals, readers_of(totals)], settings=Settings(lake=lake.root)
+    )
+    return next(entry["state"] for entry in status(workspace, lake) if entry["name"] == name)
+
+
 def test_a_rebuild_switches_to_what_the_new_code_makes_of_everything(spark: SparkSession, running: Lake) -> None:
     reader = readers_of(version(""))
     run_unbounded(spark, reader, running, until_caught_up=True)
@@ -97,8 +107,10 @@ def test_a_rebuild_switches_to_what_the_new_code_makes_of_everything(spark: Spar
     ):
         upgrade(version("max"), running, forward_only=True)
     before = rows(running, "n", "total")
-    done = rebuild(spark, version("max"), running)
+    done = rebuild(spark, version("max"), running, code={"package": "as it ran"})
     assert done.readers == ("most",)
+    assert savepoints.find(running, str(done.savepoint)).manifest.code == {"package": "as it ran"}
+    assert "a rebuild of 'totals'" in state_of(running, "most")
     put(spark, running, 120, end=True)
     run_unbounded(spark, version("max"), running, until_caught_up=True)
     expected = Lake(f"{running.root}-truth", logs=running.root)
@@ -108,6 +120,8 @@ def test_a_rebuild_switches_to_what_the_new_code_makes_of_everything(spark: Spar
         run_unbounded(spark, reader, running, until_caught_up=True)
     found = roll_back(running, savepoints.find(running, str(done.savepoint)))
     assert [step.operator for step in found.switch.steps] == ["totals", "most"]
+    assert [(one.table, one.rebuilds) for one in found.undone] == [("totals", 1), ("most", 0)]
+    assert "rebuild" not in state_of(running, "most")
     assert rows(running, "n", "total") == before
     for one in (version(""), reader):
         run_unbounded(spark, one, running, until_caught_up=True)

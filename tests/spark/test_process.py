@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import Counter
 
@@ -139,7 +140,14 @@ def told(outputs: dict[str, pa.Table]) -> Counter:
             if row["_kind"] == ROW:
                 time = row["_event_time"]
                 known = {n: v for n, v in row.items() if not n.startswith("_")}
-                found[(name, repr(known), time if isinstance(time, int) else round(time.timestamp() * 1000), row["_watermark"])] += 1
+                found[
+                    (
+                        name,
+                        repr(known),
+                        time if isinstance(time, int) else round(time.timestamp() * 1000),
+                        row["_watermark"],
+                    )
+                ] += 1
     return found
 
 
@@ -151,7 +159,7 @@ def test_a_stream_with_restarts_and_a_bounded_run_say_the_same(spark, tmp_path, 
     assert sum(wanted.values()) > 20
     stream = SparkCase(spark, operator, str(tmp_path / "unbounded"))
     places = [0, 50, 51, 110, len(logs.order)]
-    for start, stop in zip(places, places[1:], strict=False):
+    for start, stop in itertools.pairwise(places):
         for one in operator.inputs:
             stream.land(logs.logs[one.name], *logs.bounds(one.name, start, stop), name=one.name)
         stream.run_unbounded()

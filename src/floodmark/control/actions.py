@@ -122,7 +122,13 @@ def rebuild(
         action = _begun(fleet, "upgrade", name, operator.version, old, step="rebuilding", why=why)
         try:
             found = rebuild_beside(
-                spark, operator, fleet.lake, why=why, stop=stop, pause=lambda names: _paused(fleet, names, action.id)
+                spark,
+                operator,
+                fleet.lake,
+                why=why,
+                stop=stop,
+                pause=lambda names: _paused(fleet, names, action.id),
+                code={"package": old[name]["package"]},
             )
         except FloodmarkError as error:
             _abandoned(fleet, fleet.store.action(action.id), str(error))
@@ -332,7 +338,7 @@ def _rolled_back(
     crash.point("action.stopped_all")
     turn()
     try:
-        prepared = rollback.roll_back(lake, savepoint, backfills=backfills, alone=alone)
+        prepared = rollback.roll_back(lake, savepoint, backfills=backfills, alone=alone, codes=fleet.codes())
     except FloodmarkError:
         if action.kind == "rollback":
             _restored(fleet, old)

@@ -9,13 +9,19 @@ import threading
 import traceback
 from pathlib import Path
 from time import time
+from typing import TYPE_CHECKING
 
 from floodmark.control.package import load
 from floodmark.control.store import CONTROL, Driver, Store
 from floodmark.core.errors import FloodmarkError, LifecycleError
+from floodmark.spec.operator import Operator
 from floodmark.spec.run import BatchInfo
 
+if TYPE_CHECKING:
+    from floodmark.engines.spark.lake import Lake
+
 BEAT_SECONDS = 2.0
+_LOOK_SECONDS = 1.0
 
 
 def main(number: str, packages: str) -> int:
@@ -59,14 +65,16 @@ def _run(store: Store, driver: Driver, packages: Path, stop: threading.Event) ->
     from floodmark.engines.spark.unbounded import run_unbounded  # noqa: PLC0415
 
     settings = workspace.settings
+    _stop_at(stop)
+    if not _inputs_there(operator, Lake.of(settings), stop):
+        return
     spark = spark_session(
         app=f"floodmark {operator.version}",
         cores=settings.master,
         shuffle_partitions=settings.shuffle_partitions,
         extra=dict(settings.spark),
     )
-    for number in (signal.SIGTERM, signal.SIGINT):  # after Spark, which sets handlers of its own
-        signal.signal(number, lambda *_: stop.set())
+    _stop_at(stop)  # Spark has set handlers of its own
     _update(store, driver, state="running")
 
     def told(batch: BatchInfo) -> None:
@@ -74,6 +82,25 @@ def _run(store: Store, driver: Driver, packages: Path, stop: threading.Event) ->
         _update(store, driver, batch=batch.batch_id, progress=batch.progress)
 
     run_unbounded(spark, operator, Lake.of(settings), stop=stop, on_batch=told)
+
+
+def _stop_at(stop: threading.Event) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+
+
+def _inputs_there(operator: Operator, lake: Lake, stop: threading.Event) -> bool:
+    """Wait until every table the stream reads is there: a source may not have landed yet, the stream before it not have begun."""
+    from deltalake import DeltaTable  # noqa: PLC0415 - as above
+
+    said = ""
+    while missing := [given.table for given in operator.inputs if not DeltaTable.is_deltatable(lake.input(given))]:
+        text = f"waiting for {', '.join(missing)}: nothing is there yet"
+        if text != said:
+            _log(said := text)
+        if stop.wait(_LOOK_SECONDS):
+            return False
+    return True
 
 
 def _beat(store: Store, driver: Driver, ended: threading.Event) -> None:

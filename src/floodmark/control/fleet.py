@@ -13,6 +13,7 @@ from floodmark.control.store import Deployment, Desired, Driver, Store
 from floodmark.control.supervisor import LEASE
 from floodmark.core.errors import LifecycleError
 from floodmark.engines.spark.lake import Lake
+from floodmark.engines.spark.savepoints import check_inputs, inputs_at
 from floodmark.engines.spark.switch import refuse_moved, refuse_while_pending
 from floodmark.engines.spark.timeline import Timeline
 from floodmark.spec.operator import Operator
@@ -62,16 +63,18 @@ class Fleet:
         """Let streams run from the code as it is now; the package it is kept in.
 
         Raises:
-            LifecycleError: LIFECYCLE-034, a rollback of one is not finished.
+            LifecycleError: LIFECYCLE-034 a rollback of one is not finished, 038 what one has read was replaced since.
             StateError: STATE-003, one was started with another definition.
         """
         chosen = list(operators)
         for operator in chosen:  # what would make the stream stop at once is said now
             refuse_while_pending(self.lake, operator.name)
             refuse_moved(self.lake, operator.name)
-            checkpoint = Timeline.current(self.lake, operator.name).checkpoint
-            if checkpoint.deployed() is not None:
-                checkpoint.claim(operator)
+            timeline = Timeline.current(self.lake, operator.name)
+            if timeline.checkpoint.deployed() is not None:
+                timeline.checkpoint.claim(operator)
+                if (last := timeline.checkpoint.last_committed()) >= 0:
+                    check_inputs(self.lake, operator.name, inputs_at(timeline, last))
         package = pack(self.root, self.home / "packages")
         for operator in chosen:
             self.deploy(operator.name, package, operator.version, "running")

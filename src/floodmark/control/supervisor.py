@@ -56,6 +56,7 @@ class Supervisor:
     _children: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
     _asked: dict[int, float] = field(default_factory=dict)
     _failed: set[int] = field(default_factory=set)
+    _told: set[int] = field(default_factory=set)
     _looked: float = 0.0
     _since: float = 0.0
     """Since when it has looked at the store without a gap: heartbeats from before say nothing."""
@@ -129,6 +130,9 @@ class Supervisor:
 
     def _start(self, deployment: Deployment, drivers: Sequence[Driver]) -> None:
         crashes = crashed(drivers, deployment.changed_at, time.time())
+        if crashes and crashes[0].id not in self._told:
+            self._told.add(crashes[0].id)
+            self.say(f"{deployment.operator}: crashed: {crashes[0].reason}")
         if len(crashes) >= BUDGET:
             if crashes[0].id not in self._failed:
                 self._failed.add(crashes[0].id)
@@ -196,6 +200,7 @@ class Supervisor:
         asked = self._asked.pop(driver.pid, None)
         self.store.end(driver.id, "crashed" if asked is None else "stopped", reason)  # unless it said itself why
         ended = self.store.driver(driver.id)
+        self._told.add(driver.id)
         self.say(f"{driver.operator}: {ended.state}: {ended.reason}")
         return True
 

@@ -34,6 +34,7 @@ class Undone:
         rows: of these commits.
         backfills: intervals of bounded runs that are undone with it, in words.
         foreign: commits that floodmark did not make, in words.
+        rebuilds: how often it was computed anew since; what it held before comes back.
     """
 
     table: str
@@ -41,6 +42,7 @@ class Undone:
     rows: int = 0
     backfills: tuple[str, ...] = ()
     foreign: tuple[str, ...] = ()
+    rebuilds: int = 0
 
 
 def undone(table: str, commits: Iterable[Mapping[str, Any]]) -> Undone:
@@ -50,7 +52,7 @@ def undone(table: str, commits: Iterable[Mapping[str, Any]]) -> Undone:
         table: its name.
         commits: those behind the version it goes back to: ``operation`` and, of floodmark's own, ``said``.
     """
-    batches, rows, backfills, foreign = 0, 0, [], []
+    batches, rows, rebuilds, backfills, foreign = 0, 0, 0, [], []
     for commit in commits:
         said, operation = commit.get("said"), str(commit["operation"])
         if said is not None:
@@ -58,9 +60,12 @@ def undone(table: str, commits: Iterable[Mapping[str, Any]]) -> Undone:
                 backfills.append(str(commit["interval"]))
             elif said["mode"] == "unbounded":
                 batches, rows = batches + (not said.get("settled")), rows + int(said["rows"])
+            rebuilds += said["mode"] == "rebuild"
         else:
             foreign.append(f"{operation} at version {commit['version']}")
-    return Undone(table=table, commits=batches, rows=rows, backfills=tuple(backfills), foreign=tuple(foreign))
+    return Undone(
+        table=table, commits=batches, rows=rows, backfills=tuple(backfills), foreign=tuple(foreign), rebuilds=rebuilds
+    )
 
 
 Agrees = Callable[[str, TableVersion, TableVersion], bool]

@@ -7,9 +7,12 @@ from typing import Any
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
+from floodmark.core.errors import FloodmarkError
 from floodmark.core.time import NEVER, describe, describe_span
 from floodmark.engines.spark import history
 from floodmark.engines.spark.lake import Lake
+from floodmark.engines.spark.savepoints import check_inputs, inputs_at
+from floodmark.engines.spark.timeline import Timeline
 from floodmark.spec.operator import Operator, Output
 from floodmark.spec.source import Source
 from floodmark.spec.workspace import Workspace
@@ -74,13 +77,28 @@ def _output(operator: Operator, output: Output, lake: Lake, reached: dict[str, i
     }
     if stream is not None:
         behind = min(reached.get(given.table, NEVER) for given in operator.inputs)
-        entry |= {
-            "progress": describe(stream),
-            "lag": describe_span(max(0, behind - stream)) if stream > NEVER else "all of it",
-        }
+        lag = max(0, behind - stream)
+        entry |= {"progress": describe(stream), "lag": describe_span(lag) if stream > NEVER else "all of it"}
+        if lag and last["version"] == operator.version:
+            entry["state"] = "behind its input"
+        if stale := _stale(operator, lake):
+            entry["state"] = stale
     elif last["mode"] == "bounded":
         entry["progress"] = f"computed {describe(last['from'])} to {describe(last['to'])}"
     return base | entry, stream if stream is not None else NEVER
+
+
+def _stale(operator: Operator, lake: Lake) -> str | None:
+    """Why a stream cannot go on: what it has read is not there any more."""
+    timeline = Timeline.current(lake, operator.name)
+    last = timeline.checkpoint.last_committed() if timeline.checkpoint.deployed() is not None else -1
+    if last < 0:
+        return None
+    try:
+        check_inputs(lake, operator.name, inputs_at(timeline, last))
+    except FloodmarkError as error:
+        return f"{error.got}: {error.fix}"
+    return None
 
 
 def _rows(path: str) -> int:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
@@ -22,6 +23,9 @@ from floodmark.lifecycle.rollback import Undone, cut, moves, undone
 from floodmark.lifecycle.savepoint import Manifest, TableVersion
 from floodmark.lifecycle.switch import Step, Switch
 
+Codes = Mapping[str, Mapping[str, Any]]
+"""Operator -> what is known of the code its stream runs."""
+
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
@@ -38,7 +42,9 @@ class Prepared:
     left: tuple[str, ...] = ()
 
 
-def roll_back(lake: Lake, savepoint: Savepoint, *, backfills: bool = False, alone: bool = False) -> Prepared:
+def roll_back(
+    lake: Lake, savepoint: Savepoint, *, backfills: bool = False, alone: bool = False, codes: Codes | None = None
+) -> Prepared:
     """Take a stream back to a savepoint, and with it every stream that has read what is undone.
 
     Args:
@@ -46,6 +52,7 @@ def roll_back(lake: Lake, savepoint: Savepoint, *, backfills: bool = False, alon
         savepoint: to go back to.
         backfills: bounded runs since the savepoint may be undone too.
         alone: leave the streams that read it; they refuse to go on until they are computed anew.
+        codes: operator -> what is known of the code its stream runs.
 
     Raises:
         LifecycleError: LIFECYCLE-003 a stream is at work, and whatever ``prepare`` raises.
@@ -58,7 +65,7 @@ def roll_back(lake: Lake, savepoint: Savepoint, *, backfills: bool = False, alon
             perform(lake, left)
         return Prepared(left, ())
     with stopped(lake, [savepoint.manifest.operator, *readers(savepoint.manifest.operator, streams(lake))]):
-        prepared = prepare(lake, savepoint, backfills=backfills, alone=alone)
+        prepared = prepare(lake, savepoint, backfills=backfills, alone=alone, codes=codes)
         perform(lake, prepared.switch)
     return prepared
 
@@ -68,7 +75,13 @@ def _again(manifest: Manifest) -> str:
 
 
 def prepare(
-    lake: Lake, savepoint: Savepoint, *, backfills: bool = False, alone: bool = False, keep: bool = True
+    lake: Lake,
+    savepoint: Savepoint,
+    *,
+    backfills: bool = False,
+    alone: bool = False,
+    keep: bool = True,
+    codes: Codes | None = None,
 ) -> Prepared:
     """Decide what a rollback does; nothing is changed.
 
@@ -78,6 +91,7 @@ def prepare(
         backfills: bounded runs since the savepoint may be undone too.
         alone: leave the streams that read it.
         keep: make savepoints of streams that stay where they are, which the rollback needs.
+        codes: operator -> what is known of the code its stream runs.
 
     Raises:
         LifecycleError: LIFECYCLE-034 another rollback is at work, LIFECYCLE-035 a stream that reads the tables cannot go with it,
@@ -104,7 +118,7 @@ def prepare(
         steps.append(
             Step(
                 operator=name,
-                savepoint=_kept(lake, name, one, manifest.id, keep=keep),
+                savepoint=_kept(lake, name, one, manifest.id, keep=keep, code=(codes or {}).get(name)),
                 version=one.version,
                 timeline=Timeline.current(lake, name).next().number,
                 ends=Timeline.current(lake, name).number,
@@ -118,11 +132,15 @@ def prepare(
     return Prepared(Switch(again=_again(manifest), steps=tuple(steps)), tuple(lost), tuple(reading if alone else ()))
 
 
-def _kept(lake: Lake, operator: str, state: Manifest | BatchState, asked: str, *, keep: bool) -> str:
+def _kept(
+    lake: Lake, operator: str, state: Manifest | BatchState, asked: str, *, keep: bool, code: Mapping[str, Any] | None
+) -> str:
     """The savepoint of a state: one is made of a stream that stays where it is."""
     if isinstance(state, Manifest):
         return state.id
-    return savepoints.create(operator, lake, why=f"before {asked}").manifest.id if keep else "(one that is made first)"
+    if not keep:
+        return "(one that is made first)"
+    return savepoints.create(operator, lake, why=f"before {asked}", code=code).manifest.id
 
 
 def _states(lake: Lake, operator: str) -> Iterator[Manifest | BatchState]:

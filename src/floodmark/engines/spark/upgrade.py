@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from deltalake import DeltaTable, Field
 from deltalake import Schema as DeltaSchema
@@ -136,6 +137,7 @@ def rebuild(
     stop: threading.Event | None = None,
     on_batch: Callable[[BatchInfo], None] | None = None,
     pause: Callable[[list[str]], None] | None = None,
+    code: Mapping[str, Any] | None = None,
 ) -> Upgraded:
     """Compute all of an operator's input with the code's definition, beside its stream, and switch to the result in one commit per table.
 
@@ -150,6 +152,7 @@ def rebuild(
         stop: when set, it ends at the next micro-batch boundary, and nothing is switched.
         on_batch: told about each micro-batch.
         pause: lets the named streams stop before the switch.
+        code: what is known of the code of the stream as it is, for that savepoint.
 
     Raises:
         LifecycleError: LIFECYCLE-003 the stream is at work, LIFECYCLE-034 another rollback or rebuild is not finished.
@@ -178,7 +181,7 @@ def rebuild(
         pause([operator.name, *reading])
     with stopped(lake, [operator.name, *reading]):
         run_unbounded(spark, operator, beside, until_caught_up=True, on_batch=on_batch)
-        made = savepoints.create(operator.name, lake, why=why or f"before {operator.version}")
+        made = savepoints.create(operator.name, lake, why=why or f"before {operator.version}", code=code)
         crash.point("upgrade.after_savepoint")
         new = savepoints.create(operator.name, beside, why=f"rebuild of {operator.version}")
         taken = savepoints.take_in(lake, new.path).manifest
