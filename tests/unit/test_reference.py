@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import csv
-import gzip
 import statistics
 from collections import defaultdict
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from zoneinfo import ZoneInfo
 
 import pytest
+from inbox_rows import Timed, flights_of, stamped, weather_of
 
-from floodmark.core.time import NEVER, to_ms
+from floodmark.core.time import to_ms
 from floodmark.demo.inbox import write_inbox
 from floodmark.testing import Case
-from floodmark.testing.proof import Entry, bounded, prove
-from operators.flights import NEW_YORK, delay_sessions, hourly_departures, moving_median
+from floodmark.testing.proof import bounded, prove
+from operators.flights import delay_sessions, hourly_departures, moving_median
 from operators.logs import hourly_levels
 from operators.weather import storm_alerts
 
@@ -31,44 +28,14 @@ def inbox(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def rows_of(folder: Path) -> Iterator[dict[str, str]]:
-    for path in sorted(folder.glob("*.csv*")):
-        with (gzip.open if path.suffix == ".gz" else open)(path, "rt", newline="") as stream:
-            yield from csv.DictReader(stream)
-
-
-def stamped(name: str, rows: list[tuple[int, dict[str, object]]], bound: int | None) -> list[Entry]:
-    """Rows with the stamps of a landing of that bound; None: no row is late."""
-    newest, found = NEVER, []
-    for number, (time, values) in enumerate(rows):
-        stamps = {"_event_time": time, "_watermark": newest, "_sequence": number, "_kind": 0}
-        found.append((name, values | stamps))
-        newest = max(newest, time - bound - 1) if bound is not None else NEVER
-    return found
+@pytest.fixture(scope="module")
+def flights(inbox: Path) -> Timed:
+    return flights_of(inbox)[:300]
 
 
 @pytest.fixture(scope="module")
-def flights(inbox: Path) -> list[tuple[int, dict[str, object]]]:
-    found = []
-    for row in rows_of(inbox / "flights"):
-        moment = datetime.fromisoformat(row["scheduled"]).replace(tzinfo=ZoneInfo(NEW_YORK)).astimezone(UTC)
-        number = {
-            k: int(row[k]) if row[k] else None for k in ("flight", "dep_delay", "arr_delay", "air_time", "distance")
-        }
-        texts = {k: row[k] or None for k in ("origin", "dest", "carrier", "tailnum")}
-        found.append((to_ms(moment), {"scheduled": moment, **texts, **number}))
-    return found[:400]
-
-
-@pytest.fixture(scope="module")
-def weather(inbox: Path) -> list[tuple[int, dict[str, object]]]:
-    found = []
-    for row in rows_of(inbox / "weather"):
-        moment = datetime.fromisoformat(row["observed"]).astimezone(UTC)
-        names = ("temp", "wind_speed", "precip", "visib", "pressure")
-        numbers = {k: float(row[k]) if row[k] not in {"", "NA"} else None for k in names}
-        found.append((to_ms(moment), {"observed": moment, "origin": row["origin"], **numbers}))
-    return found[:360]
+def weather(inbox: Path) -> Timed:
+    return weather_of(inbox)[:360]
 
 
 @pytest.mark.feature("W7", "W13", "T17")
