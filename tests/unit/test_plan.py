@@ -124,6 +124,92 @@ def agg(**aggregates):
     return lambda windows: windows.aggregate(**aggregates)
 
 
+class Running(fm.ProcessFunction):
+    """Totals so far."""
+
+    total = fm.ValueState("int")
+    late = fm.Timer()
+
+    def on_element(self, row, ctx):
+        self.total.update(self.total.get(0) + row["cents"])
+        yield {"price": float(self.total.get())}
+
+    def on_timer(self, timer, ctx):
+        self.total.clear()
+
+
+class Documented(Running):
+    """The same in other words."""
+
+
+class Doubled(Running):
+    def on_element(self, row, ctx):
+        self.total.update(self.total.get(0) + row["cents"] * 2)
+        yield {"price": float(self.total.get())}
+
+
+class Wider(Running):
+    total = fm.ValueState("bigint")
+
+
+class Named(Running):
+    total = fm.ValueState("string")
+
+
+class Migrated(Running):
+    total = fm.ValueState("string", version=2, migrate=str)
+
+
+class Skipping(Running):
+    total = fm.ValueState("string", version=3, migrate=str)
+
+
+class Fading(Running):
+    total = fm.ValueState("int", ttl="1 day")
+
+
+class Listed(Running):
+    total = fm.ListState("int")
+
+
+class More_(Running):  # noqa: N801 - there is a contract More
+    seen = fm.MapState(str, int)
+
+
+class Clocked(Running):
+    late = fm.Timer("processing")
+
+
+class Scaled(Running):
+    def __init__(self, factor):
+        self.factor = factor
+
+
+def process(function, **settings):
+    source = fm.Source("sales", contract=Sale, connector=fm.Rows([]), watermark=fm.Ascending())
+
+    @fm.operator(name="takings", inputs={"sales": source})
+    def takings(sales):
+        return sales.key_by("shop").process(function, schema=Priced, **settings)
+
+    return takings
+
+
+def joined(upper="1 hour", contract=Sale, change=lambda s: s, **settings):
+    sources = {
+        name: fm.Source(name, contract=contract, connector=fm.Rows([]), watermark=fm.Ascending())
+        for name in ("sales", "web")
+    }
+
+    @fm.operator(name="takings", inputs=sources)
+    def takings(sales, web):
+        other = change(web).select("shop", "at", web_cents="cents")
+        found = sales.key_by("shop").interval_join(other.key_by("shop"), "0 s", upper, prefix="web_", **settings)
+        return found.select("shop", "cents", "web_web_cents")
+
+    return takings
+
+
 def two_inputs():
     sources = {
         name: fm.Source(name, contract=Sale, connector=fm.Rows([]), watermark=fm.Ascending())
@@ -251,6 +337,31 @@ EDITS = {
     ),
     "another condition without state": (stateless(), stateless(lambda s: s.filter("cents > 20")), "stateless change"),
     "state where there was none": (stateless(), op(), "rebuild"),
+    # process functions
+    "a docstring of a function": (process(Running()), process(Documented()), "no-op"),
+    "another body": (process(Running()), process(Doubled()), "forward-only"),
+    "another setting": (process(Scaled(1)), process(Scaled(2)), "forward-only"),
+    "another timer": (process(Running()), process(Clocked()), "forward-only"),
+    "a wider type of state": (process(Running()), process(Wider()), "compatible state"),
+    "a narrower type of state": (process(Wider()), process(Running()), "rebuild"),
+    "another type of state": (process(Running()), process(Named()), "rebuild"),
+    "another type of state with a way": (process(Running()), process(Migrated()), "compatible state"),
+    "a version of state left out": (process(Running()), process(Skipping()), "rebuild"),
+    "a time to live": (process(Running()), process(Fading()), "compatible state"),
+    "another kind of state": (process(Running()), process(Listed()), "rebuild"),
+    "a state more": (process(Running()), process(More_()), "compatible state"),
+    "a state less": (process(More_()), process(Running()), "compatible state"),
+    "a side output more": (process(Running()), process(Running(), sides={"odd": Priced}), "stateless change"),
+    "failures of a function set aside": (
+        process(Running()),
+        process(Running(), on_error="quarantine"),
+        "stateless change",
+    ),
+    "a function where there was a window": (op(), process(Running()), "rebuild"),
+    # joins
+    "another bound of a join": (joined(), joined("2 hours"), "forward-only"),
+    "another kind of join": (joined(), joined(kind="left"), "rebuild"),
+    "a filter before a join": (joined(), joined(change=lambda s: s.filter("cents > 0")), "forward-only"),
     # inputs
     "another table": (op(), op(table="shop_sales"), "rebuild"),
     "an input more": (op(), two_inputs(), "rebuild"),

@@ -71,11 +71,11 @@ def _process(where: str, before: Node, after: Node, function: StatefulFunction) 
                 )
                 verdict = "rebuild"
         yield Change(where=where, before=told[0], after=told[1], otherwise=otherwise, verdict=verdict)
-    rest = [{name: value for name, value in side.items() if name not in {"states", "name"}} for side in (before, after)]
+    rest = [{name: value for name, value in side.items() if name != "states"} for side in (before, after)]
     if rest[0] != rest[1]:
         parts = [name for name in ("code", "settings", "timers") if rest[0].get(name) != rest[1].get(name)]
         otherwise = "State and timers stay: rows from now on are handled by the new code, what the old code has kept is taken as it is."
-        told = [f"{side.get('name', 'join')} ({', '.join(parts) or 'other columns'})" for side in (before, after)]
+        told = [f"its {', '.join(parts) or 'columns'} {when}" for when in ("as deployed", "as defined now")]
         yield Change(where=where, before=told[0], after=told[1], otherwise=otherwise, verdict="forward-only")
 
 

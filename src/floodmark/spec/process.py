@@ -118,7 +118,7 @@ class StatefulFunction:
         """For fingerprints."""
         settings = dict(sorted(vars(self).items()))
         timers = {name: timer.canonical() for name, timer in self.timers().items()}
-        found: dict[str, object] = {"name": type(self).__name__, "code": code_of(type(self))}
+        found: dict[str, object] = {"code": dict(_members(type(self)))}
         found |= {"settings": settings} if settings else {}
         return found | {"states": self.layout(), "timers": timers}
 
@@ -126,6 +126,20 @@ class StatefulFunction:
     def clocked(self) -> bool:
         """Whether it has a timer of processing time."""
         return any(timer.time == "processing" for timer in self.timers().values())
+
+
+def _members(own: type) -> Iterator[tuple[str, object]]:
+    """The methods and constants of a class and its bases, as they are compared; states and timers have a place of their own."""
+    found: dict[str, Any] = {}
+    for base in reversed(own.__mro__):
+        if not base.__module__.startswith("floodmark.") and base is not object:
+            found |= {n: v for n, v in vars(base).items() if n == "__init__" or not n.startswith("__")}
+    for name, value in sorted(found.items()):
+        plain = value.fget if isinstance(value, property) else getattr(value, "__func__", value)
+        if isinstance(plain, (FunctionType, type)):
+            yield name, code_of(plain)
+        elif not isinstance(value, (State, Timer)):
+            yield name, value
 
 
 class ProcessFunction(StatefulFunction):
