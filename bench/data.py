@@ -57,7 +57,7 @@ def source(folder: Path, files_per_commit: int = 1) -> Source:
     )
 
 
-def batch(rng: np.random.Generator, first: int, rows: int, campaigns: int) -> pa.Table:
+def batch(rng: np.random.Generator, first: int, rows: int, campaigns: int, users: int = 100_000) -> pa.Table:
     """Some consecutive events."""
     order = np.arange(first, first + rows, dtype=np.int64)
     at = START_MS + order * 1000 // PER_SECOND - rng.integers(0, 4000, rows)
@@ -66,19 +66,19 @@ def batch(rng: np.random.Generator, first: int, rows: int, campaigns: int) -> pa
             "at": pa.array(at * 1000, pa.timestamp("us", tz="UTC")),
             "ad": rng.integers(0, campaigns * ADS_PER_CAMPAIGN, rows),
             "kind": np.array(["view", "click", "purchase"])[rng.integers(0, 3, rows)],
-            "user": rng.integers(0, 100_000, rows),
+            "user": rng.integers(0, users, rows),
         }
     )
 
 
-def generate(folder: Path, rows: int, campaigns: int, files: int) -> float:
+def generate(folder: Path, rows: int, campaigns: int, files: int, users: int = 100_000) -> float:
     """Write ``inbox`` (Parquet files) and ``raw`` (a Delta table, a commit per file, and the sentinel); seconds for the table."""
     rng = np.random.default_rng(campaigns)
     inbox, raw = folder / "inbox", str(folder / "raw")
     inbox.mkdir(parents=True)
     each, spent = rows // files, 0.0
     for number in range(files):
-        table = batch(rng, number * each, each, campaigns)
+        table = batch(rng, number * each, each, campaigns, users)
         pq.write_table(table, inbox / f"events_{number:04d}.parquet")
         began = time.perf_counter()
         write_deltalake(raw, table, mode="append")

@@ -1,6 +1,6 @@
 """Benchmarks: floodmark against raw PySpark and DuckDB, on the same events, in one run.
 
-    python bench/run.py [--rows 4000000] [--only ysb,bounded,small,windows,held,backfill] [--table]
+    python bench/run.py [--rows 4000000] [--only ysb,bounded,small,windows,keyed,held,backfill] [--table]
 
 Every system runs in a process of its own; the memory is that of the process and all its children. Ratios are speeds against raw
 PySpark in the same run: above 1 is faster. Everything printed is also in ``bench/results.json``.
@@ -89,6 +89,12 @@ def child(call: Row) -> None:
     if system in windows.SYSTEMS:
         told = windows.SYSTEMS[system](folder=folder, out=out, **call)
         print(json.dumps({**told, "answer_equal": windows.equal(system, folder, out)}))
+        return
+    import keyed
+
+    if system in keyed.SYSTEMS:
+        told = keyed.SYSTEMS[system](folder=folder, out=out, **call)
+        print(json.dumps({**told, "answer_equal": keyed.equal(system, folder, out)}))
         return
     told = systems.SYSTEMS[system](folder=folder, out=out, **call)
     print(json.dumps({**told, "answer_equal": systems.equal(system, folder, out)}))
@@ -253,7 +259,9 @@ def main() -> None:
     parser.add_argument("--keys", type=lambda text: [int(k) for k in text.split(",")], default=[100, 1_000_000])
     parser.add_argument("--micro-batches", type=lambda text: [int(k) for k in text.split(",")], default=[1, 8, 32])
     parser.add_argument(
-        "--only", type=lambda text: text.split(","), default=["ysb", "bounded", "small", "windows", "held", "backfill"]
+        "--only",
+        type=lambda text: text.split(","),
+        default=["ysb", "bounded", "small", "windows", "keyed", "held", "backfill"],
     )
     parser.add_argument(
         "--table", action="store_true", help="print the results as docs/benchmarks.md shows them, and measure nothing"
@@ -266,6 +274,7 @@ def main() -> None:
     if options.table:
         print(table(json.loads(RESULTS.read_text())))
         return
+    import keyed
     import windows
 
     results = Results()
@@ -278,6 +287,8 @@ def main() -> None:
             small(results, Path(place), [20, 60])
         if "windows" in options.only:
             windows.ordered(results, Path(place), measured, options.rows // 4)
+        if "keyed" in options.only:
+            keyed.keyed(results, Path(place), measured, options.rows // 4, [10_000, 100_000, 1_000_000])
         if "held" in options.only:
             windows.held_keys(results, Path(place), measured, [10_000, 100_000, 1_000_000])
         if "backfill" in options.only:

@@ -809,3 +809,29 @@ def test_the_version_is_the_code_the_settings_and_the_layout_not_the_instance():
     assert over(Holding(1)).fingerprint == over(Holding(1)).fingerprint
     assert over(Holding(1)).fingerprint != over(Holding(2)).fingerprint
     assert over(Celsius()).fingerprint != over(Fahrenheit()).fingerprint
+
+
+@pytest.mark.feature("K14", "D2")
+def test_deduplication_remembers_a_key_for_a_while():
+    @fm.operator
+    def once(readings: fm.Stream[Reading]):
+        return readings.key_by("sensor").deduplicate("10ms")
+
+    rows = [("a", 1, 1), ("a", 2, 5), ("b", 3, 6), ("a", 4, 12), ("a", 5, 13), ("b", 6, 30), ("a", 7, 31)]
+    found = every_cut(once, landed(once, rows, behind=0))
+    assert [(r["sensor"], r["value"]) for r in sorted(found, key=lambda r: r["_event_time"])] == [
+        ("a", 1.0),
+        ("b", 3.0),
+        ("a", 5.0),
+        ("a", 7.0),
+    ], "what counts is how far progress has come, not how far apart rows are"
+    with pytest.raises(DefinitionError, match="DEFINITION-055"):
+        over_deduplicated("0 s")
+
+
+def over_deduplicated(within):
+    @fm.operator
+    def once(readings: fm.Stream[Reading]):
+        return readings.key_by("sensor").deduplicate(within)
+
+    return once

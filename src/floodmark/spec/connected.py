@@ -13,7 +13,7 @@ from floodmark.spec import steps
 from floodmark.spec.contract import Contract
 from floodmark.spec.contract import schema as contract_schema
 from floodmark.spec.functions import Function, Pane
-from floodmark.spec.matching import CoGroup, TemporalJoin, WindowJoin
+from floodmark.spec.matching import CoGroup, Deduplicate, TemporalJoin, WindowJoin
 from floodmark.spec.process import (
     BroadcastProcessFunction,
     CoProcessFunction,
@@ -206,6 +206,39 @@ class Joins:
         return processed(
             keyed, self.stream.step, (), Process.of(function, ProcessFunction, where), schema, where, **settings
         )
+
+    def deduplicate(
+        self, within: str | timedelta, *, uid: str | None = None, order: steps.Order | None = None
+    ) -> Stream[Any]:
+        """The first row of each key; rows of the key that follow are passed over until progress has reached its event time + ``within``.
+
+        Args:
+            within: how long a key is remembered after its first row; what is delivered again comes within it.
+            uid: names the state of this step; by default the operator's name.
+            order: as of ``process``: which of them is the first.
+
+        Shape: the keys, then the other columns. State: a mark per key, for ``within``.
+        Source: Spark ``dropDuplicatesWithinWatermark``.
+
+        Raises:
+            DefinitionError: DEFINITION-055, not a positive duration.
+        """
+        where = self.stream.where("deduplicate")
+        length = span(within, f"{where}, within")
+        if length <= 0:
+            fix = 'For example key_by("order_id").deduplicate("1 day").'
+            raise DefinitionError(where, "a positive duration", repr(within), fix, code="DEFINITION-055")
+        function, schema = Deduplicate(length), self.stream.schema
+        rest = tuple(c for c in schema.columns if c.name not in self.keys)
+        step = steps.KeyedProcess(
+            parent=self.stream.step,
+            uid=uid or self.stream.operator,
+            keys=self.keys,
+            function=Process(function, function.text()),
+            schema=Schema((*(schema[key] for key in self.keys), *rest)),
+            order=order,
+        )
+        return replace(self.stream, step=step)
 
     def connect(self, other: KeyedStream | Broadcast) -> Connected:
         """This stream and another for one function: keyed alike they share its state; ``rules.broadcast()`` is seen by every key.

@@ -11,7 +11,8 @@ from floodmark.core.time import to_ms
 from floodmark.spec.functions import Pane
 from floodmark.spec.kinds import Kind
 from floodmark.spec.process import Context, Row, StatefulFunction
-from floodmark.spec.state import ListState
+from floodmark.spec.state import ListState, ValueState
+from floodmark.spec.timer import Timer
 
 if TYPE_CHECKING:
     from floodmark.spec.steps import Port
@@ -111,6 +112,31 @@ class TemporalJoin(StatefulFunction):
             version = version if until is None or ctx.timestamp < to_ms(until) else None
         if version is not None or self.kind == "left":
             yield _named(row, self.places[0]) | _named(version, self.places[1])
+
+
+class Deduplicate(StatefulFunction):
+    """The first row of a key; those that follow it within a while are passed over."""
+
+    seen = ValueState(bool)
+    over = Timer()
+
+    def __init__(self, within: int) -> None:
+        self.within = within
+
+    def text(self) -> str:
+        """For fingerprints."""
+        return canonical({"name": "deduplicate", "settings": {"within": self.within}, "states": self.layout()})
+
+    def on_element(self, row: Row, ctx: Context) -> Iterator[Row]:
+        """A row."""
+        if not self.seen.exists():
+            self.seen.update(True)
+            self.over.set(ctx.timestamp + self.within)
+            yield row
+
+    def on_timer(self, timer: str, ctx: Context) -> None:  # noqa: ARG002 - the protocol's
+        """The next one is a first one again."""
+        self.seen.clear()
 
 
 def _named(row: Row | None, places: tuple[tuple[str, str], ...]) -> dict[str, Any]:
