@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from floodmark import BoundedOutOfOrderness, Daily, Expectation, Files, Source, operator_asset, source_asset
+from operators import aircraft
 from operators import flights as operators
 from operators import weather as storms
 from operators.flights import NEW_YORK, Flight
@@ -66,3 +67,13 @@ delay_sessions = operator_asset(operators.delay_sessions, partitions=DAYS, group
 moving_median = operator_asset(operators.moving_median, group="departures", owners=["team:flights"])
 
 storm_alerts = operator_asset(storms.storm_alerts, partitions=DAYS, group="weather", owners=["team:flights"])
+
+aircraft_rotations = operator_asset(aircraft.aircraft_rotations, group="aircraft", owners=["team:flights"])
+
+stranded_aircraft = operator_asset(aircraft.stranded_aircraft, group="aircraft", owners=["team:flights"])
+
+weather_at_departure = operator_asset(aircraft.weather_at_departure, group="weather", owners=["team:flights"])
+
+connection_pairs = operator_asset(
+    aircraft.connection_pairs, partitions=DAYS, group="departures", owners=["team:flights"]
+)

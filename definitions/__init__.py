@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from assets.flights import (
+    aircraft_rotations,
     busiest_hour,
+    connection_pairs,
     daily_carriers,
     delay_sessions,
     flights,
@@ -12,7 +14,9 @@ from assets.flights import (
     rolling_departures,
     split_delays,
     storm_alerts,
+    stranded_aircraft,
     weather,
+    weather_at_departure,
 )
 from floodmark import Workspace
 from resources.settings import settings
@@ -31,6 +35,10 @@ def workspace(environment: str = "dev") -> Workspace:
             delay_sessions,
             moving_median,
             storm_alerts,
+            aircraft_rotations,
+            stranded_aircraft,
+            weather_at_departure,
+            connection_pairs,
         ],
         settings=settings(environment),
     )

@@ -127,6 +127,10 @@ def test_the_repositorys_own_workspace_loads(fresh_modules: None) -> None:
         "delay_sessions",
         "moving_median",
         "storm_alerts",
+        "aircraft_rotations",
+        "stranded_aircraft",
+        "weather_at_departure",
+        "connection_pairs",
     }
 
 

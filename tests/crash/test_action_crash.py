@@ -31,6 +31,7 @@ from floodmark.core import crash
 from floodmark.core.errors import ExecutionError, LifecycleError
 from floodmark.engines.spark import savepoints
 from floodmark.engines.spark.lake import Lake
+from floodmark.engines.spark.savepoints import Savepoint
 from floodmark.engines.spark.timeline import Timeline
 
 if TYPE_CHECKING:
@@ -182,9 +183,10 @@ def test_a_rebuild_that_fails_once_the_streams_are_stopped_lets_them_run_again(
 ) -> None:
     lake = copy_of(streams, tmp_path / "lake")
 
-    def fails(*_: object, pause: Callable[[list[str]], None], code: object, **__: object) -> None:
-        assert code == {"package": before["totals"].package}
-        pause(["totals", "largest"])
+    def fails(*_: object, pause: Callable[[list[str]], Savepoint], **__: object) -> None:
+        made = pause(["totals", "largest"]).manifest
+        assert made.code == {"package": before["totals"].package}
+        assert any(one.manifest.why == made.why for one in savepoints.savepoints(lake, "largest")), "at one cut"
         assert {one.desired for one in found.deployments(["totals", "largest"]).values()} == {"stopped"}
         if killed:
             raise KeyboardInterrupt  # as good as a kill: nothing cleans up after it

@@ -23,6 +23,7 @@ from floodmark.engines.spark.timeline import Timeline
 from floodmark.engines.spark.unbounded import run_unbounded
 from floodmark.engines.spark.upgrade import rebuild, upgrade
 from floodmark.spec.operator import Operator
+from operators.aircraft import connection_pairs, stranded_aircraft
 from operators.flights import Flight, delay_sessions, hourly_departures, moving_median, rolling_departures
 
 from .test_canonical import another
@@ -225,7 +226,8 @@ def test_every_kind_of_state_is_divided_among_five_and_then_three(
     spark: SparkSession, inbox: Path, tmp_path: Path
 ) -> None:
     """Slices, panes that were fired, sessions, rows that are held, counts, windows without end, windows of processing time."""
-    kinds = (rolling_departures, hourly_departures, delay_sessions, moving_median, so_far, as_they_come)
+    windows = (rolling_departures, hourly_departures, delay_sessions, moving_median, so_far, as_they_come)
+    kinds = (*windows, stranded_aircraft, connection_pairs)
     lake, whole = Lake(str(tmp_path / "lake")), Lake(str(tmp_path / "whole"), logs=str(tmp_path / "lake"))
     for step, partitions in enumerate((5, 3, None)):
         land_all(spark, inbox, lake, end=partitions is None, max_commits=None if partitions is None else 3)

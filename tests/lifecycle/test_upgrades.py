@@ -107,9 +107,9 @@ def test_a_rebuild_switches_to_what_the_new_code_makes_of_everything(spark: Spar
     ):
         upgrade(version("max"), running, forward_only=True)
     before = rows(running, "n", "total")
-    done = rebuild(spark, version("max"), running, code={"package": "as it ran"})
+    done = rebuild(spark, version("max"), running)
     assert done.readers == ("most",)
-    assert savepoints.find(running, str(done.savepoint)).manifest.code == {"package": "as it ran"}
+    assert [one.manifest.why for one in savepoints.savepoints(running, "most")] == [f"before {version('max').version}"]
     assert "a rebuild of 'totals'" in state_of(running, "most")
     put(spark, running, 120, end=True)
     run_unbounded(spark, version("max"), running, until_caught_up=True)

@@ -212,6 +212,29 @@ def test_two_runs_of_one_operator_at_once_are_refused(spark: SparkSession, lake:
         run_bounded(spark, nothing, lake)
 
 
+def test_a_stream_that_was_stopped_before_its_windows_fired_fires_them_at_its_start(
+    spark: SparkSession, lake: Lake
+) -> None:
+    """Spark fires what a micro-batch has made due in the next one, which it runs without rows only in the same process."""
+
+    @operator
+    def tens(events: Stream[Event]) -> Stream:
+        return events.key_by("key").window(Tumbling("10 minutes")).aggregate(n=count())
+
+    put(spark, lake, "events", rows(0, 60))
+    stop = threading.Event()
+    run_unbounded(spark, tens, lake, stop=stop, on_batch=lambda _: stop.set())
+    before = progress(lake, "tens")
+    found = run_unbounded(spark, tens, lake, until_caught_up=True)
+    assert found.micro_batches == 1
+    assert progress(lake, "tens") > before
+    truth = Lake(f"{lake.root}-truth", logs=lake.root)
+    run_unbounded(spark, tens, truth, until_caught_up=True)
+    assert compare(changelog(lake, "tens"), changelog(truth, "tens")).differences == 0
+    assert progress(lake, "tens") == progress(truth, "tens")
+    assert run_unbounded(spark, tens, lake, until_caught_up=True).micro_batches == 0
+
+
 def test_a_running_stream_stops_at_a_boundary_and_goes_on(spark: SparkSession, lake: Lake) -> None:
     put(spark, lake, "events", rows(0, 30))
     stop, seen = threading.Event(), []

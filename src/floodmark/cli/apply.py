@@ -155,7 +155,9 @@ def _say(console: Console, operator: Operator, found: Upgraded, told: str) -> No
         console.say(f"{found.plan.deployed} -> {found.plan.defined}: {told}")
         console.say(f"  go back: floodmark rollback {operator.name} --to {found.savepoint}")
     for reader in found.readers:
-        console.say(f"  {reader} has read what was replaced: floodmark run {reader} --unbounded --from-scratch")
+        console.say(
+            f"  {reader} has read what was replaced: floodmark run {reader} --unbounded --from-scratch --until-caught-up"
+        )
 
 
 def _no_stream(operator: Operator) -> str:

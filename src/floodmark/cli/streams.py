@@ -67,7 +67,9 @@ def rollback(
                 f"the files say {now[step.operator]} now, its stream is {step.version}: restore that, or see floodmark plan {step.operator}"
             )
     for reader in found.left:
-        console.say(f"{reader} has read what was taken back: floodmark run {reader} --unbounded --from-scratch")
+        console.say(
+            f"{reader} has read what was taken back: floodmark run {reader} --unbounded --from-scratch --until-caught-up"
+        )
     document = {
         "lake": opened.lake,
         "done": not dry_run,

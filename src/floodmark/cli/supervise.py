@@ -121,6 +121,7 @@ def _supervised(streams: Fleet) -> None:
 
 def _stop(opened: Opened, streams: Fleet, operators: tuple[str, ...], wait: float) -> list[str]:
     names = [opened.workspace.operator(name).name for name in operators]
+    streams.check_idle(names)
     for name, driver in streams.stop(names, wait).items():
         streams.say(f"{name}: {'not running' if driver is None else told(driver)}")
     return names

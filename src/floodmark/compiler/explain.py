@@ -43,6 +43,13 @@ def explain(operator: Operator) -> tuple[str, dict[str, object]]:
 def _tree(step: steps.Step, depth: int) -> list[str]:
     """A step and, further in, what it reads."""
     found = [f"{'  ' * depth}{line}" for line in _words(step)]
+    ports = getattr(step, "ports", ())
+    if ports:
+        union = step.parents[0]
+        for port, part in zip(ports, union.parents, strict=True):
+            found.append(f"{'  ' * (depth + 1)}{port.name}:")
+            found += _tree(part.parents[0], depth + 2)
+        return found
     for parent in step.parents:
         found += _tree(parent, depth + 1)
     return found

@@ -127,8 +127,7 @@ def rebuild(
                 fleet.lake,
                 why=why,
                 stop=stop,
-                pause=lambda names: _paused(fleet, names, action.id),
-                code={"package": old[name]["package"]},
+                pause=lambda names: _paused(fleet, names, action.id, why or f"before {operator.version}"),
             )
         except FloodmarkError as error:
             _abandoned(fleet, fleet.store.action(action.id), str(error))
@@ -162,6 +161,8 @@ def roll_back(
         names = [name, *cuts.begun(fleet.lake, cuts.readers(name, streams(fleet.lake)))]
         old = _old(fleet, names, need=False)
         _check_supervised(fleet, old)
+        if switch.pending(fleet.lake) is None:  # what would be refused is refused before anything is stopped
+            rollback.prepare(fleet.lake, savepoint, backfills=backfills, alone=alone, keep=False)
         action = _begun(fleet, "rollback", name, manifest.version, old, step="rolling back", savepoint=manifest.id)
         try:
             prepared = _rolled_back(fleet, action, turn, backfills=backfills, alone=alone)
@@ -260,13 +261,20 @@ def _started(
     return _undo(fleet, fleet.store.action(action.id), reason, turn)
 
 
-def _paused(fleet: Fleet, names: list[str], action: int) -> None:
-    """Stop those of the streams that run by themselves, and remember which ran."""
+def _paused(fleet: Fleet, names: list[str], action: int, why: str) -> Savepoint:
+    """Stop those of the streams that run by themselves, and remember which ran; the savepoint to go back to, with those of the readers.
+
+    The first one stops first, so that its readers come to where it is.
+    """
     found = fleet.store.action(action)
     old = _old(fleet, names, need=False) | found.old
     fleet.store.go_on(action, "rebuilding", old=old)
-    fleet.stop(list(old))
+    fleet.stop([name for name in names[:1] if name in old])
+    crash.point("action.stopped")
+    made = _savepoint(fleet, names[0], why)
+    fleet.stop([name for name in old if name != names[0]])
     crash.point("action.stopped_all")
+    return made
 
 
 def _abandoned(fleet: Fleet, action: Action, reason: str) -> None:
@@ -306,10 +314,16 @@ def _savepoint(fleet: Fleet, name: str, why: str) -> Savepoint:
         except LifecycleError as error:
             if error.code != "LIFECYCLE-040":
                 raise
-            if time.monotonic() > until:
+            if time.monotonic() > until or not _may_catch_up(fleet, name):
                 fleet.say(f"a rollback of '{name}' alone would be refused: {error.got}")
                 return savepoints.create(name, fleet.lake, why=why, code=codes.get(name))
         time.sleep(_POLL_SECONDS)
+
+
+def _may_catch_up(fleet: Fleet, name: str) -> bool:
+    """Whether a stream that reads one is at work."""
+    reading = fleet.deployments(cuts.readers(name, streams(fleet.lake)))
+    return any(one.desired == "running" for one in reading.values())
 
 
 def _undo(fleet: Fleet, action: Action, reason: str, turn: Callable[[], None]) -> Action:

@@ -63,10 +63,11 @@ class Fleet:
         """Let streams run from the code as it is now; the package it is kept in.
 
         Raises:
-            LifecycleError: LIFECYCLE-034 a rollback of one is not finished, 038 what one has read was replaced since.
+            LifecycleError: LIFECYCLE-034 a rollback of one is not finished, 054 one is at work, 038 what one has read was replaced since.
             StateError: STATE-003, one was started with another definition.
         """
         chosen = list(operators)
+        self.check_idle(operator.name for operator in chosen)
         for operator in chosen:  # what would make the stream stop at once is said now
             refuse_while_pending(self.lake, operator.name)
             refuse_moved(self.lake, operator.name)
@@ -94,6 +95,19 @@ class Fleet:
         )
         self.store.deploy(found)
         self.store.note(getpass.getuser(), "deploy", name, version=version, package=package, desired=desired)
+
+    def check_idle(self, names: Iterable[str]) -> None:
+        """Make sure that no upgrade or rollback is at work on these streams: it stops and starts them itself.
+
+        Raises:
+            LifecycleError: LIFECYCLE-054, one is.
+        """
+        for name in names:
+            holder = self.store.holder(f"action/{name}")
+            if holder is not None:
+                fix = "Wait until it is done, or end it there with Ctrl-C. One that was killed is over 15 s later."
+                where, got = f"operator '{name}'", f"one of {holder}"
+                raise LifecycleError(where, "no upgrade or rollback at work", got, fix, code="LIFECYCLE-054")
 
     def want(self, name: str, desired: Desired) -> None:
         """Say whether a stream should run.

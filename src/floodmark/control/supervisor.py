@@ -26,6 +26,9 @@ SILENT_SECONDS = 60.0
 """Without a heartbeat of a driver that runs, after which it is taken to hang."""
 GRACE_SECONDS = 120.0
 """From the signal that asks a driver to stop to the one that makes it."""
+FINAL = ("LIFECYCLE-038", "LIFECYCLE-042", "LIFECYCLE-051", "STATE-002", "STATE-003")
+"""Beginnings of reasons that no restart takes away."""
+
 BUDGET = 5
 """Crashes within ``WINDOW_SECONDS`` after which a stream is left as it is."""
 WINDOW_SECONDS = 600.0
@@ -133,10 +136,12 @@ class Supervisor:
         if crashes and crashes[0].id not in self._told:
             self._told.add(crashes[0].id)
             self.say(f"{deployment.operator}: crashed: {crashes[0].reason}")
-        if len(crashes) >= BUDGET:
+        final = bool(crashes) and (crashes[0].reason or "").startswith(FINAL)
+        if final or len(crashes) >= BUDGET:
             if crashes[0].id not in self._failed:
                 self._failed.add(crashes[0].id)
-                self.say(f"{deployment.operator} has crashed {len(crashes)} times: {crashes[0].reason}")
+                why = "cannot go on by itself" if final else f"has crashed {len(crashes)} times: {crashes[0].reason}"
+                self.say(f"{deployment.operator} {why}")
             return
         if crashes and time.time() < (crashes[0].ended_at or 0) + delay(len(crashes), self.backoff):
             return

@@ -204,6 +204,22 @@ class Checkpoint:
                 lines[2 + source] = _compact(offset | place)
                 write(f"{self.path}/offsets/{number}", "\n".join(lines).encode())
 
+    def owe(self) -> None:
+        """Write down the micro-batch without rows that fires what the last one has made due, where the stream was stopped before it.
+
+        Spark runs such a one only in the process that has run the one before; one that is written down it runs at its start. Without it what
+        is due would wait for the next rows. No query runs on the checkpoint.
+        """
+        last = self.last_committed()
+        offsets = self._lines("offsets", last)
+        if offsets is None or not self.stateful(last) or max(self.batches("offsets")) > last:
+            return
+        said, commits = json.loads(offsets[1]), self._lines("commits", last) or []
+        after = int(json.loads(commits[1])["nextBatchWatermarkMs"])
+        if after > int(said["batchWatermarkMs"]):
+            offsets[1] = _compact(said | {"batchWatermarkMs": after})
+            write(f"{self.path}/offsets/{last + 1}", "\n".join(offsets).encode())
+
     def deployed(self) -> Deployed | None:
         """The definition the stream was started with; None where there is no stream."""
         found = self._identity()

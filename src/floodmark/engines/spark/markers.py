@@ -25,8 +25,9 @@ _DDL = "input string, progress bigint"
 
 
 def begin(spark: SparkSession, operator: Operator, timeline: Timeline) -> None:
-    """Before a start: one marker per input, with the progress it had at the last committed micro-batch."""
+    """Before a start: one marker per input, with the progress it had at the last committed micro-batch; with one input, what is owed."""
     if not _needed(operator):
+        timeline.checkpoint.owe()
         return
     path, checkpoint = timeline.folder(FOLDER), timeline.checkpoint
     if not DeltaTable.isDeltaTable(spark, path):

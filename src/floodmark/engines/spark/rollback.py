@@ -155,7 +155,7 @@ def _states(lake: Lake, operator: str) -> Iterator[Manifest | BatchState]:
 
 def _check_table(lake: Lake, operator: str, asked: str, output: TableVersion, *, backfills: bool) -> Undone:
     path, where = lake.output(output.table), f"rollback to '{asked}', table '{output.table}'"
-    anew = f"Compute it anew: floodmark run {operator} --unbounded --from-scratch"
+    anew = f"Compute it anew: floodmark run {operator} --unbounded --from-scratch --until-caught-up, then floodmark start {operator}"
     tables.check_there(path, where, anew)
     table = DeltaTable(path)
     if str(table.metadata().id) != output.id:

@@ -221,7 +221,7 @@ def check_inputs(lake: Lake, operator: str, inputs: Mapping[str, TableVersion], 
     Raises:
         LifecycleError: LIFECYCLE-038, a table was made anew, or taken back behind what is read.
     """
-    anew = f"Compute it anew: floodmark run {operator} --unbounded --from-scratch"
+    anew = f"Compute it anew: floodmark run {operator} --unbounded --from-scratch --until-caught-up, then floodmark start {operator}"
     for name, given in inputs.items():
         path, where = input_path(lake, given.table), f"operator '{operator}', input '{name}'"
         check_there(path, where, anew)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from deltalake import DeltaTable, Field
 from deltalake import Schema as DeltaSchema
@@ -13,9 +12,9 @@ from pyspark.sql import SparkSession
 
 from floodmark.connectors.copies import remove
 from floodmark.core import crash
-from floodmark.core.errors import PlanError
+from floodmark.core.errors import LifecycleError, PlanError
 from floodmark.engines.spark import savepoints
-from floodmark.engines.spark.cuts import readers
+from floodmark.engines.spark.cuts import readers, together
 from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.savepoints import Savepoint
 from floodmark.engines.spark.switch import pending, perform, refuse_moved, refuse_while_pending, stopped
@@ -136,8 +135,7 @@ def rebuild(
     why: str = "",
     stop: threading.Event | None = None,
     on_batch: Callable[[BatchInfo], None] | None = None,
-    pause: Callable[[list[str]], None] | None = None,
-    code: Mapping[str, Any] | None = None,
+    pause: Callable[[list[str]], Savepoint | None] | None = None,
 ) -> Upgraded:
     """Compute all of an operator's input with the code's definition, beside its stream, and switch to the result in one commit per table.
 
@@ -151,8 +149,7 @@ def rebuild(
         why: a note for the savepoint that is made first.
         stop: when set, it ends at the next micro-batch boundary, and nothing is switched.
         on_batch: told about each micro-batch.
-        pause: lets the named streams stop before the switch.
-        code: what is known of the code of the stream as it is, for that savepoint.
+        pause: lets the named streams stop before the switch, the one that is rebuilt first; it may make that savepoint on the way.
 
     Raises:
         LifecycleError: LIFECYCLE-003 the stream is at work, LIFECYCLE-034 another rollback or rebuild is not finished.
@@ -177,11 +174,10 @@ def rebuild(
     if stop.is_set():
         return Upgraded(plan=found)
     reading = readers(operator.name, streams(lake))
-    if pause is not None:
-        pause([operator.name, *reading])
+    made = pause([operator.name, *reading]) if pause is not None else None
     with stopped(lake, [operator.name, *reading]):
         run_unbounded(spark, operator, beside, until_caught_up=True, on_batch=on_batch)
-        made = savepoints.create(operator.name, lake, why=why or f"before {operator.version}", code=code)
+        made = made or _with_readers(operator.name, lake, why or f"before {operator.version}")
         crash.point("upgrade.after_savepoint")
         new = savepoints.create(operator.name, beside, why=f"rebuild of {operator.version}")
         taken = savepoints.take_in(lake, new.path).manifest
@@ -201,6 +197,16 @@ def rebuild(
     savepoints.delete(savepoints.find(lake, taken.id))  # it knows the tables beside, which go
     remove(beside.root)
     return Upgraded(plan=found, savepoint=made.manifest.id, readers=tuple(reading))
+
+
+def _with_readers(name: str, lake: Lake, why: str) -> Savepoint:
+    """Of a stopped stream, at one cut of those that read it where they have one."""
+    try:
+        return together(name, lake, why=why)[0]
+    except LifecycleError as error:
+        if error.code != "LIFECYCLE-040":
+            raise
+        return savepoints.create(name, lake, why=why)
 
 
 def _beside(lake: Lake, operator: Operator) -> Lake:
