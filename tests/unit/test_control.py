@@ -178,6 +178,21 @@ def test_after_too_many_crashes_it_is_left_until_somebody_says_so(store, supervi
     assert until(again, running).epoch == BUDGET
 
 
+def test_what_no_restart_can_mend_is_not_started_again(store, tmp_path):
+    said = []
+    one = Supervisor(
+        store=store, home=tmp_path, holder="one", command=lambda _: ["false"], say=said.append, backoff=0.0
+    )
+    deploy(store)
+    newest = store.begin(store.deployment("totals"), "/log")
+    reason = "LIFECYCLE-038 operator 'totals', input 'sales': expected the table its stream has read"
+    store.end(newest.id, "crashed", reason)
+    for _ in range(5):
+        assert one.tick()
+    assert [found.id for found in store.drivers("totals")] == [newest.id]
+    assert said == [f"totals: crashed: {reason}", "totals cannot go on by itself"]
+
+
 @pytest.mark.parametrize(("crashes", "seconds"), [(1, 1), (2, 2), (4, 8), (7, 60), (30, 60)])
 def test_each_crash_doubles_the_wait_up_to_a_minute(crashes, seconds):
     assert delay(crashes, 1.0) == seconds

@@ -132,7 +132,9 @@ def _stopping(streams: Streams, names: Any) -> dg.JobDefinition:
     @dg.op(name="stop_stream")
     def act(context: dg.OpExecutionContext, config: Config) -> None:
         with failing():
-            found = streams.fleet(context.log.info).stop([config.operator.value])
+            fleet = streams.fleet(context.log.info)
+            fleet.check_idle([config.operator.value])
+            found = fleet.stop([config.operator.value])
         for name, driver in found.items():
             context.log.info(f"{name}: {driver.reason if driver else 'not running'}")
 
