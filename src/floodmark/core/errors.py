@@ -107,7 +107,12 @@ def user_code_boundary(
     except UserCodeError:
         raise
     except Exception as error:
-        raise UserCodeError(where, "a result", described(error), fix, code="USER-001") from error
+        raise user_error(error, where, fix) from error
+
+
+def user_error(error: Exception, where: str, fix: str) -> UserCodeError:
+    """USER-001: what ``user_code_boundary`` makes of an exception."""
+    return UserCodeError(where, "a result", described(error), fix, code="USER-001")
 
 
 def described(error: BaseException) -> str:

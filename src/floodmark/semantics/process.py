@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from floodmark.core.errors import UserCodeError, user_code_boundary
+from floodmark.core.errors import UserCodeError, user_code_boundary, user_error
 from floodmark.core.time import END, NEVER
 from floodmark.semantics.columns import check_names, result_schema, table_fitted
 from floodmark.semantics.elements import ProcessStage
@@ -85,6 +85,7 @@ class Runner:
         handles |= self.broadcast | {name: timer.bound(self.times) for name, timer in timers.items()}
         with user_code_boundary(f"open() of '{type(function).__name__}'"):
             self.function = function.opened(handles)
+        self.own = [(name, self.cells[name]) for name in self.states]
         self.mortal = [(name, state) for name, state in self.states.items() if state.ttl is not None]
 
     def close(self) -> None:
@@ -96,12 +97,17 @@ class Runner:
 class _Context:
     """What a callback knows beside its row."""
 
-    __slots__ = ("_kernel", "key", "timestamp", "watermark")
+    __slots__ = ("_kernel", "kept", "timestamp", "watermark")
 
     def __init__(self, kernel: ProcessKernel) -> None:
         self._kernel = kernel
-        self.key: Mapping[str, Any] = {}
+        self.kept: _Kept | None = None
         self.timestamp = self.watermark = NEVER
+
+    @property
+    def key(self) -> Mapping[str, Any]:
+        keys = self._kernel.stage.step.keys
+        return {} if self.kept is None else dict(zip(keys, self.kept.entry.key, strict=True))
 
     @property
     def clock(self) -> int:
@@ -251,7 +257,7 @@ class ProcessKernel(KeyedKernel):
     def _row(self, key: tuple[Any, ...], place: int, time: int, stamp: int, values: tuple[Any, ...], row: Any) -> None:
         if values and values[0] == self.stage.step.broadcast:
             columns, callback = self.ports[values[0]]
-            self._at(None, time, stamp)
+            self.context.kept, self.context.timestamp, self.context.watermark = None, time, stamp
             for state in self.runner.broadcast.values():
                 state.writable = True
             with user_code_boundary(f"on_broadcast of '{self.name}'", f"The row was {row}."):
@@ -266,13 +272,17 @@ class ProcessKernel(KeyedKernel):
         self.late += time <= stamp
         columns, callback = self.ports[values[0] if values else 0]
         given = {own: row[column] for own, column in columns} if columns else row
-        with (
-            self._called(kept, time, stamp, max(time, stamp + 1)),
-            user_code_boundary(self.name, f"The row was {given}."),
-        ):
-            self.emits = kept.entry.key, time, stamp
+        self.emits = kept.entry.key, time, stamp
+        self._enter(kept, time, stamp, max(time, stamp + 1))
+        try:
             for made in callback(given, self.context) or ():
                 self._emit(made)
+        except UserCodeError:
+            raise
+        except Exception as error:
+            raise user_error(error, self.name, f"The row was {given}.") from error
+        finally:
+            self._leave(kept)
 
     def _fire(self, kept: _Kept, progress: int) -> None:
         self.runner.times.ending = progress >= END
@@ -299,23 +309,36 @@ class ProcessKernel(KeyedKernel):
 
     def _timer(self, kept: _Kept, name: str, time: int, stamp: int, event: int, now: int) -> None:
         """Call ``on_timer``; its rows have the event time ``event``."""
-        self.runner.times.firing = name, time
-        about = f"timer '{name}' of '{self.name}'"
-        watermark = time if name not in self.runner.times.clocks else stamp
-        with self._called(kept, time, watermark, now), user_code_boundary(about, f"It was set to {time}."):
-            self.emits = kept.entry.key, event, stamp
-            for made in self.runner.function.on_timer(name, self.context) or ():
-                self._emit(made)
-        self.runner.times.firing = None
+        times, clocks = self.runner.times, self.runner.times.clocks
+        times.firing = name, time
+        self.emits = kept.entry.key, event, stamp
+        self._enter(kept, time, stamp if name in clocks else time, now)
+        try:
+            with user_code_boundary(f"timer '{name}' of '{self.name}'", f"It was set to {time}."):
+                for made in self.runner.function.on_timer(name, self.context) or ():
+                    self._emit(made)
+        finally:
+            self._leave(kept)
+            times.firing = None
 
-    def _called(self, kept: _Kept, time: int, watermark: int, now: int) -> _Call:
-        self._at(kept, time, watermark)
-        return _Call(self, kept, now)
+    def _enter(self, kept: _Kept, time: int, watermark: int, now: int) -> None:
+        """While a callback runs, the states and timers of its key are at hand."""
+        context, runner, states = self.context, self.runner, kept.states
+        context.kept, context.timestamp, context.watermark = kept, time, watermark
+        for name, cell in runner.own:
+            cell.raw, cell.now, cell.open = states.get(name), now, True
+        runner.times.times, runner.times.open = kept.timers, True
 
-    def _at(self, kept: _Kept | None, time: int, watermark: int) -> None:
-        context = self.context
-        context.key = {} if kept is None else dict(zip(self.stage.step.keys, kept.entry.key, strict=True))
-        context.timestamp, context.watermark = time, watermark
+    def _leave(self, kept: _Kept) -> None:
+        runner, states = self.runner, kept.states
+        for name, cell in runner.own:
+            if cell.raw is not None:
+                states[name] = cell.raw
+            elif name in states:
+                del states[name]
+            cell.raw, cell.open = None, False
+        runner.times.open = False
+        self._wait(kept)
 
     def _wait(self, kept: _Kept) -> None:
         clocks = self.runner.times.clocks
@@ -360,31 +383,6 @@ class ProcessKernel(KeyedKernel):
 
     def _sides(self) -> dict[str, pa.Table]:
         return {name: self._table(target.rows, target.schema) for name, target in self.targets.items() if target.rows}
-
-
-class _Call:
-    """While a callback runs, the states and timers of its key are at hand."""
-
-    __slots__ = ("kept", "kernel", "now")
-
-    def __init__(self, kernel: ProcessKernel, kept: _Kept, now: int) -> None:
-        self.kernel, self.kept, self.now = kernel, kept, now
-
-    def __enter__(self) -> None:
-        runner, states = self.kernel.runner, self.kept.states
-        for name in runner.states:
-            cell = runner.cells[name]
-            cell.raw, cell.now, cell.open = states.get(name), self.now, True
-        runner.times.times, runner.times.open = self.kept.timers, True
-
-    def __exit__(self, *failed: object) -> None:
-        runner, states = self.kernel.runner, self.kept.states
-        for name in runner.states:
-            cell = runner.cells[name]
-            _keep(states, name, cell.raw)
-            cell.raw, cell.open = None, False
-        runner.times.open = False
-        self.kernel._wait(self.kept)  # noqa: SLF001 - its other half
 
 
 def _keep(states: dict[str, Any], name: str, raw: Any) -> None:

@@ -27,14 +27,16 @@ class Context(Protocol):
     """What a callback knows beside its row.
 
     Args:
-        key: columns of the key and their values.
         timestamp: event time of the row, or the time of the timer, ms UTC.
         watermark: in force for the row, ms: a row is late when its timestamp is not greater. Of a timer its time.
     """
 
-    key: Row
     timestamp: int
     watermark: int
+
+    @property
+    def key(self) -> Row:
+        """Columns of the key and their values; empty in ``on_broadcast``."""
 
     @property
     def clock(self) -> int:
