@@ -1,4 +1,4 @@
-"""An action on streams, in a process of its own that a test may kill: python lifecycle_process.py savepoint|rollback|upgrade|fork LAKE [SAVEPOINT [INTO]]."""
+"""An action on streams, in a process of its own that a test may kill: python lifecycle_process.py savepoint|rollback|upgrade|fork|move|rescale LAKE [...]."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from floodmark import Stream, Tumbling, count, max, operator, sum
 from floodmark.engines.spark import savepoints
 from floodmark.engines.spark.fork import fork, move
 from floodmark.engines.spark.lake import Lake
+from floodmark.engines.spark.rescale import rescale
 from floodmark.engines.spark.rollback import roll_back
+from floodmark.engines.spark.session import spark_session
 from floodmark.engines.spark.upgrade import upgrade
 
 
@@ -48,6 +50,8 @@ def main(action: str, root: str, *names: str) -> None:
             move(lake, "largest", names[0])
         case "upgrade":
             upgrade(WIDER, lake)
+        case "rescale":
+            rescale(spark_session(app="rescale"), lake, "totals", int(names[0]))
 
 
 if __name__ == "__main__":

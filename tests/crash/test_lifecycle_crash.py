@@ -25,6 +25,7 @@ from floodmark.engines.spark.cuts import together
 from floodmark.engines.spark.fork import fork, move
 from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.landing import land
+from floodmark.engines.spark.rescale import rescale
 from floodmark.engines.spark.rollback import roll_back
 from floodmark.engines.spark.switch import pending, refuse_moved, refuse_while_pending
 from floodmark.engines.spark.timeline import Timeline
@@ -104,6 +105,26 @@ def test_a_savepoint_is_there_whole_or_not_at_all(streams: Streams, tmp_path: Pa
         again = savepoints.create("totals", lake)
         assert not savepoints.verify(again), point
         assert not list((tmp_path / point).rglob("*.draft")), f"{point}: what was left over is cleaned up"
+
+
+@pytest.mark.feature("K11")
+@pytest.mark.timeout(900)
+def test_a_rescaling_killed_anywhere_has_changed_nothing_and_is_done_again(
+    spark: SparkSession, streams: Streams, tmp_path: Path
+) -> None:
+    before = seen(streams.lake)
+    for point in crash.POINTS["rescale"]:
+        lake = copy_of(streams, tmp_path / point)
+        old = Timeline.current(lake, "totals")
+        assert not die(point, "rescale", lake, "3"), point
+        assert Timeline.current(lake, "totals").number == old.number, "it is the last step that counts"
+        assert seen(lake) == before, point
+        assert rescale(spark, lake, "totals", 3), point
+        land(spark, source(3), lake, end=True)
+        run(spark, lake)
+        new = Timeline.current(lake, "totals").checkpoint
+        assert new.partitions(new.last_committed()) == 3
+        assert seen(lake) == seen(streams.truth), point
 
 
 @pytest.mark.feature("V1", "F8")
