@@ -161,7 +161,11 @@ class Migrated(Running):
 
 
 class Skipping(Running):
-    total = fm.ValueState("string", version=3, migrate=str)
+    total = fm.ValueState("string", version=3)
+
+
+class Chained(Running):
+    total = fm.ValueState("string", version=3, migrate={2: str, 3: str.strip})
 
 
 class Fading(Running):
@@ -346,7 +350,8 @@ EDITS = {
     "a narrower type of state": (process(Wider()), process(Running()), "rebuild"),
     "another type of state": (process(Running()), process(Named()), "rebuild"),
     "another type of state with a way": (process(Running()), process(Migrated()), "compatible state"),
-    "a version of state left out": (process(Running()), process(Skipping()), "rebuild"),
+    "two versions of state later": (process(Running()), process(Chained()), "compatible state"),
+    "a version of state without a way": (process(Running()), process(Skipping()), "rebuild"),
     "a time to live": (process(Running()), process(Fading()), "compatible state"),
     "another kind of state": (process(Running()), process(Listed()), "rebuild"),
     "a state more": (process(Running()), process(More_()), "compatible state"),

@@ -575,6 +575,13 @@ class Fahrenheit(fm.ProcessFunction):
         yield {"text": f"{self.last.get()} {self.seen.get()} {self.new.get()}"}
 
 
+class Later(fm.ProcessFunction):
+    last = fm.ValueState(str, version=3, migrate={2: lambda celsius: celsius + 273.15, 3: "{:.2f} K".format})
+
+    def on_element(self, row, ctx):
+        yield {"text": f"{self.last.get()}"}
+
+
 class Timed(fm.ProcessFunction):
     last = fm.ValueState(float, ttl="10ms")
 
@@ -596,6 +603,7 @@ def test_a_new_version_reads_what_an_older_one_has_kept():
         "None None []",
     ]
     assert evolved(Celsius(), Timed(), [("a", 20, 1)], [("a", 0, 3)]) == ["20.0"]
+    assert evolved(Celsius(), Later(), [("a", 20, 1)], [("a", 0, 3)]) == ["293.15 K"]
 
 
 @pytest.mark.feature("K13")
@@ -605,6 +613,133 @@ def test_a_type_that_cannot_be_read_is_told_with_the_way_on():
     assert error.value.code == "STATE-005"
     assert "got value of double, version 1" in str(error.value)
     assert "version=2, migrate=..." in str(error.value)
+
+
+class Alarmed(fm.ProcessFunction):
+    last = fm.ValueState(float)
+    due = fm.Timer()
+    ticking = fm.Timer("processing")
+
+    def on_element(self, row, ctx):
+        self.last.update(row["value"])
+        self.due.set(ctx.timestamp + 10)
+        self.ticking.set(ctx.clock + 5)
+        return ()
+
+    def on_timer(self, timer, ctx):
+        yield {"text": timer}
+
+
+class Calm(fm.ProcessFunction):
+    last = fm.ValueState(float)
+
+    def on_element(self, row, ctx):
+        yield {"text": f"{self.last.get()}"}
+
+
+def test_timers_that_are_gone_do_not_fire_and_do_not_hang():
+    old, new = over(Alarmed(), schema=Note, uid="f"), over(Calm(), schema=Note, uid="f")
+    logs = landed(old, [("a", 1, 1), ("a", 2, 50)], behind=0)
+    run = LocalRun(old)
+    run.batch(logs.tables(0, 1))
+    rows = LocalRun(new, run.savepoint()).batch(logs.tables(1))[""].to_pylist()
+    assert [r["text"] for r in rows if r["_kind"] == ROW] == ["1.0"]
+
+
+@pytest.mark.parametrize("order", ["arrival", "event_time"])
+def test_a_period_goes_on_as_far_as_progress_does_whatever_the_cuts(order):
+    """A key goes quiet; others let time pass, and then the input ends."""
+    operator = over(Periodic(), schema=Note, order=order)
+    logs = landed(operator, [("a", 0, 1), ("b", 0, 55), ("b", 0, 56)], behind=0, end=False)
+    logs.move(55)
+    logs.end()
+    found = [r["text"] for r in every_cut(operator, logs) if r["sensor"] == "a"]
+    assert found == ["10 1", "20 1", "30 1", "40 1", "50 1", "60 1"]
+
+
+def test_timers_that_set_each_other_come_to_their_end_with_the_input():
+    class PingPong(fm.ProcessFunction):
+        ping = fm.Timer()
+        pong = fm.Timer()
+
+        def on_element(self, row, ctx):
+            self.ping.set(ctx.timestamp + 10)
+            return ()
+
+        def on_timer(self, timer, ctx):
+            (self.pong if timer == "ping" else self.ping).set(ctx.timestamp + 10)
+            yield {"text": f"{timer} {ctx.timestamp}"}
+
+    operator = over(PingPong(), schema=Note)
+    assert [r["text"] for r in out_of(operator, landed(operator, [("a", 0, 1)]))] == ["ping 11", "pong 21"]
+
+
+def test_what_progress_has_reached_comes_before_what_only_the_end_reaches():
+    class Ending(fm.ProcessFunction):
+        last = fm.ValueState(float, ttl="10 ms")
+        later = fm.Timer("processing")
+        due = fm.Timer()
+
+        def on_element(self, row, ctx):
+            self.last.update(row["value"])
+            self.later.set(ctx.clock + 1_000_000)
+            self.due.set(ctx.timestamp + 5)
+            return ()
+
+        def on_timer(self, timer, ctx):
+            yield {"text": f"{timer} {self.last.get()}"}
+
+    operator = over(Ending(), schema=Note)
+    logs = Logs({one.name: Log(one.schema) for one in operator.inputs})
+    logs.tick(100)
+    logs.row("readings", {"at": from_ms(0), "sensor": "a", "value": 1.0}, 0)
+    logs.move(55)
+    logs.end()
+    assert [r["text"] for r in every_cut(operator, logs)] == ["due 1.0", "later None"]
+
+
+def test_far_timers_are_one_and_can_be_taken_back():
+    class Far(fm.ProcessFunction):
+        due = fm.Timer()
+
+        def on_element(self, row, ctx):
+            self.due.set(1 << 70)
+            self.due.set(1 << 71)
+            if row["value"] < 0:
+                self.due.delete(1 << 70)
+            return ()
+
+        def on_timer(self, timer, ctx):
+            yield {"text": timer}
+
+    operator = over(Far(), schema=Note)
+    assert len(out_of(operator, landed(operator, [("a", 1, 1), ("b", -1, 1)]))) == 1
+
+
+def test_held_rows_of_an_older_version_have_the_new_column_as_null():
+    class More(Reading):
+        """With a column more."""
+
+        extra: str | None = None
+
+    class Told(fm.ProcessFunction):
+        def on_element(self, row, ctx):
+            yield {"text": f"{row['value']} {row.get('extra')}"}
+
+    def build(contract):
+        @fm.operator
+        def found(readings: fm.Stream[contract]):
+            return readings.key_by("sensor").process(Told(), schema=Note, order="event_time", uid="f")
+
+        return found
+
+    old, new = build(Reading), build(More)
+    run = LocalRun(old)
+    run.batch(landed(old, [("a", 1, 10), ("a", 2, 20)], behind=0, end=False).tables())
+    logs = Logs({"readings": Log(new.inputs[0].schema)})
+    logs.end()
+    rows = LocalRun(new, run.savepoint()).batch(logs.tables())[""].to_pylist()
+    assert [r["text"] for r in rows if r["_kind"] == ROW] == ["1.0 None", "2.0 None"]
 
 
 # ---- failures
@@ -655,10 +790,11 @@ class Wrong(fm.ProcessFunction):
 
     last = fm.ValueState(float)
     by_text = fm.MapState(str, int)
+    by_number = fm.MapState(float, int)
     alarm = fm.Timer()
 
     def __init__(self, what: str) -> None:
-        self.what = what
+        self.what, self.given = what, []
 
     def open(self):
         if self.what == "state in open":
@@ -666,7 +802,7 @@ class Wrong(fm.ProcessFunction):
         if self.what == "timer in open":
             self.alarm.set(1)
 
-    def on_element(self, row, ctx):
+    def on_element(self, row, ctx):  # noqa: PLR0912 - one thing at a time
         match self.what:
             case "undeclared":
                 self.count = 1
@@ -692,6 +828,14 @@ class Wrong(fm.ProcessFunction):
                 self.alarm.set("soon")
             case "endless":
                 self.alarm.set(ctx.timestamp)
+            case "setting":
+                self.given.append(1)
+            case "nan":
+                self.by_number.put(float("nan"), 1)
+            case "mapping":
+                return {"total": 1.0}
+            case "text":
+                return [{"total": "much"}]
         return None
 
     def on_timer(self, timer, ctx):
@@ -719,6 +863,10 @@ class Wrong(fm.ProcessFunction):
         ("column", "USER-001", "'totl' is no column"),
         ("missing", "USER-001", "nothing for 'total', which is never null"),
         ("time", "USER-005", "got str 'soon'"),
+        ("setting", "USER-004", "expected settings that stay as they are, got another self.given than before"),
+        ("nan", "USER-005", "expected a key that is equal to itself, got nan"),
+        ("mapping", "USER-001", "'total' is no row; yield dictionaries with total, or return a list of them"),
+        ("text", "USER-001", "It was yielded for {'sensor': 'a'}: {'total': 'much'}"),
         ("endless", "USER-007", "A timer that sets a timer sets it to a later time"),
     ],
 )
@@ -773,6 +921,31 @@ class Holding(fm.ProcessFunction):
         return ()
 
 
+class Twins(fm.ProcessFunction):
+    a = b = fm.ValueState(float)
+
+    def on_element(self, row, ctx):
+        return ()
+
+
+class InInit(fm.ProcessFunction):
+    def __init__(self):
+        self.last = fm.ValueState(float)
+
+    def on_element(self, row, ctx):
+        return ()
+
+
+def bounds_that_yield():
+    class Yielding(Bounds):
+        def on_broadcast(self, row, ctx):
+            yield {"text": "lost"}
+
+    @fm.operator
+    def found(readings: fm.Stream[Reading], rules: fm.Stream[Rule]):
+        return readings.key_by("sensor").connect(rules.broadcast()).process(Yielding(), schema=Note)
+
+
 def spark_like():
     kind = type("SparkSession", (), {})
     kind.__module__ = "pyspark.sql.session"
@@ -791,6 +964,13 @@ def spark_like():
         (lambda: over(RunningSum(), schema=dict), "DEFINITION-051"),
         (lambda: over(RunningSum(), sides={"late": Note}), "DEFINITION-064"),
         (lambda: over(RunningSum(), order="random"), "DEFINITION-055"),
+        (lambda: over(RunningSum(), sides=["a"]), "expected side outputs by name"),
+        (lambda: over(Twins()), "names of states and timers, got a, b"),
+        (lambda: over(InInit()), "states as attributes of the class, got self.last"),
+        (bounds_that_yield, "an on_broadcast that yields nothing, got a generator"),
+        (lambda: fm.ValueState(float, migrate=float), "a way to every version from 2 on"),
+        (lambda: fm.ValueState(float, version=3, migrate={3: float}), "a way to every version from 2 on"),
+        (lambda: fm.MapState(list[str], int), "keys that can be compared"),
         (lambda: fm.ValueState("colour"), "DEFINITION-120"),
         (lambda: fm.ValueState(float, ttl="0 s"), "expected a positive ttl"),
         (lambda: fm.ValueState(float, version=0), "expected a version, 1 or more"),

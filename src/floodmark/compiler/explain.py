@@ -46,7 +46,9 @@ def _tree(step: steps.Step, depth: int) -> list[str]:
     ports = getattr(step, "ports", ())
     if ports:
         union = step.parents[0]
-        for port, part in zip(ports, union.parents, strict=True):
+        for part in union.parents:
+            assert isinstance(part, steps.Project)
+            port = ports[int(dict(part.columns)[steps.TAG])]
             found.append(f"{'  ' * (depth + 1)}{port.name}:")
             found += _tree(part.parents[0], depth + 2)
         return found

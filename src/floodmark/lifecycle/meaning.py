@@ -71,12 +71,28 @@ def _process(where: str, before: Node, after: Node, function: StatefulFunction) 
                 )
                 verdict = "rebuild"
         yield Change(where=where, before=told[0], after=told[1], otherwise=otherwise, verdict=verdict)
-    rest = [{name: value for name, value in side.items() if name != "states"} for side in (before, after)]
+    yield from _timers(where, before.get("timers", {}), after.get("timers", {}))
+    rest = [{n: value for n, value in side.items() if n not in {"states", "timers"}} for side in (before, after)]
     if rest[0] != rest[1]:
-        parts = [name for name in ("code", "settings", "timers") if rest[0].get(name) != rest[1].get(name)]
+        parts = [name for name in ("code", "settings") if rest[0].get(name) != rest[1].get(name)]
         otherwise = "State and timers stay: rows from now on are handled by the new code, what the old code has kept is taken as it is."
         told = [f"its {', '.join(parts) or 'columns'} {when}" for when in ("as deployed", "as defined now")]
         yield Change(where=where, before=told[0], after=told[1], otherwise=otherwise, verdict="forward-only")
+
+
+def _timers(where: str, old: Node, new: Node) -> Iterator[Change]:
+    for name in {**old, **new}:
+        was, now = old.get(name), new.get(name)
+        if was != now:
+            told = [f"timer {name}: {one['timer']} time" if one else "" for one in (was, now)]
+            otherwise = "It is set for no key yet."
+            if was is not None:
+                otherwise = (
+                    "It does not fire any more: the times it is set to are forgotten when their key is next touched."
+                )
+            if was is not None and now is not None:
+                otherwise = "The times it is set to are taken for those of the other clock."
+            yield Change(where=where, before=told[0], after=told[1], otherwise=otherwise, verdict="forward-only")
 
 
 def _details(one: Node) -> str:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from floodmark.core.time import END
+from floodmark.core.time import END, NEVER
 from floodmark.semantics.accumulators import Value, group_ids
 from floodmark.semantics.columns import arrow_type, decode, encode, result_schema
 from floodmark.semantics.failures import split
@@ -144,6 +144,7 @@ class JoinKernel:
         packed: Sequence[dict[str, pa.Table]],
         progress: int,
         ticks: Sequence[Tick] = (),  # noqa: ARG002 - nothing here looks at the clock
+        reached: int = NEVER,  # noqa: ARG002 - what fires fires once
     ) -> Emission:
         """Take in rows, send out their pairs, then free what ``progress`` has left behind.
 
@@ -151,6 +152,7 @@ class JoinKernel:
             packed: parts from ``pack`` for this group, in any order.
             progress: all rows on time up to here are in.
             ticks: of the processing clock.
+            reached: progress before the input ended.
         """
         self._load(self.store.index())
         fresh = [self._fresh(tag, [part[side] for part in packed if side in part]) for tag, side in enumerate(_SIDES)]

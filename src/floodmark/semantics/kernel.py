@@ -260,6 +260,7 @@ class Kernel:
         packed: Sequence[dict[str, pa.Table]],
         progress: int,
         ticks: Sequence[Tick] = (),  # noqa: ARG002 - nothing here looks at the clock
+        reached: int = NEVER,  # noqa: ARG002 - what fires fires once
     ) -> Emission:
         """Take in packed rows, then fire and free everything that ``progress`` closes, in time order.
 
@@ -267,6 +268,7 @@ class Kernel:
             packed: parts from ``pack`` for this group, in any order.
             progress: all rows on time up to here are in.
             ticks: of the processing clock.
+            reached: progress before the input ended.
         """
         index = _Index.load(self.store.index())
         if progress >= END:

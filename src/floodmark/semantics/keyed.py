@@ -19,13 +19,14 @@ import pyarrow.compute as pc
 
 from floodmark.core.errors import UserCodeError, user_code_boundary
 from floodmark.core.time import END, NEVER
-from floodmark.semantics.columns import decode, encode, fitted, inside
+from floodmark.semantics.columns import arrow_type, decode, encode, fitted, inside
 from floodmark.semantics.elements import ElementStage, ProcessStage
 from floodmark.semantics.entries import NONE, Entries, Entry
 from floodmark.semantics.failures import Failure, failure, set_aside
 from floodmark.semantics.kernel import Emission, Tick
 from floodmark.semantics.store import Store
 from floodmark.semantics.triggers import Now
+from floodmark.spec.schema import Schema
 
 
 class Kept(Protocol):
@@ -87,14 +88,18 @@ class KeyedKernel(ABC):
 
     # ---- one call per micro-batch
 
-    def advance(self, packed: Sequence[dict[str, pa.Table]], progress: int, ticks: Sequence[Tick] = ()) -> Emission:
+    def advance(
+        self, packed: Sequence[dict[str, pa.Table]], progress: int, ticks: Sequence[Tick] = (), reached: int = NEVER
+    ) -> Emission:
         """Take in rows one by one, then fire and free what ``progress`` and the clock have reached.
 
         Args:
             packed: parts from ``pack`` for this group, in any order.
             progress: all rows on time up to here are in.
             ticks: of the processing clock, in order, each at its place among the rows; it never goes back.
+            reached: progress before the input ended, where it has and that is known.
         """
+        self.reached = reached
         self.entries = Entries.open(self.store)
         self._begin()
         self.now.clock = self.entries.extra.get("clock", NEVER)
@@ -155,7 +160,7 @@ class KeyedKernel(ABC):
             return table, table["s"].to_pylist()
         held: dict[int, int] = self.entries.extra.setdefault("held", {})
         for number in [n for n, first in held.items() if first <= progress]:
-            parts.append(_as_now(decode(self.store.get(number))["rows"], parts[0].schema if parts else None))
+            parts.append(_as_now(decode(self.store.get(number))["rows"], self.stage.step.parent.schema))
             self.store.remove(number)
             del held[number]
         if not parts:
@@ -303,24 +308,20 @@ class KeyedKernel(ABC):
         return found if self.stage.cut is None else inside(found, found["_event_time"], self.stage.cut.interval)
 
 
-def _as_now(held: pa.Table, schema: pa.Schema | None) -> pa.Table:
-    """Rows that an older version has held back, in the columns rows have now: one that it did not read yet is null."""
-    if schema is None or held.schema.equals(schema):
+def _as_now(held: pa.Table, schema: Schema) -> pa.Table:
+    """Rows that an older version has held back, with the columns rows have now: one that it did not read yet is null."""
+    if "row" not in held.column_names:
         return held
-    columns = []
-    for field in schema:
-        found = held[field.name].combine_chunks()
-        if pa.types.is_struct(field.type):
-            names = [found.type.field(place).name for place in range(found.type.num_fields)]
-            parts = [
-                pc.struct_field(found, inner.name).cast(inner.type)
-                if inner.name in names
-                else pa.nulls(len(found), inner.type)
-                for inner in field.type
-            ]
-            found = pa.StructArray.from_arrays(parts, fields=list(field.type), mask=pc.is_null(found))
-        columns.append(found)
-    return pa.Table.from_arrays(columns, schema=schema)
+    found = held["row"].combine_chunks()
+    known = {found.type.field(place).name for place in range(found.type.num_fields)}
+    if known == set(schema.names):
+        return held
+    parts = [
+        pc.struct_field(found, c.name) if c.name in known else pa.nulls(len(found), arrow_type(c.type))
+        for c in schema.columns
+    ]
+    row = pa.StructArray.from_arrays(parts, names=list(schema.names), mask=pc.is_null(found))
+    return held.set_column(held.column_names.index("row"), "row", row)
 
 
 def column(values: Sequence[Any], field: pa.Field) -> pa.Array:

@@ -7,12 +7,13 @@ which layout, so that a new version of the function reads what an older one has 
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from floodmark.core.errors import UserCodeError, user_code_boundary, user_error
+from floodmark.core.fingerprint import canonical
 from floodmark.core.time import END, NEVER
 from floodmark.semantics.columns import check_names, result_schema, table_fitted
 from floodmark.semantics.elements import ProcessStage
@@ -38,30 +39,37 @@ class _Cell:
 class _Times:
     """The timers of the key at hand.
 
-    ``firing`` is the name and time of the timer that fires; ``ending`` says that the input has ended.
+    ``firing`` is the name and time of the timer that fires; ``ending`` says that the input has ended; ``chains`` then which timers each one
+    that is set comes from.
     """
 
-    __slots__ = ("clocks", "ending", "firing", "open", "times")
+    __slots__ = ("chains", "clocks", "ending", "firing", "open", "times")
 
     def __init__(self, clocks: frozenset[str]) -> None:
         self.clocks = clocks
         self.open = self.ending = False
         self.times: dict[str, list[int]] = {}
         self.firing: tuple[str, int] | None = None
+        self.chains: dict[tuple[str, int], frozenset[str]] = {}
 
     def set(self, name: str, time: int) -> None:
+        time = _clamped(time)
         if self.firing is not None and (name in self.clocks) == (self.firing[0] in self.clocks):
             if time <= self.firing[1]:
                 got = f"{time}, set by '{self.firing[0]}' at {self.firing[1]}"
                 fix = "A timer that sets a timer sets it to a later time; otherwise it would fire for ever."
                 raise UserCodeError(f"timer '{name}'", "a later time", got, fix, code="USER-007")
-            if self.ending and name == self.firing[0]:
-                return  # a period is not repeated for ever
+            if self.ending:
+                before = self.chains.get(self.firing, frozenset()) | {self.firing[0]}
+                if name in before:
+                    return  # a period is not repeated for ever
+                self.chains[(name, time)] = before
         times = self.times.setdefault(name, [])
         if time not in times:
-            insort(times, min(max(time, NEVER), END))
+            insort(times, time)
 
     def delete(self, name: str, time: int | None) -> None:
+        time = None if time is None else _clamped(time)
         left = [] if time is None else [t for t in self.times.get(name, ()) if t != time]
         if left:
             self.times[name] = left
@@ -70,6 +78,10 @@ class _Times:
 
     def pending(self, name: str) -> list[int]:
         return list(self.times.get(name, ()))
+
+
+def _clamped(time: int) -> int:
+    return min(max(time, NEVER), END)
 
 
 class Runner:
@@ -85,13 +97,21 @@ class Runner:
         handles |= self.broadcast | {name: timer.bound(self.times) for name, timer in timers.items()}
         with user_code_boundary(f"open() of '{type(function).__name__}'"):
             self.function = function.opened(handles)
+        self.settings = dict(vars(function))
         self.own = [(name, self.cells[name]) for name in self.states]
         self.mortal = [(name, state) for name, state in self.states.items() if state.ttl is not None]
 
     def close(self) -> None:
         """No key is at hand any more."""
-        with user_code_boundary(f"close() of '{type(self.function).__name__}'"):
+        own = type(self.function).__name__
+        with user_code_boundary(f"close() of '{own}'"):
             self.function.close()
+        found = {name: vars(self.function).get(name) for name in self.settings}
+        changed = [name for name in found if canonical({name: found[name]}) != canonical({name: self.settings[name]})]
+        if changed:
+            fix = f"Keep it in a state: {changed[0]} = ListState(float), as an attribute of the class {own}."
+            where, got = f"process function '{own}'", f"another self.{changed[0]} than before"
+            raise UserCodeError(where, "settings that stay as they are", got, fix, code="USER-004")
 
 
 class _Context:
@@ -126,17 +146,18 @@ class _Context:
 
 
 class _Kept:
-    """What is kept for one key: its states and timers, and the last stamp it saw."""
+    """What is kept for one key: its states and timers, the last stamp and the latest event time it saw."""
 
-    __slots__ = ("entry", "event", "stamp", "states", "tick", "timers")
+    __slots__ = ("entry", "event", "latest", "stamp", "states", "tick", "timers")
 
     def __init__(self, entry: Entry) -> None:
         self.entry = entry
         self.stamp: int = NEVER
         self.states: dict[str, Any] = {}
         self.timers: dict[str, list[int]] = {}
+        self.latest: int = NEVER
         if entry.value:
-            _, self.stamp, self.states, self.timers = entry.value
+            _, self.stamp, self.states, self.timers, self.latest = entry.value
         self.event, self.tick = entry.event, entry.tick
 
     def close(self) -> bool:
@@ -171,11 +192,21 @@ class _Target:
         self.rows: list[tuple[Any, ...]] = []
 
     def add(self, key: tuple[Any, ...], row: Mapping[str, Any], event: int, stamp: int, unit: int) -> None:
+        if not isinstance(row, Mapping):
+            msg = f"{row!r} is no row; yield dictionaries with {', '.join(self.names)}, or return a list of them"
+            raise TypeError(msg)
         if not self.known.issuperset(row) or any(row.get(name) is None for name in self.needed):
             check_names([row], self.checked)
         if self.strict:
             table_fitted([{name: row.get(name) for name in self.names}], self.own)
         self.rows.append((*key, *(row.get(name) for name in self.names), event, stamp, ROW, unit))
+
+    def find(self, keys: Sequence[str], where: str) -> None:
+        """Raise for the first row that does not fit, by its key."""
+        for row in self.rows:
+            own = dict(zip(self.names, row[len(keys) :], strict=False))
+            with user_code_boundary(where, f"It was yielded for {dict(zip(keys, row, strict=False))}: {own}."):
+                table_fitted([own], self.own)
 
 
 def _nullable(column: Any) -> Any:
@@ -206,6 +237,7 @@ class ProcessKernel(KeyedKernel):
         self.ports: list[tuple[Any, Callable[..., Any]]] = [(c, getattr(function, f"on_{name}")) for c, name in found]
         if not self.ports:
             self.ports = [((), function.on_element)]
+        self.timers = frozenset(step.function.function.timers())
         self.event_timers = [n for n, t in step.function.function.timers().items() if t.time == "event"]
 
     # ---- layouts
@@ -228,14 +260,16 @@ class ProcessKernel(KeyedKernel):
             kept = {name: raw for name in self.runner.shared if (raw := self.runner.cells[name].raw) is not None}
             self.entries.extra["broadcast"] = kept, self.layout
         for kept_key in self.keys.values():
-            kept_key.entry.value = self.layout, kept_key.stamp, kept_key.states, kept_key.timers
+            kept_key.entry.value = self.layout, kept_key.stamp, kept_key.states, kept_key.timers, kept_key.latest
 
     def _opened(self, entry: Entry) -> _Kept:
         kept = _Kept(entry)
+        if kept.timers.keys() - self.timers:  # of an older version of the function
+            kept.timers = {name: times for name, times in kept.timers.items() if name in self.timers}
+            self._wait(kept)
         if entry.value and entry.value[0] != self.layout:
             before = self.entries.extra["layouts"][entry.value[0]]
             kept.states = self._evolved(kept.states, before, self.runner.states, kept.stamp + 1)
-            kept.timers = {n: t for n, t in kept.timers.items() if n in self.stage.step.function.function.timers()}
             self._wait(kept)
         return kept
 
@@ -248,30 +282,59 @@ class ProcessKernel(KeyedKernel):
             state = declared.get(name)
             if state is not None:
                 change = evolution(name, before[name], state)
-                with user_code_boundary(f"migrate of state '{name}'"):
+                with user_code_boundary(f"migrate of state '{name}' of '{self.name}'", "What was kept is as it was."):
                     found[name] = state.evolved(raw, before[name].get("ttl") is not None, written, change)
         return found
 
     # ---- rows and timers
 
+    def _reach(self, progress: int, clock: int) -> None:
+        """Event timers under the clock as it stood, then the clock's; what progress has reached before the input ended is not its end."""
+        if progress >= END and self.reached > NEVER:
+            self._reach_both(self.reached, self.now.clock)
+        self._reach_both(progress, clock)
+
+    def _reach_both(self, progress: int, clock: int) -> None:
+        for entry in self.entries.due(progress, max(clock, self.now.clock)):
+            self._key(entry.key)
+        before = self.now.clock
+        for kept in self.keys.values():
+            try:
+                if kept.event <= progress:
+                    self._fire(kept, progress)
+                if kept.tick <= max(clock, before):
+                    self.now.clock = max(clock, before)
+                    self._tick(kept)
+                    self._fire(kept, progress)
+                    self.now.clock = before
+            except UserCodeError as error:
+                raise error.inside(self._about(kept)) from error.__cause__
+        self.now.clock = max(clock, before)
+
     def _row(self, key: tuple[Any, ...], place: int, time: int, stamp: int, values: tuple[Any, ...], row: Any) -> None:
         if values and values[0] == self.stage.step.broadcast:
             columns, callback = self.ports[values[0]]
+            given = {own: row[column] for own, column in columns}
             self.context.kept, self.context.timestamp, self.context.watermark = None, time, stamp
             for state in self.runner.broadcast.values():
                 state.writable = True
-            with user_code_boundary(f"on_broadcast of '{self.name}'", f"The row was {row}."):
-                callback({own: row[column] for own, column in columns}, self.context)
-            for state in self.runner.broadcast.values():
-                state.writable = False
+            try:
+                where = f"step '{self.stage.step.uid}', on_broadcast of '{self.name}'"
+                with user_code_boundary(where, f"The row was {given}."):
+                    if callback(given, self.context) is not None:
+                        msg = "it must return nothing: it has no key to send a row for"
+                        raise TypeError(msg)
+            finally:
+                for state in self.runner.broadcast.values():
+                    state.writable = False
             return
         super()._row(key, place, time, stamp, values, row)
 
     def _element(self, kept: _Kept, place: int, time: int, stamp: int, values: tuple[Any, ...], row: Any) -> None:  # noqa: ARG002 - one shape for all
-        kept.stamp = stamp
+        kept.stamp, kept.latest = stamp, max(kept.latest, time)
         self.late += time <= stamp
         columns, callback = self.ports[values[0] if values else 0]
-        given = {own: row[column] for own, column in columns} if columns else row
+        given = {own: row[column] for own, column in columns} if columns else dict(row) if self.undoes else row
         self.emits = kept.entry.key, time, stamp
         self._enter(kept, time, stamp, max(time, stamp + 1))
         try:
@@ -286,6 +349,7 @@ class ProcessKernel(KeyedKernel):
 
     def _fire(self, kept: _Kept, progress: int) -> None:
         self.runner.times.ending = progress >= END
+        self.runner.times.chains.clear()
         while kept.event <= progress:
             time = kept.event
             for name, state in self.runner.mortal:
@@ -304,7 +368,8 @@ class ProcessKernel(KeyedKernel):
         while kept.tick <= self.now.clock:
             name = min(self.runner.times.clocks & kept.timers.keys(), key=lambda n: (kept.timers[n][0], n))
             at = _taken(kept.timers, name)
-            self._timer(kept, name, at, kept.stamp, kept.stamp + 1, kept.stamp + 1)
+            event = max(kept.stamp + 1, kept.latest)
+            self._timer(kept, name, at, kept.stamp, event, event)
             self._wait(kept)
 
     def _timer(self, kept: _Kept, name: str, time: int, stamp: int, event: int, now: int) -> None:
@@ -366,6 +431,9 @@ class ProcessKernel(KeyedKernel):
         Raises:
             UserCodeError: USER-008, it is not declared.
         """
+        if self.context.kept is None:
+            fix = "Send rows from on_element or on_timer: they have a key."
+            raise UserCodeError(f"ctx.output in '{self.name}'", "a key", "none at this point", fix, code="USER-006")
         target = self.targets.get(name)
         if target is None:
             fix = f'Declare it: process({self.name}(), schema=..., sides={{"{name}": SomeContract}}).'
@@ -375,14 +443,25 @@ class ProcessKernel(KeyedKernel):
         target.add(key, row, event, stamp, self.units)
         self.units += 1
 
+    def _told(self, values: tuple[Any, ...], row: Any) -> Any:
+        columns, _ = self.ports[values[0] if values else 0]
+        return {own: row[column] for own, column in columns} if columns else row
+
     def _lists(self) -> list[list[Any]]:
         return [*super()._lists(), *(target.rows for target in self.targets.values())]
 
     def _results(self) -> pa.Table:
-        return self._table(self.out, self.result.schema)
+        return self._fitted(self.result)
 
     def _sides(self) -> dict[str, pa.Table]:
-        return {name: self._table(target.rows, target.schema) for name, target in self.targets.items() if target.rows}
+        return {name: self._fitted(target) for name, target in self.targets.items() if target.rows}
+
+    def _fitted(self, target: _Target) -> pa.Table:
+        try:
+            return self._table(target.rows, target.schema)
+        except UserCodeError:
+            target.find(self.stage.step.keys, f"step '{self.stage.step.uid}', {self.name}")
+            raise
 
 
 def _keep(states: dict[str, Any], name: str, raw: Any) -> None:

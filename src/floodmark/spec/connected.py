@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 Sides = Mapping[str, type[Contract]]
 Include = Literal["both", "lower", "upper", "neither"]
+_LONGEST = 1_000 * 366 * 86_400_000
 _OWN = frozenset({"late", "current", "quarantine"})
 
 
@@ -89,6 +90,9 @@ def processed(  # noqa: PLR0913 - settings by name
     on_error: steps.OnError,
 ) -> Stream[Any]:
     """The step of a process function, checked."""
+    if not isinstance(sides or {}, Mapping) or not all(isinstance(name, str) for name in sides or {}):
+        fix = 'sides={"freezing": Alert}, where Alert is a Contract.'
+        raise DefinitionError(where, "side outputs by name", repr(sides), fix, code="DEFINITION-051")
     for given in (schema, *(sides or {}).values()):
         if not (isinstance(given, type) and issubclass(given, Contract)):
             fix = "process(Rises(), schema=Rise), where Rise is a Contract."
@@ -122,7 +126,13 @@ def _with_keys(keyed: KeyedStream, schema: type[Contract]) -> Schema:
 
 
 def tagged(
-    left: KeyedStream, right: Stream[Any], keys: Sequence[str], names: tuple[str, str], where: str
+    left: KeyedStream,
+    right: Stream[Any],
+    keys: Sequence[str],
+    names: tuple[str, str],
+    where: str,
+    *,
+    last: bool = False,
 ) -> tuple[steps.Step, tuple[steps.Port, ...]]:
     """The rows of two streams as one: keys, the tag, then the columns of each, null for the other's rows.
 
@@ -132,6 +142,7 @@ def tagged(
         keys: its key columns, in the order of ``left``'s; none for a broadcast stream.
         names: of the two.
         where: for errors.
+        last: rows of ``left`` come after those of the other where all else is equal, and so does its port.
 
     Raises:
         DefinitionError: DEFINITION-124, the keys do not go together.
@@ -156,10 +167,12 @@ def tagged(
     schema = Schema((*head, Column(name=steps.TAG, type="int", nullable=False), *more))
     parts = []
     for tag, stream in enumerate((left.stream, right)):
-        given = {target: f"`{name}`" for name, target in ports[tag].columns} | {steps.TAG: str(tag)}
+        given = {target: f"`{name}`" for name, target in ports[tag].columns} | {
+            steps.TAG: str(1 - tag if last else tag)
+        }
         texts = tuple((column.name, given.get(column.name, "NULL")) for column in schema.columns)
         parts.append(steps.Project(stream.step, texts, schema))
-    return steps.Union(tuple(parts)), tuple(ports)
+    return steps.Union(tuple(parts)), tuple(reversed(ports) if last else ports)
 
 
 class Joins:
@@ -294,9 +307,9 @@ class Joins:
             raise DefinitionError(where, "valid settings", f"{kind!r}, {include!r}", fix, code="DEFINITION-055")
         low += include in {"upper", "neither"}
         high -= include in {"lower", "neither"}
-        if low > high:
+        if low > high or max(abs(low), abs(high)) > _LONGEST:
             got = f"from {lower} to {upper}, {include} included"
-            fix = 'The lower bound comes first: interval_join(other, "-1 hour", "15 minutes").'
+            fix = 'The lower bound comes first, and neither is longer than 1,000 years: interval_join(other, "-1 hour", "15 minutes").'
             raise DefinitionError(where, "an interval", got, fix, code="DEFINITION-055")
         parent, ports = tagged(keyed, other.stream, other.keys, ("left", "right"), where)
         schema = _joined(keyed, other, kind, prefix, where)
@@ -451,28 +464,18 @@ class Joins:
             raise DefinitionError(
                 where, "a timestamp column of the versions", repr(valid_until), fix, code="DEFINITION-022"
             )
-        # versions are input 0: of one time they come first
-        swapped = type(keyed)(other.stream, other.keys)
-        parent, ports = tagged(swapped, self.stream, self.keys, ("version", "row"), where)
-        schema = _joined(keyed, other, kind, prefix, where)
-        places = _places(keyed, other, kind, prefix)
-        function = TemporalJoin(kind, lateness, valid_until, places)
-        names = dict(zip(other.keys, self.keys, strict=True))
-        head = tuple(replace(schema[name], name=key) for key, name in names.items())
+        parent, ports = tagged(keyed, other.stream, other.keys, ("row", "version"), where, last=True)
+        function = TemporalJoin(kind, lateness, valid_until, _places(keyed, other, kind, prefix))
         step = steps.KeyedProcess(
             parent=parent,
             uid=uid or self.stream.operator,
-            keys=other.keys,
+            keys=self.keys,
             function=Process(function, function.text()),
-            schema=Schema((*head, *schema.columns[len(head) :])),
+            schema=_joined(keyed, other, kind, prefix, where),
             ports=ports,
             order="event_time",
         )
-        found = replace(self.stream, step=step)
-        if other.keys == self.keys:
-            return found
-        texts = {name: key for key, name in names.items()}
-        return found.select(**{c.name: f"`{texts.get(c.name, c.name)}`" for c in schema.columns})
+        return replace(self.stream, step=step)
 
     def _grouped(
         self,
@@ -530,4 +533,8 @@ def _joined(left: KeyedStream, right: KeyedStream, kind: str, prefix: str, where
     if twice:
         fix = f'Say prefix="other_", or rename them before: other.select(..., other_{twice[0]}="{twice[0]}").'
         raise DefinitionError(where, "different names", f"{', '.join(twice)} on both sides", fix, code="DEFINITION-050")
+    odd = [name for name in names if name.startswith("_") or not name.isidentifier()]
+    if odd:
+        fix = "Choose a prefix of letters and digits; names that begin with an underscore are floodmark's."
+        raise DefinitionError(where, "names of columns", ", ".join(odd), fix, code="DEFINITION-050")
     return Schema(tuple(columns))

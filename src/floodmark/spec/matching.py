@@ -108,7 +108,7 @@ class TemporalJoin(StatefulFunction):
         )  # as in SQL, null is not equal to null
         version = found[place - 1][1] if known else None
         if version is not None and self.valid_until is not None:
-            until = version[self.valid_until]
+            until = version.get(self.valid_until)
             version = version if until is None or ctx.timestamp < to_ms(until) else None
         if version is not None or self.kind == "left":
             yield _named(row, self.places[0]) | _named(version, self.places[1])
@@ -140,4 +140,4 @@ class Deduplicate(StatefulFunction):
 
 
 def _named(row: Row | None, places: tuple[tuple[str, str], ...]) -> dict[str, Any]:
-    return {target: None if row is None else row[name] for name, target in places}
+    return {target: None if row is None else row.get(name) for name, target in places}

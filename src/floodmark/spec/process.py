@@ -105,7 +105,7 @@ class StatefulFunction:
         Args:
             cells: name of a state or timer -> its handle.
         """
-        found = copy.copy(self)
+        found = copy.deepcopy(self)
         found.open()
         vars(found).update({f"_state_{name}": handle for name, handle in cells.items()})
         vars(found)["_opened"] = True
@@ -228,6 +228,30 @@ class Process:
             fix = f"Write {', '.join(missing)} on {own.__name__}."
             got = f"none of {', '.join(missing)}"
             raise DefinitionError(where, f"a complete {kind.__name__}", got, fix, code="DEFINITION-121")
+        declared = {**function.states(), **function.broadcast_states(), **function.timers()}
+        wrong = [
+            name
+            for name in declared
+            if name.startswith("_") or hasattr(StatefulFunction, name) or name in kind.callbacks
+        ]
+        wrong += [name for name in declared if len([o for o in declared.values() if o is declared[name]]) > 1]
+        if wrong:
+            fix = (
+                "Give each state and timer an attribute of its own, with a name that is none of the function's methods."
+            )
+            raise DefinitionError(where, "names of states and timers", ", ".join(wrong), fix, code="DEFINITION-121")
+        held_there = [n for n, value in vars(function).items() if isinstance(value, (State, Timer))]
+        if held_there:
+            fix = f"Declare it as an attribute of the class {own.__name__}, not in __init__."
+            raise DefinitionError(
+                where, "states as attributes of the class", f"self.{held_there[0]}", fix, code="DEFINITION-121"
+            )
+        rules = getattr(own, "on_broadcast", None)
+        if rules is not None and inspect.isgeneratorfunction(rules):
+            fix = "It has no key to yield a row for: keep the rule in a BroadcastState, and yield from on_element."
+            raise DefinitionError(
+                where, "an on_broadcast that yields nothing", "a generator", fix, code="DEFINITION-121"
+            )
         if held := next(_of_spark(function), None):
             fix = "A function runs in many processes, without Spark: give it plain values, or another input by connect(...)."
             raise DefinitionError(where, "plain settings", held, fix, code="DEFINITION-122")

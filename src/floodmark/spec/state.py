@@ -6,6 +6,7 @@ are those of PySpark's ``transformWithState``. Time to live is in event time her
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any, ClassVar, Protocol, Self
@@ -15,6 +16,9 @@ from floodmark.core.errors import DefinitionError, StateError, UserCodeError
 from floodmark.core.time import span
 from floodmark.spec.aggregates import Aggregate
 from floodmark.spec.kinds import Kind, widened
+
+Migrate = Callable[[Any], Any] | Mapping[int, Callable[[Any], Any]]
+"""Version -> how a value of the one before becomes one of it; a function alone is the way to version 2."""
 
 StateType = Any
 """A Python type of contracts (``int``, ``float``, ``datetime``, ``list[str]``), a Spark SQL type, or a contract for whole rows."""
@@ -44,7 +48,7 @@ class State:
         self,
         ttl: str | timedelta | None,
         version: int,
-        migrate: Callable[[Any], Any] | None,
+        migrate: Migrate | None,
     ) -> None:
         where = type(self).__name__
         self.ttl = None if ttl is None else span(ttl, f"{where}, ttl")
@@ -54,7 +58,14 @@ class State:
         if not isinstance(version, int) or isinstance(version, bool) or version < 1:
             fix = "Count up by one when what is kept changes its meaning, and say how: version=2, migrate=to_celsius."
             raise DefinitionError(where, "a version, 1 or more", repr(version), fix, code="DEFINITION-120")
-        self.version, self.migrate = version, migrate
+        ways = migrate if isinstance(migrate, Mapping) else {} if migrate is None else {2: migrate}
+        if not all(callable(way) for way in ways.values()) or (ways and set(ways) != set(range(2, version + 1))):
+            fix = (
+                "Say how values of each version become the next one's, as a key that is not touched keeps its old one: version=2, "
+                "migrate=to_kelvin, or version=3, migrate={2: to_kelvin, 3: to_rankine}."
+            )
+            raise DefinitionError(where, "a way to every version from 2 on", repr(migrate), fix, code="DEFINITION-120")
+        self.version, self.ways = version, dict(ways)
         self.cell: Cell | None = None
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -82,6 +93,12 @@ class State:
         more: dict[str, object] = {"ttl": self.ttl} if self.ttl else {}
         more |= {"version": self.version} if self.version != 1 else {}
         return {"state": self.shape, "type": self.kind.text} | more
+
+    def migrated(self, value: Any, version: int) -> Any:
+        """A value of an older version as one of this."""
+        for number in range(version + 1, self.version + 1):
+            value = self.ways[number](value)
+        return value if self.shape == "aggregating" else self._checked(value)
 
     # ---- for handles
 
@@ -138,7 +155,7 @@ class ValueState(State):
         type: of the value.
         ttl: forget it when it was not written for so long, in event time; by default never.
         version: of its meaning; with ``migrate`` it may change in a running stream.
-        migrate: a value of the version before -> one of this version.
+        migrate: a value of version 1 -> one of version 2; for later versions a mapping of each version to its way, from 2 on.
 
     Example:
         >>> class LastSeen(ProcessFunction):
@@ -156,7 +173,7 @@ class ValueState(State):
         *,
         ttl: str | timedelta | None = None,
         version: int = 1,
-        migrate: Callable[[Any], Any] | None = None,
+        migrate: Migrate | None = None,
     ) -> None:
         super().__init__(ttl, version, migrate)
         self.kind = Kind.of(type, "ValueState")
@@ -185,7 +202,7 @@ class ListState(State):
         *,
         ttl: str | timedelta | None = None,
         version: int = 1,
-        migrate: Callable[[Any], Any] | None = None,
+        migrate: Migrate | None = None,
     ) -> None:
         super().__init__(ttl, version, migrate)
         self.kind = Kind.of(type, "ListState")
@@ -200,10 +217,10 @@ class ListState(State):
 
     def append(self, value: Any) -> None:
         """One value more."""
-        cell = self._cell()
+        cell, item = self._cell(), self._keep(self._checked(value))
         if cell.raw is None:
             cell.raw = []
-        cell.raw.append(self._keep(self._checked(value)))
+        cell.raw.append(item)
 
     def extend(self, values: Iterable[Any]) -> None:
         """Several values more."""
@@ -248,10 +265,15 @@ class MapState(State):
         *,
         ttl: str | timedelta | None = None,
         version: int = 1,
-        migrate: Callable[[Any], Any] | None = None,
+        migrate: Migrate | None = None,
     ) -> None:
         super().__init__(ttl, version, migrate)
         self.keys_kind, self.kind = Kind.of(key_type, "MapState"), Kind.of(type, "MapState")
+        if self.keys_kind.columns is not None or self.keys_kind.text.startswith("array"):
+            fix = "Use a text, a number or a time as the key."
+            raise DefinitionError(
+                "MapState", "keys that can be compared", self.keys_kind.text, fix, code="DEFINITION-120"
+            )
 
     def canonical(self) -> dict[str, object]:
         """See ``State.canonical``."""
@@ -266,9 +288,14 @@ class MapState(State):
         """Keep a value under a key."""
         cell = self._cell()
         key = self.keys_kind.checked(key, f"key of state '{self.name}'")
+        if key != key:  # noqa: PLR0124 - NaN
+            fix = "Use a key that can be found again."
+            where = f"key of state '{self.name}'"
+            raise UserCodeError(where, "a key that is equal to itself", repr(key), fix, code="USER-005")
+        item = self._keep(self._checked(value))
         if cell.raw is None:
             cell.raw = {}
-        cell.raw[key] = self._keep(self._checked(value))
+        cell.raw[key] = item
 
     def remove(self, key: Any) -> None:
         """Forget a key, if it is there."""
@@ -327,7 +354,7 @@ class ReducingState(State):
         *,
         ttl: str | timedelta | None = None,
         version: int = 1,
-        migrate: Callable[[Any], Any] | None = None,
+        migrate: Migrate | None = None,
     ) -> None:
         super().__init__(ttl, version, migrate)
         self.kind = Kind.of(type, "ReducingState")
@@ -338,8 +365,7 @@ class ReducingState(State):
 
     def canonical(self) -> dict[str, object]:
         """See ``State.canonical``."""
-        own = hasattr(self.function, "__code__")
-        return super().canonical() | {"function": code_of(self.function) if own else self.function.__name__}
+        return super().canonical() | {"function": code_of(self.function)}
 
     def get(self, default: Any = None) -> Any:
         """The value so far; ``default`` before the first."""
@@ -368,7 +394,7 @@ class AggregatingState(State):
         *,
         ttl: str | timedelta | None = None,
         version: int = 1,
-        migrate: Callable[[Any], Any] | None = None,
+        migrate: Migrate | None = None,
     ) -> None:
         super().__init__(ttl, version, migrate)
         if not isinstance(aggregate, Aggregate):
@@ -403,7 +429,7 @@ class BroadcastState(MapState):
         type: StateType,  # noqa: A002 - the field's word for it
         *,
         version: int = 1,
-        migrate: Callable[[Any], Any] | None = None,
+        migrate: Migrate | None = None,
     ) -> None:
         super().__init__(key_type, type, ttl=None, version=version, migrate=migrate)
         self.writable = False
@@ -432,7 +458,7 @@ class BroadcastState(MapState):
 
 def _copied(value: Any) -> Any:
     """Changes to what ``get`` gives are not kept unseen."""
-    return value.copy() if isinstance(value, (dict, list)) else value
+    return copy.deepcopy(value) if isinstance(value, (dict, list)) else value
 
 
 def evolution(name: str, before: Mapping[str, Any], state: State) -> Callable[[Any], Any]:
@@ -450,8 +476,8 @@ def evolution(name: str, before: Mapping[str, Any], state: State) -> Callable[[A
     older, newer = before.get("version", 1), after.get("version", 1)
     folded = {"function", "aggregate"}
     if before["state"] == after["state"] and before.get("key") == after.get("key"):
-        if newer == older + 1 and state.migrate is not None:
-            return state.migrate
+        if newer > older and state.ways:
+            return lambda value: state.migrated(value, older)
         same = all(before.get(part) == after.get(part) for part in folded)
         found = widened(before["type"], str(after["type"])) if same else None
         if newer == older and found is not None:

@@ -20,6 +20,7 @@ from floodmark.spec.evictors import Evictor
 from floodmark.spec.evictors import checked as checked_evictor
 from floodmark.spec.expressions import check, known_type
 from floodmark.spec.functions import Function, Pane
+from floodmark.spec.process import ProcessFunction
 from floodmark.spec.schema import NUMBERS, STAMPS, Column, Schema
 from floodmark.spec.triggers import AfterCount, Clock, Trigger, never_fires, parts
 from floodmark.spec.windows import Count, Global, Session, Window, bounded_in_time
@@ -131,6 +132,10 @@ class Stream(Generic[Row_co]):
     def window(self, window: Window, **settings: Any) -> WindowedStream:
         """Windows over all rows together, without a key; settings as of ``KeyedStream.window``."""
         return KeyedStream(self, ()).window(window, **settings)
+
+    def process(self, function: ProcessFunction, schema: type[Contract], **settings: Any) -> Stream[Any]:
+        """A process function over all rows together, without a key; settings as of ``KeyedStream.process``."""
+        return KeyedStream(self, ()).process(function, schema, **settings)
 
     def rolling(self, *, uid: str | None = None, **aggregates: AnyAggregate) -> Stream[Any]:
         """Aggregates over all rows so far. See ``KeyedStream.rolling``."""

@@ -29,6 +29,7 @@ class Savepoint:
     deadlines: dict[int, int] = field(default_factory=dict)
     ticks: dict[int, int] = field(default_factory=dict)
     progress: dict[str, int] = field(default_factory=dict)
+    reached: dict[str, int] = field(default_factory=dict)
     clock: int = NEVER
     sequence: int = 0
     late: int = 0
@@ -103,7 +104,7 @@ class LocalRun:
         for group in sorted({*parts, *due}):
             part = parts.get(group, {})
             kernel = kernel_of(stage, state.stores.setdefault(group, MemoryStore()))
-            emission = kernel.advance([part], progress, ticks)
+            emission = kernel.advance([part], progress, ticks, self._reached(given) if progress >= END else NEVER)
             for waits, at in ((state.deadlines, emission.deadline), (state.ticks, emission.tick)):
                 waits.pop(group, None)
                 if at is not None:
@@ -126,6 +127,14 @@ class LocalRun:
         for name, schema in step.sides:
             results[name] = pa.concat_tables([empty(schema), *aside[name]])
         return results, failed
+
+    def _reached(self, given: Rows) -> int:
+        """Progress before the input ended."""
+        found = self.state.reached
+        for name, table in given.items():
+            open_ = table.filter(pc.less(table["_progress"], END))["_progress"]
+            found[name] = max(found.get(name, NEVER), pc.max(open_).as_py() or NEVER)
+        return min((found.get(one.name, NEVER) for one in self.operator.inputs), default=NEVER)
 
     def _numbered(self, tables: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
         """The kernel's order as ``_sequence``; ``_progress`` comes with the commit."""

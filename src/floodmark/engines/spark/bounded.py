@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from floodmark.core import crash
 from floodmark.core.time import END, NEVER, Interval
-from floodmark.engines.spark import current, fast, tables, ticks
+from floodmark.engines.spark import current, fast, history, tables, ticks
 from floodmark.engines.spark.compile import compiled, failures, stage_rows, without_failures
 from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.lock import exclusive
@@ -93,12 +93,13 @@ def run_bounded(
         if not plan.missing:
             return covered(operator, interval, plan)
         inputs, clock = read_inputs(spark, operator, lake, versions), ticks.recorded(operator, lake)
+        reached = min((_reached(lake.input(given), versions[given.table]) for given in operator.inputs), default=NEVER)
         rows: dict[str, int] = {}
         late = dropped = retractions = 0
         for piece in plan.missing:
             say(f"computing {operator.version} over {piece}")
             with tables.spark_boundary(f"bounded run of {operator.version}", f"floodmark run {operator.name}"):
-                found = compute(operator, inputs, piece, late_rows, clock)
+                found = compute(operator, inputs, piece, late_rows, clock, reached)
                 counts = write(spark, operator, lake, found, piece, late_rows, versions)
             for table, (written, taken) in counts.items():
                 rows[table] = rows.get(table, 0) + written
@@ -131,8 +132,22 @@ def read_inputs(spark: SparkSession, operator: Operator, lake: Lake, versions: d
     return found
 
 
+def _reached(path: str, version: int) -> int:
+    """How far an input had come before it ended; NEVER where that is not known."""
+    for commit in history.commits(path, limit=None):
+        progress = commit.get("progress")
+        if int(commit["table_version"]) <= version and progress is not None and NEVER < int(progress) < END:
+            return int(progress)
+    return NEVER
+
+
 def compute(
-    operator: Operator, inputs: dict[str, DataFrame], interval: Interval, late_rows: LateRows, clock: list[Tick]
+    operator: Operator,
+    inputs: dict[str, DataFrame],
+    interval: Interval,
+    late_rows: LateRows,
+    clock: list[Tick],
+    reached: int = NEVER,
 ) -> Computed:
     """All outputs of an operator for an interval.
 
@@ -142,6 +157,7 @@ def compute(
         interval: of event time.
         late_rows: as they were treated, or all as on time.
         clock: how it moved, for operators that wait for processing time.
+        reached: progress before the input ended, or of an input that has not.
     """
     step = operator.stateful
     needed = reads(operator, interval)
@@ -171,7 +187,7 @@ def compute(
     stage = stage_of(operator)
     assert stage is not None
     if isinstance(stage, (ElementStage, ProcessStage)):
-        return _by_elements(operator, stage, parent, interval, needed, clock)
+        return _by_elements(operator, stage, parent, interval, needed, clock, reached)
     packed = (
         stage_rows(stage, parent).mapInArrow(packing(stage, interval), PACKED).persist(StorageLevel.MEMORY_AND_DISK)
     )
@@ -196,12 +212,17 @@ def _by_elements(
     interval: Interval,
     needed: Interval,
     clock: list[Tick],
+    reached: int,
 ) -> Computed:
     """Row by row: the kernel judges the rows itself, so that counts and side rows come from it."""
     if isinstance(stage, ElementStage):
         stage = replace(stage, cut=None if interval.everything else Cut(interval=interval, read=needed))
     packed = stage_rows(stage, parent).mapInArrow(packing(stage, interval), PACKED)
-    done = packed.groupBy("group").applyInArrow(_elements(stage, clock), EMITTED).persist(StorageLevel.MEMORY_AND_DISK)
+    done = (
+        packed.groupBy("group")
+        .applyInArrow(_elements(stage, clock, reached), EMITTED)
+        .persist(StorageLevel.MEMORY_AND_DISK)
+    )
     totals = done.agg(F.sum("late"), F.sum("dropped")).collect()[0]
     rows, schema = done.select("results"), stage.step.schema
     rows = rows.mapInArrow(unpacking(schema, _stamping()), output_ddl(schema))
@@ -225,12 +246,12 @@ def _sides(operator: Operator, chunks: DataFrame) -> dict[str, DataFrame]:
     return found
 
 
-def _elements(stage: ElementStage | ProcessStage, clock: list[Tick]) -> Any:
+def _elements(stage: ElementStage | ProcessStage, clock: list[Tick], reached: int) -> Any:
     def run(key: tuple[Any, ...], table: pa.Table) -> pa.Table:  # noqa: ARG001 - Spark passes it
         packed = [decode(chunk) for chunk in table["payload"].to_pylist() if chunk is not None]
         sides = [chunk for chunk in table["side"].to_pylist() if chunk is not None]
         counted = {name: pc.sum(table[name]).as_py() or 0 for name in COUNTED}
-        emission = kernel_of(stage, MemoryStore()).advance(packed, END, clock)
+        emission = kernel_of(stage, MemoryStore()).advance(packed, END, clock, reached)
         closed(stage)
         return emitted(stage, emission, counted, sides)
 
