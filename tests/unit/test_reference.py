@@ -51,7 +51,7 @@ def test_delay_sessions(flights):
             expected.append([origin, time, time + 2 * HOUR, 1, delay])
     answer = bounded(delay_sessions, stamped("flights", flights, None))
     got = sorted((v[0], to_ms(v[1]), to_ms(v[2]), v[3], v[4]) for (_, v), n in answer.items() if n == 1)
-    assert len(got) > 5
+    assert len(got) > 3
     assert got == sorted(tuple(one) for one in expected)
 
 
