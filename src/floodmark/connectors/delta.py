@@ -1,19 +1,22 @@
-"""A Delta table that something else appends to, landed commit by commit."""
+"""A Delta table that something else writes, landed commit by commit: its appends, or all its changes."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, Literal
 from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow import NativeFile
 from pyarrow.fs import FileSelector, FileSystem
 
 from floodmark.connectors.storage import file_system
 from floodmark.connectors.unit import Landed, Record, Unit
+from floodmark.connectors.validation import CHANGE_TYPE
 from floodmark.core.errors import ConnectorError
 from floodmark.core.fingerprint import digest
 from floodmark.spec.source import DeltaTable
@@ -24,7 +27,7 @@ _BATCH_ROWS = 8192
 
 @dataclass(frozen=True, slots=True)
 class DeltaReader:
-    """Reads the appends of a table, version by version; inside a version by file and row.
+    """Reads the appends or the changes of a table, version by version; inside a version by file and row.
 
     Args:
         settings: as the author wrote them, with an absolute path.
@@ -68,25 +71,52 @@ class DeltaReader:
         """Open a version, in a worker."""
         version = int(unit.name.removeprefix(_PREFIX))
         files, path = file_system(self.settings.path)
-        return _Version(self._actions(files, path, version), files, path, self._physical(files, path, version))
+        actions = self._actions(files, path, version)
+        info: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+        more: dict[str, Any] = {}
+        if self.settings.read == "events":
+            at = datetime.fromtimestamp(int(info.get("inCommitTimestamp") or info["timestamp"]) / 1000, UTC)
+            more = {"_commit_version": version, "_commit_timestamp": at}
+        return _Version(
+            self._files(actions, version, str(info.get("operation", "a change"))),
+            files,
+            path,
+            self._physical(files, path, version),
+            more,
+            self.settings,
+            self._where,
+        )
 
     def _actions(self, files: FileSystem, path: str, version: int) -> list[dict[str, Any]]:
         with files.open_input_stream(f"{path}/_delta_log/{version:020d}.json", compression=None) as opened:
-            actions = [json.loads(line) for line in opened.read().splitlines() if line.strip()]
+            return [json.loads(line) for line in opened.read().splitlines() if line.strip()]
+
+    def _files(self, actions: list[dict[str, Any]], version: int, made: str) -> list[_File]:
+        """What of a version's files is to be read, in the order of the rows."""
+        changed = [action["cdc"] for action in actions if "cdc" in action]
         added = [action["add"] for action in actions if action.get("add", {}).get("dataChange", False)]
-        removed = [action for action in actions if action.get("remove", {}).get("dataChange", False)]
-        vectors = [add for add in added if add.get("deletionVector")]
+        removed = [action["remove"] for action in actions if action.get("remove", {}).get("dataChange", False)]
+        vectors = [action for action in (*added, *removed) if action.get("deletionVector")]
+        if self.settings.read != "appends":
+            if changed:
+                return [_File(action, None) for action in changed]
+            if vectors:
+                fix = (
+                    "Set delta.enableDeletionVectors=false on the table, and use a new source name with "
+                    f"starting_version={version + 1}."
+                )
+                got = f"version {version}, whose deleted rows are in deletion vectors ({made})"
+                expected = f"change files, or whole files, in {self.settings.path}"
+                raise ConnectorError(self._where, expected, got, fix, code="CONNECTOR-008")
+            return [_File(a, "delete") for a in removed] + [_File(a, "insert") for a in added]
         if removed or vectors:
-            made = next(
-                (action["commitInfo"].get("operation") for action in actions if "commitInfo" in action), "a change"
-            )
             fix = (
-                f"Land only appended tables. To go on behind it, use a new source name with starting_version={version + 1}; "
-                "for changing rows, append the table's change feed to a table and land that."
+                'Land the changes too: DeltaTable(..., read="changes"), under a new source name. To go on behind it, use a new '
+                f"source name with starting_version={version + 1}."
             )
             got = f"version {version}, which deletes or updates rows ({made})"
             raise ConnectorError(self._where, f"only appends in {self.settings.path}", got, fix, code="CONNECTOR-006")
-        return added
+        return [_File(add, None) for add in added]
 
     def _physical(self, files: FileSystem, path: str, version: int) -> dict[str, str]:
         """Column names in the files to their names in the table: the newest schema at or before a version."""
@@ -102,29 +132,54 @@ class DeltaReader:
         return {}
 
 
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A file of a version, and what became of all its rows; None: they say it themselves, or only appends are read."""
+
+    action: dict[str, Any]
+    change: str | None
+
+
 @dataclass(slots=True)
 class _Version:
-    added: list[dict[str, Any]]
+    found: list[_File]
     files: FileSystem
     path: str
     names: dict[str, str]
+    more: dict[str, Any]
+    settings: DeltaTable
+    where: str
     form: Literal["python"] = field(default="python", init=False)
     replay: str | None = field(default='{"format": "python"}', init=False)
 
     def records(self) -> Iterator[Record]:
         number = 0
-        for add in self.added:
-            fixed = {self.names.get(name, name): value for name, value in add["partitionValues"].items()}
-            for row in self._rows(unquote(add["path"])):
+        for file in self.found:
+            values = (file.action.get("partitionValues") or {}).items()
+            fixed = {self.names.get(name, name): value for name, value in values}
+            if file.change is not None:
+                fixed[CHANGE_TYPE] = file.change
+            for row in self._rows(unquote(file.action["path"])):
                 number += 1
-                yield Record(number, b"", {**fixed, **row})
+                yield Record(number, b"", {**fixed, **row, **self.more})
 
     def _rows(self, name: str) -> Iterator[dict[str, Any]]:
         location = name if "://" in name or name.startswith("/") else f"{self.path}/{name}"
-        with self.files.open_input_file(location) as opened:
+        with self._opened(location) as opened:
             for batch in pq.ParquetFile(opened).iter_batches(batch_size=_BATCH_ROWS):
                 columns = [self.names.get(column, column) for column in batch.schema.names]
                 yield from pa.RecordBatch.from_arrays(batch.columns, names=columns).to_pylist()
 
+    def _opened(self, location: str) -> NativeFile:
+        try:
+            return self.files.open_input_file(location)
+        except FileNotFoundError as error:
+            fix = (
+                "Land a table before VACUUM removes what it has replaced, and keep delta.deletedFileRetentionDuration longer than "
+                "the landing may stand still. Land what is there now under a new source name."
+            )
+            expected = f"the files of the version in {self.settings.path}"
+            raise ConnectorError(self.where, expected, f"no {location}", fix, code="CONNECTOR-005") from error
+
     def fingerprint(self) -> tuple[int, str]:
-        return 0, digest([add["path"] for add in self.added])
+        return 0, digest([file.action["path"] for file in self.found])

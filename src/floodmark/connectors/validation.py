@@ -36,8 +36,11 @@ _ARROW = {
     "timestamp": _MICROSECONDS,
     "binary": pa.binary(),
 }
-EVENT, ASKED = "_event", "_asked"
-"""Extra columns of a batch: event time and candidate watermark, ms."""
+EVENT, ASKED, CHANGE = "_event", "_asked", "_change"
+"""Extra columns of a batch: event time and candidate watermark, ms; of a change feed also what became of the row."""
+CHANGE_TYPE = "_change_type"
+"""Where a change feed says what became of a row."""
+CHANGES = {"insert": 0, "delete": 1, "update_preimage": 2, "update_postimage": 3}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +161,8 @@ class _Checker:
             if all(len(column) == len(self.kept) for column in columns):
                 break
         rows = pa.RecordBatch.from_arrays(columns, names=list(self.schema.names))
+        if self.rules.source.revisable:
+            rows = rows.append_column(CHANGE, self._changes())
         rows = self._within_time(rows)
         batch = Batch(rows, tuple(self.broken))
         self.models.clear()
@@ -208,6 +213,13 @@ class _Checker:
             self._break(self.kept[row], reason)
         good = valid & ~ahead
         return _with_times(rows.filter(pa.array(good)), moments[good], source)
+
+    def _changes(self) -> pa.Array:
+        """What became of the rows that are kept, by ``CHANGES``."""
+        values = (
+            json.loads(r.raw) if self.form == "json" else typing.cast("dict[str, Any]", r.value) for r in self.kept
+        )
+        return pa.array([CHANGES[value.get(CHANGE_TYPE, "insert")] for value in values], type=pa.int32())
 
 
 def _with_times(rows: pa.RecordBatch, moments: Any, source: Source) -> pa.RecordBatch:

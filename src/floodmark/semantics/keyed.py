@@ -179,7 +179,8 @@ class KeyedKernel(ABC):
         texts = [repr(row) for row in table.select(data).to_pylist()]
         times = effective.to_pylist()
         inputs = table["v0"].to_pylist() if self.stage.several else [0] * table.num_rows
-        order = sorted(range(table.num_rows), key=lambda i: (times[i], inputs[i], texts[i]))
+        events = table["t"].to_pylist()
+        order = sorted(range(table.num_rows), key=lambda i: (times[i], inputs[i], events[i], texts[i]))
         return table.take(pa.array(order, pa.int64())), [times[i] for i in order]
 
     def _take(self, table: pa.Table | None, places: Sequence[int], ticks: Sequence[Tick]) -> None:

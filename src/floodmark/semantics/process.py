@@ -18,10 +18,11 @@ from floodmark.core.time import END, NEVER
 from floodmark.semantics.columns import check_names, result_schema, table_fitted
 from floodmark.semantics.elements import ProcessStage
 from floodmark.semantics.entries import NONE, Entry
+from floodmark.semantics.kernel import Tick
 from floodmark.semantics.keyed import KeyedKernel
 from floodmark.semantics.store import Store
 from floodmark.spec.process import StatefulFunction
-from floodmark.spec.schema import ROW, Schema
+from floodmark.spec.schema import RETRACTION, ROW, Schema
 from floodmark.spec.state import State, evolution
 
 
@@ -140,6 +141,10 @@ class _Context:
     def output(self, name: str, row: Mapping[str, Any]) -> None:
         self._kernel.side(name, row)
 
+    def retract(self, row: Mapping[str, Any]) -> None:
+        """For functions of floodmark's own that revise: take back a row; what is yielded next is in its place."""
+        self._kernel.retract(row)
+
     def drop(self) -> None:
         """For functions of floodmark's own: the row came too late."""
         self._kernel.dropped += 1
@@ -191,7 +196,9 @@ class _Target:
         self.schema = result_schema(schema)
         self.rows: list[tuple[Any, ...]] = []
 
-    def add(self, key: tuple[Any, ...], row: Mapping[str, Any], event: int, stamp: int, unit: int) -> None:
+    def add(
+        self, key: tuple[Any, ...], row: Mapping[str, Any], event: int, stamp: int, unit: int, kind: int = ROW
+    ) -> None:
         if not isinstance(row, Mapping):
             msg = f"{row!r} is no row; yield dictionaries with {', '.join(self.names)}, or return a list of them"
             raise TypeError(msg)
@@ -199,7 +206,7 @@ class _Target:
             check_names([row], self.checked)
         if self.strict:
             table_fitted([{name: row.get(name) for name in self.names}], self.own)
-        self.rows.append((*key, *(row.get(name) for name in self.names), event, stamp, ROW, unit))
+        self.rows.append((*key, *(row.get(name) for name in self.names), event, stamp, kind, unit))
 
     def find(self, keys: Sequence[str], where: str) -> None:
         """Raise for the first row that does not fit, by its key."""
@@ -237,6 +244,8 @@ class ProcessKernel(KeyedKernel):
         self.ports: list[tuple[Any, Callable[..., Any]]] = [(c, getattr(function, f"on_{name}")) for c, name in found]
         if not self.ports:
             self.ports = [((), function.on_element)]
+        self.taking_back = function.on_retract if step.function.function.takes_back else None
+        self.kinds: list[int] = []
         self.timers = frozenset(step.function.function.timers())
         self.event_timers = [n for n, t in step.function.function.timers().items() if t.time == "event"]
 
@@ -311,6 +320,10 @@ class ProcessKernel(KeyedKernel):
                 raise error.inside(self._about(kept)) from error.__cause__
         self.now.clock = max(clock, before)
 
+    def _rows_and_ticks(self, table: pa.Table, places: Sequence[int], moves: list[tuple[int, Tick]]) -> None:
+        self.kinds = table["kind"].to_pylist() if self.taking_back else []
+        super()._rows_and_ticks(table, places, moves)
+
     def _row(self, key: tuple[Any, ...], place: int, time: int, stamp: int, values: tuple[Any, ...], row: Any) -> None:
         if values and values[0] == self.stage.step.broadcast:
             columns, callback = self.ports[values[0]]
@@ -330,10 +343,12 @@ class ProcessKernel(KeyedKernel):
             return
         super()._row(key, place, time, stamp, values, row)
 
-    def _element(self, kept: _Kept, place: int, time: int, stamp: int, values: tuple[Any, ...], row: Any) -> None:  # noqa: ARG002 - one shape for all
+    def _element(self, kept: _Kept, place: int, time: int, stamp: int, values: tuple[Any, ...], row: Any) -> None:
         kept.stamp, kept.latest = stamp, max(kept.latest, time)
         self.late += time <= stamp
         columns, callback = self.ports[values[0] if values else 0]
+        if self.taking_back and self.kinds[place] == RETRACTION:
+            callback = self.taking_back
         given = {own: row[column] for own, column in columns} if columns else dict(row) if self.undoes else row
         self.emits = kept.entry.key, time, stamp
         self._enter(kept, time, stamp, max(time, stamp + 1))
@@ -424,6 +439,11 @@ class ProcessKernel(KeyedKernel):
         key, event, stamp = self.emits
         self.result.add(key, made, event, stamp, self.units)
         self.units += 1
+
+    def retract(self, row: Mapping[str, Any]) -> None:
+        """Take back a row; it shares its number with the next."""
+        key, event, stamp = self.emits
+        self.result.add(key, row, event, stamp, self.units, RETRACTION)
 
     def side(self, name: str, row: Mapping[str, Any]) -> None:
         """A row for a side output.

@@ -12,8 +12,9 @@ from floodmark.core.time import describe_span, span
 from floodmark.spec import steps
 from floodmark.spec.contract import Contract
 from floodmark.spec.contract import schema as contract_schema
+from floodmark.spec.expressions import check
 from floodmark.spec.functions import Function, Pane
-from floodmark.spec.matching import CoGroup, Deduplicate, TemporalJoin, WindowJoin
+from floodmark.spec.matching import DELETED, CoGroup, Deduplicate, History, TemporalJoin, WindowJoin
 from floodmark.spec.process import (
     BroadcastProcessFunction,
     CoProcessFunction,
@@ -252,6 +253,59 @@ class Joins:
             order=order,
         )
         return replace(self.stream, step=step)
+
+    def scd2(
+        self, *, deleted: str | None = None, track: Sequence[str] | None = None, uid: str | None = None
+    ) -> Stream[Any]:
+        """The history of each key, one row per version: a slowly changing dimension of type 2.
+
+        Args:
+            deleted: SQL over a row: it ends the key's version and begins none, ``"change = 'delete'"``.
+            track: the columns whose change begins a version; a change of others replaces the columns of the version it comes in. None: all,
+                the column of the event time too: leave it out by ``select``, ``valid_from`` says it.
+            uid: names the state of this step; by default the operator's name.
+
+        Shape: the keys, the other columns, ``valid_from``, ``valid_to`` (exclusive; null: still valid). The table ``__current`` has a row per
+        key and ``valid_from``; in the log a version that ends is taken back and written again with its end.
+        Time: a version begins at the event time of its row. Rows are taken in order of event time, so each waits until progress reaches it;
+        one that is older than the version at hand is late: it is dropped and counted. Of several rows of one instant one counts, the same in
+            every run.
+        State: the version at hand of every key, for ever, also of deleted ones.
+        Source: Databricks ``AUTO CDC ... STORED AS SCD TYPE 2``.
+
+        Raises:
+            DefinitionError: DEFINITION-022 unknown column, 041 an expression, 050 a column ``valid_from`` or ``valid_to`` is there already.
+        """
+        where, stream = self.stream.where("scd2"), self.stream
+        condition = deleted if deleted is not None else "false"
+        check(condition, stream.schema, f"{where}, deleted", boolean=True)
+        rest = tuple(c for c in stream.schema.columns if c.name not in self.keys)
+        names = tuple(c.name for c in rest)
+        for name in track if track is not None else ():
+            if name not in names:
+                fix = closest(name, names) + f"Columns beside the keys: {', '.join(names)}."
+                raise DefinitionError(
+                    f"{where}, track", "a column that is no key", repr(name), fix, code="DEFINITION-022"
+                )
+        if taken := [name for name in ("valid_from", "valid_to") if name in stream.schema]:
+            fix = "Rename it before: select(...)."
+            raise DefinitionError(where, "new columns valid_from and valid_to", taken[0], fix, code="DEFINITION-050")
+        expressions = (
+            *((c.name, f"`{c.name}`") for c in stream.schema.columns),
+            (DELETED, f"coalesce({condition}, false)"),
+        )
+        told = Schema((*stream.schema.columns, Column(name=DELETED, type="boolean", nullable=False)))
+        bounds = [Column(name=n, type="timestamp", nullable=n == "valid_to") for n in ("valid_from", "valid_to")]
+        function = History(names, names if track is None else tuple(track))
+        step = steps.KeyedProcess(
+            parent=steps.Project(stream.step, expressions, told),
+            uid=uid or stream.operator,
+            keys=self.keys,
+            function=Process(function, function.text()),
+            schema=Schema((*(stream.schema[key] for key in self.keys), *rest, *bounds)),
+            order="event_time",
+        )
+        return replace(stream, step=step)
 
     def connect(self, other: KeyedStream | Broadcast) -> Connected:
         """This stream and another for one function: keyed alike they share its state; ``rules.broadcast()`` is seen by every key.

@@ -1,4 +1,4 @@
-"""What joins do with the rows they are given: functions of floodmark's own, in the shape of a user's."""
+"""What joins, deduplication and histories do with the rows they are given: functions of floodmark's own, in the shape of a user's."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from floodmark.core.fingerprint import canonical
-from floodmark.core.time import to_ms
+from floodmark.core.time import NEVER, from_ms, to_ms
 from floodmark.spec.functions import Pane
 from floodmark.spec.kinds import Kind
 from floodmark.spec.process import Context, Row, StatefulFunction
@@ -17,7 +17,7 @@ from floodmark.spec.timer import Timer
 if TYPE_CHECKING:
     from floodmark.spec.steps import Port
 
-TAG = "_input"
+TAG, DELETED = "_input", "_deleted"
 
 Places = tuple[tuple[tuple[str, str], ...], ...]
 """Per side, (column of its rows, column of the result)."""
@@ -137,6 +137,48 @@ class Deduplicate(StatefulFunction):
     def on_timer(self, timer: str, ctx: Context) -> None:  # noqa: ARG002 - the protocol's
         """The next one is a first one again."""
         self.seen.clear()
+
+
+class History(StatefulFunction):
+    """The versions of a key: each is valid from its row's event time until the next one's. They come by event time."""
+
+    revises = True
+    identity = ("valid_from",)
+    current = ValueState(Kind("version"))
+
+    def __init__(self, columns: tuple[str, ...], tracked: tuple[str, ...]) -> None:
+        self.columns, self.tracked = columns, tracked
+
+    def text(self) -> str:
+        """For fingerprints."""
+        about = {"columns": self.columns, "tracked": self.tracked}
+        return canonical({"name": "scd2", "settings": about, "states": self.layout()})
+
+    def on_element(self, row: Row, ctx: Context) -> Iterator[Row]:
+        """A row: the end of the version before it, and the begin of one unless it says that the key is gone."""
+        own: Any = ctx
+        known: dict[str, Any] | None = self.current.get()
+        begun = None if known is None or known["gone"] else known["row"]
+        since = NEVER if known is None else known["since"]
+        if ctx.timestamp < since:
+            own.drop()
+            return
+        now = {name: row[name] for name in self.columns}
+        gone = bool(row[DELETED])
+        same = begun is not None and not gone and all(begun[name] == now[name] for name in self.tracked)
+        if same and begun == now:
+            return
+        moment = from_ms(ctx.timestamp)
+        from_start = since == ctx.timestamp or same
+        if begun is not None:
+            valid_from = from_ms(since)
+            own.retract({**begun, "valid_from": valid_from, "valid_to": None})
+            if not from_start:
+                yield {**begun, "valid_from": valid_from, "valid_to": moment}
+        start = since if same else ctx.timestamp
+        self.current.update({"row": now, "since": start, "gone": gone})
+        if not gone:
+            yield {**now, "valid_from": from_ms(start), "valid_to": None}
 
 
 def _named(row: Row | None, places: tuple[tuple[str, str], ...]) -> dict[str, Any]:

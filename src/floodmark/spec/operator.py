@@ -16,6 +16,7 @@ from floodmark.spec.contract import Contract
 from floodmark.spec.contract import schema as contract_schema
 from floodmark.spec.expressions import clocks
 from floodmark.spec.partitions import Partitions
+from floodmark.spec.process import ProcessFunction
 from floodmark.spec.purity import impurities
 from floodmark.spec.schema import QUARANTINE, Schema
 from floodmark.spec.source import Source, check_name
@@ -116,12 +117,7 @@ class Operator:
         for name, result in self.results:
             table = f"{self.name}__{name}" if name else self.name
             revisable = step.revises if step else incoming
-            identified = isinstance(step, steps.WindowAggregate) and (step.function is None or step.reduces)
-            key = tuple(
-                n
-                for n in result.schema.names
-                if identified and step and n in (*step.keys, "window_start", "window_end")
-            )
+            key = tuple(n for n in result.schema.names if step and n in step.identity)
             found.append(
                 Output(
                     name=name,
@@ -355,7 +351,7 @@ def _input(parameter: str, hint: Any, binding: Binding | None, where: str) -> In
             _compatible(contract_schema(typed), out.schema, f"{where}, input '{parameter}'")
         return upstream
     if isinstance(binding, Source):
-        return Input(name=parameter, table=binding.name, schema=binding.schema)
+        return Input(name=parameter, table=binding.name, schema=binding.schema, revisable=binding.revisable)
     if not typed:
         fix = f'Annotate it: {parameter}: Stream[YourContract], or bind it: @operator(inputs={{"{parameter}": other_operator}}).'
         raise DefinitionError(
@@ -384,7 +380,7 @@ def _check_stages(graph: tuple[tuple[str, steps.Step], ...], inputs: tuple[Input
         fix = "Split it into two operators and bind one to the other: @operator(inputs={...: first_operator})."
         raise CapabilityError(where, "one stateful step that all outputs go through", got, fix, code="CAPABILITY-001")
     revised = [given.name for given in inputs if given.revisable]
-    special = next((s for s in stateful if not (isinstance(s, steps.WindowAggregate) and s.columnar)), None)
+    special = next((s for s in stateful if not _takes_back(s)), None)
     if special is not None and revised:
         got = f"'{revised[0]}', whose rows may be taken back"
         fix = (
@@ -394,4 +390,13 @@ def _check_stages(graph: tuple[tuple[str, steps.Step], ...], inputs: tuple[Input
         what = special.describe_window()
         what += " with order or a trigger of its own" if isinstance(special, steps.WindowAggregate) else ""
         expected = f"an input of final rows for {what}"
+        if isinstance(special, steps.KeyedProcess) and isinstance(special.function.function, ProcessFunction):
+            fix = f"Write on_retract on {type(special.function.function).__name__}; or read final rows: {fix[0].lower()}{fix[1:]}"
         raise CapabilityError(where, expected, got, fix, code="CAPABILITY-003")
+
+
+def _takes_back(step: steps.Stateful) -> bool:
+    """Whether its result is right when rows of its input are taken back."""
+    if isinstance(step, steps.KeyedProcess):
+        return step.function.function.takes_back
+    return isinstance(step, steps.WindowAggregate) and step.columnar

@@ -53,6 +53,10 @@ class StatefulFunction:
     """
 
     callbacks: tuple[str, ...] = ()
+    revises: bool = False
+    """Whether it takes rows back that it has sent out: some of floodmark's own do."""
+    identity: tuple[str, ...] = ()
+    """The columns that, with the key, tell such rows apart."""
 
     def open(self) -> None:
         """Before the first row, in every worker and micro-batch: for what cannot travel there. There is no key yet."""
@@ -129,6 +133,11 @@ class StatefulFunction:
         """Whether it has a timer of processing time."""
         return any(timer.time == "processing" for timer in self.timers().values())
 
+    @property
+    def takes_back(self) -> bool:
+        """Whether it says what becomes of rows of its input that are taken back."""
+        return False
+
 
 def _members(own: type) -> Iterator[tuple[str, object]]:
     """The methods and constants of a class and its bases, as they are compared; states and timers have a place of their own."""
@@ -160,6 +169,19 @@ class ProcessFunction(StatefulFunction):
     def on_element(self, row: Row, ctx: Context) -> Rows:
         """A row: its columns, read only."""
         raise NotImplementedError
+
+    def on_retract(self, row: Row, ctx: Context) -> Rows:
+        """A row that came before is taken back; an update takes one back and brings another, next to each other.
+
+        Write it to read an input whose rows may be taken back (a table's changes, results with ``allowed_lateness``). What this function
+        has sent out stays: yield what makes it right. A row it fails for is set aside like any other.
+        """
+        raise NotImplementedError
+
+    @property
+    def takes_back(self) -> bool:
+        """Whether it says what becomes of rows of its input that are taken back."""
+        return type(self).on_retract is not ProcessFunction.on_retract
 
 
 class CoProcessFunction(StatefulFunction):

@@ -40,15 +40,27 @@ class Files:
 
 @dataclass(frozen=True, slots=True)
 class DeltaTable:
-    """An append-only Delta table that something else writes, landed commit by commit.
+    """A Delta table that something else writes, landed commit by commit.
 
     Args:
         path: of the table.
         starting_version: the first version to land; 0 is all that is kept.
+        read: ``"appends"``: the table is only appended to; a version that updates or deletes rows stops the landing.
+            ``"changes"``: the input is what the table holds: a deleted row takes back the one that was inserted, an update does both
+            at once. ``"events"``: every change is a row of its own, with three columns more for the contract, named as in Delta:
+            ``_change_type`` (``insert``, ``update_preimage``, ``update_postimage``, ``delete``), ``_commit_version`` and
+            ``_commit_timestamp``; take them by ``Field(alias="_change_type")``.
+
+    Set ``delta.enableChangeDataFeed`` on a table that is updated: without its change files an update is a delete and an insert of every row
+    of the files it touches, which comes to the same, but is more.
+
+    Time: a row that is taken back is judged by its own event time, like any other: behind the watermark it is late.
+    Source: Delta Lake, change data feed.
     """
 
     path: str
     starting_version: int = 0
+    read: Literal["appends", "changes", "events"] = "appends"
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -221,6 +233,12 @@ class Source:
             raise DefinitionError(where, "a column of its contract", repr(column), fix, code="DEFINITION-015")
         if isinstance(watermark, Punctuated):
             check(watermark.predicate, columns, f"{where}, Punctuated", boolean=True)
+        if self.revisable and contract.floodmark_ingestion_time:
+            fix = "A change has to be found again in time: type a column that an update keeps, or that says when it was made, EventTime."
+            got = 'event_time="ingestion"'
+            raise DefinitionError(
+                where, 'rows with an event time of their own, as read="changes"', got, fix, code="DEFINITION-017"
+            )
         if granularity not in {"row", "commit"} or files_per_commit < 1:
             fix = 'granularity is "row" or "commit"; files_per_commit is at least 1.'
             got = f"granularity={granularity!r}, files_per_commit={files_per_commit!r}"
@@ -230,6 +248,11 @@ class Source:
     def schema(self) -> Schema:
         """The columns of a row, without stamps."""
         return schema(self.contract)
+
+    @property
+    def revisable(self) -> bool:
+        """Rows of it may be taken back."""
+        return isinstance(self.connector, DeltaTable) and self.connector.read == "changes"
 
     def canonical(self) -> dict[str, object]:
         """What decides the meaning of the log: not the folder it is read from."""
@@ -243,6 +266,11 @@ class Source:
             "watermark": strategy,
             "granularity": self.granularity,
             "partition_by": self.partition_by,
+            **(
+                {"read": self.connector.read}
+                if isinstance(self.connector, DeltaTable) and self.connector.read != "appends"
+                else {}
+            ),
         }
 
     @property

@@ -192,6 +192,11 @@ class WindowAggregate:
         return not all(isinstance(a, Builtin) for _, a in self.aggregates)
 
     @property
+    def identity(self) -> tuple[str, ...]:
+        """The columns that identify a result; empty where results have no key."""
+        return (*self.keys, "window_start", "window_end") if self.function is None or self.reduces else ()
+
+    @property
     def revises(self) -> bool:
         """Whether a pane may replace the one before it: the old rows are then taken back first."""
         if isinstance(self.window, Count) or self.accumulation == "discarding" or isinstance(self.trigger, Purging):
@@ -316,7 +321,6 @@ class KeyedProcess:
     groups: int = 64
     columnar: ClassVar[bool] = False
     reduces: ClassVar[bool] = False
-    revises: ClassVar[bool] = False
     over_all_time: ClassVar[bool] = True
     allowed_lateness: ClassVar[int] = 0
     late: ClassVar[Late] = "drop"
@@ -326,6 +330,16 @@ class KeyedProcess:
     def clocked(self) -> bool:
         """Whether it waits for processing time."""
         return self.function.function.clocked
+
+    @property
+    def revises(self) -> bool:
+        """Whether it takes back what it has sent out."""
+        return self.function.function.revises
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """The columns that identify a result; empty where results have no key."""
+        return (*self.keys, *self.function.function.identity) if self.revises else ()
 
     @property
     def broadcast(self) -> int | None:
@@ -389,6 +403,7 @@ class IntervalJoin:
     columnar: ClassVar[bool] = True
     reduces: ClassVar[bool] = False
     revises: ClassVar[bool] = False
+    identity: ClassVar[tuple[str, ...]] = ()
     over_all_time: ClassVar[bool] = False
     clocked: ClassVar[bool] = False
     allowed_lateness: ClassVar[int] = 0

@@ -55,6 +55,12 @@ class Case:
         log.rows(rows_of(rows), event_time or log.event_time(stream))
         return self._advance()
 
+    def retract(self, stream: str, rows: Iterable[Row] | str, *, event_time: str | None = None) -> Case:
+        """Rows that came before are taken back. Arguments and errors as of ``feed``."""
+        log = self._log(stream)
+        log.rows(rows_of(rows), event_time or log.event_time(stream), kind=RETRACTION)
+        return self._advance()
+
     def watermark(self, moment: datetime | int, stream: str | None = None) -> Case:
         """The watermark moves: of one input, or of all. A datetime (naive: UTC) or ms."""
         for log in [self._log(stream)] if stream else self._logs.values():

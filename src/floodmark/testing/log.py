@@ -32,27 +32,31 @@ class Log:
     clock: int = NEVER
     entries: list[Entry] = field(default_factory=list)
 
-    def row(self, values: Mapping[str, Any], event_time: int) -> None:
+    def row(self, values: Mapping[str, Any], event_time: int, kind: int = ROW) -> None:
         """A row arrives and is judged against the watermark in force.
 
         Args:
             values: its columns.
             event_time: ms UTC.
+            kind: ``ROW``, or ``RETRACTION``: one that came before is taken back.
         """
-        self._add(dict(values) | {"_event_time": event_time, "_kind": ROW})
+        self._add(dict(values) | {"_event_time": event_time, "_kind": kind})
 
-    def rows(self, rows: Iterable[Mapping[str, Any]], event_time: str, bound: int | None = None) -> None:
+    def rows(
+        self, rows: Iterable[Mapping[str, Any]], event_time: str, bound: int | None = None, kind: int = ROW
+    ) -> None:
         """Rows arrive one after the other.
 
         Args:
             rows: their columns.
             event_time: the column it is in, a datetime (naive: UTC) or ms.
             bound: the watermark follows the greatest event time so far behind, ms; by default it stays where it is.
+            kind: as of ``row``.
         """
         for row in rows:
             moment = row[event_time]
             time = to_ms(moment) if isinstance(moment, datetime) else int(moment)
-            self.row(row, time)
+            self.row(row, time, kind)
             if bound is not None:
                 self.watermark = max(self.watermark, time - bound - 1)
 

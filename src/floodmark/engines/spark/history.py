@@ -69,3 +69,8 @@ def bounded_runs(path: str) -> Iterator[Entry]:
 def progress(path: str) -> int | None:
     """How far a landing or an unbounded run has got with a table; None when none has written it."""
     return next((int(found["progress"]) for found in commits(path) if found.get("mode") != "bounded"), None)
+
+
+def holds_files(path: str) -> bool:
+    """Whether a table has a file of rows."""
+    return bool(DeltaTable(path).file_uris())

@@ -39,7 +39,7 @@ class LandedUnits:
             units._merge(Landed(**row.asDict()) for row in rows)
             written = max((row.ordinal for row in rows), default=-1)
         if written < last.ordinal:
-            for landing in reversed(list(log.landings(spark, log_path, after=written))):
+            for landing in reversed(list(log.landings(log_path, after=written))):
                 units.add(landing.units)
         return units
 

@@ -87,7 +87,7 @@ class Lander:
             crash.point("landing.before_create")
             log.create(spark, path, source)
             crash.point("landing.after_create")
-        last = next(log.landings(spark, path), Landing(source=source.name))
+        last = next(log.landings(path), Landing(source=source.name))
         widen = log.check_fits(source, last.definition)
         if isinstance(source.watermark, Learned) and not last.ended:
             bound, was = source.watermark.bound, log.bound_of(last.definition)
@@ -299,7 +299,7 @@ class Lander:
         return landing
 
     def _check_mine(self, landing: Landing) -> None:
-        newest = next(log.landings(self.spark, self.lake.log(self.source.name)), None)
+        newest = next(log.landings(self.lake.log(self.source.name)), None)
         if newest is None or newest.run != landing.run:
             fix = "Keep one landing per source; this one has written nothing and can be started again when the other has ended."
             where = f"source '{self.source.name}' in {self.lake.root}"

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import deltalake
 from delta.tables import DeltaTable
 
 from floodmark.connectors.unit import Landed
@@ -103,24 +104,24 @@ def create(spark: SparkSession, path: str, source: Source) -> None:
     table.execute()
 
 
-def landings(spark: SparkSession, path: str, *, after: int = -1) -> Iterator[Landing]:
-    """Landing commits of a log, newest first, down to the one behind ``after``; the others are not looked at.
+def landings(path: str, *, after: int = -1) -> Iterator[Landing]:
+    """Landing commits of a log, newest first, down to the one behind ``after``; the others are not looked at. No JVM.
 
     Raises:
         StateError: STATE-010, the metadata of landing commits is no longer kept.
     """
-    table, limit, seen, lowest = DeltaTable.forPath(spark, path), 4, 0, None
+    table, limit, seen, lowest = deltalake.DeltaTable(path), 4, 0, None
     while True:
-        history = table.history(limit).select("version", "userMetadata").orderBy("version", ascending=False).collect()
-        for row in history[seen:]:
-            found = Landing.from_metadata(row.userMetadata)
+        history = table.history(limit)
+        for commit in history[seen:]:
+            found = Landing.from_metadata(commit.get("userMetadata"))
             if found is not None:
                 if found.ordinal <= after:
                     return
                 lowest = found.ordinal
                 yield found
         if len(history) < limit:
-            _check_complete(path, oldest_version=history[-1].version, lowest=lowest, after=after)
+            _check_complete(path, oldest_version=history[-1]["version"], lowest=lowest, after=after)
             return
         seen, limit = len(history), limit * 4
 
@@ -160,9 +161,9 @@ def check_fits(source: Source, definition: dict[str, object] | None) -> bool:
     if _may_learn(definition["watermark"], now["watermark"]):
         definition = {**definition, "watermark": now["watermark"]}
     differences += [
-        f"{key} was {_words(definition[key])} and is {_words(now[key])}"
-        for key in ("event_time", "watermark", "granularity", "partition_by")
-        if json.dumps(definition[key], sort_keys=True) != json.dumps(now[key], sort_keys=True)
+        f"{key} was {_words(definition.get(key))} and is {_words(now.get(key))}"
+        for key in ("event_time", "watermark", "granularity", "partition_by", "read")
+        if json.dumps(definition.get(key), sort_keys=True) != json.dumps(now.get(key), sort_keys=True)
     ]
     if differences:
         fix = (

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from floodmark.connectors.validation import ASKED, EVENT, arrow_type, trace_of
+from floodmark.connectors.validation import ASKED, CHANGE, CHANGES, EVENT, arrow_type, trace_of
 from floodmark.engines.spark import units
 from floodmark.semantics.delays import Delays, Milliseconds
 from floodmark.semantics.watermarks import WatermarkState, advance, delays_of
-from floodmark.spec.schema import MARKER, ROW, STAMP_DDL, STAMPS, Schema
+from floodmark.spec.schema import MARKER, RETRACTION, ROW, STAMP_DDL, STAMPS, Schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -108,17 +108,24 @@ def only_marker(spark: SparkSession, schema: Schema, *, watermark: int, sequence
 
 
 def _stamp(rows: pa.RecordBatch, stamps: Milliseconds, sequence: int, now: int) -> pa.RecordBatch:
+    """Rows as they stand in the log; the two of an update share their place, as they are one change."""
     size = len(rows)
     moments = rows.column(EVENT).to_numpy(zero_copy_only=False)
+    places, kinds = np.arange(sequence, sequence + size), np.full(size, ROW, dtype=np.int32)
     payload = rows.drop_columns([EVENT, ASKED])
+    if CHANGE in payload.schema.names:
+        change = payload.column(CHANGE).to_numpy()
+        payload = payload.drop_columns([CHANGE])
+        kinds[(change == CHANGES["delete"]) | (change == CHANGES["update_preimage"])] = RETRACTION
+        places[1:] -= (change[1:] == CHANGES["update_postimage"]) & (change[:-1] == CHANGES["update_preimage"])
     columns = [
         *payload.columns,
         pa.array(moments * 1000, type=_MICROSECONDS),
         pa.array(stamps, type=pa.int64()),
         pa.array(stamps, type=pa.int64()),
-        pa.array(np.arange(sequence, sequence + size)),
+        pa.array(places),
         pa.array(np.full(size, now * 1000), type=_MICROSECONDS),
-        pa.array(np.full(size, ROW, dtype=np.int32)),
+        pa.array(kinds),
     ]
     return pa.RecordBatch.from_arrays(columns, names=[*payload.schema.names, *STAMPS])
 

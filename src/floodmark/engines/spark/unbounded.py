@@ -157,8 +157,8 @@ def _prepare(
     if not known:  # the stream computes the whole log: what bounded runs left would be there twice
         revised = [lake.output(c.table) for o in operator.outputs if (c := o.current)]
         for path in [*(p for p in revised if DeltaTable.isDeltaTable(spark, p)), *paths]:
-            table = DeltaTable.forPath(spark, path)
-            if table.toDF().filter("_kind <> 1").take(1):
+            table = DeltaTable.forPath(spark, path) if history.holds_files(path) else None
+            if table is not None and table.toDF().filter("_kind <> 1").take(1):
                 table.delete("_kind <> 1")
     stage = stage_of(operator)
     metadata = {

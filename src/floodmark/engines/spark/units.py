@@ -16,11 +16,10 @@ import numpy as np
 import pyarrow as pa
 
 from floodmark.connectors.unit import Content, Reader, Status, Unit, Unreadable
-from floodmark.connectors.validation import ASKED, EVENT, Broken, Rules, arrow_type, trace_of
+from floodmark.connectors.validation import ASKED, CHANGE, EVENT, Broken, Rules, arrow_type, trace_of
 from floodmark.core.errors import FloodmarkError
 from floodmark.core.time import NEVER
 from floodmark.semantics.watermarks import Trace, compress
-from floodmark.spec.schema import Schema
 from floodmark.spec.source import Punctuated, Source
 
 if TYPE_CHECKING:
@@ -203,12 +202,17 @@ def punctuated(blobs: DataFrame, source: Source) -> DataFrame:
     """Blobs whose rows move the watermark only where the source's predicate holds, as Spark SQL sees it."""
     assert isinstance(source.watermark, Punctuated)
     partition_by = source.partition_by
-    ddl = f"{source.schema.ddl()}, `{EVENT}` bigint, `{ASKED}` bigint"
+    more = {**({CHANGE: "int"} if source.revisable else {}), EVENT: "bigint", ASKED: "bigint"}
+    ddl = ", ".join([source.schema.ddl(), *(f"`{name}` {kind}" for name, kind in more.items())])
+    empty = pa.schema(
+        [(column.name, arrow_type(column.type)) for column in source.schema.columns]
+        + [(name, pa.int32() if kind == "int" else pa.int64()) for name, kind in more.items()]
+    )
 
     def explode(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for blob in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                yield _opened(blob, source.schema)
+                yield _opened(blob, empty)
 
     def close(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         traces: dict[int, list[Trace]] = {}
@@ -227,16 +231,14 @@ def punctuated(blobs: DataFrame, source: Source) -> DataFrame:
     return moving.mapInArrow(close, BLOB_DDL)
 
 
-def _opened(blob: Blob, schema: Schema) -> pa.RecordBatch:
-    """A blob's rows with the blob's coordinates beside each; another blob stays one row."""
+def _opened(blob: Blob, empty: pa.Schema) -> pa.RecordBatch:
+    """A blob's rows with the blob's coordinates beside each; another blob stays one row of nulls."""
     unit, part, kind, data = blob
     if kind == ROWS:
         rows = rows_of(data)
         data = None  # type: ignore[assignment]  # its rows stand beside it
     else:
-        names = [*schema.names, EVENT, ASKED]
-        types = [*(arrow_type(column.type) for column in schema.columns), pa.int64(), pa.int64()]
-        rows = pa.RecordBatch.from_arrays([pa.nulls(1, kind) for kind in types], names=names)
+        rows = pa.RecordBatch.from_arrays([pa.nulls(1, field.type) for field in empty], schema=empty)
     size = len(rows)
     beside = [pa.array([value] * size, type=f.type) for value, f in zip((unit, part, kind, data), _BLOB, strict=True)]
     return pa.RecordBatch.from_arrays([*beside, *rows.columns], names=[*_BLOB.names, *rows.schema.names])

@@ -1,0 +1,219 @@
+"""Rows that are taken back, in process functions, and histories of keys: against brute force, at random cuts."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter, defaultdict
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import floodmark as fm
+from floodmark.core.errors import CapabilityError, DefinitionError
+from floodmark.core.time import from_ms, to_ms
+from floodmark.engines.local.engine import LocalRun
+from floodmark.spec.schema import RETRACTION, ROW
+from floodmark.testing import Case
+from floodmark.testing.log import Log, Logs
+
+
+class Customer(fm.Contract):
+    """A row of a table of customers, or a change of one."""
+
+    at: fm.EventTime
+    id: int
+    city: str | None = None
+    points: int = 0
+    change: str = "insert"
+
+
+class Held(fm.Contract):
+    """How many, and what they have."""
+
+    customers: int
+    points: int
+
+
+TABLE = fm.Source(
+    "customers",
+    contract=Customer,
+    connector=fm.DeltaTable("/nowhere", read="changes"),
+    watermark=fm.BoundedOutOfOrderness("1 hour"),
+)
+
+
+class Totals(fm.ProcessFunction):
+    """Of a city, as its customers come, change and go."""
+
+    customers, points = fm.ValueState(int), fm.ValueState(int)
+
+    def on_element(self, row, ctx):
+        yield self.add(1, row["points"])
+
+    def on_retract(self, row, ctx):
+        yield self.add(-1, -row["points"])
+
+    def add(self, customers, points):
+        self.customers.update(self.customers.get(0) + customers)
+        self.points.update(self.points.get(0) + points)
+        return {"customers": self.customers.get(), "points": self.points.get()}
+
+
+@fm.operator(inputs={"customers": TABLE})
+def by_city(customers: fm.Stream[Customer]):
+    """What the cities have."""
+    return customers.key_by("city").process(Totals(), schema=Held)
+
+
+def test_a_process_function_is_told_what_is_taken_back():
+    case = Case(by_city)
+    at = from_ms(0)
+    case.feed(
+        "customers",
+        [{"at": at, "id": 1, "city": "Bonn", "points": 5}, {"at": at, "id": 2, "city": "Bonn", "points": 0}],
+    )
+    case.expect([{"customers": 1, "points": 5}, {"customers": 2, "points": 5}])
+    case.restart()
+    case.retract("customers", [{"at": at, "id": 1, "city": "Bonn", "points": 5}]).expect(
+        [{"customers": 1, "points": 0}]
+    )
+    case.feed("customers", [{"at": at, "id": 1, "city": "Rome", "points": 7}])
+    case.expect([{"city": "Rome", "customers": 1, "points": 7}])
+
+
+def test_what_does_not_say_how_to_take_back_is_refused_with_the_way_out():
+    class Silent(fm.ProcessFunction):
+        """Without on_retract."""
+
+        def on_element(self, row, ctx):
+            yield {"customers": 1, "points": 0}
+
+    with pytest.raises(CapabilityError, match="CAPABILITY-003 .*Write on_retract on Silent"):
+
+        @fm.operator(inputs={"customers": TABLE})
+        def silent(customers: fm.Stream[Customer]):
+            return customers.key_by("city").process(Silent(), schema=Held)
+
+    with pytest.raises(CapabilityError, match="CAPABILITY-003"):
+
+        @fm.operator(inputs={"customers": TABLE})
+        def firsts(customers: fm.Stream[Customer]):
+            return customers.key_by("id").deduplicate("1 hour")
+
+
+@fm.operator
+def history(changes: fm.Stream[Customer]):
+    """The customers as they were."""
+    return changes.key_by("id").scd2(deleted="change = 'delete'")
+
+
+@fm.operator
+def moves(changes: fm.Stream[Customer]):
+    """The cities they lived in."""
+    kept = changes.filter("change <> 'delete'").select("id", "city", "points")
+    return kept.key_by("id").scd2(track=["city"])
+
+
+Change = tuple[int, int, str | None, int, str]
+CHANGES = st.lists(
+    st.tuples(
+        st.integers(0, 30),
+        st.integers(1, 2),
+        st.sampled_from(["Bonn", "Rome", None]),
+        st.integers(0, 2),
+        st.sampled_from(["insert", "insert", "delete"]),
+    ),
+    max_size=14,
+    unique_by=lambda change: change[:2],  # one change per customer and instant
+)
+
+
+def landed(operator, rows: list[Change], behind: int) -> Logs:
+    logs = Logs({"changes": Log(operator.inputs[0].schema)})
+    for time, who, city, points, change in rows:
+        values = {"at": from_ms(time), "id": who, "city": city, "points": points, "change": change}
+        logs.row("changes", values, time)
+        logs.logs["changes"].watermark = max(logs.logs["changes"].watermark, time - behind - 1)
+    logs.end()
+    return logs
+
+
+def standing(operator, logs: Logs, cuts: list[int]) -> Counter:
+    """Rows that stand in the end; nothing is taken back that does not stand."""
+    places = sorted({0, len(logs.order), *(cut % (len(logs.order) + 1) for cut in cuts)})
+    run, found = LocalRun(operator), Counter()
+    for start, stop in itertools.pairwise(places):
+        run = LocalRun(operator, run.savepoint())
+        names = operator.outputs[0].schema.names
+        for row in run.batch(logs.tables(start, stop))[""].to_pylist():
+            if row["_kind"] in {ROW, RETRACTION}:
+                values = tuple((n, row[n]) for n in names)
+                found[values] += 1 if row["_kind"] == ROW else -1
+                assert found[values] >= 0
+    return +found
+
+
+def brute(rows: list[Change], behind: int, tracked: tuple[str, ...] | None) -> Counter:
+    """By hand: changes in effective order, a version for each that says something new. With ``tracked`` deletes do not arrive."""
+    watermark, ordered = -(10**9), []
+    for row in rows:
+        ordered.append((max(row[0], watermark + 1), row[1], row[0], row))
+        watermark = max(watermark, row[0] - behind - 1)
+    versions: dict[int, list[dict]] = defaultdict(list)
+    latest: dict[int, int] = {}
+    for _, who, time, (_, _, city, points, change) in sorted(ordered, key=lambda r: r[:3]):
+        if time < latest.get(who, -(10**9)) or (tracked and change == "delete"):
+            continue
+        mine, now = versions[who], {"city": city, "points": points, "at": time}
+        at_hand = mine[-1] if mine and mine[-1]["to"] is None else None
+        if change != "delete" and at_hand and all(at_hand["row"][name] == now[name] for name in tracked or now):
+            at_hand["row"] = now
+            continue
+        latest[who] = time
+        if at_hand:
+            at_hand["to"] = time
+        if change != "delete":
+            mine.append({"row": now, "from": time, "to": None})
+    return Counter(
+        (who, v["row"]["city"], v["row"]["points"], v["from"], v["to"]) for who, mine in versions.items() for v in mine
+    )
+
+
+@pytest.mark.feature("J5")
+@given(rows=CHANGES, cuts=st.lists(st.integers(0, 30), max_size=4), behind=st.integers(0, 12))
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@pytest.mark.parametrize(("operator", "tracked"), [(history, None), (moves, ("city",))], ids=["deletes", "tracked"])
+def test_a_history_has_a_row_per_version(operator, tracked, rows, cuts, behind):
+    logs = landed(operator, rows, behind)
+    expected = brute(rows, behind, tracked)
+    for places in (cuts, [], list(range(40))):
+        plain = Counter()
+        for values, n in standing(operator, logs, places).items():
+            row = dict(values)
+            until = None if row["valid_to"] is None else to_ms(row["valid_to"])
+            plain[row["id"], row["city"], row["points"], to_ms(row["valid_from"]), until] += n
+        assert plain == expected
+
+
+def test_the_table_of_a_history_has_a_row_per_key_and_version():
+    (result,) = history.outputs
+    assert result.revisable
+    assert result.keys == ("id", "valid_from")
+    assert result.schema.names == ("id", "at", "city", "points", "change", "valid_from", "valid_to")
+
+
+@pytest.mark.parametrize(
+    ("build", "told"),
+    [
+        (lambda s: s.key_by("id").scd2(track=["town"]), "DEFINITION-022 .*got 'town'"),
+        (lambda s: s.key_by("id").scd2(deleted="gone"), "gone"),
+        (lambda s: s.select("id", valid_to="at").key_by("id").scd2(), "DEFINITION-050 .*valid_to"),
+    ],
+)
+def test_a_wrong_history_is_told(build, told):
+    with pytest.raises(DefinitionError, match=told):
+
+        @fm.operator
+        def wrong(changes: fm.Stream[Customer]):
+            return build(changes)
