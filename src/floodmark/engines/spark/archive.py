@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -34,10 +35,39 @@ def spark_home() -> Path:
     return Path(spec.origin).parent
 
 
+def home(folder: Path) -> Path:
+    """The Spark that sessions of this machine start: links to the installed one, or that itself where nothing is linked yet.
+
+    Of its Python there is no link: it is zipped, without compiled modules, and every worker would compile it anew, for half a second. They
+    import the installed pyspark instead.
+    """
+    linked = _linked(folder)
+    return linked if linked.is_dir() else spark_home()
+
+
+def link(folder: Path) -> None:
+    """Make the links of ``home``; remove those to a Spark that is gone."""
+    for old in folder.glob("home-*"):
+        if not (old / "jars").exists():
+            shutil.rmtree(old)
+    if not _linked(folder).is_dir():
+        with tempfile.TemporaryDirectory(prefix="linking-", dir=folder, ignore_cleanup_errors=True) as work:
+            made = Path(work) / "home"
+            made.mkdir()
+            for entry in spark_home().iterdir():
+                if entry.name != "python":
+                    (made / entry.name).symlink_to(entry)
+            made.rename(_linked(folder))
+
+
+def _linked(folder: Path) -> Path:
+    return folder / f"home-{hashlib.sha256(str(spark_home()).encode()).hexdigest()[:12]}"
+
+
 def path(folder: Path, jars: Sequence[Path]) -> Path:
     """The archive for this Java, these flags and this class path, whether it is there or not."""
     java = find_java()
-    seed = hashlib.sha256("\n".join((str(java.home), java.version, *LEAN)).encode())
+    seed = hashlib.sha256("\n".join((str(java.home), java.version, str(home(folder)), *LEAN)).encode())
     for jar in (*jars, *sorted((spark_home() / "jars").glob("*.jar"))):
         stat = jar.stat()
         seed.update(f"{jar} {stat.st_size} {stat.st_mtime_ns}\n".encode())

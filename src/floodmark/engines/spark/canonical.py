@@ -25,6 +25,7 @@ from floodmark.engines.spark.checkpoint import IDENTITY, Checkpoint, Marks, Posi
 from floodmark.engines.spark.host import StateStore
 from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.preaggregate import EMITTED
+from floodmark.engines.spark.processor import SCHEMAS
 from floodmark.engines.spark.savepoints import Savepoint
 from floodmark.engines.spark.tables import structure
 from floodmark.lifecycle.savepoint import MANIFEST, MARKS, broken
@@ -140,11 +141,12 @@ def _marks(source: str) -> Marks:
 
 
 class _Seeder(StatefulProcessor):
-    """Puts what was exported where ``Host`` looks for it."""
+    """Puts what was exported where ``Processor`` looks for it."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Called once per state partition."""
-        self.store = StateStore(handle)
+        head = handle.getValueState("index", SCHEMAS["index"])
+        self.store = StateStore(handle, head, handle.getMapState("chunks", SCHEMAS["chunks.key"], SCHEMAS["chunks"]))
 
     def handleInitialState(  # type: ignore[override]  # noqa: N802 - Spark's name; pandas variant only
         self,

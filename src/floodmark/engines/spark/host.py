@@ -1,4 +1,4 @@
-"""The unbounded host: the kernel inside ``transformWithState``, one Spark state group per key group.
+"""The unbounded host: the kernel inside ``transformWithState``, behind ``processor``.
 
 Spark's watermark is defined on the carrier, our progress shifted to be positive, so it drops nothing, and its event-time timers fire
 for groups without rows too.
@@ -6,16 +6,10 @@ for groups without rows too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pandas as pd
-from pyspark.sql.streaming.stateful_processor import (
-    ExpiredTimerInfo,
-    StatefulProcessor,
-    StatefulProcessorHandle,
-    TimerValues,
-)
+from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle, TimerValues
 
 from floodmark.core.errors import StateError
 from floodmark.core.time import NEVER
@@ -40,12 +34,15 @@ class StateStore:
     """A kernel's store in Spark state: the index with its deadline in a value, chunks in a map, in pieces.
 
     Nothing is read twice in a micro-batch, and one timer stands per group.
+
+    Args:
+        handle: Spark's, for timers.
+        head: the value.
+        pieces: the map.
     """
 
-    def __init__(self, handle: StatefulProcessorHandle) -> None:
-        self.handle = handle
-        self.head = handle.getValueState("index", "deadline bigint, index binary")
-        self.pieces = handle.getMapState("chunks", "number bigint, piece int", "pieces int, chunk binary")
+    def __init__(self, handle: StatefulProcessorHandle, head: Any, pieces: Any) -> None:
+        self.handle, self.head, self.pieces = handle, head, pieces
         self.deadline: int | None = None
         self.fresh: bytes | None = None
 
@@ -104,46 +101,24 @@ class StateStore:
         return int(found[0]), bytes(found[1])
 
 
-class Host(StatefulProcessor):
-    """Runs a stage's kernel in a Spark worker.
+class Host:
+    """A stage's kernel, one key group after the other.
 
     Args:
         stage: what to compute.
-        clock: processing time to run at, ms; by default that of Spark's micro-batch, which a repeated one keeps.
+        clock: processing time to run at, ms; None for that of Spark's micro-batch.
+        store: the state of the group at hand.
     """
 
-    def __init__(self, stage: AnyStage, clock: int | None = None) -> None:
-        self.stage, self.clock = stage, clock
-
-    def init(self, handle: StatefulProcessorHandle) -> None:
-        """Called once per state partition and micro-batch."""
-        self.handle = handle
-        self.store = StateStore(handle)
-
-    def handleInputRows(  # type: ignore[override]  # noqa: N802 - Spark's name; pandas variant only
-        self,
-        key: Any,  # noqa: ARG002 - the packed rows say it
-        rows: Iterator[pd.DataFrame],
-        timerValues: TimerValues,  # noqa: N803 - Spark's name
-    ) -> Iterator[pd.DataFrame]:
-        """Packed rows of one key group."""
-        frames = list(rows)
-        yield self._advance(frames, timerValues)
-
-    def handleExpiredTimer(  # noqa: N802 - Spark's name
-        self,
-        key: Any,  # noqa: ARG002 - Spark passes all by these names
-        timerValues: TimerValues,  # noqa: N803 - Spark's name
-        expiredTimerInfo: ExpiredTimerInfo,  # noqa: ARG002, N803 - Spark's name
-    ) -> Iterator[pd.DataFrame]:
-        """A deadline has passed for a group that may have no new rows."""
-        yield self._advance([], timerValues)
+    def __init__(self, stage: AnyStage, clock: int | None, store: StateStore) -> None:
+        self.stage, self.clock, self.store = stage, clock, store
 
     def close(self) -> None:
         """Let go of what functions have opened."""
         closed(self.stage)
 
-    def _advance(self, frames: list[pd.DataFrame], timers: TimerValues) -> pd.DataFrame:
+    def advance(self, frames: list[pd.DataFrame], timers: TimerValues) -> pd.DataFrame:
+        """Packed rows of a group, none where only a deadline has passed; rows as ``EMITTED``."""
         payloads = [bytes(chunk) for frame in frames for chunk in frame["payload"] if chunk is not None]
         sides = [bytes(chunk) for frame in frames for chunk in frame["side"] if chunk is not None]
         packed = {name: sum(int(frame[name].sum()) for frame in frames) for name in COUNTED}

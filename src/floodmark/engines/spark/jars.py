@@ -76,6 +76,7 @@ def warm() -> None:
     with FileLock(cache_folder() / "warm.lock"):
         if not all((jar_folder() / name).is_file() for name in JARS):
             _step("fetching the Delta jars", _fetch)
+        archive.link(cache_folder())
         if not archive.path(cache_folder(), class_path()).is_file():
             _step("building the class archive, so that sessions start in about half the time", _archive)
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import astuple, dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass, field, fields
+
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
 
 from floodmark.connectors.unit import Landed
 from floodmark.core import crash
@@ -12,32 +14,29 @@ from floodmark.engines.spark import log
 from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.log import Landing
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-_DDL = "name string, size bigint, modified bigint, digest string, status string, ordinal bigint"
+_NUMBERS = ("size", "modified", "ordinal")
+_SCHEMA = pa.schema([(f.name, pa.int64() if f.name in _NUMBERS else pa.string()) for f in fields(Landed)])
 _FLUSH_AFTER = 20
 
 
 @dataclass(slots=True)
 class LandedUnits:
-    """The names a source has landed, read once per run. The log's own metadata is the truth; this saves reading all of it."""
+    """The names a source has landed, read once per run. The log's own metadata is the truth; this saves reading all of it. No JVM."""
 
-    spark: SparkSession
     path: str
     known: dict[str, Landed] = field(default_factory=dict)
     _unwritten: list[Landed] = field(default_factory=list)
     _ordinals: int = 0
 
     @staticmethod
-    def load(spark: SparkSession, lake: Lake, last: Landing) -> LandedUnits:
+    def load(lake: Lake, last: Landing) -> LandedUnits:
         """Read the table, then what the log has landed since it was last written (a crash, or simply not yet)."""
         path, log_path = lake.internal("sources", last.source, "files"), lake.log(last.source)
-        units, written = LandedUnits(spark, path), -1
-        if log.exists(spark, path):
-            rows = spark.read.format("delta").load(path).orderBy("ordinal").collect()
-            units._merge(Landed(**row.asDict()) for row in rows)
-            written = max((row.ordinal for row in rows), default=-1)
+        units, written = LandedUnits(path), -1
+        if DeltaTable.is_deltatable(path):
+            rows = DeltaTable(path).to_pyarrow_table().sort_by("ordinal").to_pylist()
+            units._merge(Landed(**row) for row in rows)
+            written = max((row["ordinal"] for row in rows), default=-1)
         if written < last.ordinal:
             for landing in reversed(list(log.landings(log_path, after=written))):
                 units.add(landing.units)
@@ -56,9 +55,8 @@ class LandedUnits:
         """Write what is not written yet."""
         if self._unwritten:
             crash.point("landing.before_files")
-            rows = [astuple(unit) for unit in self._unwritten]
-            frame = self.spark.createDataFrame(rows, _DDL).coalesce(1)
-            frame.write.format("delta").mode("append").save(self.path)
+            rows = pa.Table.from_pylist([asdict(unit) for unit in self._unwritten], schema=_SCHEMA)
+            write_deltalake(self.path, rows, mode="append")
             crash.point("landing.after_files")
             self._unwritten.clear()
         self._ordinals = 0

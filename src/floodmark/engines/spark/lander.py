@@ -94,7 +94,7 @@ class Lander:
             state = decide(last.state, bound=bound, was=was, sequence=last.next_sequence)
             last = replace(last, state=state)
         shipping.by_value(source.contract)
-        landed = LandedUnits.load(spark, lake, last)
+        landed = LandedUnits.load(lake, last)
         return Lander(spark, source, lake, clock, reader, last, landed, widen)
 
     def close(self) -> None:

@@ -127,7 +127,7 @@ def _prepare_process(cores: str) -> None:
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # it prints what the exception says anyway
     os.environ["JAVA_HOME"] = str(find_java().home)
     if _is_local(cores):  # a Spark of another version in the environment must not be mixed with this pyspark
-        os.environ["SPARK_HOME"] = str(archive.spark_home())
+        os.environ["SPARK_HOME"] = str(archive.home(cache_folder()))
 
 
 def _is_local(cores: str) -> bool:

@@ -21,10 +21,11 @@ from floodmark.core.errors import ExecutionError, FloodmarkError
 from floodmark.core.time import END, Interval
 from floodmark.engines.spark import current, history, markers, tables
 from floodmark.engines.spark.compile import CARRIER, compiled, stage_rows
-from floodmark.engines.spark.host import SHIFT, Host
+from floodmark.engines.spark.host import SHIFT
 from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.lock import exclusive
 from floodmark.engines.spark.preaggregate import EMITTED, PACKED, packing
+from floodmark.engines.spark.processor import Processor
 from floodmark.engines.spark.savepoints import check_inputs, inputs_at
 from floodmark.engines.spark.sink import Sink
 from floodmark.engines.spark.switch import refuse_moved, refuse_while_pending
@@ -295,8 +296,8 @@ def _streaming(spark: SparkSession, operator: Operator, sink: Sink, files: int |
         return _tagged(operator, inputs)
     rows = stage_rows(sink.stage, compiled(sink.stage.step.parent, inputs))
     packed = rows.mapInArrow(packing(sink.stage, Interval(), everyone=sink.ticks is not None), PACKED)
-    host = Host(sink.stage, sink.ticks.clock if sink.ticks else None)
-    return packed.groupBy("group").transformWithStateInPandas(host, EMITTED, "Append", "EventTime")
+    processor = Processor(sink.stage, sink.ticks.clock if sink.ticks else None)
+    return packed.groupBy("group").transformWithStateInPandas(processor, EMITTED, "Append", "EventTime")
 
 
 def _read(spark: SparkSession, operator: Operator, timeline: Timeline, given: Input, files: int | None) -> DataFrame:
