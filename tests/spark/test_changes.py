@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 from delta.tables import DeltaTable as Table
+from pydantic import Field
 from pyspark.sql import SparkSession
 
 from floodmark import (
+    Ascending,
     BoundedOutOfOrderness,
     Contract,
     DeltaTable,
@@ -125,6 +127,55 @@ def test_an_update_is_one_change_and_both_halves_are_judged_alike(spark, lake, t
     assert pairs
     assert all((was["_kind"], now["_kind"], now["cents"] - was["cents"]) == (-1, 0, 1) for was, now in pairs)
     assert all(was["_watermark"] == now["_watermark"] for was, now in pairs)
+
+
+class Change(Contract):
+    at: EventTime = Field(alias="_commit_timestamp")
+    change: str = Field(alias="_change_type")
+    version: int = Field(alias="_commit_version")
+    id: int
+    shop: str
+    cents: int | None = None
+
+
+def history(source: Source):
+    @operator(inputs={"changes": source})
+    def order_history(changes: Stream[Change]) -> Stream:
+        kept = changes.filter("change <> 'update_preimage'").select("at", "change", "id", "shop", "cents")
+        return kept.key_by("id").scd2(deleted="change = 'delete'", track=["shop", "cents"])
+
+    return order_history
+
+
+@pytest.mark.feature("J5")
+def test_the_history_of_a_table_has_what_it_held_at_every_version(spark, lake, tmp_path) -> None:
+    path = tmp_path / "orders"
+    written(spark, path, change_files=True)
+    source = Source(
+        "changes",
+        contract=Change,
+        connector=DeltaTable(str(path), read="events"),
+        watermark=Ascending(),
+        future_limit=None,
+    )
+    operator = history(source)
+    land(spark, source, lake, end=True)
+    run_unbounded(spark, operator, lake, until_caught_up=True)
+    kept = spark.read.format("delta").load(lake.output("order_history__current")).collect()
+    assert {row["change"] for row in kept} == {"insert", "update_postimage"}
+    for commit in Table.forPath(spark, str(path)).history().select("version", "timestamp", "operation").collect():
+        if commit["operation"] in {"UPDATE", "DELETE", "MERGE"}:
+            at = commit["timestamp"]
+            held = spark.read.format("delta").option("versionAsOf", commit["version"]).load(str(path)).collect()
+            valid = [r for r in kept if r["valid_from"] <= at and (r["valid_to"] is None or at < r["valid_to"])]
+            assert sorted((r["id"], r["shop"], r["cents"]) for r in valid) == sorted(
+                (r["id"], r["shop"], r["cents"]) for r in held
+            )
+    bounded = Lake(str(tmp_path / "bounded"), logs=lake.root)
+    run_bounded(spark, operator, bounded)
+    again = spark.read.format("delta").load(bounded.output("order_history__current")).collect()
+    columns = ("id", "shop", "cents", "valid_from", "valid_to")
+    assert Counter(tuple(r[c] for c in columns) for r in again) == Counter(tuple(r[c] for c in columns) for r in kept)
 
 
 def test_a_broken_row_that_is_deleted_is_set_aside_twice_and_both_can_be_replayed(spark, lake, tmp_path) -> None:

@@ -217,3 +217,28 @@ def test_a_wrong_history_is_told(build, told):
         @fm.operator
         def wrong(changes: fm.Stream[Customer]):
             return build(changes)
+
+
+class Order(fm.Contract):
+    """Of a customer."""
+
+    at: fm.EventTime
+    customer: int
+
+
+def test_a_row_finds_what_the_table_held_at_its_time():
+    @fm.operator
+    def cities(orders: fm.Stream[Order], changes: fm.Stream[Customer]):
+        versions = changes.select("id", "city", until="CASE WHEN change = 'delete' THEN at END")
+        return orders.key_by("customer").temporal_join(versions.key_by("id"), kind="left", valid_until="until")
+
+    case = Case(cities)
+    rows = [(0, "Bonn", "insert"), (10, "Rome", "update_postimage"), (20, "Rome", "delete"), (30, "Oslo", "insert")]
+    case.feed("changes", [{"at": from_ms(t), "id": 1, "city": c, "points": 0, "change": k} for t, c, k in rows])
+    case.feed("orders", [{"at": from_ms(t), "customer": 1} for t in (9, 10, 19, 20, 29, 30)]).end()
+    case.expect(
+        [
+            {"at": from_ms(t), "city": c}
+            for t, c in ((9, "Bonn"), (10, "Rome"), (19, "Rome"), (20, None), (29, None), (30, "Oslo"))
+        ]
+    )
