@@ -143,7 +143,7 @@ def test_a_bug_in_what_was_kept_is_mended_for_all_rows(
     assert rows(mine, "slow_hours") == rows(truth(other), "slow_hours")
 
 
-@pytest.mark.feature("V5")
+@pytest.mark.feature("V5", "K13")
 def test_another_engine_goes_on(
     spark: SparkSession,
     inbox: Path,
@@ -152,6 +152,11 @@ def test_another_engine_goes_on(
     tmp_path: Path,
     request: pytest.FixtureRequest,
 ) -> None:
+    """Windows, a process function with timers, and the buffers of a join."""
+    keyed = stranded_aircraft, connection_pairs
+    run(spark, mine, *keyed)
+    for one in keyed:
+        savepoints.create(one.name, mine)
     made = savepoints.savepoints(mine)
     places = [canonical.export(spark, one, str(tmp_path / "out")) for one in made]
     request.getfixturevalue("another")
@@ -160,10 +165,14 @@ def test_another_engine_goes_on(
     for one in made:
         savepoints.delete(one)
     taken = {one.manifest.operator: one for one in savepoints.savepoints(mine)}
-    roll_back(mine, taken["slow_hours"])
-    last_half(spark, inbox, mine, WRONG, reader(WRONG))
+    for name in ("slow_hours", *(one.name for one in keyed)):
+        roll_back(mine, taken[name])
+    last_half(spark, inbox, mine, WRONG, reader(WRONG), *keyed)
     assert rows(mine, "slow_hours") == rows(truth(WRONG), "slow_hours")
     assert rows(mine, "slow_days") == undisturbed(spark, truth(WRONG))
+    for one in keyed:
+        assert rows(mine, one.name) == rows(truth(one), one.name)
+        assert rows(mine, one.name)
 
 
 def undisturbed(spark: SparkSession, upstream: Lake) -> Counter[str]:

@@ -34,7 +34,7 @@ def inbox(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def flights(inbox: Path):
-    return flights_of(inbox)[:240]
+    return flights_of(inbox)[:140]
 
 
 @pytest.fixture(scope="module")
