@@ -27,6 +27,7 @@ __all__ = ["page"]
 OPERATOR = "hourly_sales"
 MORE = ('cents=sum("cents"))', 'cents=sum("cents")).with_columns(euros="cents / 100.0")')
 BAD = ("orders.key_by", 'orders.filter("CAST(country AS DOUBLE) > 0").key_by')
+UNEXPECTED = ("orders=count()", 'orders=sum("-items")')
 LANDER = """
 from pathlib import Path
 from definitions import workspace
@@ -54,7 +55,7 @@ def shop(tmp_path: Path) -> Path:
         "    partitions=Daily",
         '    upgrades=Upgrades("* * * * *", forward_only=True, soak="20 seconds"),\n    partitions=Daily',
     )
-    assets.write_text(text)
+    assets.write_text(text.replace("min_value=1)", "min_value=1, blocking=True)"))
     said(folder, "land", "orders")
     return folder
 
@@ -161,6 +162,10 @@ def test_a_schedule_upgrades_and_takes_back_and_a_savepoint_is_picked_from_the_l
     assert len(truth) > 5
     until(lambda: sales(shop / "lake") == truth, 120)
 
+    refused(server, shop, store)
+    until(lambda: running(store, done.version), 200)
+    assert sales(shop / "lake") == truth
+
     rolled_back(page, server, store, str(done.savepoint), tmp_path)
     until(lambda: running(store, first.version), 200)
     until(lambda: sales(shop / "lake") == truth, 120)
@@ -204,6 +209,16 @@ def taken_back(page: Page, server: Server, store: Store, shop: Path, tmp_path: P
     page.goto(f"{server.url}/locations/{server.location}/jobs/upgrade/runs")
     page.get_by_text("Failure").first.wait_for()
     picture(page, "upgrades", tmp_path)
+
+
+def refused(server: Server, shop: Path, store: Store) -> None:
+    """A version that is computed anew, and is not what the asset expects, is taken back."""
+    edit(shop, *UNEXPECTED)
+    config = {"operator": OPERATOR, "rebuild": True, "soak_seconds": 1}
+    run = server.launch_job("upgrade", {"ops": {"upgrade_stream": {"config": config}}})
+    assert server.ended(run) == "FAILURE"
+    assert "of 'hourly_sales' is not met" in (ended(store, "rolled back").reason or "")
+    edit(shop, *reversed(UNEXPECTED))
 
 
 def rolled_back(page: Page, server: Server, store: Store, savepoint: str, tmp_path: Path) -> None:

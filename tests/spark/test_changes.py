@@ -98,7 +98,7 @@ def standing(spark: SparkSession, lake: Lake) -> Counter[tuple[object, ...]]:
     return +found
 
 
-@pytest.mark.feature("J5", "D9")
+@pytest.mark.feature("J5")
 @pytest.mark.parametrize("change_files", [True, False])
 def test_the_changes_of_a_table_come_to_what_it_holds(spark, lake, tmp_path, change_files) -> None:
     path = tmp_path / "orders"

@@ -223,7 +223,7 @@ def _upgraded(
         patience=config.patience_seconds,
         soak=config.soak_seconds,
         set_aside=config.set_aside,
-        checks=tuple(_expected(asset, streams.place)),
+        checks=tuple(_expected(asset, streams.place, anew=config.rebuild)),
         cancelled=cancelled,
     )
 
@@ -241,18 +241,26 @@ def _upgraded(
     return interruptible(work, cancelled.set)
 
 
-def _expected(asset: OperatorAsset, place: Place) -> Iterator["Check"]:
-    """The blocking expectations of an asset as checks of the rows a new version has written."""
+def _expected(asset: OperatorAsset, place: Place, *, anew: bool) -> Iterator["Check"]:
+    """The blocking expectations of an asset as checks of the rows a new version has written: all of them if it computed all of them anew."""
     for name, wanted in asset.expectations.items():
         blocking = [one for one in wanted if one.blocking]
         if blocking:
-            yield partial(_unmet, asset, name, blocking, place)
+            yield partial(_unmet, asset, name, blocking, place, anew)
 
 
-def _unmet(asset: OperatorAsset, name: str, wanted: Any, place: Place, savepoint: "Savepoint") -> Iterator[str]:
+def _unmet(
+    asset: OperatorAsset,
+    name: str,
+    wanted: Any,
+    place: Place,
+    anew: bool,  # noqa: FBT001 - bound by partial
+    savepoint: "Savepoint",
+) -> Iterator[str]:
     output = asset.operator.output(name)
     path = place.lake.output((output.current or output).table)
-    first, table = first_sequence(savepoint.manifest.batch + 1), place.spark().read.format("delta").load(path)
+    first = 0 if anew else first_sequence(savepoint.manifest.batch + 1)
+    table = place.spark().read.format("delta").load(path)
     rows = table.filter(
         f"_kind = {ROW} AND _sequence >= {first} AND _sequence < {BOUNDED}"
     )  # those of bounded runs are not its

@@ -188,7 +188,7 @@ class _Target:
     def __init__(self, schema: Schema, keys: int, *, strict: bool) -> None:
         self.own = Schema(schema.columns[keys:])
         head = tuple(schema.columns[:keys])
-        self.known = {*schema.names}
+        self.keys, self.known = tuple(c.name for c in head), {*schema.names}
         self.needed = [c.name for c in self.own.columns if not c.nullable]
         self.names = self.own.names
         self.checked = Schema((*(_nullable(c) for c in head), *self.own.columns))
@@ -204,6 +204,10 @@ class _Target:
             raise TypeError(msg)
         if not self.known.issuperset(row) or any(row.get(name) is None for name in self.needed):
             check_names([row], self.checked)
+        for name, value in zip(self.keys, key, strict=True):
+            if name in row and row[name] is not value and row[name] != value and row[name] == row[name]:  # NaN is a key
+                msg = f"its '{name}' is {row[name]!r}, but the key is {value!r}: leave it out, or give the column another name"
+                raise ValueError(msg)
         if self.strict:
             table_fitted([{name: row.get(name) for name in self.names}], self.own)
         self.rows.append((*key, *(row.get(name) for name in self.names), event, stamp, kind, unit))

@@ -315,7 +315,7 @@ class Joins:
         if not isinstance(other, (Broadcast, Joins)):
             fix = 'connect(other.key_by("sensor")), or connect(rules.broadcast()).'
             raise DefinitionError(
-                self.stream.where("connect"), "a keyed or a broadcast stream", repr(other), fix, code="DEFINITION-124"
+                self.stream.where("connect"), "a keyed or a broadcast stream", _told(other), fix, code="DEFINITION-124"
             )
         return Connected(_keyed(self), other)
 
@@ -352,27 +352,41 @@ class Joins:
             DefinitionError: DEFINITION-050 a name twice, 055, 124.
         """
         where = self.stream.where("interval_join")
-        keyed, other = _keyed(self), _other(other, where)
         low, high = (span(given, f"{where}, {name}") for given, name in ((lower, "lower"), (upper, "upper")))
-        if kind not in get_args(steps.JoinKind) or include not in get_args(Include):
-            fix = (
-                f"kind is one of {', '.join(get_args(steps.JoinKind))}, include one of {', '.join(get_args(Include))}."
-            )
-            raise DefinitionError(where, "valid settings", f"{kind!r}, {include!r}", fix, code="DEFINITION-055")
+        if include not in get_args(Include):
+            fix = f"include is one of {', '.join(get_args(Include))}."
+            raise DefinitionError(where, "valid settings", repr(include), fix, code="DEFINITION-055")
         low += include in {"upper", "neither"}
         high -= include in {"lower", "neither"}
         if low > high or max(abs(low), abs(high)) > _LONGEST:
             got = f"from {lower} to {upper}, {include} included"
             fix = 'The lower bound comes first, and neither is longer than 1,000 years: interval_join(other, "-1 hour", "15 minutes").'
             raise DefinitionError(where, "an interval", got, fix, code="DEFINITION-055")
+        return self._joined_within(other, (low, high), where, kind=kind, prefix=prefix, uid=uid)
+
+    def _joined_within(
+        self,
+        other: KeyedStream,
+        bounds: tuple[int, int],
+        where: str,
+        *,
+        kind: steps.JoinKind,
+        prefix: str,
+        uid: str | None,
+    ) -> Stream[Any]:
+        """An interval join, whatever it is called."""
+        keyed, other = _keyed(self), _other(other, where)
+        if kind not in get_args(steps.JoinKind):
+            fix = f"kind is one of {', '.join(get_args(steps.JoinKind))}."
+            raise DefinitionError(where, "valid settings", repr(kind), fix, code="DEFINITION-055")
         parent, ports = tagged(keyed, other.stream, other.keys, ("left", "right"), where)
         schema = _joined(keyed, other, kind, prefix, where)
         step = steps.IntervalJoin(
             parent=parent,
             uid=uid or self.stream.operator,
             keys=self.keys,
-            lower=low,
-            upper=high,
+            lower=bounds[0],
+            upper=bounds[1],
             kind=kind,
             ports=ports,
             schema=schema,
@@ -403,8 +417,8 @@ class Joins:
                 'Say how far apart rows may be: join(other, ttl="1 day"), or interval_join, window_join, temporal_join.'
             )
             raise DefinitionError(where, "a bound on the state", got, fix, code="DEFINITION-125")
-        bound = describe_span(span(ttl))
-        return self.interval_join(other, f"-{bound}", bound, kind=kind, prefix=prefix, uid=uid)
+        bound = span(ttl)
+        return self._joined_within(other, (-bound, bound), where, kind=kind, prefix=prefix, uid=uid)
 
     def window_join(
         self,
@@ -561,8 +575,14 @@ def _keyed(joins: Any) -> KeyedStream:
 def _other(other: object, where: str) -> KeyedStream:
     if not isinstance(other, Joins):
         fix = 'Key it too: other.key_by("tail").'
-        raise DefinitionError(where, "a keyed stream", repr(other), fix, code="DEFINITION-124")
+        raise DefinitionError(where, "a keyed stream", _told(other), fix, code="DEFINITION-124")
     return _keyed(other)
+
+
+def _told(other: object) -> str:
+    """Something that is no keyed stream, for errors."""
+    schema = getattr(other, "schema", None)
+    return f"one of {schema.describe()}, without a key" if isinstance(schema, Schema) else repr(other)
 
 
 def _places(left: KeyedStream, right: KeyedStream, kind: str, prefix: str) -> tuple[tuple[tuple[str, str], ...], ...]:
