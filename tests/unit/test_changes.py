@@ -196,6 +196,23 @@ def test_a_history_has_a_row_per_version(operator, tracked, rows, cuts, behind):
         assert plain == expected
 
 
+def test_a_history_goes_on_with_a_column_more():
+    def of(*columns):
+        @fm.operator
+        def cities(changes: fm.Stream[Customer]):
+            return changes.select("id", *columns).key_by("id").scd2()
+
+        return cities
+
+    logs = landed(of("city"), [(0, 1, "Bonn", 5, "insert"), (9, 1, "Bonn", 6, "insert")], behind=0)
+    first = LocalRun(of("city"))
+    first.batch(logs.tables(0, 1))
+    run = LocalRun(of("city", "points"), first.savepoint())
+    found = [row for row in run.batch(logs.tables(1))[""].to_pylist() if row["_kind"] in {ROW, RETRACTION}]
+    told = [(r["_kind"], r["city"], r["points"], r["valid_to"] and to_ms(r["valid_to"])) for r in found]
+    assert told[-3:] == [(-1, "Bonn", None, None), (0, "Bonn", None, 9), (0, "Bonn", 6, None)]
+
+
 def test_the_table_of_a_history_has_a_row_per_key_and_version():
     (result,) = history.outputs
     assert result.revisable

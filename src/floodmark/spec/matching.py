@@ -158,7 +158,11 @@ class History(StatefulFunction):
         """A row: the end of the version before it, and the begin of one unless it says that the key is gone."""
         own: Any = ctx
         known: dict[str, Any] | None = self.current.get()
-        begun = None if known is None or known["gone"] else known["row"]
+        begun = None
+        if known is not None and not known["gone"]:
+            begun = {
+                name: known["row"].get(name) for name in self.columns
+            }  # an older version may not have read all of them
         since = NEVER if known is None else known["since"]
         if ctx.timestamp < since:
             own.drop()
