@@ -66,7 +66,7 @@ def per_new_york_day(readings: Stream[Reading]) -> Stream:
 @pytest.mark.parametrize(
     ("make", "code", "words"),
     [
-        (lambda: operator_asset(at_the_end, partitions=Daily("2013-01-01")), "DEFINITION-092", "Global, whose windows"),
+        (lambda: operator_asset(at_the_end, partitions=Daily("2013-01-01")), "DEFINITION-092", "Global, whose results"),
         (
             lambda: operator_asset(by_the_clock, partitions=Daily("2013-01-01")),
             "DEFINITION-092",
