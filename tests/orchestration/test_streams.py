@@ -164,7 +164,7 @@ def test_a_schedule_upgrades_and_takes_back_and_a_savepoint_is_picked_from_the_l
 
     refused(server, shop, store)
     until(lambda: running(store, done.version), 200)
-    assert sales(shop / "lake") == truth
+    until(lambda: sales(shop / "lake") == truth, 120)
 
     rolled_back(page, server, store, str(done.savepoint), tmp_path)
     until(lambda: running(store, first.version), 200)

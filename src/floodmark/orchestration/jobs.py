@@ -257,13 +257,14 @@ def _unmet(
     anew: bool,  # noqa: FBT001 - bound by partial
     savepoint: "Savepoint",
 ) -> Iterator[str]:
-    output = asset.operator.output(name)
-    path = place.lake.output((output.current or output).table)
-    first = 0 if anew else first_sequence(savepoint.manifest.batch + 1)
-    table = place.spark().read.format("delta").load(path)
-    rows = table.filter(
-        f"_kind = {ROW} AND _sequence >= {first} AND _sequence < {BOUNDED}"
-    )  # those of bounded runs are not its
+    from floodmark.engines.spark.current import VALUES, latest  # noqa: PLC0415 - definitions load without Spark
+
+    output, first = asset.operator.output(name), 0 if anew else first_sequence(savepoint.manifest.batch + 1)
+    table = place.spark().read.format("delta").load(place.lake.output(output.table))
+    rows = table.filter(f"{VALUES} AND _sequence >= {first} AND _sequence < {BOUNDED}")  # bounded runs' are not its
+    if output.current is not None:  # that table follows a moment later
+        rows = latest(rows, output)
+    rows = rows.filter(f"_kind = {ROW}")
     for expectation, passed, numbers in evaluate(plain(rows), wanted):
         if not passed:
             yield f"{expectation.name} of '{output.table}' is not met: {json.dumps(numbers, default=str)}"
