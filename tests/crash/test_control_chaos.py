@@ -219,7 +219,7 @@ class World:
             return bool(driver and driver.state == "running" and position(self.lake) == self.landed - 1)
         return False
 
-    def until(self, what: Any, seconds: float = 60) -> None:
+    def until(self, what: Any, seconds: float = 120) -> None:
         end = time.monotonic() + seconds
         while not what():
             if self.supervisors and self.supervisors[-1].poll() is not None:

@@ -1,14 +1,15 @@
-"""A driver without a stream, for tests of the supervisor: python fake_driver.py URL DRIVER runs|crashes|VERSION, which crashes."""
+"""A driver without a stream, for tests of the supervisor: python fake_driver.py URL DRIVER runs|crashes|writes|VERSION, which crashes."""
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
 import time
 from contextlib import suppress
 
-from floodmark.control.store import Store
+from floodmark.control.store import _DRIVERS, Store
 from floodmark.core.errors import SetupError
 
 
@@ -20,6 +21,10 @@ def main(url: str, number: str, what: str) -> int:
         return 1
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     store.update(int(number), state="running", batch=7, heartbeat_at=time.time())
+    if what == "writes" and store.driver(int(number)).epoch == 0:
+        with store._begin() as connection:
+            connection.execute(_DRIVERS.update().where(_DRIVERS.c.id == int(number)).values(batch=8))
+            os.kill(os.getpid(), signal.SIGSTOP)
     for _ in range(1200):
         if stop.wait(0.1):
             break

@@ -22,6 +22,7 @@ from events import Event
 
 from floodmark import Stream, Tumbling, count, operator
 from floodmark.control import driver as driving
+from floodmark.control import store as control_store
 from floodmark.control import supervisor as supervising
 from floodmark.control.package import pack
 from floodmark.control.store import Deployment, Driver, Store
@@ -280,6 +281,26 @@ def test_one_that_hangs_is_killed_and_started_again_but_not_for_a_gap_of_the_sup
     for _ in range(3):
         one.tick()
     assert store.drivers("totals")[0].id == other.id
+
+
+def test_a_driver_that_is_stopped_while_it_writes_keeps_nobody_waiting_for_long(store, supervisor, monkeypatch):
+    monkeypatch.setattr(supervising, "SILENT_SECONDS", 2.0)
+    monkeypatch.setattr(control_store, "_PATIENCE_SECONDS", 1)
+    store = Store(store.url)
+    one, said, end = supervisor(what="writes"), [], time.monotonic() + 60
+    one.store = store
+    deploy(store)
+    assert one.tick()
+    driver = store.drivers("totals")[0]
+    while store.drivers("totals")[0].id == driver.id:
+        assert time.monotonic() < end
+        try:
+            one.tick()
+        except SetupError as error:
+            said.append(str(error))
+    assert store.driver(driver.id).reason == "killed by SIGKILL"
+    if store.url.startswith("sqlite"):
+        assert "A process that writes to it is stopped or hangs" in said[0]
 
 
 @pytest.mark.parametrize("url", ["sqlite:////proc/nothing/control.db", "postgresql://127.0.0.1:1/none"])

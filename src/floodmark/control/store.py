@@ -6,6 +6,7 @@ Commands write what is wanted; the supervisor makes it so and writes what it fin
 from __future__ import annotations
 
 import json
+import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,6 +28,8 @@ Desired = Literal["running", "stopped"]
 State = Literal["starting", "running", "stopped", "crashed"]
 """What has become of a driver."""
 
+_PATIENCE_SECONDS = 30
+"""For which a process waits while another one writes."""
 _METADATA = sa.MetaData()
 _DEPLOYMENTS = sa.Table(
     "floodmark_deployments",
@@ -205,12 +208,11 @@ class Store:
         with self._told():
             if parsed.get_backend_name() == "sqlite" and parsed.database:
                 Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
-            if (
-                parsed.get_backend_name() == "sqlite"
-            ):  # opened anew each time: a connection outlives a file that is removed
-                self._engine = sa.create_engine(url, connect_args={"timeout": 30}, poolclass=sa.NullPool)
+            if parsed.get_backend_name() == "sqlite":
+                self._engine = _sqlite(url)
+                self._held = _written_ahead(parsed.database or ":memory:")
             else:
-                self._engine = sa.create_engine(url, pool_pre_ping=True)
+                self._engine = _server(url)
             try:
                 _METADATA.create_all(self._engine)
             except (IntegrityError, ProgrammingError):  # PostgreSQL, when another process has just made them
@@ -381,14 +383,39 @@ class Store:
     def _told(self) -> Iterator[None]:
         try:
             yield
-        except (SQLAlchemyError, OSError, ImportError) as error:
+        except (SQLAlchemyError, sqlite3.Error, OSError, ImportError) as error:
             where = f"control store {sa.make_url(self.url).render_as_string(hide_password=True)}"
             fix = "Streams that run go on without it. Start the database, or see to the file's folder and its rights; then try again."
             if isinstance(error, ImportError):
                 fix = "Install its driver; of PostgreSQL: pip install 'floodmark[postgres]'"
             text = str(getattr(error, "orig", None) or error).strip().splitlines()
+            if text and "locked" in text[0]:
+                fix = "A process that writes to it is stopped or hangs. `floodmark status` names those that run; end it, or let it go on."
             if text and "no such table" in text[0]:
                 fix = "It was removed, or replaced by an empty one. Put it back, or say again what should run: floodmark start OPERATOR"
             raise SetupError(
                 where, "a database that answers", text[0] if text else type(error).__name__, fix, code="SETUP-040"
             ) from error
+
+
+def _sqlite(url: str) -> sa.Engine:
+    """Opened anew each time: a connection outlives a file that is removed."""
+    return sa.create_engine(url, connect_args={"timeout": _PATIENCE_SECONDS}, poolclass=sa.NullPool)
+
+
+def _written_ahead(path: str) -> sqlite3.Connection:
+    """Let a process that is stopped while it writes keep no other one from reading: its log is written ahead (WAL).
+
+    As long as one connection is open, none of the others has to put the log away when it ends.
+    """
+    held = sqlite3.connect(path, timeout=_PATIENCE_SECONDS, check_same_thread=False)
+    held.execute("PRAGMA journal_mode=WAL")
+    held.execute("SELECT count(*) FROM sqlite_master")
+    return held
+
+
+def _server(url: str) -> sa.Engine:
+    """A process that is stopped while it writes is taken to be gone after a while, as it keeps others waiting."""
+    milliseconds = _PATIENCE_SECONDS * 1000
+    options = f"-c lock_timeout={2 * milliseconds} -c idle_in_transaction_session_timeout={milliseconds}"
+    return sa.create_engine(url, pool_pre_ping=True, connect_args={"options": options})

@@ -94,14 +94,23 @@ class Supervisor:
 
     def tick(self) -> bool:
         """Look once at everything; False, and nothing is done, while another supervisor holds the lease."""
-        if self.store.lease(LEASE, self.holder, LEASE_SECONDS) is None:
+        if time.time() - self._looked > LEASE_SECONDS:
+            self._since = time.time()
+        try:
+            return self._tick()
+        finally:
+            self._looked = time.time()
+
+    def _tick(self) -> bool:
+        try:
+            mine = self.store.lease(LEASE, self.holder, LEASE_SECONDS)
+        except FloodmarkError:  # perhaps a driver was stopped while it wrote to the store, which can still be read
+            self._kill_stopped()
+            raise
+        if mine is None:
             return False
         for child in self._children.values():
             child.poll()  # so that what has ended is gone
-        now = time.time()
-        if now - self._looked > LEASE_SECONDS:
-            self._since = now
-        self._looked = now
         for deployment in self.store.deployments():
             drivers = self.store.drivers(deployment.operator)
             living = [driver for driver in drivers if driver.ended_at is None and not self._gone(driver)]
@@ -113,9 +122,20 @@ class Supervisor:
             elif living[0].version != deployment.version:
                 self._ask(living[0], f"{deployment.version} should run")
             elif self._hangs(living[0]):
-                self.say(f"{deployment.operator}: process {living[0].pid} is silent, and is killed")
-                _kill_group(living[0].pid or 0)
+                self._kill_silent(living[0])
         return True
+
+    def _kill_stopped(self) -> None:
+        for deployment in self.store.deployments():
+            for driver in self.store.drivers(deployment.operator):
+                if driver.pid is not None and driver.ended_at is None and self._hangs(driver):
+                    with suppress(psutil.NoSuchProcess):
+                        if psutil.Process(driver.pid).status() == psutil.STATUS_STOPPED and self._lives(driver):
+                            self._kill_silent(driver)
+
+    def _kill_silent(self, driver: Driver) -> None:
+        self.say(f"{driver.operator}: process {driver.pid} is silent, and is killed")
+        _kill_group(driver.pid or 0)
 
     # ---- processes
 
