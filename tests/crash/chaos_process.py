@@ -1,4 +1,4 @@
-"""Streams and what is done to them, in a process of its own that a test may kill: python chaos_process.py LAKE. Reads actions as lines of JSON, answers each.
+"""Streams and what is done to them, in a process of its own that a test may kill: python chaos_process.py WORLD LAKE. Reads actions as lines of JSON, answers each.
 
 ``{"do": "run", "die": "micro_batch.after_main:1"}`` kills it on the way.
 """
@@ -12,10 +12,22 @@ from datetime import timedelta
 from typing import Any
 
 from lifecycle_process import LARGEST, TOTALS, WIDER, largest
-from operator_process import START, source
+from operator_process import START, Event, source
 from pyspark.sql import SparkSession
 
-from floodmark import operator
+from floodmark import (
+    Contract,
+    EventTime,
+    ListState,
+    MapState,
+    Operator,
+    ProcessFunction,
+    ReducingState,
+    Stream,
+    Timer,
+    ValueState,
+    operator,
+)
 from floodmark.core import crash
 from floodmark.core.errors import FloodmarkError
 from floodmark.core.time import Interval, to_ms
@@ -31,20 +43,91 @@ from floodmark.engines.spark.timeline import Timeline
 from floodmark.engines.spark.unbounded import run_unbounded
 from floodmark.engines.spark.upgrade import upgrade
 
-WIDE_LARGEST = operator(largest, inputs={"totals": WIDER})
+
+class Sum(Contract):
+    """What a key comes to."""
+
+    at: EventTime
+    total: int
+    seen: int
+    most: int
+    last: list[int]
 
 
-def versions(lake: Lake) -> tuple[Any, Any]:
+def sums() -> ProcessFunction:
+    """Code with every kind of state and a timer; told what is taken back."""
+
+    class Sums(ProcessFunction):
+        totals, seen, last = MapState(int, int, ttl="2 hours"), ValueState(int), ListState(int)
+        most, due = ReducingState(int, max), Timer()
+
+        def on_element(self, row: Any, ctx: Any) -> Any:
+            self.totals.put(ctx.timestamp, row["total"])
+            self.seen.update(self.seen.get(0) + 1)
+            self.most.add(row["total"])
+            self.last.update([*self.last.get()[-2:], row["total"]])
+            self.due.set(ctx.timestamp + 30 * 60_000)
+
+        def on_retract(self, row: Any, ctx: Any) -> Any:
+            self.totals.remove(ctx.timestamp)
+            self.seen.update(self.seen.get(0) + 1)
+
+        def on_timer(self, timer: Any, ctx: Any) -> Any:
+            total = sum(value for _, value in self.totals.items())
+            yield {
+                "at": ctx.timestamp,
+                "total": total,
+                "seen": self.seen.get(),
+                "most": self.most.get(),
+                "last": self.last.get(),
+            }
+
+    return Sums()
+
+
+def summed(totals: Stream) -> Stream:
+    """Reads results that are taken back."""
+    return totals.key_by("key").process(sums(), schema=Sum)
+
+
+def paired(events: Stream[Event]) -> Stream:
+    """The buffers of a join: each row with those of the next six minutes."""
+    keyed = events.key_by("key")
+    pairs = keyed.interval_join(keyed, "1 minute", "6 minutes", kind="left", prefix="next_")
+    return pairs.with_columns(total="coalesce(next_value, value)")
+
+
+def pairs_wider(events: Stream[Event]) -> Stream:
+    """With a column more."""
+    return paired(events).with_columns(double="total * 2")
+
+
+def chain(one: Operator, wide: Operator, reader: Any) -> tuple[tuple[Operator, Operator], ...]:
+    """Two streams, one after the other, each in its two versions."""
+    plain, wider = (operator(reader, inputs={"totals": first}, name="reader") for first in (one, wide))
+    return (one, wide), (plain, wider)
+
+
+WORLDS = {
+    "windows": ((TOTALS, WIDER), (LARGEST, operator(largest, inputs={"totals": WIDER}))),
+    "retractions": chain(TOTALS, WIDER, summed),
+    "buffers": chain(operator(paired, name="totals"), operator(pairs_wider, name="totals"), summed),
+}
+"""Streams by what is in their state."""
+
+
+def versions(world: str, lake: Lake) -> tuple[Operator, ...]:
     """The definitions the streams go on with: those they were started with."""
-    found = [Timeline.current(lake, name).checkpoint.deployed() for name in ("totals", "largest")]
-    pairs = zip(found, (WIDER, WIDE_LARGEST), (TOTALS, LARGEST), strict=True)
-    first, second = (wide if one is not None and one.version == wide.version else plain for one, wide, plain in pairs)
-    return first, second
+    found = []
+    for plain, wide in WORLDS[world]:
+        deployed = Timeline.current(lake, plain.name).checkpoint.deployed()
+        found.append(wide if deployed is not None and deployed.version == wide.version else plain)
+    return tuple(found)
 
 
-def act(spark: SparkSession, lake: Lake, action: dict[str, Any]) -> Any:
+def act(spark: SparkSession, world: str, lake: Lake, action: dict[str, Any]) -> Any:
     """Do it."""
-    first, second = versions(lake)
+    first, second = versions(world, lake)
     match action["do"]:
         case "land":
             land(spark, source(action["commits"]), lake, end=action["end"])
@@ -54,7 +137,7 @@ def act(spark: SparkSession, lake: Lake, action: dict[str, Any]) -> Any:
         case "savepoint":
             return [one.manifest.id for one in cuts.together("totals", lake)]
         case "upgrade":
-            for one in (WIDER, WIDE_LARGEST):  # only a rollback leads back
+            for _, one in WORLDS[world]:  # only a rollback leads back
                 upgrade(one, lake)
         case "rollback":
             roll_back(lake, savepoints.find(lake, action["to"]), backfills=True)
@@ -65,11 +148,11 @@ def act(spark: SparkSession, lake: Lake, action: dict[str, Any]) -> Any:
             run_bounded(spark, first, lake, Interval(start=start, end=start + 1_800_000), force=True)
         case "fork":
             forked = fork(lake, savepoints.find(lake, action["to"]), action["into"])
-            run_unbounded(spark, versions(forked)[0], forked, until_caught_up=True)
+            run_unbounded(spark, versions(world, forked)[0], forked, until_caught_up=True)
     return None
 
 
-def main(root: str) -> None:
+def main(world: str, root: str) -> None:
     """Until there is no more."""
     spark, lake = spark_session(app="chaos"), Lake(root)
     sys.stdout.write("ready\n")
@@ -79,7 +162,7 @@ def main(root: str) -> None:
         os.environ[crash.VARIABLE] = action.get("die", "")
         crash._hits.clear()
         try:
-            answer = {"ok": act(spark, lake, action)}
+            answer = {"ok": act(spark, world, lake, action)}
         except FloodmarkError as error:
             answer = {"error": error.code, "text": str(error)}
         sys.stdout.write(json.dumps(answer) + "\n")

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from chaos_process import WORLDS
 from deltalake import DeltaTable
-from lifecycle_process import LARGEST, TOTALS
 from operator_process import source
 from pyspark.sql import SparkSession
 
@@ -55,6 +55,7 @@ REFUSED = {
 class Chaos:
     """One schedule: what is drawn, and the process it is done in."""
 
+    world: str
     lake: Lake
     seed: int
     landed: int = 0
@@ -69,7 +70,7 @@ class Chaos:
     def ask(self, action: dict[str, Any]) -> dict[str, Any] | None:
         """What the process answers; None when it was killed on the way."""
         if self.process is None:
-            command = [sys.executable, str(PROGRAM), self.lake.root]
+            command = [sys.executable, str(PROGRAM), self.world, self.lake.root]
             pipe = subprocess.PIPE
             with Path(f"{self.lake.root}.log").open("a") as log:
                 self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=log, text=True)
@@ -143,8 +144,8 @@ class Chaos:
 
 
 @contextmanager
-def chaos(lake: Lake, seed: int) -> Iterator[Chaos]:
-    found = Chaos(lake, seed)
+def chaos(world: str, lake: Lake, seed: int) -> Iterator[Chaos]:
+    found = Chaos(world, lake, seed)
     try:
         yield found
     finally:
@@ -158,39 +159,47 @@ def people(lake: Lake, output: Any) -> Any:
 
 
 @pytest.fixture(scope="module")
-def truth(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
-    """Never interrupted."""
-    lake = Lake(str(tmp_path_factory.mktemp("truth") / "lake"))
+def log(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """All that will land."""
+    lake = Lake(str(tmp_path_factory.mktemp("log")))
     for commits in range(1, COMMITS + 1):
         land(spark, source(commits), lake, end=commits == COMMITS)
-    for one in (TOTALS, LARGEST):
-        run_unbounded(spark, one, lake, until_caught_up=True)
     return lake
+
+
+SOAK = [
+    pytest.param(world, 200, 0.2, None, marks=pytest.mark.soak)
+    for world, times in {"windows": 4, "retractions": 3, "buffers": 3}.items()
+    for _ in range(times)
+]
 
 
 @pytest.mark.feature("F14", "V1", "V3", "V7", "K11")
 @pytest.mark.timeout(3000)
-@pytest.mark.parametrize(
-    ("steps", "kill", "seed"),
-    [(30, 0.25, 1), *(pytest.param(200, 0.2, None, marks=pytest.mark.soak) for _ in range(10))],
-)
+@pytest.mark.parametrize(("world", "steps", "kill", "seed"), [("retractions", 30, 0.25, 1), *SOAK])
 def test_whatever_is_done_the_tables_end_exactly_right(
-    truth: Lake, tmp_path: Path, steps: int, kill: float, seed: int | None
+    spark: SparkSession, log: Lake, tmp_path: Path, world: str, steps: int, kill: float, seed: int | None
 ) -> None:
     """One known schedule, so that a failure is of the change at hand; ``make soak`` draws others."""
     seed = int(os.environ.get("FLOODMARK_SEED", random.randrange(10**6) if seed is None else seed))
-    lake = Lake(str(tmp_path / "lake"))
-    with chaos(lake, seed) as found:
+    lake, truth = Lake(str(tmp_path / "lake")), Lake(str(tmp_path / "truth"), logs=log.root)
+    streams = [plain for plain, _ in WORLDS[world]]
+    for one in streams:  # never interrupted
+        run_unbounded(spark, one, truth, until_caught_up=True)
+    with chaos(world, lake, seed) as found:
         try:
             for _ in range(steps):
                 found.step(kill=kill)
             for commits in range(found.landed, COMMITS + 1):
                 assert found.ask({"do": "land", "commits": commits, "end": commits == COMMITS}) == {"ok": None}
             assert found.ask({"do": "run"}) == {"ok": None}
-            for output in (*TOTALS.outputs, TOTALS.outputs[0].current, *LARGEST.outputs):
+            outputs = [output for one in streams for output in one.outputs]
+            outputs += [output.current for output in outputs if output.current]
+            for output in outputs:
                 same = compare(people(lake, output), people(truth, output), names=("chaos", "truth"))
+                assert same.rows, output.table
                 assert same.differences == 0, (output.table, same.examples)
         except AssertionError as error:
             text = "\n".join(found.told)
-            raise AssertionError(f"replay with FLOODMARK_SEED={seed}\n{text}\n{error}") from error
+            raise AssertionError(f"replay {world} with FLOODMARK_SEED={seed}\n{text}\n{error}") from error
     assert found.kills or kill == 0

@@ -105,3 +105,23 @@ def test_an_example_says_column_and_both_values() -> None:
     other = table(ROWS[0] | {"count": 4}, ROWS[1])
     found = compare(table(*ROWS), other, keys=("origin", "start"), names=("unbounded", "duckdb"))
     assert found.examples[0].endswith("count is 3 in unbounded, 4 in duckdb")
+
+
+@pytest.mark.parametrize("keys", [("k",), ()])
+def test_lists_structs_and_maps_are_compared_too(keys: tuple[str, ...]) -> None:
+    kinds = pa.map_(pa.string(), pa.float64())
+    schema = pa.schema({"k": pa.int64(), "l": pa.list_(pa.string()), "s": pa.struct({"a": pa.int64()}), "m": kinds})
+
+    def nested(**other: object) -> pa.Table:
+        row = {"k": 1, "l": ["a", "b"], "s": {"a": 1}, "m": [("x", 1 / 3), ("y", 2.0)]}
+        return pa.Table.from_pylist([row | other, row | {"k": 2, "l": None}], schema)
+
+    assert compare(nested(), nested(m=[("x", 1 / 3 * (1 + 1e-10)), ("y", 2.0)]), keys=keys).differences == 0
+    for other in (
+        {"l": ["b", "a"]},
+        {"s": {"a": 2}},
+        {"s": None},
+        {"m": [("x", 1 / 3)]},
+        {"m": [("x", 0.5), ("y", 2.0)]},
+    ):
+        assert compare(nested(), nested(**other), keys=keys).differences, other

@@ -50,14 +50,11 @@ def compare(
         rows = max(left.num_rows, right.num_rows, 1)
         return Comparison(left=names[0], right=names[1], rows=left.num_rows, differences=rows, examples=wrong)
     columns = left.column_names
-    exact = not keys and not any(pa.types.is_floating(field.type) for field in left.schema)
+    inexact = [field.name for field in left.schema if _inexact(field.type)]
+    exact = not keys and not inexact and not any(pa.types.is_nested(field.type) for field in left.schema)
     if exact and _same(left, right):
         return Comparison(left=names[0], right=names[1], rows=left.num_rows, differences=0)
-    identity = (
-        [c for c in columns if c in keys]
-        if keys
-        else [c for c in columns if not pa.types.is_floating(left.schema.field(c).type)]
-    )
+    identity = [c for c in columns if c in keys] if keys else [c for c in columns if c not in inexact]
     rest = [c for c in columns if c not in identity]
     here, there = _grouped(left, identity, rest), _grouped(right, identity, rest)
     found = list(_differences(here, there, identity, rest, names, single=bool(keys)))
@@ -85,8 +82,16 @@ def _columns_differ(left: pa.Schema, right: pa.Schema, names: tuple[str, str]) -
     )
 
 
+def _inexact(kind: pa.DataType) -> bool:
+    """Whether there are floats in it."""
+    fields = (kind.field(i).type for i in range(kind.num_fields)) if pa.types.is_nested(kind) else ()
+    return pa.types.is_floating(kind) or any(map(_inexact, fields))
+
+
 def _plain(kind: pa.DataType) -> pa.DataType:
-    """Large and small strings hold the same values."""
+    """Large and small strings hold the same values, in lists too."""
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(_plain(kind.value_type))
     return pa.string() if pa.types.is_large_string(kind) or pa.types.is_string_view(kind) else kind
 
 
@@ -111,7 +116,15 @@ def _tuples(table: pa.Table, columns: Sequence[str], count: int) -> Iterator[tup
 def _values(column: pa.ChunkedArray) -> list[Any]:
     """Python values; instants as their number, which is exact and twenty times as fast."""
     kind = column.type
-    return (column.cast(pa.int64()) if pa.types.is_timestamp(kind) else column).to_pylist()  # type: ignore[no-any-return]
+    values = (column.cast(pa.int64()) if pa.types.is_timestamp(kind) else column).to_pylist()
+    return [_frozen(value) for value in values] if pa.types.is_nested(kind) else list(values)
+
+
+def _frozen(value: Any) -> Any:
+    """A list, a struct or a map as something that can be counted; entries of structs and maps by their names."""
+    if isinstance(value, dict):
+        return tuple(sorted((name, _frozen(one)) for name, one in value.items()))
+    return tuple(map(_frozen, value)) if isinstance(value, (list, tuple)) else value
 
 
 def _differences(
@@ -135,10 +148,12 @@ def _differences(
 
 
 def _order(row: tuple[Any, ...]) -> list[tuple[bool, Any]]:
-    return [(value is None, str(value) if isinstance(value, str) else value or 0) for value in row]
+    return [(value is None, repr(value) if isinstance(value, tuple) else value or 0) for value in row]
 
 
 def _equal(a: Any, b: Any) -> bool:
     if isinstance(a, float) and isinstance(b, float):
         return a == b or (math.isnan(a) and math.isnan(b)) or math.isclose(a, b, rel_tol=RELATIVE, abs_tol=0.0)
+    if isinstance(a, tuple) and isinstance(b, tuple):
+        return len(a) == len(b) and all(map(_equal, a, b))
     return type(a) is type(b) and bool(a == b)

@@ -213,7 +213,9 @@ def _plain(value: Any) -> Any:
     """Floats to nine digits, as no engine fixes the order of addition; there is one NaN."""
     if isinstance(value, float):
         return "NaN" if math.isnan(value) else float(f"{value:.9e}")
-    return tuple(_plain(v) for v in value) if isinstance(value, list) else value
+    if isinstance(value, dict):
+        return tuple((name, _plain(one)) for name, one in value.items())
+    return tuple(_plain(v) for v in value) if isinstance(value, (list, tuple)) else value
 
 
 def differences(wanted: Answer, found: Answer) -> tuple[str, ...]:
