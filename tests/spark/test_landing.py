@@ -289,7 +289,7 @@ def test_the_slowest_source_partition_holds_the_watermark_until_it_is_idle(spark
 def test_a_continuous_landing_lands_an_idle_marker(spark, lake) -> None:
     rows = Rows([row(10, "a"), row(5, "b"), row(20, "a")])
     inbox = source(rows, watermark=Ascending(), partition_by="sensor", idle_timeout="1 minute")
-    moments, stop = iter([clock(), *[clock() + 60_000] * 1000]), threading.Event()
+    moments, stop = iter([clock(), clock(), *[clock() + 60_000] * 1000]), threading.Event()
     told = []
 
     def note(committed: object) -> None:
@@ -309,6 +309,31 @@ def test_a_continuous_landing_lands_an_idle_marker(spark, lake) -> None:
     )
     assert [(c.rows, c.watermark) for c in told] == [(3, ms(10) - 1), (0, ms(20) - 1)]
     assert [kind for *_, kind in log(spark, lake)] == [0, 0, 0, 1, 1]
+
+
+@pytest.mark.feature("T15")
+def test_a_source_that_seldom_has_rows_follows_the_clock_and_what_comes_then_is_on_time(spark, lake) -> None:
+    rows, now = [row(10, "a")], [ms(60)]
+
+    def look(seconds: int) -> list[tuple[int, int]]:
+        now[0] = ms(seconds)
+        inbox = source(Rows(rows), watermark=Ascending(), idle_timeout="10 seconds", when_idle="clock")
+        done = land(spark, inbox, lake, clock=lambda: now[0])
+        return [(done.commits, done.rows)]
+
+    assert look(60) == [(1, 1)]
+    assert look(65) == [(0, 0)], "not idle yet"
+    assert look(90) == [(1, 0)]
+    assert look(95) == [(0, 0)], "a marker in ten seconds is enough"
+    rows.append(row(85, "b"))  # it came between two looks
+    assert look(200) == [(1, 1)]
+    assert [(stamp, kind) for _, stamp, _, _, kind in log(spark, lake)] == [
+        (NEVER, 0),
+        (ms(10) - 1, 1),
+        (ms(80), 1),
+        (ms(80), 0),
+        (ms(85) - 1, 1),
+    ]
 
 
 def test_a_delta_table_lands_commit_by_commit_and_refuses_updates(spark, lake, tmp_path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,12 +12,14 @@ from hypothesis import strategies as st
 
 from floodmark.core.time import END, NEVER
 from floodmark.semantics.watermarks import (
+    SourcePartition,
     Trace,
     WatermarkState,
     advance,
     candidates,
     candidates_from_column,
     compress,
+    follow_clock,
     leave_idle,
 )
 
@@ -171,3 +174,20 @@ def test_a_compressed_trace_of_one_source_partition_is_its_largest_row() -> None
 def test_traces_travel_as_json(trace: Trace) -> None:
     back = Trace.from_json(json.loads(json.dumps(trace.as_json())))
     assert (back.candidates.tolist(), back.partitions) == (trace.candidates.tolist(), trace.partitions)
+
+
+@pytest.mark.feature("T15")
+def test_a_source_that_is_idle_follows_the_clock_in_steps() -> None:
+    def at(now: int, state: WatermarkState) -> WatermarkState:
+        return follow_clock(leave_idle(state, now=now, idle_timeout=100), now=now, idle_timeout=100)
+
+    state = WatermarkState(watermark=10, partitions={"a": SourcePartition(watermark=10, seen=1000)})
+    assert at(1099, state).watermark == 10, "not idle yet"
+    assert at(1100, state).watermark == 1000
+    assert at(1199, at(1100, state)).watermark == 1000, "markers stay few"
+    assert at(1200, at(1100, state)).watermark == 1100
+    assert at(10**6, WatermarkState()).watermark == NEVER, "nothing has ever come: nobody knows what its times are"
+    busy = replace(state, partitions=state.partitions | {"b": SourcePartition(watermark=5, seen=1150)})
+    assert at(1200, busy).watermark == 10
+    ahead = replace(state, watermark=10**6)
+    assert at(1100, ahead).watermark == 10**6, "it never goes back"

@@ -130,6 +130,17 @@ def leave_idle(state: WatermarkState, *, now: int, idle_timeout: int | None) -> 
     return replace(state, watermark=max(state.watermark, combined), partitions=partitions)
 
 
+def follow_clock(state: WatermarkState, *, now: int, idle_timeout: int) -> WatermarkState:
+    """The state of a source all of whose partitions are idle and that has nothing new at ``now``: ``idle_timeout`` behind the clock.
+
+    It moves by no less than ``idle_timeout``, so that markers stay few.
+
+    Source: Beam, ``CustomTimestampPolicyWithLimitedDelay``: without a backlog the watermark is the clock less the delay.
+    """
+    waits = any(not p.idle for p in state.partitions.values()) or not state.partitions
+    return state if waits or now - state.watermark < 2 * idle_timeout else replace(state, watermark=now - idle_timeout)
+
+
 def advance(
     state: WatermarkState, trace: Trace, *, now: int, idle_timeout: int | None = None
 ) -> tuple[Milliseconds, WatermarkState]:

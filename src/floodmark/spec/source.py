@@ -178,6 +178,10 @@ class Source:
             before its own, for volume.
         partition_by: column of the source partition (device, broker partition): the watermark is the minimum over the active ones.
         idle_timeout: a source partition without rows for this long, by the landing clock, leaves the minimum until it is back.
+        when_idle: what a source does all of whose partitions are idle. ``"wait"``, the default: its watermark stays where it is.
+            ``"clock"``: each landing that finds nothing new moves it to the landing clock less ``idle_timeout``, so that a table that
+            seldom changes holds nobody back; what arrives with an event time before that is late. At most one marker is landed per
+            ``idle_timeout``. Source: Beam, ``CustomTimestampPolicyWithLimitedDelay``.
         future_limit: an event time further ahead of the landing clock than this is quarantined, because it would make
             every row after it late. None: no limit.
         files_per_commit: at most so many files (or commits of a table) land in one commit.
@@ -193,6 +197,7 @@ class Source:
     granularity: Literal["row", "commit"]
     partition_by: str | None
     idle_timeout: int | None
+    when_idle: Literal["wait", "clock"]
     future_limit: int | None
     files_per_commit: int
 
@@ -206,6 +211,7 @@ class Source:
         granularity: Literal["row", "commit"] = "row",
         partition_by: str | None = None,
         idle_timeout: str | timedelta | None = None,
+        when_idle: Literal["wait", "clock"] = "wait",
         future_limit: str | timedelta | None = "1 day",
         files_per_commit: int = 100,
     ) -> None:
@@ -219,6 +225,7 @@ class Source:
             "granularity": granularity,
             "partition_by": partition_by,
             "idle_timeout": None if idle_timeout is None else _positive(idle_timeout, f"{where}, idle_timeout"),
+            "when_idle": when_idle,
             "future_limit": None if future_limit is None else _positive(future_limit, f"{where}, future_limit"),
             "files_per_commit": files_per_commit,
         }
@@ -239,6 +246,10 @@ class Source:
             raise DefinitionError(
                 where, 'rows with an event time of their own, as read="changes"', got, fix, code="DEFINITION-017"
             )
+        if when_idle not in {"wait", "clock"} or (when_idle == "clock" and (not self.idle_timeout or isinstance(watermark, Learned))):
+            fix = 'when_idle="clock" takes an idle_timeout above zero, which is how far behind the clock rows may come, and a bound that is not learned.'
+            got = f"when_idle={when_idle!r}, idle_timeout={idle_timeout!r}, {type(watermark).__name__}"
+            raise DefinitionError(where, 'when_idle="wait" or "clock"', got, fix, code="DEFINITION-017")
         if granularity not in {"row", "commit"} or files_per_commit < 1:
             fix = 'granularity is "row" or "commit"; files_per_commit is at least 1.'
             got = f"granularity={granularity!r}, files_per_commit={files_per_commit!r}"

@@ -27,7 +27,7 @@ from floodmark.engines.spark.log import Landing
 from floodmark.engines.spark.stamping import Stamping
 from floodmark.engines.spark.units import Report
 from floodmark.semantics.delays import Delays
-from floodmark.semantics.watermarks import WatermarkState, advance, decide, leave_idle, unheld
+from floodmark.semantics.watermarks import WatermarkState, advance, decide, follow_clock, leave_idle, unheld
 from floodmark.spec.source import DeltaTable, Files, Learned, Punctuated, Rows, Source
 
 if TYPE_CHECKING:
@@ -151,10 +151,15 @@ class Lander:
             raise _raised(problem)
         return landing
 
-    def idle(self) -> Landing | None:
-        """Land a marker when source partitions that went idle let the watermark move."""
-        now = self.clock()
+    def idle(self, now: int) -> Landing | None:
+        """Land a marker when source partitions that went idle, or the clock, let the watermark move; when there is nothing new.
+
+        Args:
+            now: the clock before it was looked whether there is anything new, ms.
+        """
         state = leave_idle(self.last.state, now=now, idle_timeout=self.source.idle_timeout)
+        if self.source.when_idle == "clock" and self.source.idle_timeout:
+            state = follow_clock(state, now=now, idle_timeout=self.source.idle_timeout)
         if state.learned is not None:
             apart = leave_idle(unheld(self.last.state), now=now, idle_timeout=self.source.idle_timeout)
             state = replace(state, learned=state.learned.measured(apart.watermark, Delays()))

@@ -156,12 +156,12 @@ class _Session:
 
     def run(self, *, until_caught_up: bool, poll_seconds: float) -> None:
         while not self.is_over():
+            now, begun = self.landing.clock(), time.monotonic()
             found = self.landing.pending()
             if not found:
+                self.count(self.landing.idle(now), begun=begun)
                 if until_caught_up:
                     return
-                begun = time.monotonic()
-                self.count(self.landing.idle(), begun=begun)
                 self.landing.close()
                 self.landing.waiting.clear()
                 if self._wait(poll_seconds):
