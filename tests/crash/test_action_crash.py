@@ -209,3 +209,18 @@ def test_a_rebuild_that_fails_once_the_streams_are_stopped_lets_them_run_again(
             }
         until(lambda: all((d := found.driver(n)) and d.state == "running" for n in ("totals", "largest")))
         assert {one.desired for one in found.store.deployments()} == {"running"}
+
+
+def test_code_that_a_rollback_has_led_to_is_what_runs_once_it_is_restored(
+    streams: Streams, begin: Begin, tmp_path: Path
+) -> None:
+    with begin(copy_of(streams, tmp_path / "lake"), "") as found:
+        found.stop(["totals"])
+        kept = found.deployments(["totals"])["totals"].package
+        found.deploy("totals", kept, WIDER.version, "stopped")  # as a rollback leaves it that does not find the code
+        plan, action = actions.upgrade(found, TOTALS)
+        assert (plan.changes, action) == ((), None), "the state is that of the code"
+        now = found.deployments(["totals"])["totals"]
+        assert (now.version, now.desired, now.package != kept) == (TOTALS.version, "stopped", True)
+        found.want("totals", "running")
+        until(lambda: (d := found.driver("totals")).version == TOTALS.version and d.state == "running")

@@ -63,6 +63,7 @@ def upgrade(
 
     Returns:
         What has changed, and what was done: an action that ended as ``done`` or ``rolled back``; None where nothing had changed.
+        The code is what should run then, too.
 
     Raises:
         LifecycleError: LIFECYCLE-050 the stream was never started, 053 it cannot be stopped, 054 another action on it is at work,
@@ -75,6 +76,9 @@ def upgrade(
         old = _old(fleet, [name])
         found = check(operator, fleet.lake, forward_only=forward_only)
         if not found.changes:
+            if old[name]["version"] != operator.version:  # a rollback has led to it, whose code was not kept then
+                desired = _desired(old[name])
+                fleet.deploy(name, pack(fleet.root, fleet.home / "packages"), operator.version, desired)
             return found, None
         _check_supervised(fleet, old)
         package = pack(fleet.root, fleet.home / "packages")

@@ -246,7 +246,9 @@ class Source:
             raise DefinitionError(
                 where, 'rows with an event time of their own, as read="changes"', got, fix, code="DEFINITION-017"
             )
-        if when_idle not in {"wait", "clock"} or (when_idle == "clock" and (not self.idle_timeout or isinstance(watermark, Learned))):
+        if when_idle not in {"wait", "clock"} or (
+            when_idle == "clock" and (not self.idle_timeout or isinstance(watermark, Learned))
+        ):
             fix = 'when_idle="clock" takes an idle_timeout above zero, which is how far behind the clock rows may come, and a bound that is not learned.'
             got = f"when_idle={when_idle!r}, idle_timeout={idle_timeout!r}, {type(watermark).__name__}"
             raise DefinitionError(where, 'when_idle="wait" or "clock"', got, fix, code="DEFINITION-017")
