@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from deltalake import DeltaTable
 from events import Event, row, source
 from pyspark.sql import SparkSession
 
 from floodmark import Settings, Stream, Tumbling, Workspace, count, max, operator, sum
-from floodmark.core.errors import LifecycleError, PlanError, StateError
+from floodmark.core.errors import ExecutionError, LifecycleError, PlanError, StateError
 from floodmark.engines.spark import savepoints
+from floodmark.engines.spark.bounded import run_bounded
 from floodmark.engines.spark.fork import fork
 from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.landing import land
@@ -76,6 +79,22 @@ def test_a_column_more_goes_on_from_the_state_and_back_again(spark: SparkSession
     run_unbounded(spark, version(""), running, until_caught_up=True)
     assert rows(running, "n", "total") == rows(expected, "n", "total")
     assert "double" not in {field.name for field in DeltaTable(running.output("totals")).schema().fields}
+
+
+@pytest.mark.feature("V1", "V4")
+def test_a_reader_goes_back_to_a_definition_for_the_columns_that_are_there(spark: SparkSession, running: Lake) -> None:
+    first, wide = version(""), version("column")
+    run_unbounded(spark, readers_of(first), running, until_caught_up=True)
+    done = upgrade(wide, running)
+    upgrade(readers_of(wide), running)  # it stands where it stood, but would read a column that goes away again
+    found = roll_back(running, savepoints.find(running, str(done.savepoint)))
+    assert [step.version for step in found.switch.steps] == [first.version, readers_of(first).version]
+    put(spark, running, 120, end=True)
+    for one in (first, readers_of(first)):
+        run_unbounded(spark, one, running, until_caught_up=True)
+    for run in (run_bounded, partial(run_unbounded, until_caught_up=True)):
+        with pytest.raises(ExecutionError, match=r"EXECUTION-005 .*'totals' of most@.*got a table without double"):
+            run(spark, readers_of(wide), Lake(f"{running.root}-other", logs=running.root, upstream=running.root))
 
 
 def test_a_filter_before_the_state_has_to_be_accepted(spark: SparkSession, running: Lake) -> None:

@@ -41,6 +41,13 @@ class Deployed:
         return tuple(table for _, table, *_ in self.graph["inputs"])
 
     @property
+    def needs(self) -> dict[str, frozenset[str]]:
+        """The columns it reads of each table."""
+        return {
+            table: frozenset(column["name"] for column in columns) for _, table, columns, *_ in self.graph["inputs"]
+        }
+
+    @property
     def sources(self) -> tuple[str, ...]:
         """The names of its inputs, in the order in which its query reads them."""
         return sources(self.graph)

@@ -6,11 +6,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
+from floodmark.lifecycle.plan import Deployed
 from floodmark.lifecycle.savepoint import TableVersion
 
 
 class State(Protocol):
     """A state a stream could go on from: a savepoint, or a micro-batch its checkpoint keeps."""
+
+    @property
+    def deployed(self) -> Deployed:
+        """The definition it goes on under."""
 
     @property
     def inputs(self) -> Mapping[str, TableVersion]:
@@ -68,8 +73,8 @@ def undone(table: str, commits: Iterable[Mapping[str, Any]]) -> Undone:
     )
 
 
-Agrees = Callable[[str, TableVersion, TableVersion], bool]
-"""Whether nothing was written to a table, of that name, between two versions of it."""
+Agrees = Callable[[TableVersion, TableVersion, frozenset[str]], bool]
+"""Whether nothing was written to a table between the version that was read and the one it goes back to, which has these columns."""
 
 
 def cut(operators: Sequence[tuple[str, Sequence[Some]]], agrees: Agrees) -> dict[str, Some] | None:
@@ -77,7 +82,7 @@ def cut(operators: Sequence[tuple[str, Sequence[Some]]], agrees: Agrees) -> dict
 
     Args:
         operators: name and states it could go on from, the best first; upstream before downstream.
-        agrees: for versions of a table that are not the same.
+        agrees: whether a reader can go on at a version of a table.
     """
     return _cut(operators, agrees, {})
 
@@ -89,7 +94,8 @@ def _cut(left: Sequence[tuple[str, Sequence[Some]]], agrees: Agrees, chosen: dic
     written = {output.id: output for state in chosen.values() for output in state.outputs}
     for state in states:
         read = [(given, written[given.id]) for given in state.inputs.values() if given.id in written]
-        if all(given.file < 0 and agrees(output.table, given, output) for given, output in read):
+        needs = state.deployed.needs
+        if all(given.file < 0 and agrees(given, output, needs[given.table]) for given, output in read):
             found = _cut(rest, agrees, {**chosen, name: state})
             if found is not None:
                 return found

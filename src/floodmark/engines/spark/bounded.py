@@ -127,7 +127,7 @@ def read_inputs(spark: SparkSession, operator: Operator, lake: Lake, versions: d
     found = {}
     for given in operator.inputs:
         reader = spark.read.format("delta").option("versionAsOf", versions[given.table])
-        rows = reader.load(lake.input(given))
+        rows = tables.require_columns(reader.load(lake.input(given)), operator, given)
         found[given.name] = rows.filter(F.col("_kind") != MARKER)
     return found
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from typing import Any
 
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from floodmark.core.errors import LifecycleError
 from floodmark.engines.spark import history, savepoints
@@ -14,7 +16,7 @@ from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.savepoints import Savepoint
 from floodmark.engines.spark.timeline import Timeline, streams
 from floodmark.lifecycle.plan import Deployed
-from floodmark.lifecycle.rollback import cut
+from floodmark.lifecycle.rollback import Agrees, cut
 from floodmark.lifecycle.savepoint import TableVersion
 
 _UPKEEP = {"OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "ADD COLUMN", "ADD COLUMNS"}
@@ -33,10 +35,23 @@ def readers(operator: str, known: dict[str, Deployed]) -> list[str]:
     return found
 
 
-def untouched(lake: Lake, table: str, *versions: TableVersion) -> bool:
-    """Whether an output holds the same rows at two versions of it."""
-    low, high = sorted(one.version for one in versions)
-    return next(commits(lake.output(table), low, high), None) is None
+def agreeing(lake: Lake) -> Agrees:
+    """Whether a reader of a table can go on at a version of it: that has the rows it has read, and the columns its definition reads."""
+
+    @cache
+    def lacks(table: str, version: int, needs: frozenset[str]) -> bool:
+        try:
+            found = DeltaTable(lake.output(table), version=version).schema()
+        except DeltaError:  # its log was cleaned up: nobody can go back to it, and whoever tries is told
+            return False
+        return not needs <= {field.name for field in found.fields}
+
+    def agrees(read: TableVersion, back: TableVersion, needs: frozenset[str]) -> bool:
+        low, high = sorted((read.version, back.version))
+        touched = next(commits(lake.output(back.table), low, high), None) is not None
+        return not touched and not lacks(back.table, back.version, needs)
+
+    return agrees
 
 
 def commits(path: str, since: int, upto: int | None = None) -> Iterator[dict[str, Any]]:
@@ -91,7 +106,7 @@ def together(
         timeline = Timeline.current(lake, name)
         batches = timeline.checkpoint.batches("commits")[:-_KEPT:-1]
         found.append((name, [savepoints.state_at(timeline, batch) for batch in batches]))
-    chosen = cut(found, lambda table, *versions: untouched(lake, table, *versions))
+    chosen = cut(found, agreeing(lake))
     if chosen is None:
         fix = f"Let the readers catch up and try again, or stop {operator} first: they then reach what it has written."
         got = "a reader that is further behind than its upstream remembers"

@@ -14,7 +14,7 @@ from floodmark.connectors.storage import file_system
 from floodmark.core.errors import LifecycleError
 from floodmark.core.time import Interval
 from floodmark.engines.spark import savepoints, tables
-from floodmark.engines.spark.cuts import begun, commits, readers, untouched
+from floodmark.engines.spark.cuts import agreeing, begun, commits, readers
 from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.savepoints import BatchState, Savepoint
 from floodmark.engines.spark.switch import pending, perform, refuse_while_pending, stopped
@@ -107,7 +107,7 @@ def prepare(
     savepoints.check(savepoint)
     candidates: list[tuple[str, Sequence[Manifest | BatchState]]] = [(manifest.operator, [manifest])]
     candidates += [(name, list(_states(lake, name))) for name in names[1:]]
-    chosen = cut(candidates, lambda table, *versions: untouched(lake, table, *versions))
+    chosen = cut(candidates, agreeing(lake))
     if chosen is None:
         raise _no_cut(savepoint, names[1:])
     written = {output.id: output.table for one in chosen.values() for output in one.outputs}
@@ -203,5 +203,7 @@ def _no_cut(savepoint: Savepoint, readers: Sequence[str]) -> LifecycleError:
         f"and compute them anew then: floodmark rollback {operator} --to {name} --leave-readers"
     )
     got = "none at that point of one or more of them"
-    expected = f"a state of {', '.join(readers)} that has read exactly what it keeps"
+    expected = (
+        f"a state of {', '.join(readers)} that has read exactly what it keeps, under a definition for its columns"
+    )
     return LifecycleError(f"rollback of '{operator}' to '{name}'", expected, got, fix, code="LIFECYCLE-035")

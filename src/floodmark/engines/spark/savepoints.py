@@ -28,6 +28,7 @@ from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.lock import exclusive
 from floodmark.engines.spark.tables import check_there
 from floodmark.engines.spark.timeline import Timeline
+from floodmark.lifecycle.plan import Deployed
 from floodmark.lifecycle.savepoint import MANIFEST, File, Manifest, TableVersion, broken, damage
 
 _PIN = "pinned"
@@ -170,18 +171,23 @@ class BatchState:
     """What a stream had read and written at the end of a micro-batch.
 
     Args:
-        version: of the operator.
+        deployed: the definition it goes on under.
         batch: its number.
         watermark: progress of the outputs once it is taken into account, ms UTC.
         inputs: input name -> how far it was read.
         outputs: tables that are there, as they were.
     """
 
-    version: str
+    deployed: Deployed
     batch: int
     watermark: int
     inputs: Mapping[str, TableVersion]
     outputs: tuple[TableVersion, ...]
+
+    @property
+    def version(self) -> str:
+        """Of the operator."""
+        return self.deployed.version
 
 
 def state_at(timeline: Timeline, batch: int) -> BatchState:
@@ -194,7 +200,7 @@ def state_at(timeline: Timeline, batch: int) -> BatchState:
         if DeltaTable.is_deltatable(lake.output(table))
     )
     watermark = timeline.checkpoint.settled(batch)
-    return BatchState(deployed.version, batch, watermark, inputs_at(timeline, batch), outputs)
+    return BatchState(deployed, batch, watermark, inputs_at(timeline, batch), outputs)
 
 
 def inputs_at(timeline: Timeline, batch: int) -> dict[str, TableVersion]:

@@ -31,7 +31,7 @@ from floodmark.engines.spark.appender import Appender
 from floodmark.engines.spark.conflicts import retried
 from floodmark.engines.spark.lake import Lake, is_local
 from floodmark.spec import partitions
-from floodmark.spec.operator import Operator, Output
+from floodmark.spec.operator import Input, Operator, Output
 from floodmark.spec.partitions import literal
 from floodmark.spec.schema import MARKER, PARTITION, RETRACTION, ROW, STAMP_DDL, STAMPS
 
@@ -142,6 +142,24 @@ def check_there(path: str, what: str, fix: str) -> None:
     files, place = file_system(f"{path}/_delta_log")
     if files.get_file_info(place).type == FileType.NotFound:
         raise ExecutionError(what, f"a Delta table at {path}", "none", fix, code="EXECUTION-002")
+
+
+def require_columns(rows: DataFrame, operator: Operator, given: Input) -> DataFrame:
+    """The rows of an input, which have all columns the operator reads.
+
+    Raises:
+        ExecutionError: EXECUTION-005, they have not.
+    """
+    missing = [name for name in given.schema.names if name not in rows.columns]
+    if not missing:
+        return rows
+    fix = (
+        f"A column its contract has gained comes into the log with the next rows: floodmark land {given.table}"
+        if given.upstream is None
+        else f"Is '{given.upstream.operator}' of another version? See: floodmark plan {given.upstream.operator}, floodmark plan {operator.name}"
+    )
+    where, got = f"input '{given.name}' of {operator.version}", f"a table without {', '.join(missing)}"
+    raise ExecutionError(where, f"the columns of '{given.table}'", got, fix, code="EXECUTION-005")
 
 
 def marker(spark: SparkSession, output: Output, progress: int) -> DataFrame:

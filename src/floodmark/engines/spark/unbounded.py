@@ -318,7 +318,7 @@ def _read(spark: SparkSession, operator: Operator, timeline: Timeline, given: In
     reader = reader.option("maxFilesPerTrigger", files) if files else reader
     if given.upstream is not None:  # bounded runs replace rows there; they are not the stream's
         reader = reader.option("skipChangeCommits", "true")
-    rows = reader.load(path).filter("_progress IS NOT NULL")
+    rows = tables.require_columns(reader.load(path), operator, given).filter("_progress IS NOT NULL")
     rows = rows.select(*(f"`{name}`" for name in (*given.schema.names, *STAMPS)))
     rows = markers.with_starts(spark, operator, timeline, given, rows)
     carrier = F.expr(f"timestamp_millis(`_progress` + {SHIFT})").alias(CARRIER)
