@@ -45,7 +45,7 @@ def another(spark: SparkSession) -> Iterator[SparkSession]:
         spark.conf.unset(name) if was is None else spark.conf.set(name, was)
 
 
-@pytest.mark.feature("V5", "K12")
+@pytest.mark.feature("V5", "V11", "K12")
 def test_another_engine_goes_on_from_what_was_exported(
     spark: SparkSession, lake: Lake, truth: Lake, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

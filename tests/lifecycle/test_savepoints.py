@@ -90,7 +90,7 @@ def truth(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake
     return lake
 
 
-@pytest.mark.feature("V1", "V2")
+@pytest.mark.feature("V1", "V2", "F9")
 def test_a_stream_taken_back_to_a_savepoint_ends_where_it_would_have_ended(
     spark: SparkSession, lake: Lake, truth: Lake
 ) -> None:
@@ -98,6 +98,9 @@ def test_a_stream_taken_back_to_a_savepoint_ends_where_it_would_have_ended(
     run_unbounded(spark, totals, lake, until_caught_up=True)
     made = savepoints.create("totals", lake, why="before the change")
     assert not savepoints.verify(made)
+    state = [file.stat() for file in Path(made.path).rglob("*") if file.suffix in {".sst", ".zip"}]
+    assert state, "and all of it is shared with the checkpoint: only what is new takes room"
+    assert {one.st_nlink > 1 for one in state} == {True}
     assert [one.manifest.why for one in savepoints.savepoints(lake)] == ["before the change"]
     was = {table: values(lake, table) for table in (*TABLES, "totals__current")}
     put(spark, lake, 120)
@@ -237,7 +240,7 @@ def test_what_cannot_be_taken_back_is_refused_and_nothing_changes(spark: SparkSe
         savepoints.create("largest", lake)
 
 
-@pytest.mark.feature("V6")
+@pytest.mark.feature("V6", "F12")
 def test_a_lake_is_copied_elsewhere_and_the_old_one_deleted(
     spark: SparkSession, lake: Lake, truth: Lake, tmp_path: Path
 ) -> None:

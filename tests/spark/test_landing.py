@@ -16,11 +16,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from floodmark import Stream, operator
 from floodmark.core.errors import ConnectorError, LifecycleError, PlanError
 from floodmark.core.time import END, NEVER, to_ms
 from floodmark.engines.spark import history, quarantine
 from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.landing import land
+from floodmark.engines.spark.unbounded import run_unbounded
 from floodmark.observe.bounds import report
 from floodmark.semantics.delays import Delays
 from floodmark.semantics.learning import Decision, Learning
@@ -230,6 +232,7 @@ def test_lines_of_ten_megabytes_land(spark, lake, tmp_path) -> None:
     assert (result.rows, result.quarantined) == (1, 1)
 
 
+@pytest.mark.feature("X16")
 def test_json_lines_and_parquet_land_alike(spark, lake, tmp_path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.jsonl").write_text(f'{{"at": "{second(1)}", "sensor": "j", "value": 5}}\n\n{{"at": 1\n')
@@ -336,6 +339,7 @@ def test_a_source_that_seldom_has_rows_follows_the_clock_and_what_comes_then_is_
     ]
 
 
+@pytest.mark.feature("X16")
 def test_a_delta_table_lands_commit_by_commit_and_refuses_updates(spark, lake, tmp_path) -> None:
     path = str(tmp_path / "table")
     frame = "SELECT timestamp '{}' AS at, '{}' AS sensor, CAST({} AS BIGINT) AS value"
@@ -388,14 +392,23 @@ def test_a_source_that_no_longer_fits_its_log_is_refused_with_every_difference(s
         assert difference in str(error.value)
 
 
-def test_a_nullable_column_may_be_added(spark, lake) -> None:
+@pytest.mark.feature("D9")
+def test_a_nullable_column_may_be_added_and_readers_of_the_others_go_on(spark, lake) -> None:
+    def seen(readings: Stream[Reading]) -> Stream:
+        return readings.filter("value IS NULL")
+
+    before = operator(seen, inputs={"readings": source(Rows([]))})
     land(spark, source(Rows([row(1)])), lake, clock=clock)
+    run_unbounded(spark, before, lake, until_caught_up=True)
 
     class Wider(Reading):
         note: str | None = None
 
     land(spark, source(Rows([row(1), {**row(2), "note": "x"}]), contract=Wider), lake, clock=clock)
     assert payload(spark, lake, "note") == [None, "x"]
+    run_unbounded(spark, before, lake, until_caught_up=True)
+    found = spark.read.format("delta").load(lake.output("seen")).where("_kind = 0")
+    assert (found.count(), "note" in found.columns) == (2, False)
 
 
 def test_workers_need_not_import_the_workspace(spark, lake, tmp_path, monkeypatch) -> None:

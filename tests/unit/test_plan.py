@@ -382,6 +382,7 @@ def deployed(operator):
     )
 
 
+@pytest.mark.feature("V10")
 @pytest.mark.parametrize("edit", EDITS)
 def test_each_edit_has_its_verdict(edit):
     before, after, verdict = EDITS[edit]

@@ -204,6 +204,7 @@ def test_local_times_that_do_not_exist_or_exist_twice() -> None:
     assert Local(at="2013-11-03 01:30-05:00").at.hour == 6  # type: ignore[arg-type]
 
 
+@pytest.mark.feature("X11")
 def test_a_contract_becomes_a_schema() -> None:
     assert schema(Flight).describe() == "scheduled timestamp, origin string, dep_delay bigint"
     assert [c.nullable for c in schema(Flight).columns] == [False, False, True]
