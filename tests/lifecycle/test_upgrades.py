@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
 from events import Event, row, source
 from pyspark.sql import SparkSession
 
-from floodmark import Settings, Stream, Tumbling, Workspace, count, max, operator, sum
+from floodmark import (
+    Contract,
+    Operator,
+    ProcessFunction,
+    Settings,
+    Stream,
+    Tumbling,
+    Workspace,
+    count,
+    max,
+    operator,
+    sum,
+)
 from floodmark.core.errors import ExecutionError, LifecycleError, PlanError, StateError
 from floodmark.engines.spark import savepoints
 from floodmark.engines.spark.bounded import run_bounded
@@ -95,6 +108,43 @@ def test_a_reader_goes_back_to_a_definition_for_the_columns_that_are_there(spark
     for run in (run_bounded, partial(run_unbounded, until_caught_up=True)):
         with pytest.raises(ExecutionError, match=r"EXECUTION-005 .*'totals' of most@.*got a table without double"):
             run(spark, readers_of(wide), Lake(f"{running.root}-other", logs=running.root, upstream=running.root))
+
+
+def test_rows_that_wait_for_their_time_meet_those_of_a_column_more(spark: SparkSession, lake: Lake) -> None:
+    class Seen(ProcessFunction):
+        def on_element(self, row: Any, ctx: Any) -> Any:
+            yield {"text": f"{row['value']} {row.get('double')}"}
+
+    class Text(Contract):
+        text: str
+
+    def both(wide: bool) -> tuple[Operator, Operator]:
+        def passed(events: Stream[Event]) -> Stream:
+            return events.with_columns(double="value * 2") if wide else events
+
+        def seen(passed: Stream) -> Stream:
+            return passed.key_by("key").process(Seen(), schema=Text)
+
+        first = operator(passed)
+        return first, operator(seen, inputs={"passed": first})
+
+    put(spark, lake, 20)
+    for one in both(False):
+        run_unbounded(spark, one, lake, until_caught_up=True)
+    for one in both(True):
+        upgrade(one, lake)
+    put(spark, lake, 40, end=True)
+    for one in both(True):
+        run_unbounded(spark, one, lake, until_caught_up=True)
+    found = DeltaTable(lake.output("seen")).to_pyarrow_table().to_pylist()
+    values = {
+        row["value"] for row in DeltaTable(lake.output("passed")).to_pyarrow_table().to_pylist() if row["_kind"] == 0
+    }
+    texts = sorted(row["text"].split() for row in found if row["_kind"] == 0)
+    assert len(texts) == 40
+    assert {int(value) for value, _ in texts} == values
+    assert {double == "None" or int(double) == 2 * int(value) for value, double in texts} == {True}
+    assert {double == "None" for _, double in texts} == {True, False}
 
 
 def test_a_filter_before_the_state_has_to_be_accepted(spark: SparkSession, running: Lake) -> None:

@@ -716,7 +716,23 @@ def test_far_timers_are_one_and_can_be_taken_back():
     assert len(out_of(operator, landed(operator, [("a", 1, 1), ("b", -1, 1)]))) == 1
 
 
-def test_held_rows_of_an_older_version_have_the_new_column_as_null():
+@pytest.mark.parametrize(
+    ("kind", "wanted"),
+    {
+        "process": {"1.0 None", "2.0 None", "3.0 new"},
+        "interval_join": {"1.0 None 3.0 new", "2.0 None 3.0 new", "3.0 new None None"},
+        "temporal_join": {"1.0 None 1.0 None", "2.0 None 2.0 None", "3.0 new 3.0 new"},
+        "window_join": {
+            "1.0 None 1.0 None",
+            "2.0 None 2.0 None",
+            "2.0 None 3.0 new",
+            "3.0 new 2.0 None",
+            "3.0 new 3.0 new",
+        },
+        "window": {"[1.0] [None]", "[2.0, 3.0] [None, 'new']"},
+    }.items(),
+)
+def test_held_rows_of_an_older_version_have_the_new_column_as_null(kind, wanted):
     class More(Reading):
         """With a column more."""
 
@@ -726,20 +742,41 @@ def test_held_rows_of_an_older_version_have_the_new_column_as_null():
         def on_element(self, row, ctx):
             yield {"text": f"{row['value']} {row.get('extra')}"}
 
+    def told(pane, rows):
+        yield {"text": f"{[row['value'] for row in rows]} {[row['extra'] for row in rows]}"}
+
     def build(contract):
         @fm.operator
         def found(readings: fm.Stream[contract]):
-            return readings.key_by("sensor").process(Told(), schema=Note, order="event_time", uid="f")
+            keyed, same = readings.key_by("sensor"), {"kind": "left", "prefix": "next_", "uid": "f"}
+            match kind:
+                case "process":
+                    return keyed.process(Told(), schema=Note, order="event_time", uid="f")
+                case "interval_join":
+                    return keyed.interval_join(keyed, "5ms", "20ms", **same)
+                case "temporal_join":
+                    return keyed.temporal_join(keyed, **same)
+                case "window_join":
+                    return keyed.window_join(keyed, fm.Tumbling("20ms"), **same)
+                case _:
+                    return keyed.window(fm.Tumbling("20ms")).process(told, schema=Note, uid="f")
 
         return found
 
+    def text(row):
+        names = ("value", "extra", "next_value", "next_extra")
+        return row["text"] if "text" in row else " ".join(str(row[name]) for name in names)
+
     old, new = build(Reading), build(More)
+    before = landed(old, [("a", 1, 10), ("a", 2, 20)], end=False)
     run = LocalRun(old)
-    run.batch(landed(old, [("a", 1, 10), ("a", 2, 20)], behind=0, end=False).tables())
-    logs = Logs({"readings": Log(new.inputs[0].schema)})
+    run.batch(before.tables())
+    logs = landed(new, [("a", 1, 10), ("a", 2, 20)], end=False)
+    since = len(logs.order)
+    logs.row("readings", {"at": from_ms(25), "sensor": "a", "value": 3, "extra": "new"}, 25)
     logs.end()
-    rows = LocalRun(new, run.savepoint()).batch(logs.tables())[""].to_pylist()
-    assert [r["text"] for r in rows if r["_kind"] == ROW] == ["1.0 None", "2.0 None"]
+    rows = LocalRun(new, run.savepoint()).batch(logs.tables(since, len(logs.order)))[""].to_pylist()
+    assert {text(row) for row in rows if row["_kind"] == ROW} == wanted
 
 
 # ---- failures

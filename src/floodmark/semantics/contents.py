@@ -42,6 +42,7 @@ class Contents:
         in_turn = _last_rows(step)
         self.quarantines = step.on_error == "quarantine"
         self.types = [(f.name, f.type) for f in arrow_schema(step.schema) if f.name in step.own_columns]
+        self.blank = dict.fromkeys(step.parent.schema.names)  # a column more than an older version has kept is null
         own = set(step.own_columns)
         self.yields = Schema(tuple(c if c.name in own else replace(c, nullable=True) for c in step.schema.columns))
         whole = step.function is not None and not step.aggregates and not step.reduces
@@ -87,7 +88,7 @@ class Contents:
         """The rows of a pane: aggregates, or what the user's function makes of rows or aggregates."""
         step = self.step
         if step.reduces:
-            folded = reduce(self._reduced, (dict(row) for *_, row in held)) if self.keeps_rows else held[0]
+            folded = reduce(self._reduced, (self.blank | row for *_, row in held)) if self.keeps_rows else held[0]
             with user_code_boundary("reduce()", f"Return a mapping with {', '.join(step.own_columns)}."):
                 return [tuple(_item(folded[name]) for name in step.own_columns)]
         state = held
@@ -95,7 +96,7 @@ class Contents:
             state = [f.create() for f, _, _ in self.measures]
             for _, _, values, _ in held:
                 self._fold(state, values)
-        given: Any = [dict(row) for *_, row in held] if not step.aggregates else None
+        given: Any = [self.blank | row for *_, row in held] if not step.aggregates else None
         if step.aggregates:
             results = tuple(one.result(a) for (one, _, _), a in zip(self.measures, state, strict=True))
             if step.function is None:

@@ -165,7 +165,8 @@ class KeyedKernel(ABC):
             del held[number]
         if not parts:
             return None, []
-        table = pa.concat_tables(parts)
+        # those an older version has held may say otherwise what can be null
+        table = pa.concat_tables(parts, promote_options="permissive")
         effective = pc.max_element_wise(table["t"], pc.add(table["w"], 1))
         ready = pc.less_equal(effective, progress)
         waiting = table.filter(pc.invert(ready))

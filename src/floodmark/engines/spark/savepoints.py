@@ -295,15 +295,19 @@ def _copy_table(source: str, target: str, version: int) -> None:
 
 
 def _version_at(timeline: Timeline, table: str, batch: int) -> int:
-    """The last version of an output before the stream's first commit of a later micro-batch."""
-    path = timeline.lake.output(table)
-    version = int(DeltaTable(path).version())
-    for commit in history.commits(path):
-        if commit.get("mode") != "unbounded" or commit["timeline"] != timeline.number:
-            continue
-        if int(commit["batch"]) <= batch:
+    """The last version of an output before the stream's first commit of a later micro-batch, and before a later timeline.
+
+    That may have begun already: by a rollback that is at work, or was killed.
+    """
+    found = DeltaTable(timeline.lake.output(table))
+    version = int(found.version())
+    for commit in found.history(history.LIMIT):
+        said = history.said(commit) or {}
+        number, unbounded = said.get("timeline", -1), said.get("mode") == "unbounded"
+        if number > timeline.number or (number == timeline.number and unbounded and said["batch"] > batch):
+            version = int(commit["version"]) - 1
+        elif number == timeline.number and (unbounded or "restored" in said):
             break
-        version = int(commit["table_version"]) - 1
     return version
 
 
