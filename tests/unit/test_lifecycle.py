@@ -6,12 +6,20 @@ import itertools
 import json
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import CommitProperties, DeltaTable, write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
 
 from floodmark.core.errors import StateError
+from floodmark.engines.spark import savepoints, tables
+from floodmark.engines.spark.lake import Lake
+from floodmark.engines.spark.timeline import Timeline
+from floodmark.lifecycle.plan import Deployed
 from floodmark.lifecycle.rollback import cut, moves, undone
 from floodmark.lifecycle.savepoint import File, Manifest, TableVersion, damage, differences
 from floodmark.lifecycle.switch import Step, Switch
@@ -127,6 +135,13 @@ class Seen:
     inputs: dict[str, TableVersion]
     outputs: tuple[TableVersion, ...]
 
+    @property
+    def deployed(self) -> Deployed:
+        """A definition that reads a column more where the version written is odd."""
+        columns = [{"name": name} for name in (("n", "more") if self.outputs[0].version % 2 else ("n",))]
+        graph = {"inputs": [[name, name, columns, False] for name in self.inputs]}
+        return Deployed(version="", fingerprint="", graph=graph, tables={})
+
 
 READS = {"a": (), "b": ("a",), "c": ("a",), "d": ("b", "c")}
 """A diamond: who reads whom, upstream first."""
@@ -146,15 +161,15 @@ def states_of(name: str, versions: list[tuple[int, ...]]) -> list[Seen]:
     ]
 
 
-def agree(table: str, one: TableVersion, other: TableVersion) -> bool:
-    """Versions of a pair hold the same rows: 0 and 1, 2 and 3."""
-    return one.version // 2 == other.version // 2
+def agree(read: TableVersion, back: TableVersion, needs: frozenset[str]) -> bool:
+    """Versions of a pair hold the same rows: 0 and 1, 2 and 3. From 3 on there is a column more."""
+    return read.version // 2 == back.version // 2 and (back.version >= 3 or needs == {"n"})
 
 
 def fits(chosen: dict[str, Seen]) -> bool:
     return all(
-        given.file < 0 and agree(up, given, chosen[up].outputs[0])
-        for name, state in chosen.items()
+        given.file < 0 and agree(given, chosen[up].outputs[0], state.deployed.needs[up])
+        for state in chosen.values()
         for up, given in state.inputs.items()
     )
 
@@ -177,3 +192,25 @@ def test_a_cut_is_found_exactly_where_there_is_one(drawn):
         assert found == right[0], "the best state of the first, then of the next"
         written = {name: name for name in "abc"}
         assert dict(moves(found["d"], written)) == {0: "b", 1: "c"}
+
+
+def test_a_state_is_of_its_timeline_although_a_rollback_has_taken_the_table_back_already(tmp_path: Path) -> None:
+    lake = Lake(str(tmp_path))
+    path = lake.output("totals")
+
+    def commit(timeline: int, batch: int, **more: Any) -> None:
+        words = {"mode": "unbounded", "timeline": timeline, "batch": batch} | more
+        said = CommitProperties(custom_metadata={"userMetadata": tables.said(words)})
+        if "restored" in more:
+            DeltaTable(path).restore(more["restored"], commit_properties=said)
+        else:
+            write_deltalake(path, pa.table({"n": [batch]}), mode="append", commit_properties=said)
+
+    for batch in range(4):
+        commit(0, batch)
+    write_deltalake(path, pa.table({"n": [-1]}), mode="append")  # somebody else's, behind micro-batch 3
+    commit(1, 1, mode="rollback", restored=1)  # begun, and killed before the stream was told
+    assert [savepoints._version_at(Timeline(lake, "totals", 0), "totals", batch) for batch in range(4)] == [0, 1, 2, 4]
+    commit(1, 2)
+    assert [savepoints._version_at(Timeline(lake, "totals", 1), "totals", batch) for batch in (1, 2)] == [5, 6]
+    assert savepoints._version_at(Timeline(lake, "totals", 0), "totals", 3) == 4
