@@ -22,6 +22,7 @@ from floodmark import (
 )
 from floodmark.core.errors import CapabilityError, DefinitionError
 from floodmark.spec.contract import schema
+from floodmark.spec.expressions import quoted
 
 
 class Flight(Contract):
@@ -188,6 +189,18 @@ def test_an_expression_that_reads_the_clock_is_flagged() -> None:
     assert now.warnings == (
         "operator 'now': 'scheduled < current_timestamp()' reads a clock or a random number; a replay will differ",
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "spark"),
+    [
+        ("größe", "`größe`"),
+        ("upper(größe) = 'größe' AND `größe` > λ*2", "upper(`größe`) = 'größe' AND `größe` > `λ`*2"),
+        ("coalesce(end, 'größe')", "coalesce(end, 'größe')"),
+    ],
+)
+def test_names_that_are_not_of_ascii_are_quoted_for_spark(text: str, spark: str) -> None:
+    assert quoted(text) == spark
 
 
 def test_local_times_that_do_not_exist_or_exist_twice() -> None:

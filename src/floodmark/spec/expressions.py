@@ -70,6 +70,16 @@ def known_type(text: object, schema: Schema, where: str) -> str:
     return kind
 
 
+def quoted(text: str) -> str:
+    """The expression as Spark reads it, which takes names that are not of ASCII in backticks alone."""
+    if text.isascii():
+        return text
+    for token in reversed(sqlglot.tokenize(text, read="spark")):
+        if token.token_type.name == "VAR" and not token.text.isascii():
+            text = f"{text[: token.start]}`{token.text}`{text[token.end + 1 :]}"
+    return text
+
+
 def clocks(text: str) -> bool:
     """True when the expression reads the clock or a random number, so that its answer is not a function of the data."""
     tree = sqlglot.parse_one(text, read="spark")

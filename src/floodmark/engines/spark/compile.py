@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 from floodmark.semantics.failures import FAILURE_TYPE, Failure, Mapped, failed_kinds, flat_mapped
 from floodmark.semantics.stage import AnyStage
 from floodmark.spec import steps
+from floodmark.spec.expressions import quoted
 from floodmark.spec.operator import Operator
 from floodmark.spec.schema import FAILED, FAILURE, QUARANTINE, ROW, STAMP_DDL, STAMPS
 from floodmark.spec.windows import Calendar, Count, Global, Session, Sliding, Tumbling
@@ -42,10 +43,10 @@ def compiled(
         case steps.Read():
             return inputs[step.input]
         case steps.Filter():
-            return parents[0].filter(f"({step.condition}) OR `_kind` > {ROW}")
+            return parents[0].filter(f"({quoted(step.condition)}) OR `_kind` > {ROW}")
         case steps.Project():
             kinds = step.schema.types
-            columns = [F.expr(f"CAST(({text}) AS {kinds[name]}) AS `{name}`") for name, text in step.columns]
+            columns = [F.expr(f"CAST(({quoted(text)}) AS {kinds[name]}) AS `{name}`") for name, text in step.columns]
             return parents[0].select(*columns, *_stamps(parents[0]))
         case steps.FlatMap():
             carried = (
@@ -119,7 +120,7 @@ def stage_rows(stage: AnyStage, rows: DataFrame) -> DataFrame:
     columns += [_plain_zero(rows, key).alias(f"k{i}") for i, key in enumerate(step.keys)]
     columns += [F.expr("coalesce(unix_millis(`_event_time`), 0) AS t"), F.expr("`_watermark` AS w")]
     columns += [F.expr("`_sequence` AS s"), F.expr("`_kind` AS kind")]
-    columns += [F.expr(f"CAST(({v.sql}) AS {v.type}) AS v{j}") for j, v in enumerate(stage.values)]
+    columns += [F.expr(f"CAST(({quoted(v.sql)}) AS {v.type}) AS v{j}") for j, v in enumerate(stage.values)]
     whole = F.struct(*(F.col(f"`{name}`") for name in step.parent.schema.names))
     if stage.whole_rows or step.reduces:
         columns.append(whole.alias("row"))

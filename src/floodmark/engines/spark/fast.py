@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from floodmark.core.time import END, Interval
 from floodmark.engines.spark.compile import maybe_dropped
 from floodmark.spec.aggregates import Builtin
+from floodmark.spec.expressions import quoted
 from floodmark.spec.run import LateRows
 from floodmark.spec.schema import BOUNDED
 from floodmark.spec.steps import WindowAggregate
@@ -60,7 +61,7 @@ def compute(
         placed = placed.filter((F.col("_end") > interval.start) & (F.col("_end") <= interval.end))
     keys = [F.expr(_plain(rows, k)).alias(f"k{i}") for i, k in enumerate(step.keys)]
     aggregates = [(n, a) for n, a in step.aggregates if isinstance(a, Builtin)]
-    values = [F.expr(a.expression or "1").alias(f"v{i}") for i, (_, a) in enumerate(aggregates)]
+    values = [F.expr(quoted(a.expression or "1")).alias(f"v{i}") for i, (_, a) in enumerate(aggregates)]
     pairs = placed.select(*keys, *values, "_end", F.expr("_end - 1 <= _watermark").alias("_late"))
     counted = Observation()
     on_time = pairs.observe(counted, F.count_if("_late").alias("dropped")).filter("NOT _late")

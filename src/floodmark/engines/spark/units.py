@@ -20,6 +20,7 @@ from floodmark.connectors.validation import ASKED, CHANGE, EVENT, Broken, Rules,
 from floodmark.core.errors import FloodmarkError
 from floodmark.core.time import NEVER
 from floodmark.semantics.watermarks import Trace, compress
+from floodmark.spec.expressions import quoted
 from floodmark.spec.source import Punctuated, Source
 
 if TYPE_CHECKING:
@@ -227,7 +228,7 @@ def punctuated(blobs: DataFrame, source: Source) -> DataFrame:
                 yield blob_batch((unit, part, kind, data))
 
     exploded = blobs.mapInArrow(explode, f"{BLOB_DDL}, {ddl}")
-    moving = exploded.selectExpr("*", f"coalesce(({source.watermark.predicate}), false) AS _moves")
+    moving = exploded.selectExpr("*", f"coalesce(({quoted(source.watermark.predicate)}), false) AS _moves")
     return moving.mapInArrow(close, BLOB_DDL)
 
 
