@@ -1,6 +1,6 @@
 """Benchmarks: floodmark against raw PySpark and DuckDB, on the same events, in one run.
 
-    python bench/run.py [--rows 4000000] [--only ysb,bounded,small,windows,keyed,held,backfill] [--table]
+    python bench/run.py [--rows 4000000] [--only ysb,bounded,small,windows,keyed,held,backfill] [--held 10000,1000000] [--table]
 
 Every system runs in a process of its own; the memory is that of the process and all its children. Ratios are speeds against raw
 PySpark in the same run: above 1 is faster. Everything printed is also in ``bench/results.json``.
@@ -258,6 +258,8 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=4_000_000)
     parser.add_argument("--keys", type=lambda text: [int(k) for k in text.split(",")], default=[100, 1_000_000])
     parser.add_argument("--micro-batches", type=lambda text: [int(k) for k in text.split(",")], default=[1, 8, 32])
+    numbers = [10_000, 100_000, 1_000_000]
+    parser.add_argument("--held", type=lambda text: [int(k) for k in text.split(",")], default=numbers)
     parser.add_argument(
         "--only",
         type=lambda text: text.split(","),
@@ -288,9 +290,9 @@ def main() -> None:
         if "windows" in options.only:
             windows.ordered(results, Path(place), measured, options.rows // 4)
         if "keyed" in options.only:
-            keyed.keyed(results, Path(place), measured, options.rows // 4, [10_000, 100_000, 1_000_000])
+            keyed.keyed(results, Path(place), measured, options.rows // 4, options.held)
         if "held" in options.only:
-            windows.held_keys(results, Path(place), measured, [10_000, 100_000, 1_000_000])
+            windows.held_keys(results, Path(place), measured, options.held)
         if "backfill" in options.only:
             backfill.year(results, Path(place), measured)
     wrong = [row for row in results.rows if row["answer_equal"] is False]

@@ -416,6 +416,14 @@ def _written_ahead(path: str) -> sqlite3.Connection:
 
 def _server(url: str) -> sa.Engine:
     """A process that is stopped while it writes is taken to be gone after a while, as it keeps others waiting."""
-    milliseconds = _PATIENCE_SECONDS * 1000
-    options = f"-c lock_timeout={2 * milliseconds} -c idle_in_transaction_session_timeout={milliseconds}"
-    return sa.create_engine(url, pool_pre_ping=True, connect_args={"options": options})
+    engine = sa.create_engine(url, pool_pre_ping=True)
+
+    @sa.event.listens_for(engine, "connect")
+    def _bounded(connection: Any, _record: Any) -> None:  # not in the address: a pool before the server would refuse it
+        if engine.dialect.name == "postgresql":
+            with connection.cursor() as cursor:
+                cursor.execute(f"SET lock_timeout = '{2 * _PATIENCE_SECONDS}s'")
+                cursor.execute(f"SET idle_in_transaction_session_timeout = '{_PATIENCE_SECONDS}s'")
+            connection.commit()
+
+    return engine
