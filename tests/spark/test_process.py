@@ -95,6 +95,21 @@ def operators() -> dict[str, fm.Operator]:
         def on_broadcast(self, row, ctx):
             self.bounds.put(row["device"], row["millis"])
 
+    class Counting(fm.ProcessFunction):
+        """State that waits for nothing: no timer, no time to live."""
+
+        seen, last, places = fm.ValueState(int), fm.ListState(float), fm.MapState(int, int)
+
+        def on_element(self, row, ctx):
+            self.seen.update(self.seen.get(0) + 1)
+            self.last.update([*self.last.get()[-2:], row["value"]])
+            self.places.put(int(row["value"]) % 3, self.seen.get())
+            yield {"text": f"{self.seen.get()} {self.last.get()} {sorted(self.places.items())}"}
+
+    @fm.operator
+    def counting(readings: fm.Stream[Reading]):
+        return readings.key_by("sensor").process(Counting(), schema=Note)
+
     @fm.operator
     def passing(readings: fm.Stream[Reading], switches: fm.Stream[Switch]):
         both = readings.key_by("sensor").connect(switches.key_by("device"))
@@ -117,7 +132,7 @@ def operators() -> dict[str, fm.Operator]:
     def together(readings: fm.Stream[Reading], switches: fm.Stream[Switch]):
         return readings.key_by("sensor").window_join(switches.key_by("device"), fm.Session("15ms"), kind="left")
 
-    return {found.name: found for found in (passing, bounds, near, valid, together)}
+    return {found.name: found for found in (passing, bounds, near, valid, together, counting)}
 
 
 def landed(seed: int = 3) -> Logs:
@@ -160,7 +175,7 @@ def told(outputs: dict[str, pa.Table]) -> Counter:
 
 
 @pytest.mark.feature("P1", "P3", "K9", "J1", "J3", "J5", "J7", "X7", "X13")
-@pytest.mark.parametrize("name", ["passing", "bounds", "near", "valid", "together"])
+@pytest.mark.parametrize("name", ["passing", "bounds", "near", "valid", "together", "counting"])
 def test_a_stream_with_restarts_and_a_bounded_run_say_the_same(spark, tmp_path, name):
     operator, logs = operators()[name], landed()
     wanted = told(LocalRun(operator).batch(logs.tables()))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter, defaultdict
+from decimal import Decimal
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pydantic import Field
 
 import floodmark as fm
 from floodmark.core.errors import CapabilityError, DefinitionError
@@ -100,6 +102,27 @@ def test_what_does_not_say_how_to_take_back_is_refused_with_the_way_out():
         @fm.operator(inputs={"customers": TABLE})
         def firsts(customers: fm.Stream[Customer]):
             return customers.key_by("id").deduplicate("1 hour")
+
+
+def test_sums_of_decimals_take_back_too():
+    class Priced(fm.Contract):
+        at: fm.EventTime
+        city: str
+        price: Decimal | None = Field(default=None, max_digits=10, decimal_places=2)
+
+    source = fm.Source(
+        "orders", contract=Priced, connector=fm.DeltaTable("/t", read="changes"), watermark=fm.Ascending()
+    )
+
+    @fm.operator(inputs={"orders": source})
+    def revenue(orders: fm.Stream[Priced]):
+        return orders.key_by("city").window(fm.Tumbling("1 hour")).aggregate(total=fm.sum("price"), n=fm.count())
+
+    case, at = Case(revenue), from_ms(0)
+    prices = [Decimal("10.10"), Decimal("99999999.99"), Decimal("0.01")]
+    case.feed("orders", [{"at": at, "city": "Bonn", "price": price} for price in prices])
+    case.retract("orders", [{"at": at, "city": "Bonn", "price": Decimal("99999999.99")}])
+    case.end().expect([{"city": "Bonn", "total": Decimal("10.11"), "n": 2}])
 
 
 @fm.operator

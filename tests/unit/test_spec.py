@@ -228,3 +228,38 @@ def test_a_contract_becomes_a_schema() -> None:
 
             a: EventTime
             b: EventTime
+
+
+def test_an_input_by_name_that_has_to_be_bound_is_told_so() -> None:
+    class Row(fm.Contract):
+        at: fm.EventTime
+        key: str
+
+    class Counted(fm.Contract):
+        key: str
+        n: int
+
+    customers = Source(
+        "customers", contract=Row, connector=fm.DeltaTable("/t", read="changes"), watermark=fm.Ascending()
+    )
+
+    @fm.operator
+    def per_hour(customers: fm.Stream[Row]) -> fm.Stream:
+        return customers.key_by("key").window(fm.Tumbling("1 hour")).aggregate(n=fm.count())
+
+    text = told(lambda: Workspace(sources=[customers], operators=[per_hour]))
+    assert text.startswith(
+        "DEFINITION-075 operator 'per_hour', input 'customers': expected a bound input, got a source whose"
+    )
+    assert text.endswith('@operator(inputs={"customers": customers}).')
+    bound = fm.operator(inputs={"customers": customers}, name="per_hour")(
+        lambda customers: customers.key_by("key").window(fm.Tumbling("1 hour")).aggregate(n=fm.count())
+    )
+
+    @fm.operator
+    def more(per_hour: fm.Stream[Counted]) -> fm.Stream:
+        return per_hour.filter("n > 1")
+
+    text = told(lambda: Workspace(sources=[customers], operators=[bound, more]))
+    assert "DEFINITION-075 operator 'more', input 'per_hour'" in text
+    assert text.endswith('@operator(inputs={"per_hour": per_hour}).')

@@ -137,7 +137,7 @@ class Accumulators:
             if "sum" in wanted and value.exact:
                 wide = column.cast(_sum_type(value.type))
                 self._guard(wide, f"s{j}")
-                found.append((f"s{j}", wide if sign is None else pc.multiply(wide, sign.cast(wide.type)), "sum"))
+                found.append((f"s{j}", wide if sign is None else _signed(wide, sign), "sum"))
             if "mean" in wanted or ("sum" in wanted and not value.exact):
                 found.append((f"f{j}", column.cast(pa.float64()), "sum"))
             if "min" in wanted:
@@ -334,6 +334,11 @@ class Accumulators:
 
 
 _MERGED = {"n": "sum", "c": "sum", "s": "sum", "f": "sum", "lo": "min", "hi": "max"}
+
+
+def _signed(values: pa.ChunkedArray, sign: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Values, those that are taken back negated; a product of decimals would ask for twice the digits."""
+    return pc.if_else(pc.less(sign, 0), pc.negate(values), values)
 
 
 def _needs_bag(aggregate: AnyAggregate, kind: str, *, revisable: bool) -> bool:

@@ -189,7 +189,8 @@ class Entries:
         self._open.clear()
         if not sum(self._counts):
             self._counts, self._events, self._ticks = [], [], []
-        self.store.put_index(pack((CODEC, self.extra, self._counts, self._events, self._ticks)))
+        keeps = bool(self._counts or self.extra)
+        self.store.put_index(pack((CODEC, self.extra, self._counts, self._events, self._ticks)) if keeps else None)
         return min(self._events, default=NONE), min(self._ticks, default=NONE)
 
     def _keep(self, key: tuple[Any, ...], entry: Entry | None) -> None:

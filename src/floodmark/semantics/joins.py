@@ -202,7 +202,8 @@ class JoinKernel:
                 flags = {} if chunk.matched is None else {"matched": pa.table({"m": pa.array(chunk.matched)})}
                 self.store.put(chunk.number, encode({"rows": chunk.table} | flags))
         told = [[[chunk.number, chunk.rows, chunk.first, chunk.last] for chunk in side] for side in self.chunks]
-        self.store.put_index(json.dumps({"chunks": told, "next": self.next}, separators=(",", ":")).encode())
+        index = json.dumps({"chunks": told, "next": self.next}, separators=(",", ":")).encode()
+        self.store.put_index(index if any(told) else None)
 
     def _fresh(self, tag: int, parts: list[pa.Table]) -> _Chunk | None:
         """New rows as a chunk of their own."""

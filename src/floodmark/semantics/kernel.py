@@ -283,9 +283,10 @@ class Kernel:
         for end in [end for end in index.fired if end - 1 + self.lateness <= progress]:
             self.store.remove(index.fired.pop(end))
         index.fired_to = progress
-        self.store.put_index(index.dump())
+        deadline = self._deadline(index, progress)  # whatever is kept waits to be fired or freed
+        self.store.put_index(None if deadline is None else index.dump())
         results = pa.concat_tables(out) if out else self.stage.result_schema.empty_table()
-        return Emission(_numbered(results), refired, self._deadline(index, progress))
+        return Emission(_numbered(results), refired, deadline)
 
     def _deadline(self, index: _Index, progress: int) -> int | None:
         waits = [end - 1 for ends in index.pending.values() for end in ends]

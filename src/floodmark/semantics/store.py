@@ -12,8 +12,8 @@ class Store(Protocol):
     def index(self) -> bytes | None:
         """The index as it was last put."""
 
-    def put_index(self, index: bytes) -> None:
-        """Replace the index."""
+    def put_index(self, index: bytes | None) -> None:
+        """Replace the index; None: nothing is kept any more, and nothing waits."""
 
     def get(self, number: int) -> bytes:
         """A chunk."""
@@ -36,7 +36,7 @@ class MemoryStore:
         """The index as it was last put."""
         return self.head
 
-    def put_index(self, index: bytes) -> None:
+    def put_index(self, index: bytes | None) -> None:
         """Replace the index."""
         self.head = index
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
@@ -49,7 +49,7 @@ class Workspace:
 
     Raises:
         DefinitionError: DEFINITION-070 two of one name, 071 an input nobody writes, 072 a contract that is not the source's,
-            073 an operator used as input but not listed.
+            073 an operator used as input but not listed, 075 an input by name that has to be bound.
     """
 
     source_assets: tuple[SourceAsset, ...]
@@ -143,6 +143,23 @@ class Workspace:
                 fix = f"'{given.table}' has: {found.describe()}."
                 got = f"other or no {', '.join(wrong)}"
                 raise DefinitionError(where, f"the columns of '{given.table}'", got, fix, code="DEFINITION-072")
+            source = next((s for s in self.sources if s.name == given.table), None)
+            if given.upstream is None and (source is None or source.revisable != given.revisable):
+                what = "another operator's output" if source is None else "a source whose rows may be taken back"
+                name = given.table if source is not None else next(_shown(self.operators, given.table))
+                fix = (
+                    f'Bind it, so that the operator knows what it reads: @operator(inputs={{"{given.name}": {name}}}).'
+                )
+                got = f"{what} by its name"
+                raise DefinitionError(where, "a bound input", got, fix, code="DEFINITION-075")
+
+
+def _shown(operators: tuple[Operator, ...], table: str) -> Iterator[str]:
+    """An output as it is bound: its operator, and its name where it is not the first."""
+    for one in operators:
+        for place, out in enumerate(one.outputs):
+            if out.table == table:
+                yield f'{one.name}["{out.name}"]' if place else one.name
 
 
 def _absolute(path: str, root: str) -> str:

@@ -159,7 +159,7 @@ class _Seeder(StatefulProcessor):
             if row["index"] is not None:
                 deadline = None if pd.isna(row["deadline"]) else int(row["deadline"])
                 self.store.put_index(bytes(row["index"]))
-                self.store.settle(deadline, ticks=True)
+                self.store.settle(deadline)
             else:
                 self.store.put_piece(int(row["number"]), int(row["piece"]), int(row["pieces"]), bytes(row["chunk"]))
 

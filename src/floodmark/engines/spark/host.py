@@ -52,20 +52,19 @@ class StateStore:
         self.deadline, index = (found[0], bytes(found[1])) if found else (None, None)
         return index
 
-    def put_index(self, index: bytes) -> None:
+    def put_index(self, index: bytes | None) -> None:
         """Kept until ``settle`` knows the deadline."""
         self.fresh = index
 
-    def settle(self, deadline: int | None, *, ticks: bool) -> None:
-        """Write the index and move the timer to the new deadline.
+    def settle(self, deadline: int | None) -> None:
+        """Write the index, which may name state that waits for nothing, and move the timer to the new deadline.
 
         Args:
             deadline: the progress something in the group waits for.
-            ticks: whether something waits for the clock.
         """
         if self.deadline is not None and self.deadline != deadline:
             self.handle.deleteTimer(self.deadline + SHIFT - 1)
-        if deadline is None and not ticks:
+        if self.fresh is None:
             self.head.clear()
             return
         self.head.update((deadline, self.fresh))
@@ -129,7 +128,7 @@ class Host:
         emission = kernel_of(self.stage, self.store).advance(
             parts, progress_of(timers.getCurrentWatermarkInMs()), ticks
         )
-        self.store.settle(emission.deadline, ticks=emission.tick is not None)
+        self.store.settle(emission.deadline)
         position = last_sequence(parts) if ticks else None
         frame: pd.DataFrame = emitted(self.stage, emission, packed, sides, position).to_pandas()
         return frame

@@ -159,7 +159,7 @@ def _prepare(
         revised = [lake.output(c.table) for o in operator.outputs if (c := o.current)]
         for path in [*(p for p in revised if DeltaTable.isDeltaTable(spark, p)), *paths]:
             table = DeltaTable.forPath(spark, path) if history.holds_files(path) else None
-            if table is not None and table.toDF().filter("_kind <> 1").take(1):
+            if table is not None and not table.toDF().filter("_kind <> 1").isEmpty():
                 table.delete("_kind <> 1")
     stage = stage_of(operator)
     metadata = {
