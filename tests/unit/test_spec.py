@@ -23,6 +23,7 @@ from floodmark import (
 from floodmark.core.errors import CapabilityError, DefinitionError
 from floodmark.spec.contract import schema
 from floodmark.spec.expressions import quoted
+from floodmark.testing import Case
 
 
 class Flight(Contract):
@@ -263,3 +264,20 @@ def test_an_input_by_name_that_has_to_be_bound_is_told_so() -> None:
     text = told(lambda: Workspace(sources=[customers], operators=[bound, more]))
     assert "DEFINITION-075 operator 'more', input 'per_hour'" in text
     assert text.endswith('@operator(inputs={"per_hour": per_hour}).')
+
+
+def test_a_column_is_itself_whatever_sql_calls_so() -> None:
+    class Odd(fm.Contract):
+        at: fm.EventTime
+        desc: int
+        on: int
+        current_date: int
+        true: int
+
+    @fm.operator
+    def picked(odd: fm.Stream[Odd]) -> fm.Stream:
+        return odd.with_columns(more="`desc` + 1").select("desc", "on", "current_date", "true", "more")
+
+    case = Case(picked)
+    case.feed("odd", [{"at": 0, "desc": 1, "on": 2, "current_date": 3, "true": 4}])
+    case.expect([{"desc": 1, "on": 2, "current_date": 3, "true": 4, "more": 2}])

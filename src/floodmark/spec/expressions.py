@@ -70,6 +70,15 @@ def known_type(text: object, schema: Schema, where: str) -> str:
     return kind
 
 
+def itself(name: str) -> str:
+    """The expression that is the column of a name, also where SQL would read the name as something else (``desc``, ``current_date``)."""
+    try:
+        tree = sqlglot.parse_one(name, read="spark")
+    except SqlglotError:
+        return f"`{name}`"
+    return name if isinstance(tree, exp.Column) and tree.name == name else f"`{name}`"
+
+
 def quoted(text: str) -> str:
     """The expression as Spark reads it, which takes names that are not of ASCII in backticks alone."""
     if text.isascii():

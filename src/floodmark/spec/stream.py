@@ -18,7 +18,7 @@ from floodmark.spec.contract import Contract
 from floodmark.spec.contract import schema as contract_schema
 from floodmark.spec.evictors import Evictor
 from floodmark.spec.evictors import checked as checked_evictor
-from floodmark.spec.expressions import check, known_type
+from floodmark.spec.expressions import check, itself, known_type
 from floodmark.spec.functions import Function, Pane
 from floodmark.spec.process import ProcessFunction
 from floodmark.spec.schema import NUMBERS, STAMPS, Column, Schema
@@ -58,13 +58,13 @@ class Stream(Generic[Row_co]):
             DefinitionError: DEFINITION-022 unknown column, DEFINITION-050 a name twice or reserved, DEFINITION-043 unknown type.
         """
         where = self.where("select")
-        for column in columns:
-            self._known(column, where)
-        return self._project(tuple((c, c) for c in columns) + tuple(named.items()), where)
+        for name in columns:
+            self._known(name, where)
+        return self._project(tuple((c, itself(c)) for c in columns) + tuple(named.items()), where)
 
     def with_columns(self, **named: str) -> Stream[Any]:
         """All columns, and ``name="expression"`` as new ones or in place of one; expressions see the columns as they were."""
-        kept = tuple((c, named.get(c, c)) for c in self.schema.names)
+        kept = tuple((c, named.get(c, itself(c))) for c in self.schema.names)
         new = tuple((name, text) for name, text in named.items() if name not in self.schema)
         return self._project(kept + new, self.where("with_columns"))
 
@@ -155,7 +155,7 @@ class Stream(Generic[Row_co]):
                 fix = f'Say the type: {name}="CAST({text} AS double)".'
                 place = f"{where}, column '{name}'"
                 raise DefinitionError(place, "an expression of known type", repr(text), fix, code="DEFINITION-043")
-            plain = next((c for c in self.schema.columns if c.name == text), None)
+            plain = next((c for c in self.schema.columns if c.name == text.strip("`")), None)
             out.append(Column(name=name, type=kind, description=plain.description if plain else ""))
         return Stream(steps.Project(self.step, columns, Schema(tuple(out))), self.operator)
 
