@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Annotated, Any
 
 import pytest
+from pydantic import Field
 
 import floodmark as fm
 from floodmark import (
@@ -281,3 +283,18 @@ def test_a_column_is_itself_whatever_sql_calls_so() -> None:
     case = Case(picked)
     case.feed("odd", [{"at": 0, "desc": 1, "on": 2, "current_date": 3, "true": 4}])
     case.expect([{"desc": 1, "on": 2, "current_date": 3, "true": 4, "more": 2}])
+
+
+def test_digits_of_a_decimal_count_wherever_they_are_written() -> None:
+    money = Annotated[Decimal, Field(max_digits=20, decimal_places=4)]
+
+    class Priced(fm.Contract):
+        at: fm.EventTime
+        plain: money  # type: ignore[valid-type]
+        maybe: money | None = None
+        several: list[money]
+        field: Decimal | None = Field(default=None, max_digits=10, decimal_places=2)
+
+    assert schema(Priced).describe() == (
+        "at timestamp, plain decimal(20,4), maybe decimal(20,4), several array<decimal(20,4)>, field decimal(10,2)"
+    )

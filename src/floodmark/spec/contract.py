@@ -217,7 +217,8 @@ def _sql_type(annotation: Any, field: FieldInfo, where: str) -> tuple[str, bool]
     """Spark SQL type and nullability of a field's annotation."""
     origin = typing.get_origin(annotation)
     if origin is Annotated:
-        return _sql_type(typing.get_args(annotation)[0], field, where)
+        own = FieldInfo.from_annotation(annotation)
+        return _sql_type(own.annotation, own if own.metadata else field, where)
     if origin in {typing.Union, types.UnionType}:
         arguments = [a for a in typing.get_args(annotation) if a is not type(None)]
         if len(arguments) == 1:
