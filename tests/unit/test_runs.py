@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from datetime import datetime, timedelta
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import floodmark as fm
 from floodmark.core.errors import DefinitionError
+from floodmark.spec.schema import RETRACTION, ROW
 from floodmark.testing import LOCAL, RUNS, Case, table
+from floodmark.testing.runs import final
 from floodmark.testing.strategies import cuts, streams
 
 
@@ -89,3 +93,8 @@ def test_streams_are_out_of_order_and_cuts_lose_nothing(rows, cut, data):
     operator = data.draw(st.sampled_from([sums, visits]))
     bounded, unbounded = (run(operator, {"readings": rows}, delay="20 minutes") for run in LOCAL)
     assert bounded == unbounded
+
+
+def test_a_row_with_nan_can_be_taken_back() -> None:
+    rows = [{"x": math.nan, "_kind": ROW}, {"x": 1.0, "_kind": ROW}, {"x": float("nan"), "_kind": RETRACTION}]
+    assert final([pa.Table.from_pylist(rows)]) == [{"x": 1.0}]

@@ -117,15 +117,16 @@ LOCAL = tuple(run for run in RUNS if run.engine == "local")
 
 def final(tables: Sequence[pa.Table]) -> list[dict[str, Any]]:
     """Rows that no retraction has taken back, without stamps, sorted."""
-    found: list[dict[str, Any]] = []
+    found: list[tuple[list[tuple[int, Any]], dict[str, Any]]] = []
     for table in tables:
         for row in table.to_pylist():
             values = {name: value for name, value in row.items() if name not in STAMPS}
+            ranked = [_rank(value) for value in values.values()]  # as which a NaN is one
             if row["_kind"] == ROW:
-                found.append(values)
+                found.append((ranked, values))
             elif row["_kind"] != MARKER:
-                found.remove(values)
-    return sorted(found, key=lambda row: [_rank(value) for value in row.values()])
+                found.pop([rank for rank, _ in found].index(ranked))
+    return [values for _, values in sorted(found, key=lambda one: one[0])]
 
 
 def _rank(value: Any) -> tuple[int, Any]:
