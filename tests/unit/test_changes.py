@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 from collections import Counter, defaultdict
 from decimal import Decimal
+from random import Random
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pydantic import Field
 
@@ -219,6 +220,68 @@ def test_a_history_has_a_row_per_version(operator, tracked, rows, cuts, behind):
         assert plain == expected
 
 
+class Numbered(fm.Contract):
+    """What became of a customer, and its number."""
+
+    at: fm.EventTime
+    id: int
+    city: str
+    change: str
+    number: int | None = None
+
+
+@fm.operator
+def numbered(changes: fm.Stream[Numbered]):
+    """The customers as they were, of several changes of an instant the one of the greatest number."""
+    kept = changes.select("id", "city", "change", "number")
+    return kept.key_by("id").scd2(deleted="change = 'delete'", track=["city"], sequence="number")
+
+
+@pytest.mark.feature("J5")
+@given(
+    rows=st.lists(
+        st.tuples(st.integers(0, 4), st.sampled_from("ABC"), st.sampled_from(["insert", "insert", "delete"])),
+        max_size=12,
+    ),
+    mixed=st.randoms(use_true_random=False),
+    cuts=st.lists(st.integers(0, 30), max_size=3),
+)
+@example(rows=[(0, "A", "insert"), (3, "B", "insert"), (3, "A", "insert")], mixed=Random(1), cuts=[])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+def test_changes_of_one_instant_count_in_the_order_of_their_numbers(rows, mixed, cuts):
+    rows = [(*row, n or None) for n, row in enumerate(sorted(rows, key=lambda row: row[0]))]
+    arrived = list(rows)
+    mixed.shuffle(arrived)
+    logs = Logs({"changes": Log(numbered.inputs[0].schema)})
+    for time, city, change, n in arrived:
+        logs.row("changes", {"at": from_ms(time), "id": 1, "city": city, "change": change, "number": n}, time)
+    logs.end()
+    expected, at_hand = [], None
+    for time, city, change, _ in rows:
+        if at_hand and change == "insert" and at_hand[0] == city:
+            continue
+        if at_hand:
+            expected.append((*at_hand, time))
+        at_hand = (city, time) if change == "insert" else None
+    expected += [(*at_hand, None)] if at_hand else []
+    found = Counter()
+    for values, n in standing(numbered, logs, cuts).items():
+        row = dict(values)
+        found[row["city"], to_ms(row["valid_from"]), row["valid_to"] and to_ms(row["valid_to"])] += n
+    assert found == Counter(version for version in expected if version[1] != version[2])
+
+
+def test_a_late_change_of_an_instant_counts_only_with_a_greater_number():
+    for number, city in ((1, "Bonn"), (3, "Rome"), (None, "Bonn")):
+        logs = Logs({"changes": Log(numbered.inputs[0].schema)})
+        told = {"at": from_ms(5), "id": 1, "change": "insert"}
+        logs.row("changes", {**told, "city": "Bonn", "number": 2}, 5)
+        logs.logs["changes"].watermark = 7
+        logs.row("changes", {**told, "city": "Rome", "number": number}, 5)
+        logs.end()
+        assert [dict(values)["city"] for values in standing(numbered, logs, [1])] == [city]
+
+
 def test_a_history_goes_on_with_a_column_more():
     def of(*columns):
         @fm.operator
@@ -248,6 +311,8 @@ def test_the_table_of_a_history_has_a_row_per_key_and_version():
     [
         (lambda s: s.key_by("id").scd2(track=["town"]), "DEFINITION-022 .*got 'town'"),
         (lambda s: s.key_by("id").scd2(deleted="gone"), "gone"),
+        (lambda s: s.key_by("id").scd2(sequence="point"), "DEFINITION-022 .*sequence.*Did you mean 'points'"),
+        (lambda s: s.with_columns(ok="points > 1").key_by("id").scd2(sequence="ok"), "got 'ok', boolean"),
         (lambda s: s.select("id", valid_to="at").key_by("id").scd2(), "DEFINITION-050 .*valid_to"),
     ],
 )

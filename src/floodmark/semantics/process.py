@@ -301,6 +301,10 @@ class ProcessKernel(KeyedKernel):
 
     # ---- rows and timers
 
+    def _rank(self, row: Any) -> tuple[Any, ...]:
+        name = self.stage.step.function.function.sequence
+        return () if name is None else (row[name] is not None, row[name])
+
     def _reach(self, progress: int, clock: int) -> None:
         """Event timers under the clock as it stood, then the clock's; what progress has reached before the input ended is not its end."""
         if progress >= END and self.reached > NEVER:

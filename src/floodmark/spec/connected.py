@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 Sides = Mapping[str, type[Contract]]
 Include = Literal["both", "lower", "upper", "neither"]
 _LONGEST = 1_000 * 366 * 86_400_000
+_UNORDERED = ("array", "binary", "boolean", "double", "float")  # NaN is not less, not equal and not greater
 _OWN = frozenset({"late", "current", "quarantine"})
 
 
@@ -255,7 +256,12 @@ class Joins:
         return replace(self.stream, step=step)
 
     def scd2(
-        self, *, deleted: str | None = None, track: Sequence[str] | None = None, uid: str | None = None
+        self,
+        *,
+        deleted: str | None = None,
+        track: Sequence[str] | None = None,
+        sequence: str | None = None,
+        uid: str | None = None,
     ) -> Stream[Any]:
         """The history of each key, one row per version: a slowly changing dimension of type 2.
 
@@ -263,27 +269,37 @@ class Joins:
             deleted: SQL over a row: it ends the key's version and begins none, ``"change = 'delete'"``.
             track: the columns whose change begins a version; a change of others replaces the columns of the version it comes in. None: all,
                 the column of the event time too: leave it out by ``select``, ``valid_from`` says it.
+            sequence: the column that says which of several rows of one instant is the last, ``"_commit_version"`` by an alias: the greatest, null
+                first. It is no part of a version. None, and where it is equal: one that is the same in every run.
             uid: names the state of this step; by default the operator's name.
 
         Shape: the keys, the other columns, ``valid_from``, ``valid_to`` (exclusive; null: still valid). The table ``__current`` has a row per
         key and ``valid_from``; in the log a version that ends is taken back and written again with its end.
         Time: a version begins at the event time of its row. Rows are taken in order of event time, so each waits until progress reaches it;
-        one that is older than the version at hand is late: it is dropped and counted. Of several rows of one instant one counts, the same in
-            every run.
+        one that is older than the version at hand is late: it is dropped and counted. Of several rows of one instant the last one counts.
         State: the version at hand of every key, for ever, also of deleted ones.
-        Source: Databricks ``AUTO CDC ... STORED AS SCD TYPE 2``.
+        Source: Databricks ``AUTO CDC ... STORED AS SCD TYPE 2``, ``SEQUENCE BY``.
 
         Raises:
-            DefinitionError: DEFINITION-022 unknown column, 041 an expression, 050 a column ``valid_from`` or ``valid_to`` is there already.
+            DefinitionError: DEFINITION-022 unknown column or one that has no order, 041 an expression, 050 a column ``valid_from`` or ``valid_to`` is there already.
         """
         where, stream = self.stream.where("scd2"), self.stream
         condition = deleted if deleted is not None else "false"
         check(condition, stream.schema, f"{where}, deleted", boolean=True)
-        rest = tuple(c for c in stream.schema.columns if c.name not in self.keys)
+        if sequence is not None and stream.schema.types.get(sequence, "array").startswith(_UNORDERED):
+            kind = stream.schema.types.get(sequence)
+            fix = (
+                closest(sequence, stream.schema.names) if kind is None else ""
+            ) + f"Columns: {stream.schema.describe()}."
+            got = repr(sequence) if kind is None else f"{sequence!r}, {kind}"
+            raise DefinitionError(
+                f"{where}, sequence", "a column of numbers, text or times", got, fix, code="DEFINITION-022"
+            )
+        rest = tuple(c for c in stream.schema.columns if c.name not in {*self.keys, sequence})
         names = tuple(c.name for c in rest)
         for name in track if track is not None else ():
             if name not in names:
-                fix = closest(name, names) + f"Columns beside the keys: {', '.join(names)}."
+                fix = closest(name, names) + f"Columns of a version: {', '.join(names)}."
                 raise DefinitionError(
                     f"{where}, track", "a column that is no key", repr(name), fix, code="DEFINITION-022"
                 )
@@ -296,7 +312,7 @@ class Joins:
         )
         told = Schema((*stream.schema.columns, Column(name=DELETED, type="boolean", nullable=False)))
         bounds = [Column(name=n, type="timestamp", nullable=n == "valid_to") for n in ("valid_from", "valid_to")]
-        function = History(names, names if track is None else tuple(track))
+        function = History(names, names if track is None else tuple(track), sequence)
         step = steps.KeyedProcess(
             parent=steps.Project(stream.step, expressions, told),
             uid=uid or stream.operator,

@@ -146,12 +146,14 @@ class History(StatefulFunction):
     identity = ("valid_from",)
     current = ValueState(Kind("version"))
 
-    def __init__(self, columns: tuple[str, ...], tracked: tuple[str, ...]) -> None:
-        self.columns, self.tracked = columns, tracked
+    def __init__(self, columns: tuple[str, ...], tracked: tuple[str, ...], sequence: str | None) -> None:
+        self.columns, self.tracked, self.sequence = columns, tracked, sequence
 
     def text(self) -> str:
         """For fingerprints."""
-        about = {"columns": self.columns, "tracked": self.tracked}
+        about: dict[str, Any] = {"columns": self.columns, "tracked": self.tracked}
+        if self.sequence is not None:
+            about["sequence"] = self.sequence
         return canonical({"name": "scd2", "settings": about, "states": self.layout()})
 
     def on_element(self, row: Row, ctx: Context) -> Iterator[Row]:
@@ -167,9 +169,14 @@ class History(StatefulFunction):
         if ctx.timestamp < since:
             own.drop()
             return
+        place = None if self.sequence is None else row[self.sequence]
+        if known is not None and self._superseded(place, ctx.timestamp, known):
+            return
         now = {name: row[name] for name in self.columns}
         gone = bool(row[DELETED])
         same = begun is not None and not gone and all(begun[name] == now[name] for name in self.tracked)
+        start = since if same else ctx.timestamp
+        self.current.update({"row": now, "since": start, "gone": gone, "at": ctx.timestamp, "sequence": place})
         if same and begun == now:
             return
         moment = from_ms(ctx.timestamp)
@@ -179,10 +186,15 @@ class History(StatefulFunction):
             own.retract({**begun, "valid_from": valid_from, "valid_to": None})
             if not from_start:
                 yield {**begun, "valid_from": valid_from, "valid_to": moment}
-        start = since if same else ctx.timestamp
-        self.current.update({"row": now, "since": start, "gone": gone})
         if not gone:
             yield {**now, "valid_from": from_ms(start), "valid_to": None}
+
+    def _superseded(self, place: Any, timestamp: int, known: Mapping[str, Any]) -> bool:
+        """Whether another row of the same instant comes after this one, and was here already."""
+        last = known.get("sequence")
+        if self.sequence is None or last is None or known.get("at") != timestamp:
+            return False
+        return place is None or bool(place < last)
 
 
 def _named(row: Row | None, places: tuple[tuple[str, str], ...]) -> dict[str, Any]:

@@ -57,6 +57,8 @@ class StatefulFunction:
     """Whether it takes rows back that it has sent out: some of floodmark's own do."""
     identity: tuple[str, ...] = ()
     """The columns that, with the key, tell such rows apart."""
+    sequence: str | None = None
+    """The column by which rows of one event time come, null first, where rows come by event time."""
 
     def open(self) -> None:
         """Before the first row, in every worker and micro-batch: for what cannot travel there. There is no key yet."""
