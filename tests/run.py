@@ -2,7 +2,8 @@
 
     python tests/run.py [--workers N] [GROUP ...]
 
-A group is a folder under tests/. Three run at a time; what a group prints comes whole when it ends. In CI a skip is a failure.
+A group is a folder under tests/. Three run at a time; what a group prints comes whole when it ends, and is in build/tests/GROUP.txt
+until then. In CI a skip is a failure.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parent.parent
+PRINTED = ROOT / "build" / "tests"
 GROUPS = ("spark", "crash", "lifecycle", "orchestration", "unit", "cli", "property", "docs")
 NOTHING_COLLECTED = 5
 
@@ -37,9 +38,11 @@ class Result:
     output: str
 
 
-def run(group: str, report: Path) -> Result:
+def run(group: str) -> Result:
     """One pytest process over one group."""
     begun = time.monotonic()
+    report, told = PRINTED / f"{group}.xml", PRINTED / f"{group}.txt"
+    report.unlink(missing_ok=True)
     command = [
         sys.executable,
         "-m",
@@ -50,15 +53,10 @@ def run(group: str, report: Path) -> Result:
         "--durations=8",
         f"--junitxml={report}",
     ]
-    done = subprocess.run(
-        command,
-        cwd=ROOT,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
+    with told.open("w") as output:
+        done = subprocess.run(
+            command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, check=False
+        )
     tests, failed, skipped = _counts(report)
     return Result(
         group=group,
@@ -67,7 +65,7 @@ def run(group: str, report: Path) -> Result:
         passed=tests - failed - skipped,
         failed=failed or int(done.returncode not in {0, NOTHING_COLLECTED}),
         skipped=skipped,
-        output=done.stdout,
+        output=told.read_text(errors="replace"),
     )
 
 
@@ -99,8 +97,9 @@ def main() -> int:
     parser.add_argument("groups", nargs="*", default=existing, help=f"of {', '.join(existing)}")
     options = parser.parse_args()
     print(f"groups: {', '.join(options.groups)}", flush=True)
-    with TemporaryDirectory() as reports, ThreadPoolExecutor(options.workers) as pool:
-        jobs = [pool.submit(run, group, Path(reports) / f"{group}.xml") for group in options.groups]
+    PRINTED.mkdir(parents=True, exist_ok=True)
+    with ThreadPoolExecutor(options.workers) as pool:
+        jobs = [pool.submit(run, group) for group in options.groups]
         results = _show(job.result() for job in as_completed(jobs))
     print("\nminutes per group")
     for result in sorted(results, key=lambda r: -r.seconds):
