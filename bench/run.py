@@ -170,11 +170,14 @@ class Results:
         self._print(shown)
 
     def _write(self) -> None:
-        """Keep what was measured, also when a later system fails; benchmarks not run this time keep their rows."""
-        done = {row["benchmark"] for row in self.rows}
+        """Keep what was measured, also when a later system fails; what is not measured this time keeps its rows."""
+
+        def what(row: Row) -> tuple[Any, ...]:
+            return tuple(row[name] for name in ("benchmark", "system", "mode", "keys", "micro_batches"))
+
         before = json.loads(RESULTS.read_text()) if RESULTS.exists() else []
-        kept = [row for row in before if row["benchmark"] not in done]
-        RESULTS.write_text(json.dumps(kept + self.rows, indent=1) + "\n")
+        rows = list(({what(row): row for row in before} | {what(row): row for row in self.rows}).values())
+        RESULTS.write_text(json.dumps(rows, indent=1) + "\n")
 
     def _print(self, cells: Any) -> None:
         widths = (9, 30, 9, 9, 7, 10, 8, 6, 8, 6, 5)
