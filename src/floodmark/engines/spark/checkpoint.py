@@ -252,7 +252,7 @@ class Checkpoint:
         if found["fingerprint"] != operator.fingerprint:
             fix = (
                 f"See what has changed and what it means: floodmark plan {operator.name}. Then let the stream go on under the new code "
-                f"(floodmark apply {operator.name}), or restore the code of {found['version']}."
+                f"(floodmark apply {operator.name}, with --rebuild where the plan says so), or restore the code of {found['version']}."
             )
             raise StateError(f"checkpoint {self.path}", operator.version, found["version"], fix, code="STATE-003")
 
