@@ -1,6 +1,6 @@
 """Benchmarks: floodmark against raw PySpark and DuckDB, on the same events, in one run.
 
-    python bench/run.py [--rows 4000000] [--only ysb,bounded,small,windows,keyed,held,backfill] [--held 10000,1000000] [--table]
+    python bench/run.py [--rows 4000000] [--only ysb,bounded,small,windows,keyed,held,backfill,process,join,dedup] [--held 10000,1000000] [--table]
 
 Every system runs in a process of its own; the memory is that of the process and all its children. Ratios are speeds against raw
 PySpark in the same run: above 1 is faster. Everything printed is also in ``bench/results.json``.
@@ -292,8 +292,8 @@ def main() -> None:
             small(results, Path(place), [20, 60])
         if "windows" in options.only:
             windows.ordered(results, Path(place), measured, options.rows // 4)
-        if "keyed" in options.only:
-            keyed.keyed(results, Path(place), measured, options.rows // 4, options.held)
+        if {"keyed", *(pair[0] for pair in keyed.PAIRS)} & set(options.only):
+            keyed.keyed(results, Path(place), measured, options.rows // 4, options.held, options.only)
         if "held" in options.only:
             windows.held_keys(results, Path(place), measured, options.held)
         if "backfill" in options.only:

@@ -176,8 +176,10 @@ class Entries:
         for key, entry in self._live.items():
             self._keep(key, entry)
         self._live.clear()
-        self._settle()
-        while sum(self._counts) > _FULL * len(self._counts):
+        for place, bucket in self._open.items():
+            self._settle(place, bucket)
+        held = sum(self._counts)
+        while held > _FULL * len(self._counts):
             self._split()
         for place, bucket in self._open.items():
             if not bucket.changed:
@@ -187,7 +189,7 @@ class Entries:
             if bucket.entries:
                 self.store.put(place, pack(bucket.entries))
         self._open.clear()
-        if not sum(self._counts):
+        if not held:
             self._counts, self._events, self._ticks = [], [], []
         keeps = bool(self._counts or self.extra)
         self.store.put_index(pack((CODEC, self.extra, self._counts, self._events, self._ticks)) if keeps else None)
@@ -232,21 +234,23 @@ class Entries:
     def _split(self) -> None:
         """One bucket more: it takes its share of the one it is split from."""
         size = len(self._counts)
-        old = self._bucket(size - (1 << (size.bit_length() - 1)))
+        place = size - (1 << (size.bit_length() - 1))
+        old = self._bucket(place)
         self._grow()
         moved = {identity: data for identity, data in old.entries.items() if self._place(identity) == size}
         for identity in moved:
             del old.entries[identity]
         old.changed = True
-        self._open[size].entries.update(moved)
-        self._settle()
+        new = self._open[size]
+        new.entries.update(moved)
+        self._settle(place, old)
+        self._settle(size, new)
 
-    def _settle(self) -> None:
-        for place, bucket in self._open.items():
-            values = bucket.entries.values()
-            self._counts[place] = len(values)
-            self._events[place] = min((event for event, _, _ in values), default=NONE)
-            self._ticks[place] = min((tick for _, tick, _ in values), default=NONE)
+    def _settle(self, place: int, bucket: _Bucket) -> None:
+        values = bucket.entries.values()
+        self._counts[place] = len(values)
+        self._events[place] = min((event for event, _, _ in values), default=NONE)
+        self._ticks[place] = min((tick for _, tick, _ in values), default=NONE)
 
 
 def _one_nan(key: tuple[Any, ...]) -> tuple[Any, ...]:
