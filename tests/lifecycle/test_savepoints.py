@@ -137,6 +137,13 @@ def test_a_reader_goes_back_with_what_it_reads(spark: SparkSession, lake: Lake, 
     assert not [one for one in found.undone if one.table == "largest" and one.commits], "it has read nothing since"
     run_unbounded(spark, largest, lake, until_caught_up=True)
     roll_back(lake, made[0])
+    run_unbounded(spark, totals, lake, until_caught_up=True)
+    with pytest.raises(LifecycleError, match=r"LIFECYCLE-040 .*a reader that is further behind"):
+        together(
+            "totals", lake
+        )  # it is where the timeline began: the micro-batch before that has no state of its own here
+    run_unbounded(spark, largest, lake, until_caught_up=True)
+    assert [one.manifest.operator for one in together("totals", lake)] == ["totals", "largest"]
     put(spark, lake, 180, end=True)
     for one in (totals, largest):
         run_unbounded(spark, one, lake, until_caught_up=True)

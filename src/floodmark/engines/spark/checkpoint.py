@@ -97,6 +97,15 @@ class Checkpoint:
         """The last batch that is done; -1 for none."""
         return max(self.batches("commits"), default=-1)
 
+    def restorable(self) -> list[int]:
+        """Committed batches that a stream can be started from again, ascending.
+
+        The first one that is kept is none, if there are others: Spark reads the one before a batch too, and where the stream has gone on from
+        another timeline it is there for that alone.
+        """
+        found = self.batches("commits")
+        return found[1:] or found
+
     def progress_before(self, batch: int) -> int:
         """Progress in force in a batch: that of all batches before it. NEVER where it is not kept."""
         lines = self._lines("offsets", batch)

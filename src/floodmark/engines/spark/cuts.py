@@ -104,7 +104,7 @@ def together(
         raise savepoints.not_begun(operator, lake)
     for name in [operator, *begun(lake, readers(operator, streams(lake)))]:
         timeline = Timeline.current(lake, name)
-        batches = timeline.checkpoint.batches("commits")[:-_KEPT:-1]
+        batches = timeline.checkpoint.restorable()[:-_KEPT:-1]
         found.append((name, [savepoints.state_at(timeline, batch) for batch in batches]))
     chosen = cut(found, agreeing(lake))
     if chosen is None:
