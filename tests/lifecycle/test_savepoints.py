@@ -150,6 +150,24 @@ def test_a_reader_goes_back_with_what_it_reads(spark: SparkSession, lake: Lake, 
     assert not differences(lake, truth, *TABLES, "largest")
 
 
+def test_a_reader_that_begins_after_a_rollback_reads_what_bounded_runs_had_restated(
+    spark: SparkSession, lake: Lake, truth: Lake
+) -> None:
+    put(spark, lake, 120)
+    run_unbounded(spark, totals, lake, until_caught_up=True)
+    restated = Interval(start=to_ms(START), end=to_ms(START) + 1_800_000)
+    assert run_bounded(spark, totals, lake, restated, force=True).rows
+    made = savepoints.create("totals", lake)
+    put(spark, lake, 150)
+    run_unbounded(spark, totals, lake, until_caught_up=True)
+    roll_back(lake, made)
+    run_unbounded(spark, largest, lake, until_caught_up=True, files_per_batch=1)
+    put(spark, lake, 180, end=True)
+    for one in (totals, largest):
+        run_unbounded(spark, one, lake, until_caught_up=True)
+    assert not differences(lake, truth, "largest")
+
+
 def test_a_reader_that_is_not_at_the_cut_is_named_and_can_be_left(spark: SparkSession, lake: Lake, truth: Lake) -> None:
     put(spark, lake, 60)
     run_unbounded(spark, totals, lake, until_caught_up=True)

@@ -18,7 +18,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from floodmark.connectors.storage import file_system
 from floodmark.core.errors import ExecutionError, FloodmarkError
-from floodmark.core.time import END, Interval
+from floodmark.core.time import END, NEVER, Interval
 from floodmark.engines.spark import current, history, markers, tables
 from floodmark.engines.spark.compile import CARRIER, compiled, stage_rows
 from floodmark.engines.spark.host import SHIFT
@@ -304,12 +304,13 @@ def _read(spark: SparkSession, operator: Operator, timeline: Timeline, given: In
     """The rows of an input from the first version on, with Spark's watermark on the carrier.
 
     A table that was taken back, replaced or cleaned is read as it is now instead: its first versions hold rows that do not count any more,
-    or lack files.
+    or lack files. What bounded runs have put in place of the stream's rows is read then, too.
     """
     path = timeline.lake.input(given)
     reader = spark.readStream.format("delta")
     last = timeline.checkpoint.last_committed()
-    if given.upstream is not None and last < 0 and history.rewritten(path):
+    as_it_is = given.upstream is not None and last < 0 and history.rewritten(path)
+    if as_it_is:
         files = _ALL_FILES  # its files have no order: one micro-batch takes them all
     else:
         # Spark plans the last micro-batch again at a start, the first one from here: not across what a rollback has moved it over
@@ -318,11 +319,22 @@ def _read(spark: SparkSession, operator: Operator, timeline: Timeline, given: In
     reader = reader.option("maxFilesPerTrigger", files) if files else reader
     if given.upstream is not None:  # bounded runs replace rows there; they are not the stream's
         reader = reader.option("skipChangeCommits", "true")
-    rows = tables.require_columns(reader.load(path), operator, given).filter("_progress IS NOT NULL")
+    rows = tables.require_columns(reader.load(path), operator, given)
+    rows = (_with_restated(spark, path, rows) if as_it_is else rows).filter("_progress IS NOT NULL")
     rows = rows.select(*(f"`{name}`" for name in (*given.schema.names, *STAMPS)))
     rows = markers.with_starts(spark, operator, timeline, given, rows)
     carrier = F.expr(f"timestamp_millis(`_progress` + {SHIFT})").alias(CARRIER)
     return rows.select("*", carrier).withWatermark(CARRIER, "1 millisecond")
+
+
+def _with_restated(spark: SparkSession, path: str, rows: DataFrame) -> DataFrame:
+    """Rows of bounded runs that are there now as if the stream had written them; those of later ones stay without progress."""
+    restated = spark.read.format("delta").load(path).where("_progress IS NULL")
+    (last,) = restated.agg(F.max(F.unix_micros("_ingest_time"))).collect()[0]
+    if last is None:
+        return rows
+    counts = F.col("_progress").isNull() & (F.unix_micros("_ingest_time") <= last)
+    return rows.withColumn("_progress", F.when(counts, F.lit(NEVER)).otherwise(F.col("_progress")))
 
 
 def _tagged(operator: Operator, inputs: Mapping[str, DataFrame]) -> DataFrame:
