@@ -29,7 +29,7 @@ from floodmark import (
     sum,
 )
 from floodmark.core.errors import ExecutionError, LifecycleError, StateError
-from floodmark.core.time import END
+from floodmark.core.time import END, Interval, to_ms
 from floodmark.demo.comparison import compare
 from floodmark.engines.spark import shipping, unbounded
 from floodmark.engines.spark.bounded import run_bounded
@@ -295,6 +295,24 @@ def test_a_bounded_run_does_not_reach_into_what_the_stream_has_yet_to_write(spar
     )
     with pytest.raises(LifecycleError, match="LIFECYCLE-005 operator 'nothing_at_all'.*--to 2020-01-01T00:58"):
         run_bounded(spark, nothing_at_all, lake)
+
+
+def test_a_bounded_run_waits_for_the_stream_to_read_what_has_landed_late(spark: SparkSession, lake: Lake) -> None:
+    put(spark, lake, "events", rows(0, 60))
+    run_unbounded(spark, nothing_at_all, lake, until_caught_up=True)
+    put(spark, lake, "events", [*rows(0, 60), row(10)])
+    begin = to_ms(START)
+    early, later = (
+        Interval(start=begin, end=begin + 20 * 60_000),
+        Interval(start=begin + 1_200_000, end=begin + 1_800_000),
+    )
+    with pytest.raises(LifecycleError, match="LIFECYCLE-005 .*rows of it that have landed in 'events' since"):
+        run_bounded(spark, nothing_at_all, lake, early)
+    assert run_bounded(spark, nothing_at_all, lake, later).rows["nothing_at_all__every"] == 10, "none of these"
+    assert run_unbounded(spark, nothing_at_all, lake, until_caught_up=True).rows["nothing_at_all__every"] == 1
+    assert run_bounded(spark, nothing_at_all, lake, early).rows["nothing_at_all__every"] == 21
+    found = DeltaTable(lake.output("nothing_at_all__every")).to_pyarrow_table(columns=["value", "_kind"]).to_pylist()
+    assert sorted(one["value"] for one in found if one["_kind"] == 0) == sorted([*range(60), 10])
 
 
 def test_a_query_whose_worker_did_not_start_in_time_is_started_again(

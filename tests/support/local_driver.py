@@ -31,9 +31,9 @@ from floodmark.engines.spark.fence import FENCE
 from floodmark.engines.spark.host import SHIFT
 from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.lock import exclusive
-from floodmark.engines.spark.savepoints import check_inputs, inputs_at
+from floodmark.engines.spark.savepoints import check_inputs
 from floodmark.engines.spark.switch import refuse_while_pending
-from floodmark.engines.spark.timeline import Timeline
+from floodmark.engines.spark.timeline import Timeline, inputs_at
 from floodmark.spec.operator import Operator
 
 VERSIONS = {one.version: one for one in (TOTALS, WIDER)}

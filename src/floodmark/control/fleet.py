@@ -13,9 +13,9 @@ from floodmark.control.store import Deployment, Desired, Driver, Store
 from floodmark.control.supervisor import LEASE
 from floodmark.core.errors import LifecycleError
 from floodmark.engines.spark.lake import Lake
-from floodmark.engines.spark.savepoints import check_inputs, inputs_at
+from floodmark.engines.spark.savepoints import check_inputs
 from floodmark.engines.spark.switch import refuse_moved, refuse_while_pending
-from floodmark.engines.spark.timeline import Timeline
+from floodmark.engines.spark.timeline import Timeline, inputs_at
 from floodmark.spec.operator import Operator
 from floodmark.spec.workspace import Workspace
 

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from floodmark.control.fleet import Fleet
 from floodmark.engines.spark import history, savepoints
 from floodmark.engines.spark.savepoints import Savepoint
-from floodmark.engines.spark.timeline import Timeline
+from floodmark.engines.spark.timeline import Timeline, inputs_at
 from floodmark.lifecycle.savepoint import Manifest
 from floodmark.spec.operator import Operator
 
@@ -82,7 +82,7 @@ def verify(
 def _caught_up(fleet: Fleet, name: str) -> bool:
     """Whether a stream has read all its inputs have."""
     timeline = Timeline.current(fleet.lake, name)
-    read = savepoints.inputs_at(timeline, timeline.checkpoint.last_committed())
+    read = inputs_at(timeline, timeline.checkpoint.last_committed())
     return all(
         one.version >= DeltaTable(savepoints.input_path(fleet.lake, one.table)).version() for one in read.values()
     )

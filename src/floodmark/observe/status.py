@@ -11,8 +11,8 @@ from floodmark.core.errors import FloodmarkError
 from floodmark.core.time import NEVER, describe, describe_span
 from floodmark.engines.spark import history
 from floodmark.engines.spark.lake import Lake
-from floodmark.engines.spark.savepoints import check_inputs, inputs_at
-from floodmark.engines.spark.timeline import Timeline
+from floodmark.engines.spark.savepoints import check_inputs
+from floodmark.engines.spark.timeline import Timeline, inputs_at
 from floodmark.spec.operator import Operator, Output
 from floodmark.spec.source import Source
 from floodmark.spec.workspace import Workspace

@@ -6,7 +6,7 @@ which layout, so that a new version of the function reads what an older one has 
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -66,8 +66,9 @@ class _Times:
                     return  # a period is not repeated for ever
                 self.chains[(name, time)] = before
         times = self.times.setdefault(name, [])
-        if time not in times:
-            insort(times, time)
+        place = bisect_left(times, time)
+        if place == len(times) or times[place] != time:
+            times.insert(place, time)
 
     def delete(self, name: str, time: int | None) -> None:
         time = None if time is None else _clamped(time)
@@ -100,7 +101,7 @@ class Runner:
             self.function = function.opened(handles)
         self.settings = dict(vars(function))
         self.own = [(name, self.cells[name]) for name in self.states]
-        self.mortal = [(name, state) for name, state in self.states.items() if state.ttl is not None]
+        self.mortal = [(name, state, state.ttl) for name, state in self.states.items() if state.ttl is not None]
 
     def close(self) -> None:
         """No key is at hand any more."""
@@ -151,9 +152,12 @@ class _Context:
 
 
 class _Kept:
-    """What is kept for one key: its states and timers, the last stamp and the latest event time it saw."""
+    """What is kept for one key: its states and timers, the last stamp and the latest event time it saw.
 
-    __slots__ = ("entry", "event", "latest", "stamp", "states", "tick", "timers")
+    Nothing in its states has outlived its time before ``expiry``. That is said without looking through them after every row; ``loose`` then.
+    """
+
+    __slots__ = ("entry", "event", "expiry", "latest", "loose", "stamp", "states", "tick", "timers")
 
     def __init__(self, entry: Entry) -> None:
         self.entry = entry
@@ -164,6 +168,7 @@ class _Kept:
         if entry.value:
             _, self.stamp, self.states, self.timers, self.latest = entry.value
         self.event, self.tick = entry.event, entry.tick
+        self.expiry, self.loose = NONE, False
 
     def close(self) -> bool:
         self.entry.event, self.entry.tick = self.event, self.tick
@@ -277,6 +282,8 @@ class ProcessKernel(KeyedKernel):
 
     def _opened(self, entry: Entry) -> _Kept:
         kept = _Kept(entry)
+        if self.runner.mortal:
+            kept.expiry, kept.loose = entry.event, True
         if kept.timers.keys() - self.timers:  # of an older version of the function
             kept.timers = {name: times for name, times in kept.timers.items() if name in self.timers}
             self._wait(kept)
@@ -316,6 +323,8 @@ class ProcessKernel(KeyedKernel):
             self._key(entry.key)
         before = self.now.clock
         for kept in self.keys.values():
+            if kept.loose:
+                self._wait(kept)
             try:
                 if kept.event <= progress:
                     self._fire(kept, progress)
@@ -375,16 +384,18 @@ class ProcessKernel(KeyedKernel):
         self.runner.times.chains.clear()
         while kept.event <= progress:
             time = kept.event
-            for name, state in self.runner.mortal:
-                if (expires := state.expires(kept.states.get(name))) is not None and expires <= time:
-                    _keep(kept.states, name, state.live(kept.states[name], time))
+            if kept.expiry <= time:
+                for name, state, _ in self.runner.mortal:
+                    if name in kept.states:
+                        _keep(kept.states, name, state.live(kept.states[name], time))
+                self._wait(kept)
             for name in sorted(self.event_timers):
                 if kept.timers.get(name, (NONE,))[0] <= time:
                     at = _taken(kept.timers, name)
                     stamp = max(at - 1, kept.stamp)  # a timer may lie before the row that set it
                     self._timer(kept, name, at, stamp, max(at, stamp + 1), at)
                     break
-            self._wait(kept)
+            self._due(kept)
 
     def _tick(self, kept: _Kept) -> None:
         self.runner.times.ending = self.now.clock >= END
@@ -393,7 +404,7 @@ class ProcessKernel(KeyedKernel):
             at = _taken(kept.timers, name)
             event = max(kept.stamp + 1, kept.latest)
             self._timer(kept, name, at, kept.stamp, event, event)
-            self._wait(kept)
+            self._due(kept)
 
     def _timer(self, kept: _Kept, name: str, time: int, stamp: int, event: int, now: int) -> None:
         """Call ``on_timer``; its rows have the event time ``event``."""
@@ -426,19 +437,24 @@ class ProcessKernel(KeyedKernel):
                 del states[name]
             cell.raw, cell.open = None, False
         runner.times.open = False
-        self._wait(kept)
+        for name, _, ttl in runner.mortal:
+            if name in states:
+                kept.expiry, kept.loose = min(kept.expiry, runner.cells[name].now + ttl, END), True
+        self._due(kept)
 
     def _wait(self, kept: _Kept) -> None:
+        found = [state.expires(kept.states.get(name)) for name, state, _ in self.runner.mortal]
+        kept.expiry, kept.loose = min((min(at, END) for at in found if at is not None), default=NONE), False
+        self._due(kept)
+
+    def _due(self, kept: _Kept) -> None:
         clocks = self.runner.times.clocks
-        event, tick = NONE, NONE
+        event, tick = kept.expiry, NONE
         for name, times in kept.timers.items():
             if name in clocks:
                 tick = min(tick, times[0])
             else:
                 event = min(event, times[0])
-        for name, state in self.runner.mortal:
-            expires = state.expires(kept.states.get(name))
-            event = event if expires is None else min(event, expires, END)
         kept.event, kept.tick = event, tick
 
     # ---- rows out

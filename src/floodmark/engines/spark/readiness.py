@@ -19,11 +19,13 @@ from floodmark.core.errors import CapabilityError, ExecutionError, LifecycleErro
 from floodmark.core.time import END, NEVER, Interval, describe, from_ms
 from floodmark.engines.spark import division, history
 from floodmark.engines.spark.lake import Lake
+from floodmark.engines.spark.timeline import Timeline, inputs_at
 from floodmark.lifecycle.coverage import Entry, Now, Segment, Todo, segments, todo
 from floodmark.semantics.assignment import first_needed
 from floodmark.spec.operator import Operator
 from floodmark.spec.partitions import split
 from floodmark.spec.run import LateRows, RunResult
+from floodmark.spec.schema import MARKER
 from floodmark.spec.steps import IntervalJoin, WindowAggregate
 from floodmark.spec.windows import Session
 
@@ -224,7 +226,10 @@ def _check_stream(operator: Operator, lake: Lake, interval: Interval) -> None:
     done = history.progress(lake.output(operator.outputs[0].table))
     step = operator.stateful
     lateness = step.allowed_lateness if step else 0
-    if done is None or min(interval.end - 1, END) + (0 if done >= END else lateness) <= done:
+    if done is None:
+        return
+    if min(interval.end - 1, END) + (0 if done >= END else lateness) <= done:
+        _check_read(operator, lake, interval)
         return
     reached = done - lateness + 1
     fix = (
@@ -236,6 +241,28 @@ def _check_stream(operator: Operator, lake: Lake, interval: Interval) -> None:
     raise LifecycleError(where, expected, got, fix, code="LIFECYCLE-005")
 
 
+def _check_read(operator: Operator, lake: Lake, interval: Interval) -> None:
+    """Rows of the interval that have landed late, and that the stream has yet to write somewhere, would be there twice then."""
+    if operator.stateful is not None and not any(output.side for output in operator.outputs):
+        return  # it drops them
+    timeline = Timeline.current(lake, operator.name)
+    last = timeline.checkpoint.last_committed()
+    read = inputs_at(timeline, last) if last >= 0 and timeline.checkpoint.deployed() else {}
+    for given in operator.inputs:
+        path = lake.input(given)
+        if given.name not in read or given.table != read[given.name].table:
+            continue
+        since, now = read[given.name].version, DeltaTable(path).version()
+        if not _Changes.between(path, since, now, come=True).touch(reads(operator, interval)):
+            continue
+        where, got = (
+            f"operator '{operator.name}' in {lake.root}",
+            f"rows of it that have landed in '{given.table}' since",
+        )
+        fix = f"Let the stream get there first (floodmark run {operator.name} --unbounded --until-caught-up), or compute into another lake: --lake elsewhere."
+        raise LifecycleError(where, f"{interval} to be read by its stream", got, fix, code="LIFECYCLE-005")
+
+
 @dataclass(slots=True)
 class _Changes:
     """Files that came or went between two versions of a table, and the event times in them.
@@ -243,14 +270,16 @@ class _Changes:
     Args:
         path: of the table.
         files: name -> first and last event time where known; None when what changed is not known.
+        come: only rows that streams read: those that have come, and were not put in place of others.
     """
 
     path: str
     files: dict[str, tuple[Any, Any]] | None
+    come: bool = False
     times: dict[str, Any] = field(default_factory=dict)
 
     @staticmethod
-    def between(path: str, before: int, after: int) -> _Changes:
+    def between(path: str, before: int, after: int, *, come: bool = False) -> _Changes:
         """Compare two versions; ``before`` may no longer be kept."""
         if before < 0:
             return _Changes(path, None)
@@ -258,7 +287,8 @@ class _Changes:
             old, new = (_files(DeltaTable(path, version=version)) for version in (before, after))
         except DeltaError:
             return _Changes(path, None)
-        return _Changes(path, {name: old.get(name) or new[name] for name in old.keys() ^ new.keys()})
+        changed = new.keys() - old.keys() if come else old.keys() ^ new.keys()
+        return _Changes(path, {name: old.get(name) or new[name] for name in changed}, come)
 
     def touch(self, interval: Interval) -> bool:
         """Whether a row of the interval came or went; yes when that cannot be known."""
@@ -273,7 +303,7 @@ class _Changes:
             files, place = file_system(f"{self.path}/{name}")
             try:
                 with files.open_input_file(place) as file:
-                    self.times[name] = pq.ParquetFile(file).read(columns=["_event_time"])["_event_time"]
+                    self.times[name] = self._times(pq.ParquetFile(file))
             except FileNotFoundError:  # vacuumed
                 self.times[name] = None
         times = self.times[name]
@@ -281,6 +311,12 @@ class _Changes:
             return True
         inside = pc.and_(pc.greater_equal(times, pa.scalar(first)), pc.less_equal(times, pa.scalar(last)))
         return bool(pc.any(inside).as_py())
+
+    def _times(self, file: pq.ParquetFile) -> pa.ChunkedArray:
+        if not self.come:
+            return file.read(columns=["_event_time"])["_event_time"]
+        found = file.read(columns=["_event_time", "_kind", "_progress"])
+        return found.filter(pc.and_(pc.not_equal(found["_kind"], MARKER), found["_progress"].is_valid()))["_event_time"]
 
 
 def _files(table: DeltaTable) -> dict[str, tuple[Any, Any]]:

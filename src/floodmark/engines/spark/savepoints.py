@@ -27,7 +27,7 @@ from floodmark.engines.spark.checkpoint import HERE, IDENTITY, Checkpoint, reloc
 from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.lock import exclusive
 from floodmark.engines.spark.tables import check_there
-from floodmark.engines.spark.timeline import Timeline
+from floodmark.engines.spark.timeline import Timeline, inputs_at
 from floodmark.lifecycle.plan import Deployed
 from floodmark.lifecycle.savepoint import MANIFEST, File, Manifest, TableVersion, broken, damage
 
@@ -201,18 +201,6 @@ def state_at(timeline: Timeline, batch: int) -> BatchState:
     )
     watermark = timeline.checkpoint.settled(batch)
     return BatchState(deployed, batch, watermark, inputs_at(timeline, batch), outputs)
-
-
-def inputs_at(timeline: Timeline, batch: int) -> dict[str, TableVersion]:
-    """How far a stream had read each input at the end of a committed micro-batch, by the input's name, in the order they are read."""
-    deployed, positions = timeline.checkpoint.deployed(), timeline.checkpoint.positions(batch)
-    assert deployed is not None
-    names, reads = deployed.sources, {name: table for name, table, *_ in deployed.graph["inputs"]}
-    of_inputs = positions[:: len(positions) // len(names)]
-    return {
-        name: TableVersion(table=reads[name], id=at.table, version=at.version, file=at.file)
-        for name, at in zip(names, of_inputs, strict=True)
-    }
 
 
 def check_inputs(lake: Lake, operator: str, inputs: Mapping[str, TableVersion], but: Collection[str] = ()) -> None:

@@ -17,6 +17,7 @@ from floodmark.connectors.storage import file_system, read, write
 from floodmark.engines.spark.checkpoint import Checkpoint
 from floodmark.engines.spark.lake import Lake
 from floodmark.lifecycle.plan import Deployed
+from floodmark.lifecycle.savepoint import TableVersion
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,18 @@ class Timeline:
     def app(self, table: str) -> str:
         """Application id of the transactions it commits to a table."""
         return f"{self.operator}/{self.number}/{table}"
+
+
+def inputs_at(timeline: Timeline, batch: int) -> dict[str, TableVersion]:
+    """How far a stream had read each input at the end of a committed micro-batch, by the input's name, in the order they are read."""
+    deployed, positions = timeline.checkpoint.deployed(), timeline.checkpoint.positions(batch)
+    assert deployed is not None
+    names, reads = deployed.sources, {name: table for name, table, *_ in deployed.graph["inputs"]}
+    of_inputs = positions[:: len(positions) // len(names)]
+    return {
+        name: TableVersion(table=reads[name], id=at.table, version=at.version, file=at.file)
+        for name, at in zip(names, of_inputs, strict=True)
+    }
 
 
 def streams(lake: Lake) -> dict[str, Deployed]:

@@ -26,11 +26,11 @@ from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.lock import exclusive
 from floodmark.engines.spark.preaggregate import EMITTED, PACKED, packing
 from floodmark.engines.spark.processor import Processor
-from floodmark.engines.spark.savepoints import check_inputs, inputs_at
+from floodmark.engines.spark.savepoints import check_inputs
 from floodmark.engines.spark.sink import Sink
 from floodmark.engines.spark.switch import refuse_moved, refuse_while_pending
 from floodmark.engines.spark.ticks import Ticks
-from floodmark.engines.spark.timeline import Timeline
+from floodmark.engines.spark.timeline import Timeline, inputs_at
 from floodmark.semantics.stage import stage_of
 from floodmark.spec.operator import Input, Operator
 from floodmark.spec.run import BatchInfo, RunResult

@@ -19,7 +19,7 @@ from floodmark.connectors.storage import file_system
 from floodmark.engines.spark import savepoints
 from floodmark.engines.spark.conflicts import retried
 from floodmark.engines.spark.lake import Lake
-from floodmark.engines.spark.timeline import Timeline, streams
+from floodmark.engines.spark.timeline import Timeline, inputs_at, streams
 from floodmark.lifecycle.savepoint import TableVersion
 
 HOURS = 168
@@ -106,7 +106,7 @@ def _reading(lake: Lake) -> dict[str, TableVersion]:
     for name in streams(lake):
         timeline = Timeline.current(lake, name)
         last = timeline.checkpoint.last_committed()
-        for given in savepoints.inputs_at(timeline, last).values() if last >= 0 else ():
+        for given in inputs_at(timeline, last).values() if last >= 0 else ():
             other = found.get(given.table, given)
             found[given.table] = min(given, other, key=lambda one: (one.version, one.file))
     return found
