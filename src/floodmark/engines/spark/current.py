@@ -5,6 +5,7 @@ The changelog beside it is what operators read. No stream reads a table that is 
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -16,6 +17,7 @@ from deltalake import DeltaTable as DeltaRs
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from floodmark.connectors.storage import read, write
 from floodmark.core import crash
 from floodmark.core.time import NEVER, Interval
 from floodmark.engines.spark import history, tables
@@ -74,9 +76,14 @@ def follow(
     On a timeline that a rollback has begun, ``current`` is made anew first: the changelog was taken back, and a merge is not undone.
     """
     lake, checkpoint = timeline.lake, timeline.folder("current", output.table)
-    app, path, first = timeline.app(f"current/{output.table}"), lake.output(current.table), 0
-    if not Checkpoint(checkpoint).batches("offsets") and _filled(spark, path):
-        first = _rebuilt(spark, operator, timeline, output)
+    app, path = timeline.app(f"current/{output.table}"), lake.output(current.table)
+    begins = timeline.folder("current", f"{output.table}.json")
+    if not Checkpoint(checkpoint).batches("offsets"):
+        rebuilt = _filled(spark, path)
+        write(begins, json.dumps({"first": _rebuilt(spark, operator, timeline, output) if rebuilt else 0}).encode())
+    # Spark plans the last micro-batch again at a start, the first one from here: not across what a rollback has moved it over
+    kept = read(begins)
+    first = 0 if kept is None else int(json.loads(kept)["first"])
     tables.ensure(spark, lake, operator, current)
     reader = spark.readStream.format("delta").option("startingVersion", first).option("skipChangeCommits", "true")
     rows = reader.load(lake.output(output.table)).filter(_OF_STREAM)
