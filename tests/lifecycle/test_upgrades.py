@@ -111,7 +111,9 @@ def test_last_values_go_on_after_columns_were_taken_back(spark: SparkSession, la
     put(spark, lake, 120)
     run_unbounded(spark, revised(wide=True), lake, until_caught_up=True)
     roll_back(lake, savepoints.find(lake, str(done.savepoint)))
-    run_unbounded(spark, narrow, lake, until_caught_up=True)  # one micro-batch of the last values, planned again at the next start
+    run_unbounded(
+        spark, narrow, lake, until_caught_up=True
+    )  # one micro-batch of the last values, planned again at the next start
     put(spark, lake, 130, end=True)
     run_unbounded(spark, narrow, lake, until_caught_up=True)
     expected = Lake(f"{lake.root}-truth", logs=lake.root)
