@@ -40,6 +40,7 @@ up: .venv/.ready
 	.venv/bin/floodmark up
 
 test: .venv/.ready .venv/.browser
+	@.venv/bin/python -m floodmark.engines.spark.jars
 	.venv/bin/python tests/run.py
 
 soak: .venv/.ready

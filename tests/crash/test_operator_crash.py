@@ -30,6 +30,8 @@ from floodmark.engines.spark.unbounded import run_unbounded
 PROGRAM = Path(__file__).with_name("operator_process.py")
 TABLES = ("revised", "revised__late")
 MODES = {"unbounded": "micro_batch", "bounded": "bounded"}
+SAME = {"micro_batch.before_main", "micro_batch.after_settle", "bounded.before_current", "bounded.before_main"}
+"""Points that see the same files as one of their neighbours: ``make soak`` tries them one by one."""
 LATER = {f"micro_batch.{when}_{what}": 2 for when in ("before", "after") for what in ("side", "main")}
 """Points at which dying in the second micro-batch says more, as there is state to go on from."""
 
@@ -86,7 +88,7 @@ def test_killed_at_every_point_in_turn_it_ends_exactly_right(
     spark: SparkSession, logs: Lake, expected: dict[str, pa.Table], tmp_path: Path, mode: str
 ) -> None:
     lake = Lake(str(tmp_path), logs=logs.root)
-    for point in crash.POINTS[MODES[mode]]:
+    for point in (point for point in crash.POINTS[MODES[mode]] if point not in SAME):
         assert not die(mode, point, lake), point
         for table in TABLES:
             assert seen(lake, table) <= counted(expected[table]), f"{point}: a reader has seen what was not to stay"
@@ -114,7 +116,7 @@ def test_values_that_were_shown_before_they_were_committed_are_overwritten_after
     spark: SparkSession, logs: Lake, expected: dict[str, pa.Table], tmp_path: Path
 ) -> None:
     lake, dirty = Lake(str(tmp_path), logs=logs.root), 0
-    for point in ("early.after_merge", "micro_batch.before_main", "micro_batch.after_main"):
+    for point in ("early.after_merge", "micro_batch.after_main"):
         assert not die("early", point, lake), point
         committed = {(r["key"], r["window_end"], r["total"]) for r in changelog(lake, "revised").to_pylist()}
         shown = DeltaTable(lake.output("revised__current")).to_pyarrow_table().to_pylist()

@@ -50,9 +50,9 @@ def killed_at_work(lake: Lake, rng: random.Random) -> bool:
 
 @pytest.mark.feature("E1", "F8")
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("kills", [5, pytest.param(20, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.soak)])
 def test_ten_views_per_campaign_and_window_after_random_kills(spark: SparkSession, tmp_path: Path, kills: int) -> None:
-    rounds, files = (ROUNDS, FILES) if kills == 5 else (4 * ROUNDS, 4 * FILES)
+    rounds, files = (ROUNDS, FILES) if kills == 3 else (4 * ROUNDS, 4 * FILES)
     generate(tmp_path / "inbox", rounds, files)
     lake = Lake(str(tmp_path / "lake"), logs=str(tmp_path / "logs"))
     land(spark, source(tmp_path / "inbox"), Lake(str(tmp_path / "logs")), end=True)
