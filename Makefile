@@ -20,7 +20,7 @@ setup: .venv/.ready
 	@[ -n "$(JAVA)" ] || { echo "floodmark needs Java 17 or newer, and found none: run '$(INSTALL_JAVA)'."; exit 1; }
 	@echo "setting up .venv with $$($(PYTHON) --version): about two minutes, once"
 	@[ -x .venv/bin/python ] || $(PYTHON) -m venv .venv
-	.venv/bin/python -m pip install --disable-pip-version-check --progress-bar on -r requirements.lock
+	.venv/bin/python -m pip install --disable-pip-version-check --progress-bar on --no-deps -r requirements.lock
 	.venv/bin/python -m pip install --disable-pip-version-check --quiet --no-deps -e .
 	.venv/bin/python -m floodmark.engines.spark.jars
 	@touch $@
