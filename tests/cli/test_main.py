@@ -51,6 +51,12 @@ def test_verbs_without_spark_import_none(arguments: list[str], tmp_path: Path) -
     assert subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, check=False).returncode == 0
 
 
+def test_what_handles_streams_from_outside_loads_no_pandas() -> None:
+    code = "import sys, floodmark.control.actions, floodmark.engines.spark.unbounded\nsys.exit('pandas' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_an_error_says_code_where_expected_got_fix_and_no_traceback(verb: Verb, tmp_path: Path) -> None:
     result = verb("validate")
     assert (result.exit_code, result.stdout) == (1, "")

@@ -256,6 +256,20 @@ def counted(events: Stream[Event]) -> Stream:
     return windowed.aggregate(n=count())
 
 
+def test_last_values_are_not_merged_when_there_are_none(spark: SparkSession, lake: Lake) -> None:
+    @operator
+    def revised(events: Stream[Event]) -> Stream:
+        windowed = events.key_by("key").window(Tumbling("10 minutes"), allowed_lateness="10 minutes")
+        return windowed.aggregate(n=count())
+
+    versions = []
+    for last in (5, 40):
+        put(spark, lake, "events", rows(0, last))
+        assert run_unbounded(spark, revised, lake, until_caught_up=True).micro_batches
+        versions.append(DeltaTable(lake.output("revised__current")).version())
+    assert versions == [0, 1], "only windows that have closed are worth a merge"
+
+
 @pytest.mark.parametrize("victim", ["input", "output", "current"])
 def test_a_table_deleted_under_a_running_stream_is_a_clear_error(spark: SparkSession, lake: Lake, victim: str) -> None:
     put(spark, lake, "events", rows(0, 30))

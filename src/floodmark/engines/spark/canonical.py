@@ -10,9 +10,8 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle, TimerValues
@@ -29,6 +28,9 @@ from floodmark.engines.spark.processor import SCHEMAS
 from floodmark.engines.spark.savepoints import Savepoint
 from floodmark.engines.spark.tables import structure
 from floodmark.lifecycle.savepoint import MANIFEST, MARKS, broken
+
+if TYPE_CHECKING:
+    import pandas as pd  # takes longer to load than the rest, and only workers use it
 
 STATE = "state"
 _ROWS = "group int, deadline bigint, index binary, number bigint, piece int, pieces int, chunk binary"
@@ -155,6 +157,8 @@ class _Seeder(StatefulProcessor):
         timerValues: TimerValues,  # noqa: ARG002, N803 - Spark's name
     ) -> None:
         """Rows of one key group; not always all of them at once."""
+        import pandas as pd  # noqa: PLC0415 - see above
+
         for row in initialState.to_dict("records"):
             if row["index"] is not None:
                 deadline = None if pd.isna(row["deadline"]) else int(row["deadline"])

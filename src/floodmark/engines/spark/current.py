@@ -93,6 +93,8 @@ def follow(
     def merge(batch: DataFrame, number: int) -> None:
         if ended.is_set():
             raise Stopped
+        if batch.isEmpty():
+            return  # nothing but markers: a merge of no rows takes as long as one of many
         session = batch.sparkSession
         crash.point("micro_batch.before_current")
         session.conf.set("spark.databricks.delta.write.txnAppId", app)

@@ -6,9 +6,8 @@ for groups without rows too.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle, TimerValues
 
 from floodmark.core.errors import StateError
@@ -17,6 +16,9 @@ from floodmark.engines.spark.preaggregate import COUNTED, emitted, last_sequence
 from floodmark.semantics.columns import decode
 from floodmark.semantics.kernel import Tick
 from floodmark.semantics.stage import AnyStage, closed, kernel_of
+
+if TYPE_CHECKING:
+    import pandas as pd  # takes longer to load than the rest, and only workers use it
 
 SHIFT = 1 - NEVER
 """Added to progress to make the carrier: rows at or below Spark's first watermark, 0, would vanish."""
