@@ -58,6 +58,9 @@ def act(spark: SparkSession, action: str, lake: str, inbox: str) -> None:
 
 
 if __name__ == "__main__":
+    from borrowed import borrow
+
     from floodmark.engines.spark.session import spark_session
 
+    borrow()
     act(spark_session(app="crash"), *sys.argv[1:4])

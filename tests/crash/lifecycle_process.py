@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from borrowed import borrow
 from operator_process import Event
 
 from floodmark import Stream, Tumbling, count, max, operator, sum
@@ -51,6 +52,7 @@ def main(action: str, root: str, *names: str) -> None:
         case "upgrade":
             upgrade(WIDER, lake)
         case "rescale":
+            borrow()
             rescale(spark_session(app="rescale"), lake, "totals", int(names[0]))
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from datetime import UTC, datetime, timedelta
 
+from borrowed import borrow
+
 from floodmark import (
     BoundedOutOfOrderness,
     Contract,
@@ -63,6 +65,7 @@ def source(commits: int) -> Source:
 
 def main(mode: str, root: str, logs: str) -> None:
     """Run the operator until it has caught up."""
+    borrow()
     spark, lake = spark_session(app="victim"), Lake(root, logs=logs)
     if mode == "bounded":
         run_bounded(spark, revised, lake)

@@ -12,6 +12,8 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from borrowed import lend, take_back
+from pyspark.sql import SparkSession
 
 from floodmark.core import crash
 from floodmark.engines.spark import history
@@ -32,7 +34,8 @@ IN_TURN = (
     "landing.after_end",
     "landing.after_files",
 )
-"""One point per gap between two writes. Those left out see the same files as the one before them, and are tried one by one in ``make soak``."""
+"""One point per gap between two writes. Those left out see the same files as the one before them, and are tried one by one in ``make soak``.
+Java is killed at one of them and lives on at the others, where only its driver dies; ``make soak`` kills it everywhere."""
 
 
 def program() -> ModuleType:
@@ -45,13 +48,14 @@ def program() -> ModuleType:
     return module
 
 
-def die(point: str, action: str, lake: Path, inbox: Path) -> None:
-    """Run the program until it kills itself at a point."""
+def die(point: str, action: str, lake: Path, inbox: Path, java: SparkSession | None = None) -> None:
+    """Run the program until it kills itself at a point, and its Java, unless that is lent."""
     at = f"{point}:{_LATER.get(point, 1)}"
     command = [sys.executable, str(PROGRAM), action, str(lake), str(inbox)]
-    done = subprocess.run(
-        command, env={**os.environ, crash.VARIABLE: at}, capture_output=True, text=True, timeout=300, check=False
-    )
+    environment = {**os.environ, crash.VARIABLE: at, **(lend(java) if java else {})}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    if java:
+        take_back(java)
     assert done.returncode == -signal.SIGKILL, f"{point} was never reached: {done.stderr[-3000:]}"
 
 
@@ -105,7 +109,7 @@ def test_a_landing_killed_at_every_point_in_turn_goes_on_as_if_nothing_had_happe
 ) -> None:
     lake = tmp_path / "lake"
     for point in IN_TURN:
-        die(point, "land to the end", lake, inbox)
+        die(point, "land to the end", lake, inbox, None if point == "landing.after_log" else spark)
     program().act(spark, "land to the end", str(lake), str(inbox))
     check(spark, lake, uninterrupted["land to the end"])
 
@@ -115,7 +119,7 @@ def test_a_replay_killed_at_every_point_in_turn_lands_every_row_once(spark, tmp_
     lake = tmp_path / "lake"
     shutil.copytree(uninterrupted["land"], lake)
     for point in ("replay.before_mark", "replay.after_mark", "replay.after_log"):
-        die(point, "replay", lake, inbox)
+        die(point, "replay", lake, inbox, None if point == "replay.after_mark" else spark)
     program().act(spark, "replay", str(lake), str(inbox))
     check(spark, lake, uninterrupted["replay"])
 

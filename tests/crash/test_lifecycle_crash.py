@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from borrowed import lend, take_back
 from deltalake import DeltaTable
 from flights import changelog
 from lifecycle_process import LARGEST, TOTALS, WIDER
@@ -73,17 +74,27 @@ def seen(lake: Lake) -> dict[str, list[str]]:
     return {table: sorted(map(repr, changelog(lake, table).to_pylist())) for table in TABLES}
 
 
-def die(point: str, action: str, lake: Lake, *names: str, time: int = 1, program: Path = PROGRAM) -> str:
-    """Let the program kill itself at a point; what it said if it did not."""
+def die(
+    point: str,
+    action: str,
+    lake: Lake,
+    *names: str,
+    time: int = 1,
+    program: Path = PROGRAM,
+    java: SparkSession | None = None,
+) -> str:
+    """Let the program kill itself at a point, and its Java, unless that is lent; what it said if it did not."""
     command = [sys.executable, str(program), action, lake.root, *names]
     done = subprocess.run(
         command,
-        env={**os.environ, crash.VARIABLE: f"{point}:{time}"},
+        env={**os.environ, crash.VARIABLE: f"{point}:{time}", **(lend(java) if java else {})},
         capture_output=True,
         text=True,
         timeout=200,
         check=False,
     )
+    if java:
+        take_back(java)
     killed = done.returncode == -signal.SIGKILL
     return "" if killed else f"{point} was never reached: exit {done.returncode} {done.stderr[-2000:]}"
 
@@ -116,7 +127,7 @@ def test_a_rescaling_killed_anywhere_has_changed_nothing_and_is_done_again(
     for point in crash.POINTS["rescale"]:
         lake = copy_of(streams, tmp_path / point)
         old = Timeline.current(lake, "totals")
-        assert not die(point, "rescale", lake, "3"), point
+        assert not die(point, "rescale", lake, "3", java=None if point == "rescale.before_current" else spark), point
         assert Timeline.current(lake, "totals").number == old.number, "it is the last step that counts"
         assert seen(lake) == before, point
         assert rescale(spark, lake, "totals", 3), point

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from borrowed import lend, take_back
 from deltalake import DeltaTable
 from flights import changelog
 from operator_process import EARLY, clocked, revised, source
@@ -32,6 +33,8 @@ TABLES = ("revised", "revised__late")
 MODES = {"unbounded": "micro_batch", "bounded": "bounded"}
 SAME = {"micro_batch.before_main", "micro_batch.after_settle", "bounded.before_current", "bounded.before_main"}
 """Points that see the same files as one of their neighbours: ``make soak`` tries them one by one."""
+WHOLE = {"micro_batch.after_main", "bounded.after_side"}
+"""Points at which Java is killed too; at the others only its driver, and Java lives on. ``make soak`` kills it everywhere."""
 LATER = {f"micro_batch.{when}_{what}": 2 for when in ("before", "after") for what in ("side", "main")}
 """Points at which dying in the second micro-batch says more, as there is state to go on from."""
 
@@ -54,11 +57,13 @@ def expected(spark: SparkSession, logs: Lake, tmp_path_factory: pytest.TempPathF
     return {table: changelog(lake, table) for table in TABLES}
 
 
-def die(mode: str, point: str, lake: Lake, time: int = 1) -> str:
-    """Run the program until it kills itself at a point; what it said if it did not."""
+def die(mode: str, point: str, lake: Lake, time: int = 1, java: SparkSession | None = None) -> str:
+    """Run the program until it kills itself at a point, and its Java, unless that is lent; what it said if it did not."""
     command = [sys.executable, str(PROGRAM), mode, lake.root, str(lake.logs)]
-    environment = {**os.environ, crash.VARIABLE: f"{point}:{time}"}
+    environment = {**os.environ, crash.VARIABLE: f"{point}:{time}", **(lend(java) if java else {})}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280, check=False)
+    if java:
+        take_back(java)
     return (
         ""
         if done.returncode == -signal.SIGKILL
@@ -89,7 +94,7 @@ def test_killed_at_every_point_in_turn_it_ends_exactly_right(
 ) -> None:
     lake = Lake(str(tmp_path), logs=logs.root)
     for point in (point for point in crash.POINTS[MODES[mode]] if point not in SAME):
-        assert not die(mode, point, lake), point
+        assert not die(mode, point, lake, java=None if point in WHOLE else spark), point
         for table in TABLES:
             assert seen(lake, table) <= counted(expected[table]), f"{point}: a reader has seen what was not to stay"
     finish(spark, mode, lake, expected)
@@ -117,7 +122,7 @@ def test_values_that_were_shown_before_they_were_committed_are_overwritten_after
 ) -> None:
     lake, dirty = Lake(str(tmp_path), logs=logs.root), 0
     for point in ("early.after_merge", "micro_batch.after_main"):
-        assert not die("early", point, lake), point
+        assert not die("early", point, lake, java=spark), point
         committed = {(r["key"], r["window_end"], r["total"]) for r in changelog(lake, "revised").to_pylist()}
         shown = DeltaTable(lake.output("revised__current")).to_pyarrow_table().to_pylist()
         found = [r for r in shown if (r["key"], r["window_end"], r["total"]) not in committed]
@@ -161,9 +166,8 @@ def test_killed_around_the_record_of_the_clock_a_replay_still_says_the_same(
 ) -> None:
     points = crash.POINTS["tick"]
     lakes = {point: Lake(str(tmp_path / point), logs=logs.root) for point in points}
-    with ThreadPoolExecutor(2) as pool:
-        missed = [text for text in pool.map(lambda point: die("clocked", point, lakes[point], 2), points) if text]
-    assert not missed, missed
+    for point, lake in lakes.items():
+        assert not die("clocked", point, lake, 2, java=spark), point
     for point, lake in lakes.items():
         run_unbounded(spark, clocked, lake, until_caught_up=True, files_per_batch=1)
         stream = changelog(lake, "clocked")
