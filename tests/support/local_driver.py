@@ -66,7 +66,7 @@ def _batches(timeline: Timeline, operator: Operator, lake: Lake, stop: Callable[
         if not checkpoint.positions(batch + 1):
             read_to = checkpoint.positions(batch)[0].version if batch >= 0 else -1
             if not DeltaTable.is_deltatable(log) or DeltaTable(log).version() == read_to:
-                time.sleep(0.02)
+                time.sleep(0.1)
                 continue
             _plan(checkpoint, batch + 1, DeltaTable(log), read_to + 1, local.progress)
         batch += 1
