@@ -5,6 +5,7 @@ On a local disk a lock keeps it out; here there is none, as in a lake on an obje
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,11 +25,6 @@ from floodmark.engines.spark.timeline import Timeline
 from floodmark.engines.spark.unbounded import run_unbounded
 
 from .test_savepoints import largest, put, totals, values
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    return Lake(str(tmp_path / "lake"))
 
 
 class Zombie:
@@ -54,8 +50,10 @@ class Zombie:
         append_by_spark(self.rows, self.path, self.app, self.batch, tables.said({}))
 
 
-def begun(spark: SparkSession, lake: Lake) -> str:
-    """Both streams, gone on behind a savepoint of both."""
+@pytest.fixture(scope="module")
+def gone_on(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """Where both streams have gone on behind a savepoint of both, and its id."""
+    lake = Lake(str(tmp_path_factory.mktemp("gone-on") / "lake"))
     put(spark, lake, 60)
     for one in (totals, largest):
         run_unbounded(spark, one, lake, until_caught_up=True)
@@ -63,12 +61,20 @@ def begun(spark: SparkSession, lake: Lake) -> str:
     put(spark, lake, 120)
     for one in (totals, largest):
         run_unbounded(spark, one, lake, until_caught_up=True)
-    return name
+    return lake.root, name
+
+
+@pytest.fixture
+def lake(gone_on: tuple[str, str], tmp_path: Path) -> Lake:
+    """A copy of it."""
+    return Lake(str(shutil.copytree(gone_on[0], tmp_path / "lake")))
 
 
 @pytest.mark.feature("O3", "F8")
-def test_after_a_rollback_the_old_driver_writes_nothing(spark: SparkSession, lake: Lake) -> None:
-    name = begun(spark, lake)
+def test_after_a_rollback_the_old_driver_writes_nothing(
+    spark: SparkSession, lake: Lake, gone_on: tuple[str, str]
+) -> None:
+    name = gone_on[1]
     zombie = Zombie(spark, lake)
     roll_back(lake, savepoints.find(lake, name))
     kept = values(lake, "totals")
@@ -102,9 +108,9 @@ def _merge(spark: SparkSession, zombie: Zombie, lake: Lake) -> None:
 @pytest.mark.feature("O3", "F8")
 @pytest.mark.parametrize("what", ["rollback", "rescale"])
 def test_of_two_that_commit_at_once_the_old_one_fails(
-    spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch, what: str
+    spark: SparkSession, lake: Lake, gone_on: tuple[str, str], monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
-    name = begun(spark, lake)
+    name = gone_on[1]
     zombie = Zombie(spark, lake)
     writes: Callable[..., Written] = Appender.write
 

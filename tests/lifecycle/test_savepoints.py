@@ -90,12 +90,35 @@ def truth(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake
     return lake
 
 
-@pytest.mark.feature("V1", "V2", "F9")
-def test_a_stream_taken_back_to_a_savepoint_ends_where_it_would_have_ended(
-    spark: SparkSession, lake: Lake, truth: Lake
-) -> None:
+@pytest.fixture(scope="module")
+def hour(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Lakes in which the first hour was read: ``one`` by 'totals' alone, ``both`` by its reader too."""
+    folder = tmp_path_factory.mktemp("hour")
+    lake = Lake(str(folder / "both"))
     put(spark, lake, 60)
     run_unbounded(spark, totals, lake, until_caught_up=True)
+    shutil.copytree(lake.root, folder / "one")
+    run_unbounded(spark, largest, lake, until_caught_up=True)
+    return folder
+
+
+@pytest.fixture
+def begun(hour: Path, tmp_path: Path) -> Lake:
+    """A copy of it, to go on with."""
+    return Lake(str(shutil.copytree(hour / "one", tmp_path / "lake")))
+
+
+@pytest.fixture
+def both(hour: Path, tmp_path: Path) -> Lake:
+    """A copy with the reader."""
+    return Lake(str(shutil.copytree(hour / "both", tmp_path / "lake")))
+
+
+@pytest.mark.feature("V1", "V2", "F9")
+def test_a_stream_taken_back_to_a_savepoint_ends_where_it_would_have_ended(
+    spark: SparkSession, begun: Lake, truth: Lake
+) -> None:
+    lake = begun
     made = savepoints.create("totals", lake, why="before the change")
     assert not savepoints.verify(made)
     state = [file.stat() for file in Path(made.path).rglob("*") if file.suffix in {".sst", ".zip"}]
@@ -124,10 +147,8 @@ def test_a_stream_taken_back_to_a_savepoint_ends_where_it_would_have_ended(
     assert Timeline.current(lake, "totals").number == 2
 
 
-def test_a_reader_goes_back_with_what_it_reads(spark: SparkSession, lake: Lake, truth: Lake) -> None:
-    put(spark, lake, 60)
-    for one in (totals, largest):
-        run_unbounded(spark, one, lake, until_caught_up=True)
+def test_a_reader_goes_back_with_what_it_reads(spark: SparkSession, both: Lake, truth: Lake) -> None:
+    lake = both
     made = together("totals", lake, why="both")
     assert [one.manifest.operator for one in made] == ["totals", "largest"]
     put(spark, lake, 120)
@@ -168,9 +189,10 @@ def test_a_reader_that_begins_after_a_rollback_reads_what_bounded_runs_had_resta
     assert not differences(lake, truth, "largest")
 
 
-def test_a_reader_that_is_not_at_the_cut_is_named_and_can_be_left(spark: SparkSession, lake: Lake, truth: Lake) -> None:
-    put(spark, lake, 60)
-    run_unbounded(spark, totals, lake, until_caught_up=True)
+def test_a_reader_that_is_not_at_the_cut_is_named_and_can_be_left(
+    spark: SparkSession, begun: Lake, truth: Lake
+) -> None:
+    lake = begun
     made = savepoints.create("totals", lake)
     put(spark, lake, 120)
     for one in (totals, largest):
@@ -213,9 +235,8 @@ def sum_of(lake: Lake, table: str, column: str) -> int:
     return builtins.sum(one[column] for one in found if one["_kind"] == 0)
 
 
-def test_what_cannot_be_taken_back_is_refused_and_nothing_changes(spark: SparkSession, lake: Lake) -> None:
-    put(spark, lake, 60)
-    run_unbounded(spark, totals, lake, until_caught_up=True)
+def test_what_cannot_be_taken_back_is_refused_and_nothing_changes(spark: SparkSession, begun: Lake) -> None:
+    lake = begun
     made = savepoints.create("totals", lake)
     put(spark, lake, 120)
     run_unbounded(spark, totals, lake, until_caught_up=True)
@@ -267,10 +288,9 @@ def test_what_cannot_be_taken_back_is_refused_and_nothing_changes(spark: SparkSe
 
 @pytest.mark.feature("V6", "F12")
 def test_a_lake_is_copied_elsewhere_and_the_old_one_deleted(
-    spark: SparkSession, lake: Lake, truth: Lake, tmp_path: Path
+    spark: SparkSession, begun: Lake, truth: Lake, tmp_path: Path
 ) -> None:
-    put(spark, lake, 60)
-    run_unbounded(spark, totals, lake, until_caught_up=True)
+    lake = begun
     made = savepoints.create("totals", lake)
     savepoints.pin(made, pinned=True)
     with pytest.raises(LifecycleError, match="LIFECYCLE-032"):
@@ -305,10 +325,9 @@ def test_a_lost_checkpoint_is_begun_anew_and_nothing_is_skipped(spark: SparkSess
 
 @pytest.mark.feature("V7")
 def test_two_forks_of_one_savepoint_and_the_original_go_on_by_themselves(
-    spark: SparkSession, lake: Lake, truth: Lake, tmp_path: Path
+    spark: SparkSession, begun: Lake, truth: Lake, tmp_path: Path
 ) -> None:
-    put(spark, lake, 60)
-    run_unbounded(spark, totals, lake, until_caught_up=True)
+    lake = begun
     made = savepoints.create("totals", lake)
     put(spark, lake, 120)
     run_unbounded(spark, totals, lake, until_caught_up=True)
@@ -346,10 +365,8 @@ def test_state_is_divided_among_more_partitions_and_fewer(spark: SparkSession, l
 
 
 @pytest.mark.feature("V6")
-def test_a_lake_that_is_moved_goes_on(spark: SparkSession, lake: Lake, truth: Lake, tmp_path: Path) -> None:
-    put(spark, lake, 60)
-    run_unbounded(spark, totals, lake, until_caught_up=True)
-    shutil.move(lake.root, tmp_path / "elsewhere")
+def test_a_lake_that_is_moved_goes_on(spark: SparkSession, begun: Lake, truth: Lake, tmp_path: Path) -> None:
+    shutil.move(begun.root, tmp_path / "elsewhere")
     moved = Lake(str(tmp_path / "elsewhere"))
     for until, end in ((120, False), (180, True)):
         put(spark, moved, until, end=end)

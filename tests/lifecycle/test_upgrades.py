@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -63,12 +65,19 @@ def rows(lake: Lake, *columns: str) -> list[tuple[object, ...]]:
     return sorted(tuple(one[c] for c in ("key", "window_end", *columns)) for one in found if one["_kind"] == 0)
 
 
-@pytest.fixture
-def running(spark: SparkSession, lake: Lake) -> Lake:
+@pytest.fixture(scope="module")
+def begun(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
     """A stream of the first version, in the middle of a window."""
+    lake = Lake(str(tmp_path_factory.mktemp("begun") / "lake"))
     put(spark, lake, 95)
     run_unbounded(spark, version(""), lake, until_caught_up=True)
     return lake
+
+
+@pytest.fixture
+def running(begun: Lake, tmp_path: Path) -> Lake:
+    """A copy of it, to go on with."""
+    return Lake(str(shutil.copytree(begun.root, tmp_path / "lake")))
 
 
 @pytest.mark.feature("V4")
