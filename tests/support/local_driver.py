@@ -26,9 +26,9 @@ from floodmark.core.errors import FloodmarkError
 from floodmark.core.time import NEVER
 from floodmark.engines.local.engine import LocalRun, Savepoint
 from floodmark.engines.spark import tables
+from floodmark.engines.spark.carrier import SHIFT
 from floodmark.engines.spark.checkpoint import Checkpoint
 from floodmark.engines.spark.fence import FENCE
-from floodmark.engines.spark.host import SHIFT
 from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.lock import exclusive
 from floodmark.engines.spark.savepoints import check_inputs

@@ -14,7 +14,7 @@ from floodmark.connectors.copies import copy, files_of
 from floodmark.connectors.storage import file_system, read, write
 from floodmark.core.errors import StateError
 from floodmark.core.time import NEVER
-from floodmark.engines.spark.host import progress_of
+from floodmark.engines.spark.carrier import progress_of
 from floodmark.lifecycle.plan import Deployed
 from floodmark.spec.operator import Operator
 

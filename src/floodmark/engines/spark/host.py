@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle, TimerValues
 
 from floodmark.core.errors import StateError
-from floodmark.core.time import NEVER
+from floodmark.engines.spark.carrier import SHIFT, progress_of
 from floodmark.engines.spark.preaggregate import COUNTED, emitted, last_sequence
 from floodmark.semantics.columns import decode
 from floodmark.semantics.kernel import Tick
@@ -20,16 +20,8 @@ from floodmark.semantics.stage import AnyStage, closed, kernel_of
 if TYPE_CHECKING:
     import pandas as pd  # takes longer to load than the rest, and only workers use it
 
-SHIFT = 1 - NEVER
-"""Added to progress to make the carrier: rows at or below Spark's first watermark, 0, would vanish."""
-
 PIECE = 4_000_000
 """Bytes per state value: the socket to the worker is slow for larger ones."""
-
-
-def progress_of(spark_watermark: int) -> int:
-    """Our progress from Spark's watermark on the carrier, which is one behind."""
-    return spark_watermark + 1 - SHIFT
 
 
 class StateStore:

@@ -20,8 +20,8 @@ from floodmark.connectors.storage import file_system
 from floodmark.core.errors import ExecutionError, FloodmarkError
 from floodmark.core.time import END, NEVER, Interval
 from floodmark.engines.spark import current, history, markers, tables
+from floodmark.engines.spark.carrier import SHIFT
 from floodmark.engines.spark.compile import CARRIER, compiled, stage_rows
-from floodmark.engines.spark.host import SHIFT
 from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.lock import exclusive
 from floodmark.engines.spark.preaggregate import EMITTED, PACKED, packing
