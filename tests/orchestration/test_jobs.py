@@ -143,6 +143,21 @@ def test_a_schedule_of_upgrades_is_off_and_says_when(tmp_path: Path) -> None:
     assert schedule.job_name == "upgrade"
 
 
+def test_a_schedule_waits_for_its_run_before(tmp_path: Path) -> None:
+    definitions = build_definitions(workspace(tmp_path, Upgrades("* * * * *", soak="1 minute")), root=tmp_path)
+    schedule, job = definitions.resolve_schedule_def("upgrade_per_hour"), definitions.resolve_job_def("upgrade")
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+        (first,) = schedule.evaluate_tick(dg.build_schedule_context(instance=instance)).run_requests or ()
+        assert first.run_config["ops"]["upgrade_stream"]["config"]["soak_seconds"] == 60
+        by = {"dagster/schedule_name": schedule.name}
+        run = instance.create_run_for_job(job, run_config=first.run_config, tags=by, status=dg.DagsterRunStatus.STARTED)
+        skipped = schedule.evaluate_tick(dg.build_schedule_context(instance=instance))
+        assert not skipped.run_requests
+        assert run.run_id in str(skipped.skip_message)
+        instance.report_run_failed(run)
+        assert schedule.evaluate_tick(dg.build_schedule_context(instance=instance)).run_requests == [first]
+
+
 @pytest.mark.parametrize(
     ("upgrades", "code"),
     [

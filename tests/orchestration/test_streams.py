@@ -198,11 +198,11 @@ def taken_back(page: Page, server: Server, store: Store, shop: Path, tmp_path: P
         until(lambda: (now := store.actions(OPERATOR, 1)[0]).id > known and now.step != "stopping", 200)
         lander.communicate("now\n", timeout=120)
         assert lander.returncode == 0
+    switch(page, server)  # while that run is at work nothing else is launched
     back = ended(store, "rolled back")
     assert "it crashed: EXECUTION-004" in (back.reason or "")
     assert "CAST_INVALID_INPUT" in (back.reason or "")
     failed = until(lambda: next((r for r in server.runs("upgrade") if r["status"] == "FAILURE"), None), 60)
-    switch(page, server)
     edit(shop, *reversed(BAD))
     page.goto(f"{server.url}/runs/{failed['runId']}")
     page.get_by_text("LIFECYCLE-056").first.wait_for()

@@ -23,6 +23,7 @@ _MOST = 200
 """Asset partitions reported at one look: Dagster keeps 4 KB of each."""
 _COALESCED_SECONDS = 300
 """Between two reports of an asset that is not divided."""
+_FINISHED = {dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED}
 
 
 def stream_definitions(workspace: Workspace, streams: Streams) -> dg.Definitions:
@@ -54,13 +55,24 @@ def _schedule(name: str, wanted: Upgrades, job: dg.JobDefinition) -> dg.Schedule
         "patience_seconds": span(wanted.patience, name) / 1000,
         "soak_seconds": span(wanted.soak, name) / 1000,
     }
+    unfinished = dg.RunsFilter(
+        job_name=job.name,
+        statuses=[one for one in dg.DagsterRunStatus if one not in _FINISHED],
+        tags={"dagster/schedule_name": f"upgrade_{name}"},
+    )
+
+    def tick(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
+        if before := context.instance.get_run_records(unfinished, limit=1):
+            return dg.SkipReason(f"the run before is still at work: {before[0].dagster_run.run_id}")
+        return dg.RunRequest(run_config={"ops": {"upgrade_stream": {"config": config}}})
+
     try:
         return dg.ScheduleDefinition(
             name=f"upgrade_{name}",
             job=job,
             cron_schedule=wanted.at,
             execution_timezone=wanted.timezone,
-            run_config={"ops": {"upgrade_stream": {"config": config}}},
+            execution_fn=tick,
             description=f"Let the stream of {name} go on under the code there is then; back to its savepoint when that fails.",
         )
     except dg.DagsterInvalidDefinitionError as error:
