@@ -8,10 +8,8 @@ from __future__ import annotations
 import atexit
 import logging
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -29,6 +27,7 @@ from pyspark.sql import SparkSession
 from floodmark.engines.spark import archive
 from floodmark.engines.spark.jars import cache_folder, class_path
 from floodmark.engines.spark.java import find_java
+from floodmark.engines.spark.scratch import Scratch
 
 _STATE = "spark.sql.streaming.stateStore"
 _SETTINGS: Mapping[str, str] = MappingProxyType(
@@ -138,6 +137,7 @@ def _conf(app: str, cores: str, memory: str, extra: Mapping[str, str], archive_t
     jars = class_path()
     settings = {"spark.app.name": app, "spark.master": cores, "spark.driver.memory": memory, **_SETTINGS}
     options = [f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}", "-Duser.timezone=UTC"]
+    options.append(f"-Djava.io.tmpdir={_scratch()}")
     settings["spark.driver.extraClassPath"] = os.pathsep.join(map(str, jars))
     settings["spark.sql.warehouse.dir"] = str(_scratch() / "warehouse")
     if _is_local(cores):
@@ -161,18 +161,18 @@ def _java_options(jars: Sequence[Path], archive_to: Path | None) -> tuple[str, .
 
 @cache
 def _scratch() -> Path:
-    """A folder for Spark's spills, gone when this process ends."""
-    folder = Path(tempfile.mkdtemp(prefix="floodmark-"))
-    atexit.register(_clean_up, folder)
-    return folder
+    """A folder for Spark's spills and other temporary files, gone when this process ends."""
+    scratch = Scratch()
+    atexit.register(_clean_up, scratch)
+    return scratch.path
 
 
-def _clean_up(folder: Path) -> None:
+def _clean_up(scratch: Scratch) -> None:
     spark = SparkSession.getActiveSession()
     if spark is not None:
         with suppress(Py4JError, OSError, subprocess.TimeoutExpired):  # Java may be gone already
             stop_session(spark)
-    shutil.rmtree(folder, ignore_errors=True)
+    scratch.remove()
 
 
 def _launch(conf: SparkConf) -> JavaGateway:
