@@ -69,7 +69,7 @@ def test_bounded_then_unbounded_give_the_same_answer_and_the_plan_sees_what_chan
     bounded = program(shop, "run", "hourly_sales")
     assert bounded.returncode == 0, bounded.stderr
     assert bounded.stdout.startswith(f"lake {shop / 'lake'} (dev)\n")
-    assert "late: 1 refired, 2 dropped" in bounded.stdout
+    assert "late: 1 taken in, 2 dropped" in bounded.stdout
     first = sales(shop / "lake")
     assert {hour: first[hour] for hour in SALES} == SALES
     assert late(shop / "lake") == [1016, 1018]

@@ -188,7 +188,7 @@ def _stream(
 
 def _batch(batch: BatchInfo) -> str:
     rows = ", ".join(f"{table} {count:,}" for table, count in batch.rows.items()) or "none"
-    late = f", late: {batch.refired:,} refired, {batch.dropped:,} dropped" if batch.refired or batch.dropped else ""
+    late = f", late: {batch.late:,} taken in, {batch.dropped:,} dropped" if batch.late or batch.dropped else ""
     read = (
         f"{batch.rows_in:,} rows in ({batch.rows_in / batch.seconds:,.0f} rows/s), out: "
         if batch.rows_in and batch.seconds
@@ -204,7 +204,7 @@ def _say(console: Console, result: RunResult) -> None:
     for warning in result.warnings:
         console.say(f"warning: {warning}")
     rows = ", ".join(f"{table} {count:,} rows" for table, count in result.rows.items()) or "nothing to do"
-    late = f"late: {result.refired:,} refired, {result.dropped:,} dropped"
+    late = f"late: {result.late:,} taken in, {result.dropped:,} dropped"
     console.say(
         f"{result.version} {result.mode}: {rows}; {late}; up to {describe(result.watermark)}; {result.seconds:.1f} s"
     )

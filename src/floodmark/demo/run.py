@@ -98,10 +98,10 @@ class Outcome:
     def _late_counts(self) -> Iterator[tuple[str, str, int, int]]:
         """What each run counted; not the one that was killed, whose second half knows only its own rows."""
         for operator, result in self.bounded.items():
-            yield "bounded", operator, result.refired, result.dropped
+            yield "bounded", operator, result.late, result.dropped
         for run in self.followed.runs if self.followed else ():
             if self.followed and (self.followed.killed_after is None or run["operator"] != WATCHED):
-                yield "unbounded", run["operator"], run["refired"], run["dropped"]
+                yield "unbounded", run["operator"], run["late"], run["dropped"]
 
 
 def run_demo(

@@ -23,7 +23,7 @@ class RunResult:
         interval: what was asked for.
         rows: output table -> rows written (retractions not counted).
         retractions: rows taken back.
-        late: (row, window) pairs late but within the allowed lateness; each refired its window.
+        late: (row, window) pairs late but within the allowed lateness, which refire their window; rows a process function or a join got late.
         dropped: (row, window) pairs beyond it.
         seconds: wall clock.
         micro_batches: of an unbounded run.
@@ -48,11 +48,6 @@ class RunResult:
     reasons: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
-    @property
-    def refired(self) -> int:
-        """The same as ``late``: every late pair that is not dropped refires its window."""
-        return self.late
-
     def as_json(self) -> dict[str, object]:
         """Plain values, for ``--json``."""
         return {
@@ -63,7 +58,6 @@ class RunResult:
             "rows": dict(self.rows),
             "retractions": self.retractions,
             "late": self.late,
-            "refired": self.refired,
             "dropped": self.dropped,
             "seconds": round(self.seconds, 3),
             "micro_batches": self.micro_batches,
@@ -82,8 +76,8 @@ class BatchInfo:
         batch_id: Spark's number of it.
         rows_in: rows read, markers included.
         rows: output table -> rows written.
-        late: (row, window) pairs that refire.
-        dropped: (row, window) pairs beyond the allowed lateness.
+        late: as in ``RunResult``.
+        dropped: as in ``RunResult``.
         retractions: rows taken back.
         progress: ms that outputs have reached.
         seconds: of its writing.
@@ -97,8 +91,3 @@ class BatchInfo:
     retractions: int
     progress: int
     seconds: float
-
-    @property
-    def refired(self) -> int:
-        """The same as ``late``."""
-        return self.late
