@@ -28,6 +28,18 @@ def spark() -> Iterator[SparkSession]:
     session.stop()
 
 
+@pytest.fixture(scope="module")
+def compiled(spark: SparkSession) -> Iterator[None]:
+    """Spark compiles what it runs here, as it does for users, where the run of the group has it interpret (tests/run.py)."""
+    wanted = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
+    before = {name: spark.conf.get(name) for name in wanted}
+    for name, value in wanted.items():
+        spark.conf.set(name, value)
+    yield
+    for name, value in before.items():
+        spark.conf.set(name, value)
+
+
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
     """An empty lake of the test's own."""

@@ -23,8 +23,9 @@ ROOT = Path(__file__).resolve().parent.parent
 PRINTED = ROOT / "build" / "tests"
 GROUPS = ("spark", "crash", "lifecycle", "orchestration", "unit", "cli", "property", "docs")
 NOTHING_COLLECTED = 5
-INTERPRETED = {"crash", "lifecycle", "orchestration"}
-"""Groups of many cold sessions over few rows, where Spark's compiling of what it runs is a fifth of the time. The others do compile."""
+INTERPRETED = {"spark", "crash", "lifecycle", "orchestration"}
+"""Groups of many queries over few rows, where Spark's compiling of what it runs is a fifth of the time. The others compile, and so do
+modules that ask for the fixture ``compiled``: the transcripts, and both modes over all operators."""
 NOT_COMPILED = "--conf spark.sql.codegen.wholeStage=false --conf spark.sql.codegen.factoryMode=NO_CODEGEN pyspark-shell"
 
 

@@ -20,6 +20,8 @@ from floodmark.engines.spark.unbounded import run_unbounded
 from floodmark.spec.operator import Operator
 from operators.flights import busiest_hour, daily_carriers, hourly_departures, rolling_departures, split_delays
 
+pytestmark = pytest.mark.usefixtures("compiled")
+
 OPERATORS = [hourly_departures, rolling_departures, daily_carriers, busiest_hour, split_delays]
 
 

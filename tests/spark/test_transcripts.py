@@ -9,6 +9,8 @@ import pytest
 from floodmark.testing.grammar import load
 from floodmark.testing.transcripts import check_spark
 
+pytestmark = pytest.mark.usefixtures("compiled")
+
 FOLDER = Path(__file__).resolve().parents[1] / "cases"
 ALWAYS = {"evictor/count-before", "early-late/sessions", "combined/any-of-begins-anew", "delay/count-or-timeout"}
 """Of triggers.yaml; the others run on Spark in ``make soak``. On the local engine all run always, in every variant."""
