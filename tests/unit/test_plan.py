@@ -199,7 +199,7 @@ def process(function, **settings):
     return takings
 
 
-def joined(upper="1 hour", contract=Sale, change=lambda s: s, **settings):
+def joined(upper="1 hour", contract=Sale, change=lambda s: s, swapped=False, **settings):
     sources = {
         name: fm.Source(name, contract=contract, connector=fm.Rows([]), watermark=fm.Ascending())
         for name in ("sales", "web")
@@ -207,6 +207,7 @@ def joined(upper="1 hour", contract=Sale, change=lambda s: s, **settings):
 
     @fm.operator(name="takings", inputs=sources)
     def takings(sales, web):
+        sales, web = (web, sales) if swapped else (sales, web)
         other = change(web).select("shop", "at", web_cents="cents")
         found = sales.key_by("shop").interval_join(other.key_by("shop"), "0 s", upper, prefix="web_", **settings)
         return found.select("shop", "cents", "web_web_cents")
@@ -214,7 +215,27 @@ def joined(upper="1 hour", contract=Sale, change=lambda s: s, **settings):
     return takings
 
 
-def two_inputs():
+class Rules(fm.BroadcastProcessFunction):
+    """Counts no rule."""
+
+    def on_element(self, row, ctx):
+        yield {"price": 1.0}
+
+    def on_broadcast(self, row, ctx):
+        return ()
+
+
+class Both(fm.CoProcessFunction):
+    """Counts rows of both."""
+
+    def on_left(self, row, ctx):
+        yield {"price": 1.0}
+
+    def on_right(self, row, ctx):
+        yield {"price": 1.0}
+
+
+def connected(function, other):
     sources = {
         name: fm.Source(name, contract=Sale, connector=fm.Rows([]), watermark=fm.Ascending())
         for name in ("sales", "web")
@@ -222,7 +243,20 @@ def two_inputs():
 
     @fm.operator(name="takings", inputs=sources)
     def takings(sales, web):
-        return sales.union(web).key_by("shop").window(HOUR).aggregate(total=fm.sum("cents"))
+        return sales.key_by("shop").connect(other(web)).process(function, schema=Priced)
+
+    return takings
+
+
+def two_inputs(of=lambda sales, web: sales.union(web), after=lambda r: r):
+    sources = {
+        name: fm.Source(name, contract=Sale, connector=fm.Rows([]), watermark=fm.Ascending())
+        for name in ("sales", "web")
+    }
+
+    @fm.operator(name="takings", inputs=sources)
+    def takings(sales, web):
+        return after(of(sales, web).key_by("shop").window(HOUR).aggregate(total=fm.sum("cents")))
 
     return takings
 
@@ -339,6 +373,26 @@ EDITS = {
         op(outputs=lambda r: fm.Outputs(all=r, large=r.filter("total > 10"))),
         "stateless change",
     ),
+    "an output under another name": (
+        op(outputs=lambda r: fm.Outputs(old=r)),
+        op(outputs=lambda r: fm.Outputs(new=r)),
+        "stateless change",
+    ),
+    "an output under another name, and another aggregate": (
+        op(outputs=lambda r: fm.Outputs(old=r)),
+        op(agg(total=fm.max("cents")), outputs=lambda r: fm.Outputs(new=r)),
+        "rebuild",
+    ),
+    "an output under another name, and other windows": (
+        op(outputs=lambda r: fm.Outputs(old=r)),
+        op(outputs=lambda r: fm.Outputs(new=r), window=fm.Tumbling("2 hours")),
+        "rebuild",
+    ),
+    "an output under another name, and a filter before the window": (
+        op(outputs=lambda r: fm.Outputs(old=r)),
+        op(before=lambda s: s.filter("items > 0"), outputs=lambda r: fm.Outputs(new=r)),
+        "forward-only",
+    ),
     "another condition without state": (stateless(), stateless(lambda s: s.filter("cents > 20")), "stateless change"),
     "state where there was none": (stateless(), op(), "rebuild"),
     # process functions
@@ -370,6 +424,28 @@ EDITS = {
     # inputs
     "another table": (op(), op(table="shop_sales"), "rebuild"),
     "an input more": (op(), two_inputs(), "rebuild"),
+    "inputs in another order": (two_inputs(), two_inputs(lambda sales, web: web.union(sales)), "rebuild"),
+    "inputs in another order, and a column more": (
+        two_inputs(),
+        two_inputs(lambda sales, web: web.union(sales), after=lambda r: r.with_columns(euros="total / 100")),
+        "rebuild",
+    ),
+    "aggregates in another order": (
+        op(agg(total=fm.sum("cents"), n=fm.count())),
+        op(agg(n=fm.count(), total=fm.sum("cents"))),
+        "rebuild",
+    ),
+    "aggregates in another order, and late rows are kept": (
+        op(agg(total=fm.sum("cents"), n=fm.count())),
+        op(agg(n=fm.count(), total=fm.sum("cents")), late="side_output"),
+        "rebuild",
+    ),
+    "an input that every key sees": (
+        connected(Both(), lambda web: web.key_by("shop")),
+        connected(Rules(), lambda web: web.broadcast()),
+        "rebuild",
+    ),
+    "sides of a join": (joined(), joined(swapped=True), "rebuild"),
     "a column more in the contract": (op(), op(contract=More), "stateless change"),
     "a column less in the contract": (op(contract=More), op(), "stateless change"),
 }

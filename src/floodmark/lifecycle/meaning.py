@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from floodmark.core.errors import StateError
@@ -36,6 +36,7 @@ def stateful_changes(before: Node, after: Node, operator: Operator) -> Iterator[
         if was != now:
             told = [_told(name, value) for value in (was, now)]
             yield Change(where=where, before=told[0], after=told[1], otherwise=otherwise, verdict=verdict)
+    yield from _ports(where, before.get("ports", ()), after.get("ports", ()))
     if before["step"] == "process":
         step = operator.stateful
         assert isinstance(step, KeyedProcess)
@@ -44,6 +45,14 @@ def stateful_changes(before: Node, after: Node, operator: Operator) -> Iterator[
         yield from _aggregates(where, dict(before["aggregates"]), dict(after["aggregates"]))
         yield from _function(where, before.get("function"), after.get("function"))
     yield from _on_error(where, before, after)
+
+
+def _ports(where: str, before: Sequence[Node], after: Sequence[Node]) -> Iterator[Change]:
+    """The inputs of a step that has several: rows that are kept are marked with the number of theirs."""
+    told = [", ".join(p["name"] + (" to all keys" if p["broadcast"] else "") for p in side) for side in (before, after)]
+    if told[0] != told[1]:
+        otherwise = "What is kept of one input would be taken for what is kept of the other."
+        yield Change(where=where, before=told[0], after=told[1], otherwise=otherwise, verdict="rebuild")
 
 
 def _process(where: str, before: Node, after: Node, function: StatefulFunction) -> Iterator[Change]:
@@ -147,6 +156,11 @@ _MEANINGS: Mapping[str, tuple[Verdict, str]] = {
 
 
 def _aggregates(where: str, before: Mapping[str, Node], after: Mapping[str, Node]) -> Iterator[Change]:
+    orders = [[name for name in side if name in before and name in after] for side in (before, after)]
+    if orders[0] != orders[1]:
+        told = [", ".join(names) for names in orders]
+        otherwise = "What is kept of open windows lies in the order of the aggregates."
+        yield Change(where=where, before=told[0], after=told[1], otherwise=otherwise, verdict="rebuild")
     for name in {**before, **after}:
         was, now = before.get(name), after.get(name)
         if was == now:

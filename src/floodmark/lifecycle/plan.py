@@ -121,6 +121,14 @@ def plan(deployed: Deployed | None, operator: Operator) -> Plan:
 
 def _inputs(before: Node, after: Node) -> Iterator[Change]:
     old, new = ({name: rest for name, *rest in graph["inputs"]} for graph in (before, after))
+    orders = [(tuple(side), sources(graph)) for side, graph in ((old, before), (new, after))]
+    if orders[0] != orders[1] and set(old) == set(new):
+        told = [
+            ", ".join(f"'{name}'" for name in (read if orders[0][1] != orders[1][1] else given))
+            for given, read in orders
+        ]
+        otherwise = "Positions are kept by the place of an input: rows of one would be taken for read in the other."
+        yield Change(where="order of inputs", before=told[0], after=told[1], otherwise=otherwise, verdict="rebuild")
     for name in {**old, **new}:
         where = f"input '{name}'"
         if name not in old or name not in new:
@@ -216,22 +224,23 @@ def _path(step: Node) -> _Path:
 
 def _outputs(before: Node, after: Node, operator: Operator) -> Iterator[Change]:
     old, new = ({name: _path(step) for name, step in graph["outputs"]} for graph in (before, after))
-    compared = False
+    yield from _state(next(iter(old.values())), next(iter(new.values())), operator)
     for name in [name for name in new if name in old]:
-        was, now = old[name], new[name]
-        where = f"output '{name}'" if name else "result"
-        if (was.stateful is None) != (now.stateful is None):
-            told = ["with state" if path.stateful else "without state" for path in (was, now)]
-            otherwise = (
-                "A stream with state and one without keep different checkpoints; neither can go on from the other's."
-            )
-            yield Change(where=where, before=told[0], after=told[1], otherwise=otherwise, verdict="rebuild")
-            continue
-        yield from _stateless(where, was.tail, now.tail)
-        if was.stateful is not None and now.stateful is not None and not compared:
-            compared = True  # there is one, and every output goes through it
-            yield from stateful_changes(was.stateful, now.stateful, operator)
-            yield from _before_state(f"before '{was.stateful['uid']}'", was.head, now.head)
+        if (old[name].stateful is None) == (new[name].stateful is None):
+            yield from _stateless(f"output '{name}'" if name else "result", old[name].tail, new[name].tail)
+
+
+def _state(was: _Path, now: _Path, operator: Operator) -> Iterator[Change]:
+    """The step with state, and what lies before it: there is one, and every output goes through it, whatever it is called."""
+    if was.stateful is not None and now.stateful is not None:
+        yield from stateful_changes(was.stateful, now.stateful, operator)
+        yield from _before_state(f"before '{was.stateful['uid']}'", was.head, now.head)
+    elif was.stateful is not now.stateful:
+        told = ["without state" if path.stateful is None else "with state" for path in (was, now)]
+        otherwise = (
+            "A stream with state and one without keep different checkpoints; neither can go on from the other's."
+        )
+        yield Change(where="operator", before=told[0], after=told[1], otherwise=otherwise, verdict="rebuild")
 
 
 def _differences(before: Sequence[Node], after: Sequence[Node]) -> Iterator[tuple[str, str]]:
