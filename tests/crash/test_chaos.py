@@ -48,6 +48,7 @@ REFUSED = {
     "LIFECYCLE-040": "no cut right now",
     "EXECUTION-002": "nothing has landed yet",
     "LIFECYCLE-034": "a rollback has to be finished first",
+    "LIFECYCLE-044": "a micro-batch was killed half written, and has to be ended first",
 }
 
 
@@ -112,12 +113,14 @@ class Chaos:
         return what
 
     def step(self, *, kill: float) -> None:
-        """Do one thing; killed with a probability, and then done again."""
+        """Do one thing; killed with a probability, and then done again, or as it is when something else is done to the stream."""
         what = self.next()
         if self.draw.random() < kill:
             point = self.draw.choice(KILLABLE[what["do"]])
             if self.ask(what | {"die": f"{point}:{self.draw.choice((1, 1, 2))}"}) is not None:
                 return  # it did not come to that point
+            if what["do"] == "run" and self.draw.random() < 0.5:
+                return
         answer = self.ask(what)
         assert answer is not None, self.told
         code = answer.get("error")

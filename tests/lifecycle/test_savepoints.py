@@ -16,6 +16,7 @@ from flights import changelog
 from pyspark.sql import SparkSession
 
 from floodmark import Stream, Tumbling, count, max, operator, sum
+from floodmark.core import crash
 from floodmark.core.errors import ExecutionError, LifecycleError, StateError
 from floodmark.core.time import Interval, to_ms
 from floodmark.demo.comparison import compare
@@ -30,16 +31,21 @@ from floodmark.engines.spark.rollback import prepare, roll_back
 from floodmark.engines.spark.switch import pending
 from floodmark.engines.spark.timeline import Timeline
 from floodmark.engines.spark.unbounded import run_unbounded
+from floodmark.engines.spark.upgrade import upgrade
 from floodmark.spec.workspace import Settings
+
+
+def summed(left: Stream[Event], right: Stream[Event]) -> Stream:
+    windowed = left.union(right).key_by("key")
+    return windowed.window(Tumbling("10 minutes"), allowed_lateness="10 minutes", late="side_output").aggregate(
+        n=count(), total=sum("value")
+    )
 
 
 @operator
 def totals(left: Stream[Event], right: Stream[Event]) -> Stream:
     """Two inputs, results that are revised, rows that are too late."""
-    windowed = left.union(right).key_by("key")
-    return windowed.window(Tumbling("10 minutes"), allowed_lateness="10 minutes", late="side_output").aggregate(
-        n=count(), total=sum("value")
-    )
+    return summed(left, right)
 
 
 @operator(inputs={"totals": totals})
@@ -362,6 +368,71 @@ def test_state_is_divided_among_more_partitions_and_fewer(spark: SparkSession, l
         assert checkpoint.partitions(checkpoint.last_committed()) == partitions
     assert not differences(lake, truth, *TABLES)
     assert values(lake, "totals__current") == values(truth, "totals__current")
+
+
+@operator(name="totals")
+def doubled(left: Stream[Event], right: Stream[Event]) -> Stream:
+    """The first one with a column more."""
+    return summed(left, right).with_columns(double="total * 2")
+
+
+def fail_at(monkeypatch: pytest.MonkeyPatch, wanted: str) -> None:
+    """Of a run, when it comes to that point."""
+
+    def point(name: str) -> None:
+        if name == wanted:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(crash, "point", point)
+
+
+@pytest.mark.feature("F7", "K11")
+@pytest.mark.parametrize("way", ["ended", "taken back"])
+def test_a_micro_batch_that_is_half_written_is_ended_or_taken_back_first(
+    spark: SparkSession, begun: Lake, truth: Lake, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """Its rows are in one table and not in the other: computed again on another timeline, or by other code, they would be there twice."""
+    put(spark, begun, 120)
+    fail_at(monkeypatch, "micro_batch.after_side")
+    with pytest.raises(ExecutionError, match="No space left"):
+        run_unbounded(spark, totals, begun, until_caught_up=True)
+    monkeypatch.undo()
+    was = values(begun, "totals__late")
+    for act in (lambda: rescale(spark, begun, "totals", 3), lambda: upgrade(doubled, begun)):
+        with pytest.raises(LifecycleError, match=r"LIFECYCLE-044 .* its rows are in totals__late"):
+            act()
+    assert Timeline.current(begun, "totals").number == 0
+    assert not savepoints.savepoints(begun)
+    if way == "ended":
+        run_unbounded(spark, totals, begun, until_caught_up=True)
+    else:
+        roll_back(begun, savepoints.create("totals", begun))
+        assert len(values(begun, "totals__late")) < len(was)
+    assert rescale(spark, begun, "totals", 3)
+    put(spark, begun, 180, end=True)
+    run_unbounded(spark, totals, begun, until_caught_up=True)
+    assert not differences(begun, truth, *TABLES)
+    assert values(begun, "totals__current") == values(truth, "totals__current")
+
+
+@pytest.mark.feature("F7", "K11")
+def test_a_micro_batch_that_only_spark_knows_nothing_of_is_left_to_the_new_version(
+    spark: SparkSession, begun: Lake, truth: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(spark, begun, 120)
+    fail_at(monkeypatch, "micro_batch.after_main")
+    with pytest.raises(ExecutionError, match="No space left"):
+        run_unbounded(spark, totals, begun, until_caught_up=True)
+    monkeypatch.undo()
+    with pytest.raises(LifecycleError, match="LIFECYCLE-044"):
+        rescale(spark, begun, "totals", 3)
+    assert upgrade(doubled, begun).savepoint
+    put(spark, begun, 180, end=True)
+    run_unbounded(spark, doubled, begun, until_caught_up=True)
+    names = [name for name in changelog(truth, "totals").column_names if name != "double"]
+    assert sorted(map(repr, changelog(begun, "totals").select(names).to_pylist())) == sorted(
+        map(repr, changelog(truth, "totals").to_pylist())
+    )
 
 
 @pytest.mark.feature("V6")

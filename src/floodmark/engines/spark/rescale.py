@@ -12,7 +12,7 @@ from floodmark.core.errors import CapabilityError
 from floodmark.engines.spark import fence, savepoints
 from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.savepoints import Savepoint
-from floodmark.engines.spark.switch import refuse_moved, refuse_while_pending, stopped
+from floodmark.engines.spark.switch import refuse_half_written, refuse_moved, refuse_while_pending, stopped
 from floodmark.engines.spark.timeline import Timeline
 
 
@@ -31,7 +31,8 @@ def rescale(spark: SparkSession, lake: Lake, operator: str, partitions: int) -> 
         The savepoint that was made first; None where it has as many already.
 
     Raises:
-        LifecycleError: LIFECYCLE-003 the stream is at work, LIFECYCLE-030 there is none, LIFECYCLE-034 a rollback of it is not finished.
+        LifecycleError: LIFECYCLE-003 the stream is at work, LIFECYCLE-030 there is none, LIFECYCLE-034 a rollback of it is not finished,
+            LIFECYCLE-044 its tables have rows of a micro-batch it has not ended.
         CapabilityError: CAPABILITY-006, it has no state.
     """
     with stopped(lake, [operator]):
@@ -47,6 +48,7 @@ def rescale(spark: SparkSession, lake: Lake, operator: str, partitions: int) -> 
             raise CapabilityError(where, "a stream with state", "one without", fix, code="CAPABILITY-006")
         if timeline.checkpoint.partitions(last) == partitions:
             return None
+        refuse_half_written(timeline, whole=False)
         made = savepoints.create(operator, lake, why=f"before {partitions} state partitions")
         crash.point("rescale.after_savepoint")
         new = timeline.next()

@@ -46,6 +46,34 @@ def refuse_while_pending(lake: Lake, operator: str) -> None:
         raise LifecycleError(where, "a stream that is whole", got, f"Finish it: {begun.again}", code="LIFECYCLE-034")
 
 
+def refuse_half_written(timeline: Timeline, *, whole: bool) -> None:
+    """Raise LifecycleError LIFECYCLE-044 when a stream has ended in the middle of a micro-batch that its tables have rows of.
+
+    Args:
+        timeline: of the stopped stream.
+        whole: one that all tables have may be left: who goes on takes it up on the same timeline, and finds it there.
+    """
+    deployed, last = timeline.checkpoint.deployed(), timeline.checkpoint.last_committed()
+    found = {name: _written(timeline, name) for name in deployed.tables} if deployed is not None else {}
+    ahead = [name for name, batch in found.items() if batch > last]
+    if not ahead or (whole and next(iter(found)) in ahead):  # the main table is written last
+        return
+    name = timeline.operator
+    fix = (
+        f"Start it, so that it ends its micro-batch: floodmark start {name}, or floodmark run {name} --unbounded --until-caught-up. "
+        f"If it cannot: floodmark stop {name}, then floodmark savepoint create {name}, and floodmark rollback {name} --to that one."
+    )
+    got = f"micro-batch {last + 1} half written: its rows are in {', '.join(ahead)}"
+    raise LifecycleError(f"operator '{name}'", "a stream between two micro-batches", got, fix, code="LIFECYCLE-044")
+
+
+def _written(timeline: Timeline, table: str) -> int:
+    """The last micro-batch a table has rows of."""
+    path = timeline.lake.output(table)
+    found = DeltaTable(path).transaction_version(timeline.app(table)) if DeltaTable.is_deltatable(path) else None
+    return -1 if found is None else found
+
+
 @contextmanager
 def stopped(lake: Lake, operators: Sequence[str]) -> Iterator[None]:
     """Hold the locks of operators, so that no run of theirs is at work.

@@ -17,7 +17,14 @@ from floodmark.engines.spark import savepoints
 from floodmark.engines.spark.cuts import readers, together
 from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.savepoints import Savepoint
-from floodmark.engines.spark.switch import pending, perform, refuse_moved, refuse_while_pending, stopped
+from floodmark.engines.spark.switch import (
+    pending,
+    perform,
+    refuse_half_written,
+    refuse_moved,
+    refuse_while_pending,
+    stopped,
+)
 from floodmark.engines.spark.timeline import Timeline, streams
 from floodmark.engines.spark.unbounded import run_unbounded
 from floodmark.lifecycle.plan import Plan, plan
@@ -84,13 +91,15 @@ def upgrade(
         savepoint: that was made already.
 
     Raises:
-        LifecycleError: LIFECYCLE-003 the stream is at work, LIFECYCLE-034 a rollback of it is not finished.
+        LifecycleError: LIFECYCLE-003 the stream is at work, LIFECYCLE-034 a rollback of it is not finished,
+            LIFECYCLE-044 some of its tables have rows of a micro-batch that others lack.
         PlanError: PLAN-011, its state cannot go on, or only if that is accepted.
     """
     with stopped(lake, [operator.name]):
         found = check(operator, lake, forward_only=forward_only)
         if found.deployed is None or not found.changes:
             return Upgraded(plan=found)
+        refuse_half_written(Timeline.current(lake, operator.name), whole=True)
         made = savepoint or savepoints.create(operator.name, lake, why=why or f"before {operator.version}")
         crash.point("upgrade.after_savepoint")
         for output in operator.outputs:
