@@ -154,6 +154,7 @@ def test_a_schedule_waits_for_its_run_before(tmp_path: Path) -> None:
         skipped = schedule.evaluate_tick(dg.build_schedule_context(instance=instance))
         assert not skipped.run_requests
         assert run.run_id in str(skipped.skip_message)
+        assert int(first.tags["dagster/max_runtime"]) > 60 + 180, "one without a process is over then"
         instance.report_run_failed(run)
         assert schedule.evaluate_tick(dg.build_schedule_context(instance=instance)).run_requests == [first]
 

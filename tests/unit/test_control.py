@@ -18,12 +18,13 @@ import psutil
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
-from events import Event
+from events import Event, source
 
-from floodmark import Stream, Tumbling, count, operator
+from floodmark import Settings, Stream, Tumbling, Workspace, count, operator
 from floodmark.control import driver as driving
 from floodmark.control import store as control_store
 from floodmark.control import supervisor as supervising
+from floodmark.control.fleet import Fleet
 from floodmark.control.package import pack
 from floodmark.control.store import Deployment, Driver, Store
 from floodmark.control.supervisor import BUDGET, LEASE, Supervisor, crashed, delay
@@ -206,9 +207,59 @@ def test_crashes_that_are_long_ago_or_of_an_earlier_deployment_do_not_count(stor
     for driver, state in zip(drivers, ("crashed", "stopped", "crashed", "crashed"), strict=True):
         store.end(driver.id, state, "so")
     found, now = store.drivers("totals"), time.time()
-    assert [driver.epoch for driver in crashed(found, 0, now)] == [3, 2]
-    assert crashed(found, now + 1, now) == []
-    assert crashed(found, 0, now + 3600) == []
+    assert [driver.epoch for driver in crashed(found, 0)] == [3, 2]
+    assert crashed(found, now + 1) == []
+    store.update(found[0].id, ended_at=now + 3600)
+    assert [driver.epoch for driver in crashed(store.drivers("totals"), 0)] == [3], "the other one was an hour before"
+
+
+def test_a_stream_that_was_left_is_not_begun_again_because_time_has_passed(store, tmp_path):
+    said = []
+    one = Supervisor(
+        store=store, home=tmp_path, holder="one", command=lambda _: ["false"], say=said.append, backoff=0.0
+    )
+    deploy(store)
+    deployment, ago = store.deployment("totals"), time.time() - 7200
+    for crash in range(BUDGET):
+        driver = store.begin(deployment, "/log")
+        store.end(driver.id, "crashed", "EXECUTION-004 something is missing")
+        store.update(driver.id, ended_at=ago + crash)
+    for _ in range(5):
+        assert one.tick()
+    assert len(store.drivers("totals")) == BUDGET
+    assert said[-1] == f"totals has crashed {BUDGET} times: EXECUTION-004 something is missing"
+
+
+def test_what_is_asked_of_a_fork_does_not_reach_the_original(tmp_path):
+    """Both belong to one workspace, and so to one store."""
+
+    @operator
+    def tallied(events: Stream[Event]) -> Stream:
+        return events.key_by("key").window(Tumbling("1 hour")).aggregate(n=count())
+
+    def fleet(lake: str) -> Fleet:
+        settings = Settings(lake=str(tmp_path / lake))
+        found = Workspace(sources=[source([])], operators=[tallied], settings=settings)
+        return Fleet(workspace=found, root=tmp_path / "workspace", say=str)
+
+    (tmp_path / "workspace").mkdir()
+    (tmp_path / "workspace" / "definitions.py").touch()
+    mine, fork = fleet("lake"), fleet("fork")
+    mine.start([tallied])
+    assert list(mine.deployments(["tallied"])) == ["tallied"]
+    assert not fork.deployments(["tallied"])
+    assert not fork.codes()
+    for act in (lambda: fork.want("tallied", "stopped"), lambda: fork.stop(["tallied"])):
+        with pytest.raises(LifecycleError, match=rf"LIFECYCLE-050 .* got one in {tmp_path / 'lake'}"):
+            act()
+    with pytest.raises(LifecycleError, match=r"LIFECYCLE-058 .*floodmark stop tallied --lake"):
+        fork.start([tallied])
+    assert mine.deployments(["tallied"])["tallied"].desired == "running"
+    mine.stop(["tallied"])
+    fork.start([tallied])
+    assert fork.deployments(["tallied"])["tallied"].desired == "running"
+    with pytest.raises(LifecycleError, match="LIFECYCLE-058"):
+        mine.start([tallied])
 
 
 def test_the_next_supervisor_takes_over_what_lives(store, supervisor):

@@ -23,10 +23,11 @@ def fleet(opened: Opened, say: Callable[[str], None]) -> Fleet:
 
 
 def known(opened: Opened, say: Callable[[str], None]) -> Fleet | None:
-    """The same where a stream was ever started to run by itself; otherwise None, and nothing is made."""
+    """The same where a stream was ever started to run by itself in this lake; otherwise None, and nothing is made."""
     from floodmark.control.package import kept
 
-    return fleet(opened, say) if kept(opened.workspace.settings, opened.root) else None
+    found = fleet(opened, say) if kept(opened.workspace.settings, opened.root) else None
+    return found if found is not None and found.here else None
 
 
 def told(driver: Driver) -> str:
@@ -44,7 +45,7 @@ def streams(opened: Opened) -> list[dict[str, str]]:
         return []
     store = there.store
     found = []
-    for one in store.deployments():
+    for one in there.here:
         driver = next(iter(store.drivers(one.operator, 1)), None)
         state = "not started yet" if driver is None else told(driver)
         found.append({"stream": one.operator, "version": one.version, "wanted": one.desired, "state": state})

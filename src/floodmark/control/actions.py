@@ -214,7 +214,7 @@ def _turn(fleet: Fleet, name: str) -> Iterator[Callable[[], None]]:
 def _settle(fleet: Fleet, name: str, turn: Callable[[], None]) -> None:
     """Finish or undo what was killed."""
     left = fleet.store.unfinished(name)
-    if left is None:
+    if left is None or fleet.elsewhere(name) is not None:
         return
     fleet.say(f"the {left.kind} of '{name}' to {left.version}, begun by {left.who}, was killed in '{left.step}'")
     if left.step == "rebuilding":
@@ -396,7 +396,7 @@ def _old(fleet: Fleet, names: Iterable[str], *, need: bool = True) -> Old:
     found = fleet.deployments(names)
     for name in names:
         if need and name not in found:
-            raise never(name)
+            raise never(name, fleet.elsewhere(name))
     return {
         name: {key: value for key, value in asdict(one).items() if key in {"package", "version", "desired"}}
         for name, one in found.items()

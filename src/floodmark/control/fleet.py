@@ -63,10 +63,13 @@ class Fleet:
         """Let streams run from the code as it is now; the package it is kept in.
 
         Raises:
-            LifecycleError: LIFECYCLE-034 a rollback of one is not finished, 054 one is at work, 038 what one has read was replaced since.
+            LifecycleError: LIFECYCLE-034 a rollback of one is not finished, 054 one is at work, 038 what one has read was replaced since,
+                058 one runs in another lake.
             StateError: STATE-003, one was started with another definition.
         """
         chosen = list(operators)
+        for operator in chosen:
+            self._check_here(operator.name)
         self.check_idle(operator.name for operator in chosen)
         for operator in chosen:  # what would make the stream stop at once is said now
             refuse_while_pending(self.lake, operator.name)
@@ -115,8 +118,8 @@ class Fleet:
         Raises:
             LifecycleError: LIFECYCLE-050, it was never started.
         """
-        if not self.store.want(name, desired):
-            raise never(name)
+        if not self.deployments([name]) or not self.store.want(name, desired):
+            raise never(name, self.elsewhere(name))
         self.store.note(getpass.getuser(), desired, name)
 
     def stop(self, names: Sequence[str], wait_seconds: float = STOP_SECONDS) -> dict[str, Driver | None]:
@@ -147,17 +150,42 @@ class Fleet:
         """The newest driver of a stream."""
         return next(iter(self.store.drivers(name, 1)), None)
 
+    @property
+    def here(self) -> list[Deployment]:
+        """What should run in this lake, by name: a store knows those of other environments, and of forks, too."""
+        return [one for one in self.store.deployments() if self._is_here(one)]
+
     def deployments(self, names: Iterable[str]) -> dict[str, Deployment]:
         """What should run of these streams; without those that were never started."""
         wanted = set(names)
-        return {one.operator: one for one in self.store.deployments() if one.operator in wanted}
+        return {one.operator: one for one in self.here if one.operator in wanted}
+
+    def elsewhere(self, name: str) -> Deployment | None:
+        """What should run of a stream in another lake."""
+        found = self.store.deployment(name)
+        return None if found is None or self._is_here(found) else found
 
     def codes(self) -> dict[str, dict[str, str]]:
         """Operator -> what its savepoints say of the code its stream runs."""
-        return {one.operator: {"package": one.package} for one in self.store.deployments()}
+        return {one.operator: {"package": one.package} for one in self.here}
+
+    def _is_here(self, deployment: Deployment) -> bool:
+        return deployment.lake.rstrip("/") == self.workspace.settings.lake.rstrip("/")
+
+    def _check_here(self, name: str) -> None:
+        """A store runs one stream of a name: one in another lake has to have stopped before one may start here."""
+        other, driver = self.elsewhere(name), self.driver(name)
+        if other is not None and (other.desired == "running" or (driver is not None and driver.ended_at is None)):
+            fix = (
+                f"Stop it there: floodmark stop {name} --lake {other.lake}. "
+                "Or let both run: give this environment a control store of its own, Settings(control=...), and a supervisor."
+            )
+            where, got = f"operator '{name}' in {self.lake.root}", f"one that runs in {other.lake}"
+            raise LifecycleError(where, "a stream that runs nowhere else", got, fix, code="LIFECYCLE-058")
 
 
-def never(name: str) -> LifecycleError:
-    """LIFECYCLE-050: a stream that was never started."""
+def never(name: str, elsewhere: Deployment | None = None) -> LifecycleError:
+    """LIFECYCLE-050: a stream that was never started, or only in another lake."""
     fix = f"Start it: floodmark start {name}"
-    return LifecycleError(f"operator '{name}'", "a stream that was started", "none", fix, code="LIFECYCLE-050")
+    got = "none" if elsewhere is None else f"one in {elsewhere.lake}"
+    return LifecycleError(f"operator '{name}'", "a stream that was started here", got, fix, code="LIFECYCLE-050")

@@ -30,7 +30,7 @@ FINAL = ("LIFECYCLE-038", "LIFECYCLE-042", "LIFECYCLE-051", "STATE-002", "STATE-
 """Beginnings of reasons that no restart takes away."""
 
 BUDGET = 5
-"""Crashes within ``WINDOW_SECONDS`` after which a stream is left as it is."""
+"""Crashes within ``WINDOW_SECONDS`` after which a stream is left as it is, until it is said again that it should run."""
 WINDOW_SECONDS = 600.0
 LONGEST_BACKOFF_SECONDS = 60.0
 
@@ -152,7 +152,7 @@ class Supervisor:
         return living or any(child.poll() is None for child in self._children.values())  # they say so before they have
 
     def _start(self, deployment: Deployment, drivers: Sequence[Driver]) -> None:
-        crashes = crashed(drivers, deployment.changed_at, time.time())
+        crashes = crashed(drivers, deployment.changed_at)
         if crashes and crashes[0].id not in self._told:
             self._told.add(crashes[0].id)
             self.say(f"{deployment.operator}: crashed: {crashes[0].reason}")
@@ -261,17 +261,20 @@ def supervisor(store: Store, home: Path, say: Callable[[str], None]) -> Supervis
     return Supervisor(store=store, home=home, holder=f"{socket.gethostname()}, process {os.getpid()}", say=say)
 
 
-def crashed(drivers: Sequence[Driver], since: float, now: float) -> list[Driver]:
-    """The crashes that count: of this deployment, not long ago, and none before one that was stopped; newest first.
+def crashed(drivers: Sequence[Driver], since: float) -> list[Driver]:
+    """The crashes that count: of this deployment, not long before the last one, and none before one that was stopped; newest first.
+
+    However long ago the last one is: who waits for somebody to look does not begin again by itself.
 
     Args:
         drivers: of an operator, newest first.
         since: when it was last said that it should run, s.
-        now: s.
     """
-    found = []
+    found: list[Driver] = []
     for driver in drivers:
-        if driver.state != "crashed" or driver.started_at < since or (driver.ended_at or now) < now - WINDOW_SECONDS:
+        if driver.state != "crashed" or driver.started_at < since:
+            break
+        if found and (driver.ended_at or 0) < (found[0].ended_at or 0) - WINDOW_SECONDS:
             break
         found.append(driver)
     return found

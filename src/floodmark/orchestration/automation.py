@@ -23,6 +23,8 @@ _MOST = 200
 """Asset partitions reported at one look: Dagster keeps 4 KB of each."""
 _COALESCED_SECONDS = 300
 """Between two reports of an asset that is not divided."""
+_STEPS_SECONDS = 3600
+"""For all of an upgrade in place but its patience and soak; a run that is older has no process any more, and is ended by Dagster's monitoring."""
 _FINISHED = {dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED}
 
 
@@ -55,6 +57,8 @@ def _schedule(name: str, wanted: Upgrades, job: dg.JobDefinition) -> dg.Schedule
         "patience_seconds": span(wanted.patience, name) / 1000,
         "soak_seconds": span(wanted.soak, name) / 1000,
     }
+    longest = int(span(wanted.patience, name) + span(wanted.soak, name)) // 1000 + _STEPS_SECONDS
+    tags = {} if wanted.rebuild else {"dagster/max_runtime": str(longest)}
     unfinished = dg.RunsFilter(
         job_name=job.name,
         statuses=[one for one in dg.DagsterRunStatus if one not in _FINISHED],
@@ -63,8 +67,10 @@ def _schedule(name: str, wanted: Upgrades, job: dg.JobDefinition) -> dg.Schedule
 
     def tick(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
         if before := context.instance.get_run_records(unfinished, limit=1):
-            return dg.SkipReason(f"the run before is still at work: {before[0].dagster_run.run_id}")
-        return dg.RunRequest(run_config={"ops": {"upgrade_stream": {"config": config}}})
+            run = before[0].dagster_run.run_id
+            ended = "if its process is gone, as after a restart of the machine, terminate it with 'force'"
+            return dg.SkipReason(f"the run before is still at work: {run}; {ended}")
+        return dg.RunRequest(run_config={"ops": {"upgrade_stream": {"config": config}}}, tags=tags)
 
     try:
         return dg.ScheduleDefinition(
