@@ -33,6 +33,7 @@ from floodmark.engines.spark import savepoints
 from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.savepoints import Savepoint
 from floodmark.engines.spark.timeline import Timeline
+from floodmark.engines.spark.upgrade import upgrade as upgrade_stopped
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -90,8 +91,8 @@ def until(what: Callable[[], object], seconds: float = 60) -> None:
 
 def done(found: Fleet, lake: Lake, action: str, *names: str) -> str:
     """The same again, to its end; the turn of the one that was killed is over."""
-    lease = "action/totals"
-    found.store.release(lease, found.store.holder(lease) or "")
+    for lease in ("action/totals", "action/largest"):
+        found.store.release(lease, found.store.holder(lease) or "")
     command = [sys.executable, str(PROGRAM), action, lake.root, str(found.root), *names]
     told = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
     assert told.returncode == 0, told.stderr
@@ -209,6 +210,91 @@ def test_a_rebuild_that_fails_once_the_streams_are_stopped_lets_them_run_again(
             }
         until(lambda: all((d := found.driver(n)) and d.state == "running" for n in ("totals", "largest")))
         assert {one.desired for one in found.store.deployments()} == {"running"}
+
+
+@pytest.mark.feature("V4", "F8")
+def test_an_upgrade_that_was_killed_once_it_ran_is_left_where_it_cannot_be_taken_back(
+    streams: Streams, begin: Begin, tmp_path: Path
+) -> None:
+    """Its savepoint is gone, or a partition was computed again since: what is asked next is done all the same."""
+    lake = copy_of(streams, tmp_path / "lake")
+    with begin(lake, "") as found:
+        assert not die("action.verifying", "upgrade", lake, str(found.root), program=PROGRAM)
+        savepoints.delete(savepoints.find(lake, last(found).savepoint or ""))
+        assert done(found, lake, "upgrade").splitlines()[-1] == "nothing"
+        assert last(found).step == "refused"
+        assert "it cannot be taken back: LIFECYCLE-031" in (last(found).reason or "")
+        until(lambda: (d := found.driver("totals")).version == WIDER.version and d.state == "running")
+        until(lambda: found.driver("largest").state == "running")
+        assert deployed(lake) == WIDER.version
+
+
+@pytest.mark.feature("V4", "F8")
+def test_an_upgrade_whose_applier_was_killed_and_that_has_run_since_is_kept(
+    streams: Streams, begin: Begin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = copy_of(streams, tmp_path / "lake")
+    with begin(lake, "") as found:
+        assert not die("action.verifying", "upgrade", lake, str(found.root), program=PROGRAM)
+        until(lambda: (d := found.driver("totals")).version == WIDER.version and d.state == "running")
+        found.store.release("action/totals", found.store.holder("action/totals") or "")
+        monkeypatch.setattr(actions, "_RUNS_SECONDS", 0.0)  # as if it had been an hour
+        streams_now = fleet(found.root, lake.root, WIDER)
+        plan, action = actions.upgrade(streams_now, WIDER)
+        assert (plan.changes, action) == ((), None)
+        assert last(found).step == "done"
+        assert deployed(lake) == WIDER.version
+
+
+@pytest.mark.feature("V1", "F8")
+def test_a_rollback_takes_the_place_of_an_upgrade_that_was_killed(
+    streams: Streams, begin: Begin, tmp_path: Path
+) -> None:
+    lake = copy_of(streams, tmp_path / "lake")
+    with begin(lake, "") as found:
+        package = found.deployments(["totals"])["totals"].package
+        assert not die("action.verifying", "upgrade", lake, str(found.root), program=PROGRAM)
+        assert done(found, lake, "rollback", streams.savepoint).splitlines()[-1].startswith("done")
+        assert [(one.kind, one.step) for one in found.store.actions("totals")] == [
+            ("rollback", "done"),
+            ("upgrade", "refused"),
+        ]
+        now = found.deployments(["totals"])["totals"]
+        assert (now.version, now.package, now.desired) == (TOTALS.version, package, "running")
+        until(lambda: all(found.driver(n).state == "running" for n in ("totals", "largest")))
+    assert seen(lake) == streams.then
+
+
+@pytest.mark.feature("V4")
+def test_a_rebuild_that_was_killed_once_it_was_done_runs(streams: Streams, begin: Begin, tmp_path: Path) -> None:
+    lake = copy_of(streams, tmp_path / "lake")
+    with begin(lake, "") as found:
+        before = found.deployments(["totals"])["totals"]
+        found.stop(["totals", "largest"])
+        upgrade_stopped(WIDER, lake)  # to the store it is all the same how the checkpoint came to be of another version
+        old = {"totals": {"package": before.package, "version": before.version, "desired": "running", "next": "other"}}
+        found.store.act(
+            kind="upgrade", operator="totals", who="me", why="", version=WIDER.version, old=old, step="rebuilding"
+        )
+        plan, action = actions.upgrade(fleet(found.root, lake.root, WIDER), WIDER)
+        assert (plan.changes, action) == ((), None)
+        assert last(found).step == "done"
+        now = found.deployments(["totals"])["totals"]
+        assert (now.version, now.package, now.desired) == (WIDER.version, "other", "running")
+
+
+@pytest.mark.feature("F8")
+def test_a_reader_that_is_at_work_is_waited_for(
+    streams: Streams, begin: Begin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = copy_of(streams, tmp_path / "lake")
+    monkeypatch.setattr(actions, "_READERS_SECONDS", {"rollback": 0.0})
+    with begin(lake, "") as found:
+        assert found.store.lease("action/largest", "somebody", 60) is not None
+        with pytest.raises(LifecycleError, match=r"LIFECYCLE-054 operator 'largest'.*one of somebody"):
+            roll_back(found, savepoints.find(lake, streams.savepoint))
+        assert {one.desired for one in found.store.deployments()} == {"running"}
+        assert last(found).step == "refused"
 
 
 def test_code_that_a_rollback_has_led_to_is_what_runs_once_it_is_restored(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,6 +28,7 @@ from floodmark import (
     operator,
     sum,
 )
+from floodmark.core import crash
 from floodmark.core.errors import ExecutionError, LifecycleError, PlanError, StateError
 from floodmark.engines.spark import savepoints
 from floodmark.engines.spark.bounded import run_bounded
@@ -32,8 +36,10 @@ from floodmark.engines.spark.fork import fork
 from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.landing import land
 from floodmark.engines.spark.rollback import roll_back
+from floodmark.engines.spark.switch import pending, perform
 from floodmark.engines.spark.unbounded import run_unbounded
 from floodmark.engines.spark.upgrade import check, rebuild, upgrade
+from floodmark.lifecycle.switch import Switch
 from floodmark.observe.status import status
 
 
@@ -235,6 +241,37 @@ def test_a_rebuild_switches_to_what_the_new_code_makes_of_everything(spark: Spar
         run_unbounded(spark, one, running, until_caught_up=True)
         run_unbounded(spark, one, old := Lake(f"{running.root}-old", logs=running.root), until_caught_up=True)
     assert rows(running, "n", "total") == rows(old, "n", "total")
+
+
+@pytest.mark.feature("F8")
+def test_a_rebuild_that_was_interrupted_goes_on_alone_and_knows_where_to_go_back_to(
+    spark: SparkSession, running: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    was = rows(running, "total")
+
+    def full(point: str) -> None:
+        if point == "switch.before_tables":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(crash, "point", full)
+    with pytest.raises(OSError, match="No space left"):
+        rebuild(spark, version("max"), running)
+    monkeypatch.undo()
+    begun = pending(running)
+    assert begun is not None
+    other = Switch(again="floodmark rollback other --to it", steps=(replace(begun.steps[0], operator="other"),))
+    with pytest.raises(LifecycleError, match=r"LIFECYCLE-034 .*of totals that was begun.*apply totals --rebuild"):
+        perform(running, other)
+    assert pending(running) == begun, "nobody writes over what is to be finished"
+    found = rebuild(spark, version("max"), running)
+    assert pending(running) is None
+    assert rows(running, "total") != was
+    left = [one.manifest for one in savepoints.savepoints(running, "totals")]
+    assert [one.id for one in left] == [found.savepoint]
+    assert [one.version for one in left] == [version("").version]
+    assert not list(Path(running.root).rglob("rebuild/*")), "what was computed beside is gone"
+    roll_back(running, savepoints.find(running, found.savepoint or ""))
+    assert rows(running, "total") == was
 
 
 @pytest.mark.feature("V3", "V7", "V12")

@@ -80,7 +80,7 @@ def apply(invocation: Invocation, /, operators: tuple[str, ...], *, dry_run: boo
             applied.append(_stopped(opened, console, operator, wanted))
     console.document({"lake": opened.lake, "done": not dry_run, "applied": applied})
     for one in applied:
-        if one.get("step") == "rolled back":
+        if one.get("step") in {"rolled back", "refused"}:
             fix = f"Mend it, and apply it again. What it said: floodmark logs {one['operator']}"
             where = f"upgrade to {one['defined']}"
             raise LifecycleError(where, "a version that passes", one["reason"], fix, code="LIFECYCLE-056")

@@ -12,7 +12,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -40,8 +40,19 @@ _POLL_SECONDS = 0.2
 _CATCH_UP_SECONDS = 30.0
 """For readers of a stopped stream to reach what it has written, so that there is one cut through all."""
 
+_READERS_SECONDS = {"upgrade": 300.0, "rollback": _LEASE_SECONDS + 5}
+"""Kind of action -> for how long it waits for actions on readers of a stream that it takes back; at least until a killed one is over."""
+_RUNS_SECONDS = 60.0
+"""After which a version that runs, and gets on, is not taken back because whoever watched it was killed."""
+_LOST = "LIFECYCLE-055"
+"""Somebody else has taken an action over."""
+_LATER = (_LOST, "LIFECYCLE-053", "SETUP-040")
+"""Why an upgrade may not be taken back now, and may be later."""
+_FORWARD = ("stopping", "upgrading", "verifying")
+"""Steps of an upgrade in place, or of any that is done but for its verification."""
+
 Old = dict[str, dict[str, str]]
-"""Operator -> package, version and whether it should have run."""
+"""Operator -> package, version and whether it should have run; of one that is rebuilt also its ``next`` package."""
 
 
 def upgrade(
@@ -123,6 +134,7 @@ def rebuild(
         old = old or _old(fleet, [name])
         _check_supervised(fleet, old)
         package = pack(fleet.root, fleet.home / "packages")
+        old |= {name: old[name] | {"next": package}}
         action = _begun(fleet, "upgrade", name, operator.version, old, step="rebuilding", why=why)
         try:
             found = rebuild_beside(
@@ -161,9 +173,15 @@ def roll_back(
     manifest = savepoint.manifest
     name = manifest.operator
     with _turn(fleet, name) as turn:
-        _settle(fleet, name, turn)
+        left = fleet.store.unfinished(name)
         names = [name, *cuts.begun(fleet.lake, cuts.readers(name, streams(fleet.lake)))]
         old = _old(fleet, names, need=False)
+        if left is not None and left.step in _FORWARD and fleet.elsewhere(name) is None:
+            fleet.store.close(left.id, "refused", f"it was killed in '{left.step}'; {manifest.id} is gone back to")
+            old |= {one: was for one, was in left.old.items() if one in old}
+        else:
+            _settle(fleet, name, turn)
+            old = _old(fleet, names, need=False)
         _check_supervised(fleet, old)
         if switch.pending(fleet.lake) is None:  # what would be refused is refused before anything is stopped
             rollback.prepare(fleet.lake, savepoint, backfills=backfills, alone=alone, keep=False)
@@ -180,10 +198,14 @@ def roll_back(
 
 
 @contextmanager
-def _turn(fleet: Fleet, name: str) -> Iterator[Callable[[], None]]:
+def _turn(fleet: Fleet, name: str, wait_seconds: float = 0.0) -> Iterator[Callable[[], None]]:
     """The only action on a stream; called, it makes sure that it still is."""
     holder, lease = f"{socket.gethostname()}, process {os.getpid()}, {uuid.uuid4().hex[:6]}", f"action/{name}"
-    if fleet.store.lease(lease, holder, _LEASE_SECONDS) is None:
+    until = time.monotonic() + wait_seconds
+    while fleet.store.lease(lease, holder, _LEASE_SECONDS) is None:
+        if time.monotonic() < until:
+            time.sleep(_POLL_SECONDS)
+            continue
         fix = "Wait until it is done. One that was killed is taken over 15 s later."
         got = f"one of {fleet.store.holder(lease)}"
         raise LifecycleError(f"operator '{name}'", "no other action at work", got, fix, code="LIFECYCLE-054")
@@ -218,14 +240,40 @@ def _settle(fleet: Fleet, name: str, turn: Callable[[], None]) -> None:
         return
     fleet.say(f"the {left.kind} of '{name}' to {left.version}, begun by {left.who}, was killed in '{left.step}'")
     if left.step == "rebuilding":
-        _abandoned(fleet, left, "whoever did it was killed")
-    elif left.kind == "rollback" or left.step == "rolling back":
+        _settle_rebuild(fleet, left)
+    elif left.kind == "rollback":
         _rolled_back(fleet, left, turn)
-        fleet.store.close(
-            left.id, "done" if left.kind == "rollback" else "rolled back", left.reason or "finished later"
-        )
+        fleet.store.close(left.id, "done", left.reason or "finished later")
+    elif left.step == "verifying" and _runs(fleet, left):
+        fleet.store.close(left.id, "done", "whoever watched it was killed; it runs")
     else:
-        _undo(fleet, left, "whoever did it was killed", turn)
+        _undo(fleet, left, left.reason or "whoever did it was killed", turn)
+
+
+def _settle_rebuild(fleet: Fleet, left: Action) -> None:
+    """Let what a killed rebuild has switched to run, or what there was before."""
+    name = left.operator
+    deployed = Timeline.current(fleet.lake, name).checkpoint.deployed()
+    if switch.pending(fleet.lake) is None and deployed is not None and deployed.version == left.version:
+        package = left.old[name].get("next") or pack(fleet.root, fleet.home / "packages")
+        fleet.deploy(name, package, left.version, _desired(left.old[name]))
+        fleet.store.close(left.id, "done", "whoever did it was killed once it was done")
+    else:
+        _abandoned(fleet, left, "whoever did it was killed")
+
+
+def _runs(fleet: Fleet, action: Action) -> bool:
+    """Whether the new version of an upgrade has run for a while, and never crashed."""
+    deployed = fleet.deployments([action.operator]).get(action.operator)
+    if deployed is None or deployed.version != action.version:
+        return False
+    drivers = [one for one in fleet.store.drivers(action.operator) if one.started_at >= deployed.changed_at]
+    return (
+        bool(drivers)
+        and not any(one.state == "crashed" for one in drivers)
+        and drivers[0].state == "running"
+        and time.time() - drivers[0].started_at > _RUNS_SECONDS
+    )
 
 
 def _check_supervised(fleet: Fleet, old: Old) -> None:
@@ -338,44 +386,63 @@ def _undo(fleet: Fleet, action: Action, reason: str, turn: Callable[[], None]) -
         fleet.stop([action.operator])
         _restored(fleet, action.old)  # nothing had been changed
     else:
-        _rolled_back(fleet, fleet.store.action(action.id), turn)
+        try:
+            _rolled_back(fleet, fleet.store.action(action.id), turn)
+        except FloodmarkError as error:
+            if error.code in _LATER or switch.pending(fleet.lake) is not None:
+                raise  # whoever asks next finishes it
+            fleet.say(f"{action.version} stays: {error}")
+            return fleet.store.close(action.id, "refused", f"{reason}; it cannot be taken back: {error}")
     return fleet.store.close(action.id, "rolled back", reason)
 
 
 def _rolled_back(
     fleet: Fleet, action: Action, turn: Callable[[], None], *, backfills: bool = False, alone: bool = False
 ) -> rollback.Prepared:
-    """Streams stopped, taken back to the savepoint of an action, and those that ran started again."""
+    """Streams stopped, taken back to the savepoint of an action, and those that ran started again; or as they were, where it is refused."""
     assert action.savepoint is not None
     lake, name = fleet.lake, action.operator
-    savepoint = savepoints.find(lake, action.savepoint)
-    names = [name, *cuts.begun(lake, cuts.readers(name, streams(lake)))]
-    old = action.old | {n: one for n, one in _old(fleet, names, need=False).items() if n not in action.old}
-    fleet.store.go_on(action.id, "rolling back", old=old)
-    fleet.stop([one for one in names if one in old])
-    crash.point("action.stopped_all")
-    turn()
-    try:
-        prepared = rollback.roll_back(lake, savepoint, backfills=backfills, alone=alone, codes=fleet.codes())
-    except FloodmarkError:
-        if action.kind == "rollback":
-            _restored(fleet, old)
-        raise
-    crash.point("action.rolled_back")
-    for step in prepared.switch.steps:
-        if step.operator in old:
-            _redeploy(fleet, savepoints.find(lake, step.savepoint).manifest, old[step.operator])
+    reading = cuts.begun(lake, cuts.readers(name, streams(lake)))
+    with ExitStack() as turns:
+        for reader in reading:  # upstream first: nobody waits for one that waits for it
+            turns.enter_context(_turn(fleet, reader, _READERS_SECONDS[action.kind]))
+        old = action.old | {
+            n: one for n, one in _old(fleet, [name, *reading], need=False).items() if n not in action.old
+        }
+        fleet.store.go_on(action.id, "rolling back", old=old)
+        try:
+            savepoint = savepoints.find(lake, action.savepoint)
+            fleet.stop([one for one in (name, *reading) if one in old])
+            crash.point("action.stopped_all")
+            turn()
+            prepared = rollback.roll_back(lake, savepoint, backfills=backfills, alone=alone, codes=fleet.codes())
+        except FloodmarkError as error:
+            if error.code != _LOST and switch.pending(lake) is None:
+                _go_on(fleet, old)
+            raise
+        crash.point("action.rolled_back")
+        for step in prepared.switch.steps:
+            if step.operator in old:
+                _redeploy(fleet, savepoints.find(lake, step.savepoint).manifest, old[step.operator])
     return prepared
+
+
+def _go_on(fleet: Fleet, old: Old) -> None:
+    """Streams that were stopped for nothing run on, in the code they have now where that is the code of their state."""
+    for name, one in fleet.deployments(old).items():
+        deployed = Timeline.current(fleet.lake, name).checkpoint.deployed()
+        if deployed is None or deployed.version == one.version:
+            fleet.want(name, _desired(old[name]))
 
 
 def _redeploy(fleet: Fleet, manifest: Manifest, old: dict[str, str]) -> None:
     """Let a stream run in the code of its savepoint, if it should run and that code is known."""
-    packages = {old["version"]: old["package"]}
-    packages |= {
+    packages = {
         o.version: pack(fleet.root, fleet.home / "packages")
         for o in fleet.workspace.operators
         if o.name == manifest.operator
     }
+    packages[old["version"]] = old["package"]  # what ran, rather than what the files say now
     package = str(manifest.code.get("package") or packages.get(manifest.version, ""))
     if not package or not (fleet.home / "packages" / package).is_dir():
         fleet.say(

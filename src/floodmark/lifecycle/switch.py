@@ -52,10 +52,12 @@ class Switch:
     Args:
         again: the command that does it, for whoever has to finish it.
         steps: one per stream, upstream first.
+        back: id of the savepoint that was made before it, to go back to; empty for none.
     """
 
     again: str
     steps: tuple[Step, ...]
+    back: str = ""
 
     @property
     def operators(self) -> tuple[str, ...]:

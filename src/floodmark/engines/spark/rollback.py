@@ -17,7 +17,7 @@ from floodmark.engines.spark import savepoints, tables
 from floodmark.engines.spark.cuts import agreeing, begun, commits, readers
 from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.savepoints import BatchState, Savepoint
-from floodmark.engines.spark.switch import pending, perform, refuse_while_pending, stopped
+from floodmark.engines.spark.switch import pending, perform, refuse_another, stopped
 from floodmark.engines.spark.timeline import Timeline, streams
 from floodmark.lifecycle.rollback import Undone, cut, moves, undone
 from floodmark.lifecycle.savepoint import Manifest, TableVersion
@@ -102,8 +102,7 @@ def prepare(
     manifest = savepoint.manifest
     reading = begun(lake, readers(manifest.operator, streams(lake)))
     names = [manifest.operator, *([] if alone else reading)]
-    for name in names:
-        refuse_while_pending(lake, name)
+    refuse_another(lake, manifest.operator)
     savepoints.check(savepoint)
     candidates: list[tuple[str, Sequence[Manifest | BatchState]]] = [(manifest.operator, [manifest])]
     candidates += [(name, list(_states(lake, name))) for name in names[1:]]

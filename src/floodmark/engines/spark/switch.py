@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 
 from deltalake import CommitProperties, DeltaTable, Transaction
 
@@ -17,6 +17,9 @@ from floodmark.engines.spark.lock import exclusive
 from floodmark.engines.spark.timeline import Timeline
 from floodmark.lifecycle.savepoint import TableVersion
 from floodmark.lifecycle.switch import Step, Switch
+
+_PATIENCE_SECONDS = 60
+"""For another switch in the lake, which takes seconds."""
 
 
 def pending(lake: Lake) -> Switch | None:
@@ -41,9 +44,26 @@ def refuse_while_pending(lake: Lake, operator: str) -> None:
     """Raise LifecycleError LIFECYCLE-034 when a switch of an operator has begun and not ended."""
     begun = pending(lake)
     if begun is not None and operator in begun.operators:
-        where = f"operator '{operator}' in {lake.root}"
-        got = "a rollback or rebuild that was begun and stopped on the way"
-        raise LifecycleError(where, "a stream that is whole", got, f"Finish it: {begun.again}", code="LIFECYCLE-034")
+        raise _unfinished(lake, operator, begun)
+
+
+def refuse_another(lake: Lake, operator: str, again: str = "") -> None:
+    """Raise LifecycleError LIFECYCLE-034 when a switch of any streams has begun and not ended: a lake remembers one.
+
+    Args:
+        lake: they run in.
+        operator: that shall switch.
+        again: the command of its own switch, which may have begun.
+    """
+    begun = pending(lake)
+    if begun is not None and begun.again != again:
+        raise _unfinished(lake, operator, begun)
+
+
+def _unfinished(lake: Lake, operator: str, begun: Switch) -> LifecycleError:
+    where = f"operator '{operator}' in {lake.root}"
+    got = f"a rollback or rebuild of {', '.join(begun.operators)} that was begun and stopped on the way"
+    return LifecycleError(where, "streams that are whole", got, f"Finish it: {begun.again}", code="LIFECYCLE-034")
 
 
 def refuse_half_written(timeline: Timeline, *, whole: bool) -> None:
@@ -88,7 +108,17 @@ def stopped(lake: Lake, operators: Sequence[str]) -> Iterator[None]:
 
 
 def perform(lake: Lake, switch: Switch) -> None:
-    """Write a switch down and do it; or do again one that is written down. The streams are stopped."""
+    """Write a switch down and do it; or do again one that is written down. The streams are stopped.
+
+    Raises:
+        LifecycleError: LIFECYCLE-034, another switch in the lake was begun and is not finished.
+    """
+    with exclusive(lake, "actions", "switch", "rollback or rebuild", _PATIENCE_SECONDS):
+        refuse_another(lake, switch.operators[0], switch.again)
+        _perform(lake, switch)
+
+
+def _perform(lake: Lake, switch: Switch) -> None:
     crash.point("switch.before_journal")
     write(_journal(lake), switch.as_json().encode())
     crash.point("switch.before_state")
@@ -110,7 +140,8 @@ def perform(lake: Lake, switch: Switch) -> None:
         timeline.make_current()
         crash.point("switch.after_current")
     files, path = file_system(_journal(lake))
-    files.delete_file(path)
+    with suppress(FileNotFoundError):
+        files.delete_file(path)
     crash.point("switch.after_journal")
 
 

@@ -20,6 +20,7 @@ from floodmark.engines.spark.savepoints import Savepoint
 from floodmark.engines.spark.switch import (
     pending,
     perform,
+    refuse_another,
     refuse_half_written,
     refuse_moved,
     refuse_while_pending,
@@ -172,12 +173,16 @@ def rebuild(
             pause(list(begun.operators))
         with stopped(lake, begun.operators):
             perform(lake, begun)
-        return Upgraded(plan=found, savepoint=_last(lake, operator))
-    refuse_while_pending(lake, operator.name)
+        _tidy(lake, begun.steps[0].savepoint, begun.steps[0].source)
+        return Upgraded(plan=found, savepoint=begun.back, readers=tuple(readers(operator.name, streams(lake))))
+    refuse_another(lake, operator.name)
     refuse_moved(lake, operator.name)
     beside = _beside(lake, operator)
     if found.deployed is None or not found.changes:
-        remove(beside.root)  # of one that was done but for this
+        for one in savepoints.savepoints(lake, operator.name):  # of one that was done but for this
+            if one.manifest.why == _why(operator):
+                savepoints.delete(one)
+        remove(beside.root)
         return Upgraded(plan=found)
     run_unbounded(spark, operator, beside, until_caught_up=True, stop=stop, on_batch=on_batch)
     if stop.is_set():
@@ -188,7 +193,7 @@ def rebuild(
         run_unbounded(spark, operator, beside, until_caught_up=True, on_batch=on_batch)
         made = made or _with_readers(operator.name, lake, why or f"before {operator.version}")
         crash.point("upgrade.after_savepoint")
-        new = savepoints.create(operator.name, beside, why=f"rebuild of {operator.version}")
+        new = savepoints.create(operator.name, beside, why=_why(operator))
         taken = savepoints.take_in(lake, new.path).manifest
         step = Step(
             operator=operator.name,
@@ -202,9 +207,8 @@ def rebuild(
             tables=taken.outputs,
             source=beside.root,
         )
-        perform(lake, Switch(again=again, steps=(step,)))
-    savepoints.delete(savepoints.find(lake, taken.id))  # it knows the tables beside, which go
-    remove(beside.root)
+        perform(lake, Switch(again=again, steps=(step,), back=made.manifest.id))
+    _tidy(lake, taken.id, beside.root)
     return Upgraded(plan=found, savepoint=made.manifest.id, readers=tuple(reading))
 
 
@@ -224,6 +228,12 @@ def _beside(lake: Lake, operator: Operator) -> Lake:
     return Lake(root, logs=lake.logs or lake.root, upstream=lake.upstream or lake.root)
 
 
-def _last(lake: Lake, operator: Operator) -> str | None:
-    made = [one.manifest.id for one in savepoints.savepoints(lake, operator.name)]
-    return made[-1] if made else None
+def _why(operator: Operator) -> str:
+    """What the savepoint says that takes a rebuild over."""
+    return f"rebuild of {operator.version}"
+
+
+def _tidy(lake: Lake, taken: str, beside: str) -> None:
+    """Remove the savepoint that took a rebuild over: it knows the tables beside, which go."""
+    savepoints.delete(savepoints.find(lake, taken))
+    remove(beside)
