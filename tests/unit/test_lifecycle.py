@@ -15,8 +15,8 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
 
-from floodmark.core.errors import StateError
-from floodmark.engines.spark import savepoints, tables
+from floodmark.core.errors import LifecycleError, SetupError, StateError
+from floodmark.engines.spark import rollback, savepoints, tables
 from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.timeline import Timeline
 from floodmark.lifecycle.plan import Deployed
@@ -214,3 +214,24 @@ def test_a_state_is_of_its_timeline_although_a_rollback_has_taken_the_table_back
     commit(1, 2)
     assert [savepoints._version_at(Timeline(lake, "totals", 1), "totals", batch) for batch in (1, 2)] == [5, 6]
     assert savepoints._version_at(Timeline(lake, "totals", 0), "totals", 3) == 4
+
+
+@pytest.mark.feature("V1")
+@pytest.mark.parametrize("folder", ["lake", "a lake", "möwe+1", "x=1,y"])
+def test_files_of_an_older_version_are_found_whatever_the_lake_is_called(tmp_path: Path, folder: str) -> None:
+    """They are no longer part of the table, as after ``maintain``, and are there until a VACUUM."""
+    path = str(tmp_path / folder / "outputs" / "totals")
+    rows = pa.table({"at": ["2026-01-01 00:00", "a b"], "n": [1, 2]})
+    write_deltalake(path, rows, partition_by=["at"])
+    write_deltalake(path, rows, partition_by=["at"], mode="overwrite")
+    was = TableVersion(table="totals", id=str(DeltaTable(path).metadata().id), version=0)
+    rollback._check_files(path, was, "here", "anew")
+    DeltaTable(path).vacuum(0, dry_run=False, enforce_retention_duration=False)
+    with pytest.raises(LifecycleError, match=r"LIFECYCLE-037 .*which a VACUUM has removed"):
+        rollback._check_files(path, was, "here", "anew")
+
+
+@pytest.mark.parametrize("root", ["/lakes/100%", "/lakes/a#b", "s3a://bucket/lake?x"])
+def test_a_lake_whose_path_is_read_otherwise_by_each_is_refused(root: str) -> None:
+    with pytest.raises(SetupError, match="SETUP-041"):
+        Lake(root)

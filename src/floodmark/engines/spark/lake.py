@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from floodmark.connectors.storage import read, write
+from floodmark.core.errors import SetupError
 from floodmark.spec.operator import Input
 from floodmark.spec.workspace import Settings
 
@@ -28,6 +29,17 @@ class Lake:
     upstream: str | None = None
 
     def __post_init__(self) -> None:
+        """Make paths absolute.
+
+        Raises:
+            SetupError: SETUP-041, a path that Delta, Spark and Arrow would each read in another way.
+        """
+        for root in filter(None, (self.root, self.logs, self.upstream)):
+            if wrong := [sign for sign in "#?%" if sign in root]:
+                fix = "Name the folder otherwise, or put it elsewhere: parts of its path are taken for those of a URI."
+                raise SetupError(
+                    f"lake '{root}'", f"a path without {' '.join(wrong)}", "one with it", fix, code="SETUP-041"
+                )
         object.__setattr__(self, "root", absolute(self.root))
         for name in ("logs", "upstream"):
             if (root := getattr(self, name)) is not None:

@@ -175,24 +175,30 @@ def _check_table(lake: Lake, operator: str, asked: str, output: TableVersion, *,
         fix = f"Undo them too, and run them again after it: floodmark rollback {asked.rsplit('-', 2)[0]} --to {asked} --undo-backfills"
         got = f"bounded runs of {', '.join(found.backfills)}"
         raise LifecycleError(where, "no bounded run since", got, fix, code="LIFECYCLE-036")
-    _check_files(table, output, where, anew)
+    _check_files(path, output, where, anew)
     return found
 
 
-def _check_files(table: DeltaTable, output: TableVersion, where: str, anew: str) -> None:
+def _check_files(path: str, output: TableVersion, where: str, anew: str) -> None:
     """The files of the version are there, those that were taken out of the table since above all."""
-    now = set(table.file_uris())
+    now = _files(DeltaTable(path))
     try:
-        then = DeltaTable(table.table_uri, version=output.version).file_uris()
+        then = _files(DeltaTable(path, version=output.version))
     except DeltaError as error:
         raise LifecycleError(
             where, f"version {output.version}", f"a log without it: {error}", anew, code="LIFECYCLE-037"
         ) from error
-    for file in then:
-        files, path = file_system(file.removeprefix("file://"))
-        if file not in now and files.get_file_info(path).type == FileType.NotFound:
-            got = f"one without '{path.rsplit('/', 1)[-1]}', which a VACUUM has removed"
+    files, folder = file_system(path)
+    for file in then - now:
+        if files.get_file_info(f"{folder}/{file}").type == FileType.NotFound:
+            got = f"one without '{file.rsplit('/', 1)[-1]}', which a VACUUM has removed"
             raise LifecycleError(where, f"every file of version {output.version}", got, anew, code="LIFECYCLE-037")
+
+
+def _files(table: DeltaTable) -> set[str]:
+    """The files of a table by their paths in it: delta-rs escapes the path of the table before them, and only that."""
+    root = table.table_uri.removeprefix("file://").rstrip("/")
+    return {file.removeprefix("file://").removeprefix(root).lstrip("/") for file in table.file_uris()}
 
 
 def _no_cut(savepoint: Savepoint, readers: Sequence[str]) -> LifecycleError:
