@@ -15,8 +15,8 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
 
-from floodmark.core.errors import LifecycleError, SetupError, StateError
-from floodmark.engines.spark import rollback, savepoints, tables
+from floodmark.core.errors import CapabilityError, LifecycleError, SetupError, StateError
+from floodmark.engines.spark import history, rollback, savepoints, tables
 from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.timeline import Timeline
 from floodmark.lifecycle.plan import Deployed
@@ -235,3 +235,30 @@ def test_files_of_an_older_version_are_found_whatever_the_lake_is_called(tmp_pat
 def test_a_lake_whose_path_is_read_otherwise_by_each_is_refused(root: str) -> None:
     with pytest.raises(SetupError, match="SETUP-041"):
         Lake(root)
+
+
+def test_a_lake_in_a_bucket_makes_no_savepoint_and_says_so() -> None:
+    with (
+        pytest.raises(CapabilityError, match=r"CAPABILITY-007 .*a file system"),
+        savepoints.drafted("totals", Lake("s3a://bucket/lake")),
+    ):
+        pytest.fail("nothing is begun")
+
+
+def test_progress_is_found_behind_any_number_of_bounded_runs(tmp_path: Path) -> None:
+    """More than are looked at first."""
+    path, rows = str(tmp_path / "totals"), pa.table({"n": [1]})
+
+    def put(**words: Any) -> int:
+        said = CommitProperties(custom_metadata={"userMetadata": tables.said(words)})
+        write_deltalake(path, rows, mode="append", commit_properties=said)
+        return int(DeltaTable(path).version())
+
+    assert history.progress(path) is None
+    put(mode="unbounded", progress=5)
+    last = put(mode="unbounded", progress=7)
+    for _ in range(30):
+        put(mode="bounded")
+    assert history.progress(path) == 7
+    assert history.progress(path, last - 1) == 5
+    assert history.progress(path, last + 25) == 7

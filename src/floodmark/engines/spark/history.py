@@ -14,6 +14,8 @@ from floodmark.lifecycle.coverage import Entry
 
 LIMIT = 1000
 """Commits looked at. What was computed before them counts as not covered, which costs time but is never wrong."""
+_NEWEST = 20
+"""Commits that are looked at first."""
 
 
 def commits(path: str, limit: int | None = LIMIT) -> Iterator[dict[str, Any]]:
@@ -66,9 +68,19 @@ def bounded_runs(path: str) -> Iterator[Entry]:
             )
 
 
-def progress(path: str) -> int | None:
-    """How far a landing or an unbounded run has got with a table; None when none has written it."""
-    return next((int(found["progress"]) for found in commits(path) if found.get("mode") != "bounded"), None)
+def progress(path: str, version: int | None = None) -> int | None:
+    """How far a landing or an unbounded run has got with a table; None when none has written it.
+
+    Args:
+        path: of the table.
+        version: as of which; by default the newest.
+    """
+    for limit in (_NEWEST, LIMIT, None):  # it is among the newest, unless there were many bounded runs since
+        for found in commits(path, limit):
+            known = version is None or int(found["table_version"]) <= version
+            if known and found.get("mode") != "bounded" and found.get("progress") is not None:
+                return int(found["progress"])
+    return None
 
 
 def holds_files(path: str) -> bool:

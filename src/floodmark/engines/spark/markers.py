@@ -7,14 +7,13 @@ operator that waits for processing time gets a micro-batch from such a marker wh
 
 from __future__ import annotations
 
-import json
-
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from floodmark.core.time import NEVER
 from floodmark.engines.spark import tables
+from floodmark.engines.spark.history import progress
 from floodmark.engines.spark.timeline import Timeline
 from floodmark.lifecycle.plan import sources
 from floodmark.spec.operator import Input, Operator
@@ -32,18 +31,13 @@ def begin(spark: SparkSession, operator: Operator, timeline: Timeline) -> None:
     path, checkpoint = timeline.folder(FOLDER), timeline.checkpoint
     if not DeltaTable.isDeltaTable(spark, path):
         tables.create(spark, path, tables.structure(_DDL))
-    last = checkpoint.last_committed()
-    positions = checkpoint.positions(last)
+    positions = checkpoint.positions(checkpoint.last_committed())
     by_name = {given.name: given for given in operator.inputs}
-    reached = (
-        [
-            (name, _progress(spark, timeline.lake.input(by_name[name]), positions[2 * place].version))
-            for place, name in enumerate(sources(operator.canonical()))
-        ]
-        if positions
-        else [(given.name, NEVER) for given in operator.inputs]
-    )
-    _say(spark, path, reached)
+    reached = dict.fromkeys(by_name, NEVER)
+    for place, name in enumerate(sources(operator.canonical()) if positions else ()):
+        found = progress(timeline.lake.input(by_name[name]), positions[2 * place].version)
+        reached[name] = NEVER if found is None else found
+    _say(spark, path, list(reached.items()))
 
 
 def wake(spark: SparkSession, operator: Operator, timeline: Timeline) -> None:
@@ -78,14 +72,3 @@ def _needed(operator: Operator) -> bool:
 
 def _say(spark: SparkSession, path: str, progress: list[tuple[str, int]]) -> None:
     spark.createDataFrame(progress, _DDL).coalesce(1).write.format("delta").mode("append").save(path)
-
-
-def _progress(spark: SparkSession, path: str, version: int) -> int:
-    """Progress once all of a table version is read, from the metadata of the commits up to it."""
-    history = DeltaTable.forPath(spark, path).history().filter(F.col("version") <= version)
-    for row in history.select("version", "userMetadata").orderBy("version", ascending=False).limit(20).collect():
-        found = json.loads(row["userMetadata"]) if (row["userMetadata"] or "").startswith("{") else {}
-        said = found.get("landing") or found.get("floodmark") or {}
-        if said.get("progress") is not None:
-            return int(said["progress"])
-    return NEVER

@@ -20,7 +20,7 @@ from pyarrow.fs import FileSelector, FileType
 from floodmark.connectors.copies import copy, files_of, remove
 from floodmark.connectors.storage import file_system, open_hashed, read, write
 from floodmark.core import crash
-from floodmark.core.errors import ExecutionError, LifecycleError, StateError, closest
+from floodmark.core.errors import CapabilityError, ExecutionError, LifecycleError, StateError, closest
 from floodmark.core.time import from_ms
 from floodmark.engines.spark import history, markers
 from floodmark.engines.spark.checkpoint import HERE, IDENTITY, Checkpoint, relocated
@@ -102,6 +102,10 @@ def create(
     return Savepoint(f"{_home(lake, operator)}/{draft.name}", manifest)
 
 
+_BUCKETS = {"s3", "s3a", "s3n", "gs", "gcs", "abfs", "abfss", "wasb", "wasbs"}
+"""Schemes of stores in which a folder cannot be renamed."""
+
+
 @dataclass(frozen=True, slots=True)
 class Draft:
     """A savepoint that is being made.
@@ -124,8 +128,13 @@ def drafted(operator: str, lake: Lake) -> Iterator[Draft]:
     Raises:
         LifecycleError: LIFECYCLE-003, another one is being made.
         ExecutionError: EXECUTION-009, the disk is full, or cannot be written.
+        CapabilityError: CAPABILITY-007, the lake is in an object store, where no folder appears whole.
     """
     home = _home(lake, operator)
+    if home.partition("://")[0] in _BUCKETS:
+        fix = "Keep the lake on a file system. Streams run without savepoints there; upgrades, rollbacks and moves need them."
+        where = f"savepoint of '{operator}' in {lake.root}"
+        raise CapabilityError(where, "a lake on a file system", "an object store", fix, code="CAPABILITY-007")
     with exclusive(lake, "savepoints", operator, "savepoint"):
         for leftover in _folders(home):
             if leftover.endswith(".draft"):  # of one that was killed
