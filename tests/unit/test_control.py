@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+import sqlite3
 import subprocess
 import sys
 import textwrap
@@ -290,6 +292,55 @@ def test_there_is_one_supervisor_and_the_lease_goes_over_when_it_is_silent(store
     assert store.lease(LEASE, "two", 10) == epoch + 1
     assert not first.tick(), "the one that was silent for too long does nothing any more"
     assert len(store.drivers("totals")) == 1
+
+
+def test_a_driver_on_another_machine_is_waited_for_and_never_signalled(store, supervisor):
+    deploy(store)
+    there = store.begin(store.deployment("totals"), "/log")
+    store.update(there.id, host="another", state="running", pid=os.getpid(), born=0.0)  # a number that is taken here
+    one = supervisor()
+    for _ in range(3):
+        assert one.tick()
+    assert [driver.id for driver in store.drivers("totals")] == [there.id], "none is started beside it"
+    store.want("totals", "stopped")
+    assert one.tick()
+    assert store.driver(there.id).ended_at is None, "it stops by itself, or not"
+    store.want("totals", "running")
+    store.update(there.id, heartbeat_at=time.time() - 3600)
+    one._since = 0.0
+    assert until(one, running).epoch == 1
+    gone = store.driver(there.id)
+    assert (gone.state, gone.reason) == ("crashed", "nothing is heard of machine another")
+
+
+@pytest.mark.parametrize("what", ["replaced", "not wanted", "another version"])
+def test_a_driver_finds_out_by_itself_that_it_should_stop(store, monkeypatch, what):
+    monkeypatch.setattr(driving, "BEAT_SECONDS", 0.01)
+    deploy(store)
+    mine, ended, stop = store.begin(store.deployment("totals"), "/log"), threading.Event(), threading.Event()
+    beating = threading.Thread(target=driving._beat, args=(store, mine, ended, stop))
+    beating.start()
+    try:
+        assert not stop.wait(0.3)
+        if what == "replaced":
+            store.end(mine.id, "crashed", "nothing is heard of its machine")
+        elif what == "not wanted":
+            store.want("totals", "stopped")
+        else:
+            deploy(store, "totals@2")
+        assert stop.wait(10)
+    finally:
+        ended.set()
+        beating.join()
+
+
+def test_a_store_that_an_older_floodmark_has_made_goes_on(tmp_path):
+    url = f"sqlite:///{tmp_path}/control.db"
+    deploy(Store(url))
+    with sqlite3.connect(tmp_path / "control.db") as connection:
+        connection.execute("ALTER TABLE floodmark_drivers DROP COLUMN host")
+    store = Store(url)
+    assert store.begin(store.deployment("totals"), "/log").host == socket.gethostname()
 
 
 def test_a_driver_whose_supervisor_died_before_writing_its_process_down_is_found(store, supervisor, tmp_path):

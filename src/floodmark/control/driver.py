@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 import traceback
+from contextlib import suppress
 from pathlib import Path
 from time import time
 from typing import TYPE_CHECKING
@@ -32,7 +33,7 @@ def main(number: str, packages: str) -> int:
         _log(f"driver {number} is not wanted any more: {driver.reason}")
         return 1
     ended = threading.Event()
-    threading.Thread(target=_beat, args=(store, driver, ended), daemon=True).start()
+    threading.Thread(target=_beat, args=(store, driver, ended, stop), daemon=True).start()
     try:
         _run(store, driver, Path(packages), stop)
     except FloodmarkError as error:
@@ -103,9 +104,17 @@ def _inputs_there(operator: Operator, lake: Lake, stop: threading.Event) -> bool
     return True
 
 
-def _beat(store: Store, driver: Driver, ended: threading.Event) -> None:
+def _beat(store: Store, driver: Driver, ended: threading.Event, stop: threading.Event) -> None:
+    """Say that it lives; stop where another one has taken its place, or something else should run: signals reach no other machine."""
     while not ended.wait(BEAT_SECONDS):
         _update(store, driver, heartbeat_at=time())
+        with suppress(FloodmarkError):  # the store is away: a stream goes on
+            wanted = store.deployment(driver.operator)
+            if store.driver(driver.id).ended_at is not None:
+                _log("another driver has taken its place")
+                stop.set()
+            elif wanted is not None and (wanted.desired == "stopped" or wanted.version != driver.version):
+                stop.set()
 
 
 def _update(store: Store, driver: Driver, **values: object) -> None:

@@ -6,16 +6,17 @@ Commands write what is wanted; the supervisor makes it so and writes what it fin
 from __future__ import annotations
 
 import json
+import socket
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import sqlalchemy as sa
-from sqlalchemy.exc import IntegrityError, ProgrammingError, SQLAlchemyError
+from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError, SQLAlchemyError
 
 from floodmark.core.errors import SetupError
 
@@ -60,6 +61,7 @@ _DRIVERS = sa.Table(
     sa.Column("progress", sa.BigInteger),
     sa.Column("ended_at", sa.Float),
     sa.Column("reason", sa.Text),
+    sa.Column("host", sa.String),
 )
 _LEASES = sa.Table(
     "floodmark_leases",
@@ -141,6 +143,7 @@ class Driver:
         progress: of its outputs, ms UTC.
         ended_at: s since 1970; None while it lives.
         reason: why it ended.
+        host: machine its process is on; None where that was not written down.
     """
 
     id: int
@@ -157,6 +160,7 @@ class Driver:
     progress: int | None
     ended_at: float | None
     reason: str | None
+    host: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,6 +221,17 @@ class Store:
                 _METADATA.create_all(self._engine)
             except (IntegrityError, ProgrammingError):  # PostgreSQL, when another process has just made them
                 _METADATA.create_all(self._engine)
+            self._widen()
+
+    def _widen(self) -> None:
+        """Add what stores lack that an older floodmark has made."""
+        if any(column["name"] == "host" for column in sa.inspect(self._engine).get_columns(_DRIVERS.name)):
+            return
+        with (
+            suppress(OperationalError, ProgrammingError),
+            self._engine.begin() as connection,
+        ):  # another process was faster
+            connection.execute(sa.text(f"ALTER TABLE {_DRIVERS.name} ADD COLUMN host VARCHAR"))
 
     # ---- what is wanted
 
@@ -259,6 +274,7 @@ class Store:
                 "log": f"{log}/{epoch}.log",
                 "started_at": now,
                 "heartbeat_at": now,
+                "host": socket.gethostname(),
             }
             key = connection.execute(_DRIVERS.insert().values(**values)).inserted_primary_key
         assert key is not None

@@ -121,14 +121,14 @@ class Supervisor:
                 self._start(deployment, drivers)
             elif living[0].version != deployment.version:
                 self._ask(living[0], f"{deployment.version} should run")
-            elif self._hangs(living[0]):
+            elif _here(living[0]) and self._hangs(living[0]):
                 self._kill_silent(living[0])
         return True
 
     def _kill_stopped(self) -> None:
         for deployment in self.store.deployments():
             for driver in self.store.drivers(deployment.operator):
-                if driver.pid is not None and driver.ended_at is None and self._hangs(driver):
+                if _here(driver) and driver.pid is not None and driver.ended_at is None and self._hangs(driver):
                     with suppress(psutil.NoSuchProcess):
                         if psutil.Process(driver.pid).status() == psutil.STATUS_STOPPED and self._lives(driver):
                             self._kill_silent(driver)
@@ -146,7 +146,7 @@ class Supervisor:
         living = False
         for deployment in self.store.deployments():
             for driver in self.store.drivers(deployment.operator):
-                if driver.ended_at is None and not self._gone(driver):
+                if _here(driver) and driver.ended_at is None and not self._gone(driver):
                     living = True
                     self._ask(driver, "its supervisor ends")
         return living or any(child.poll() is None for child in self._children.values())  # they say so before they have
@@ -165,7 +165,7 @@ class Supervisor:
             return
         if crashes and time.time() < (crashes[0].ended_at or 0) + delay(len(crashes), self.backoff):
             return
-        if drivers:
+        if drivers and _here(drivers[0]):
             _clear(drivers[0])
         if self.store.lease(LEASE, self.holder, LEASE_SECONDS) is None:  # it may have been stopped since it looked
             return
@@ -208,6 +208,8 @@ class Supervisor:
 
     def _gone(self, driver: Driver) -> bool:
         """Whether a driver has ended; that is written down then."""
+        if not _here(driver):
+            return self._silent_elsewhere(driver)
         if driver.pid is None:
             orphan = self._orphan(driver)
             if orphan is not None:  # a supervisor died between its start and the record of it
@@ -229,6 +231,15 @@ class Supervisor:
         self.say(f"{driver.operator}: {ended.state}: {ended.reason}")
         return True
 
+    def _silent_elsewhere(self, driver: Driver) -> bool:
+        """Whether nothing was heard for long of a driver on another machine; should it come back, it finds that, and stops."""
+        if time.time() - max(driver.heartbeat_at, self._since) <= SILENT_SECONDS:
+            return False
+        self.store.end(driver.id, "crashed", f"nothing is heard of machine {driver.host}")
+        self._told.add(driver.id)
+        self.say(f"{driver.operator}: crashed: nothing is heard of machine {driver.host}")
+        return True
+
     def _lives(self, driver: Driver) -> bool:
         assert driver.pid is not None
         try:
@@ -243,8 +254,8 @@ class Supervisor:
         return driver.state == "running" and time.time() - heard > SILENT_SECONDS
 
     def _ask(self, driver: Driver, why: str) -> None:
-        """Let a driver stop at its next micro-batch boundary; make it when it does not."""
-        if driver.pid is None:
+        """Let a driver stop at its next micro-batch boundary; make it when it does not. On another machine it finds out by itself."""
+        if driver.pid is None or not _here(driver):
             return
         asked = self._asked.get(driver.pid)
         if asked is None:
@@ -254,6 +265,11 @@ class Supervisor:
                 os.kill(driver.pid, signal.SIGTERM)
         elif time.time() - asked > GRACE_SECONDS:
             _kill_group(driver.pid)
+
+
+def _here(driver: Driver) -> bool:
+    """Whether a driver's process is on this machine: the numbers of others mean nothing here."""
+    return driver.host in {None, socket.gethostname()}
 
 
 def supervisor(store: Store, home: Path, say: Callable[[str], None]) -> Supervisor:
