@@ -43,8 +43,10 @@ test: .venv/.ready .venv/.browser
 	@.venv/bin/python -m floodmark.engines.spark.jars
 	.venv/bin/python tests/run.py
 
+# make soak PART=3/20 runs one of twenty parts; SEED=text draws the same schedules again
 soak: .venv/.ready
-	.venv/bin/python -m pytest tests -m soak
+	@.venv/bin/python -m floodmark.engines.spark.jars
+	$(if $(SEED),FLOODMARK_SEEDS=$(SEED)) .venv/bin/python tests/run.py --soak $(or $(PART),1/1)
 
 bench: .venv/.ready
 	@[ -f bench/run.py ] || { echo "bench/run.py is missing: there is no benchmark in this clone yet."; exit 1; }

@@ -1,9 +1,11 @@
 """Run the tests group by group, each group in one pytest process (so in one Spark session).
 
     python tests/run.py [--workers N] [GROUP ...]
+    python tests/run.py --soak PART/PARTS
 
 A group is a folder under tests/. Three run at a time; what a group prints comes whole when it ends, and is in build/tests/GROUP.txt
-until then. In CI a skip is a failure.
+until then. In CI a skip is a failure. A part of the soak tests runs in one process; parts are about equally long by the seconds in
+tests/soak_seconds.json.
 """
 
 from __future__ import annotations
@@ -80,6 +82,16 @@ def run(group: str) -> Result:
     )
 
 
+def soak(part: str) -> int:
+    """One pytest process over a part of the soak tests, such as ``3/20``; pytest's exit status."""
+    group, parts = part.split("/")
+    command = [sys.executable, "-m", "pytest", "tests", "-m", "soak", "-v", "--color=no", "--durations=0"]
+    command += ["--splits", parts, "--group", group, "--splitting-algorithm", "least_duration"]
+    command += ["--durations-path", str(ROOT / "tests" / "soak_seconds.json")]
+    environment = os.environ | {"PYSPARK_SUBMIT_ARGS": NOT_COMPILED}
+    return subprocess.run(command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, check=False).returncode
+
+
 def _counts(report: Path) -> tuple[int, int, int]:
     """Tests, failures and skips; an expected failure is neither."""
     if not report.is_file():
@@ -106,7 +118,10 @@ def main() -> int:
         "--workers", type=int, default=3, help="groups at a time (default 3: one of them mostly waits for Dagster)"
     )
     parser.add_argument("groups", nargs="*", default=existing, help=f"of {', '.join(existing)}")
+    parser.add_argument("--soak", metavar="PART/PARTS", help="a part of the soak tests instead, such as 3/20")
     options = parser.parse_args()
+    if options.soak:
+        return soak(options.soak)
     print(f"groups: {', '.join(options.groups)}", flush=True)
     PRINTED.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(options.workers) as pool:

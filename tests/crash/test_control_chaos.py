@@ -29,6 +29,7 @@ from deltalake import DeltaTable, write_deltalake
 from events import START
 from lifecycle_process import TOTALS, WIDER
 from local_driver import run
+from seeds import seed_of
 
 from floodmark.control.fleet import Fleet
 from floodmark.core.errors import FloodmarkError
@@ -341,9 +342,7 @@ def test_whatever_dies_and_whoever_wakes_up_again_the_tables_end_exactly_right(t
 
 @pytest.mark.soak
 @pytest.mark.feature("F8", "O3")
-@pytest.mark.timeout(7200)
-def test_two_hundred_actions(tmp_path: Path) -> None:
-    for _ in range(10):
-        seed = random.SystemRandom().randrange(10**6)
-        sys.stdout.write(f"seed {seed}\n")
-        play(tmp_path / str(seed), seed, actions=200)
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("schedule", range(10))
+def test_two_hundred_actions(tmp_path: Path, schedule: int) -> None:
+    play(tmp_path / "world", seed_of(f"control {schedule}"), actions=200)
