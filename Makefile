@@ -62,4 +62,4 @@ docs: .venv/.ready
 	.venv/bin/python tests/links.py
 
 clean:
-	rm -rf .venv lake build dist src/*.egg-info spark-warehouse .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf .venv lake inbox build dist src/*.egg-info spark-warehouse .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -16,8 +16,8 @@ from floodmark.orchestration.partitions import definition, interval_of
 from floodmark.spec.partitions import split
 
 DAYS = ("2013-01-01", "2013-01-03")
-CHAIN = ("hourly_departures", "hourly_departures/late", "busiest_hour")
-ALL = (*CHAIN, "rolling_departures", "daily_carriers", "split_delays/severe", "split_delays/normal")
+CHAIN = ("hourly_departures", "hourly_departures__late", "busiest_hour")
+ALL = (*CHAIN, "rolling_departures", "daily_carriers", "split_delays__severe", "split_delays__normal")
 
 
 OPERATORS = [op for op in workspace().operators if op.name in {name.split("/")[0] for name in ALL}]
@@ -70,9 +70,9 @@ def test_three_days_of_everything_equal_the_command_lines_run_and_the_second_lau
 
 
 def test_one_output_may_be_asked_for_and_all_are_written(flights, flights_lake):
-    done = flights.run("hourly_departures/late", partitions="2013-01-02")
+    done = flights.run("hourly_departures__late", partitions="2013-01-02")
     assert done.success, done.failures
-    assert set(done.materialized) == {("hourly_departures", "2013-01-02"), ("hourly_departures/late", "2013-01-02")}
+    assert set(done.materialized) == {("hourly_departures", "2013-01-02"), ("hourly_departures__late", "2013-01-02")}
     assert {"hourly_departures", "hourly_departures__late", "hourly_departures__current"} <= versions(
         flights_lake
     ).keys()

@@ -159,6 +159,21 @@ def test_a_partition_the_log_has_not_reached_fails_with_the_watermark_named(inbo
     assert "behind: wait" in told
 
 
+def test_a_range_with_an_incomplete_day_computes_the_others_and_names_that_day(inbox, open_log, dagster_of):
+    flights = dagster_of(flights_workspace(inbox, open_log), inbox.parent)
+    done = flights.run(
+        "hourly_departures", "hourly_departures__late", "busiest_hour", partitions=("2013-01-01", "2013-01-04")
+    )
+    assert done.success, done.failures
+    days = {"2013-01-01", "2013-01-02", "2013-01-03"}
+    for asset in ("hourly_departures", "hourly_departures__late", "busiest_hour"):
+        assert {partition for name, partition in done.materialized if name == asset} == days
+    assert done.materialized["hourly_departures", "2013-01-03"]["dagster/partition_row_count"] > 20
+    assert "'flights' has reached" in done.observed["hourly_departures", "2013-01-04"]["not computed"]
+    assert "2013-01-04T05:00:00Z, 2013-01-05" in done.observed["busiest_hour", "2013-01-04"]["not computed"]
+    assert {partition for _, partition in done.checked} == days
+
+
 def test_waiting_for_the_log_ends_when_it_has_got_there(spark, inbox, tmp_path, dagster_of):
     lake = Lake(str(tmp_path / "waiting"))
     source = workspace().source("weather")
@@ -186,7 +201,7 @@ def test_a_day_whose_upstream_is_not_computed_names_it(flights):
 
 
 def test_another_output_of_what_is_read_is_not_enough_to_be_computed_after_it(flights):
-    done = flights.run("hourly_departures/late", "busiest_hour", partitions="2013-01-02")
+    done = flights.run("hourly_departures__late", "busiest_hour", partitions="2013-01-02")
     assert not done.success
     assert "LIFECYCLE-008" in done.failures["busiest_hour"]
     assert "Choose 'hourly_departures' too" in done.failures["busiest_hour"]
@@ -195,7 +210,7 @@ def test_another_output_of_what_is_read_is_not_enough_to_be_computed_after_it(fl
 def test_a_chain_is_computed_as_its_input_was(flights):
     every = {"ops": {name: {"config": {"late_rows": "all"}} for name in ("hourly_departures", "busiest_hour")}}
     done = flights.run(
-        "hourly_departures", "hourly_departures/late", "busiest_hour", partitions="2013-01-02", config=every
+        "hourly_departures", "hourly_departures__late", "busiest_hour", partitions="2013-01-02", config=every
     )
     assert done.success, done.failures
     other = flights.run("busiest_hour", partitions="2013-01-02")
@@ -216,7 +231,7 @@ def test_the_first_day_of_a_chain_needs_nothing_before_it(flights_lake, inbox, d
     late = operator_asset(two_days, partitions=Daily("2013-01-01", timezone="America/New_York"))
     one = Workspace(sources=whole.source_assets, operators=[*whole.operator_assets, late], settings=whole.settings)
     flights = dagster_of(one, inbox.parent)
-    done = flights.run("hourly_departures", "hourly_departures/late", "two_days", partitions="2013-01-01")
+    done = flights.run("hourly_departures", "hourly_departures__late", "two_days", partitions="2013-01-01")
     assert done.success, done.failures
     assert done.materialized["two_days", "2013-01-01"]["dagster/partition_row_count"] > 0
 

@@ -19,7 +19,7 @@ from floodmark.engines.spark.bounded import run_bounded
 from floodmark.engines.spark.lake import Lake
 from floodmark.orchestration.partitions import definition, interval_of
 
-ASSETS = ("hourly_departures", "hourly_departures/late")
+ASSETS = ("hourly_departures", "hourly_departures__late")
 MODULE = """
 from pathlib import Path
 import dagster as dg
@@ -60,7 +60,7 @@ def writer(lake: Lake) -> psutil.Process:
     before = commits(lake)
     holder = Path(lake.internal("operators", "hourly_departures", "lock.holder"))
     until(lambda: holder.exists() and commits(lake) > before, 120)
-    return psutil.Process(int(holder.read_text()))
+    return psutil.Process(int(holder.read_text().split()[0]))
 
 
 def exact(spark, lake: Lake, landed_log: Lake, day: str, tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def test_dagster_validates_the_workspace_and_lists_it_without_warnings(tmp_path)
     assert listed.returncode == 0, listed.stderr
     assert "arning" not in listed.stderr.replace("warnings", "")
     keys = {asset["asset_key"] for asset in json.loads(listed.stdout)["assets"]}
-    assert {"flights", "hourly_departures", "hourly_departures/late", "split_delays/severe"} <= keys
+    assert {"flights", "hourly_departures", "hourly_departures__late", "split_delays__severe"} <= keys
 
 
 def test_a_scaffolded_workspace_is_one_dagster_can_load(tmp_path):
@@ -78,7 +78,7 @@ def test_a_scaffolded_workspace_is_one_dagster_can_load(tmp_path):
         [sys.executable, "-c", code], cwd=tmp_path / "shop", capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == "['hourly_sales', 'hourly_sales/late', 'orders', 'savepoints']"
+    assert done.stdout.strip() == "['hourly_sales', 'hourly_sales__late', 'orders', 'savepoints']"
 
 
 _MANY = """

@@ -19,6 +19,7 @@ class Outcome:
 
     success: bool
     materialized: dict[tuple[str, str | None], dict[str, Any]] = field(default_factory=dict)
+    observed: dict[tuple[str, str | None], dict[str, Any]] = field(default_factory=dict)
     checked: dict[tuple[str, str | None], tuple[bool, dict[str, Any]]] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
     skipped: list[str] = field(default_factory=list)
@@ -32,7 +33,7 @@ class Dagster:
     instance: dg.DagsterInstance
 
     def run(self, *assets: str, partitions: str | tuple[str, str] | None = None, config: Any = None) -> Outcome:
-        """Materialize assets, ``"split_delays/severe"``, for a partition or a range of them."""
+        """Materialize assets, ``"split_delays__severe"``, for a partition or a range of them."""
         low, high = (partitions, partitions) if isinstance(partitions, str) else (partitions or (None, None))
         tags = {"dagster/asset_partition_range_start": low, "dagster/asset_partition_range_end": high} if low else {}
         if low == high and low:
@@ -54,6 +55,9 @@ def outcome(done: Any) -> Outcome:
             case "ASSET_MATERIALIZATION":
                 one = event.step_materialization_data.materialization
                 found.materialized["/".join(one.asset_key.path), one.partition] = _plain(one.metadata)
+            case "ASSET_OBSERVATION":
+                seen = event.asset_observation_data.asset_observation
+                found.observed["/".join(seen.asset_key.path), seen.partition] = _plain(seen.metadata)
             case "ASSET_CHECK_EVALUATION":
                 check = event.asset_check_evaluation_data
                 found.checked[check.check_name, check.partition] = check.passed, _plain(check.metadata)

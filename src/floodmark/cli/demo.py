@@ -19,6 +19,7 @@ from floodmark.cli.spark import start
 from floodmark.core.errors import CapabilityError, LifecycleError
 
 _MARK = ".floodmark-demo"
+_CLONE = Path(floodmark.__file__).resolve().parents[2]
 _LAKES = ("bounded", "unbounded", "complete")
 
 
@@ -49,7 +50,8 @@ def demo(invocation: Invocation, *, days: int | None, folder: Path, keep: bool, 
     from floodmark.demo.report import write_report
     from floodmark.demo.run import lines, run_demo
 
-    places = Places(folder=folder, root=root)
+    # the whole year is what the workspace itself reads; some days are an inbox of the demo's own
+    places = Places(folder=folder, root=root, inbox=(root if days is None else folder) / "inbox")
     # a year of small days: no file for each
     workspace = opened.workspace.having(replace(opened.workspace.settings, divided=False))
     outcome = run_demo(workspace, places, console, days=days, open_session=lambda: start(_own_logs(opened), console)[0])
@@ -81,19 +83,35 @@ def demo(invocation: Invocation, *, days: int | None, folder: Path, keep: bool, 
         raise click.exceptions.Exit(1)
 
 
+def prepare_inbox(opened: Opened, console: Console) -> None:
+    """Write the year that the workspace of a clone reads, once, where that workspace looks for it; nothing in any other workspace."""
+    if not is_reference(opened.root) or Path(opened.workspace.settings.folder) != opened.root:
+        return
+    from floodmark.demo.inbox import is_written, write_inbox
+
+    inbox = opened.root / "inbox"
+    if not is_written(inbox):
+        with console.step(f"writing the year's departures into {inbox}, once"):
+            write_inbox(inbox)
+
+
+def is_reference(root: Path) -> bool:
+    """Whether a folder is the workspace that ships with floodmark: the clone it is installed from."""
+    return root == _CLONE and (root / "operators" / "flights.py").is_file()
+
+
 def _own_logs(opened: Opened) -> Opened:
     return replace(opened, logs=None)
 
 
 def _reference() -> Path:
     """The folder of the workspace that ships with floodmark: the clone it is installed from."""
-    root = Path(floodmark.__file__).resolve().parents[2]
-    if not (root / "definitions" / "__init__.py").is_file() or not (root / "operators" / "flights.py").is_file():
+    if not is_reference(_CLONE):
         fix = "Run it with the floodmark of a clone: `make demo` there."
         raise CapabilityError(
-            "floodmark demo", "an installation from a clone", f"one in {root}", fix, code="CAPABILITY-080"
+            "floodmark demo", "an installation from a clone", f"one in {_CLONE}", fix, code="CAPABILITY-080"
         )
-    return root
+    return _CLONE
 
 
 def _prepare(folder: Path) -> None:

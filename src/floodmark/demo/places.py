@@ -31,17 +31,14 @@ class Places:
     """The folders of one demo.
 
     Args:
-        folder: holds everything below.
+        folder: holds the lakes and the report.
         root: of the workspace, where its ``pyproject.toml`` lies.
+        inbox: the files that land.
     """
 
     folder: Path
     root: Path
-
-    @property
-    def inbox(self) -> Path:
-        """The files that land."""
-        return self.folder / "inbox"
+    inbox: Path
 
     @property
     def bounded(self) -> Lake:

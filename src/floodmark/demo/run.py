@@ -160,7 +160,7 @@ def _land(spark: Any, workspace: Workspace, places: Places, progress: Progress) 
     for source in workspace.sources:
         begun = time.monotonic()
         with progress.step(f"landing {source.name}"):
-            result = land(spark, source, places.bounded, end=True, workspace=places.folder)
+            result = land(spark, source, places.bounded, end=True, workspace=places.inbox.parent)
         seconds = time.monotonic() - begun
         progress.say(
             f"{source.name}: {result.rows:,} rows in {result.commits} commits, {result.rows / seconds:,.0f} rows/s"

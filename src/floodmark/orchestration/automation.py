@@ -125,7 +125,7 @@ def _progress(asset: OperatorAsset, place: Place, known: dict[str, Any]) -> Iter
         said = next(history.commits(place.lake.output(output.table), _MOST), None)
         if said is None or said.get("mode") != "unbounded" or said["progress"] <= NEVER:
             continue
-        key = output_key(asset.operator, output)
+        key = output_key(output)
         about = _about(said)
         seen = known.get(output.table, {"progress": NEVER, "at": 0.0})
         if asset.partitions is None:

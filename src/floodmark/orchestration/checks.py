@@ -68,9 +68,7 @@ def operator_checks(asset: OperatorAsset, place: Place) -> dg.AssetChecksDefinit
         return None
     operator = asset.operator
     checked = [
-        Checked(
-            key=output_key(operator, operator.output(name)), rows=_output_rows(asset, name, place), expectations=some
-        )
+        Checked(key=output_key(operator.output(name)), rows=_output_rows(asset, name, place), expectations=some)
         for name, some in asset.expectations.items()
     ]
     cut = partitions.definition(asset.partitions) if asset.partitions else None
@@ -111,7 +109,7 @@ def _definition(
     @dg.multi_asset_check(specs=list(specs.values()), name=name, pool=pool)
     def check_step(context: dg.AssetCheckExecutionContext) -> Iterator[Any]:
         for one in checked:
-            for key, interval in _pieces(context, cut):
+            for key, interval in _pieces(context, one.key, cut):
                 context.log.info(f"{one.key.to_user_string()}, {key or interval}")
                 with failing():
                     results = interruptible(partial(_evaluated, one, interval), place.cancel)
@@ -132,15 +130,17 @@ def _definition(
 
 
 def _pieces(
-    context: dg.AssetCheckExecutionContext, cut: partitions.Definition | None
+    context: dg.AssetCheckExecutionContext, asset: dg.AssetKey, cut: partitions.Definition | None
 ) -> list[tuple[str | None, Interval]]:
-    """The asset partitions of the run, each with its event time; all of time for a run without."""
+    """The asset partitions of the run that are computed, each with its event time; all of time for a run without partitions."""
     tags = context.run.tags
     low = tags.get("dagster/asset_partition_range_start", tags.get("dagster/partition"))
     high = tags.get("dagster/asset_partition_range_end", low)
     if cut is None or low is None or high is None:
         return [(None, Interval())]
     keys = cut.get_partition_keys_in_range(dg.PartitionKeyRange(low, high))
+    computed = context.instance.get_materialized_partitions(asset)
+    keys = [key for key in keys if key in computed] or list(keys)  # the command line may have computed them
     found: list[tuple[str | None, Interval]] = [
         (key, partitions.interval_of(cut.time_window_for_partition_key(key))) for key in keys
     ]

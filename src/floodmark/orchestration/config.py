@@ -19,7 +19,8 @@ class OperatorConfig(dg.Config):
     )
     behind: Literal["fail", "wait", "run"] = Field(
         default="fail",
-        description="When an input has not reached the end of the partitions: fail, wait for it, or run anyway.",
+        description="Partitions whose inputs are not complete. fail: they fail, the others are computed; wait: as long as wait_seconds; "
+        "run: compute them with what there is.",
     )
     wait_seconds: float = Field(default=3600, ge=0, description="How long to wait for inputs, with behind: wait.")
 

@@ -32,7 +32,7 @@ def build_definitions(
     tables = {asset.source.name: Upstream(source_key(asset)) for asset in workspace.source_assets}
     for asset in workspace.operator_assets:
         for output in asset.operator.outputs:
-            tables[output.table] = Upstream(output_key(asset.operator, output), asset.partitions)
+            tables[output.table] = Upstream(output_key(output), asset.partitions)
     with warnings.catch_warnings():  # partitions of checks and of upstream assets are marked as preview and beta
         for category in (dg.BetaWarning, dg.PreviewWarning):
             warnings.simplefilter("ignore", category)

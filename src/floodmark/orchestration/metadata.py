@@ -44,6 +44,12 @@ def static(schema: Schema, path: str, keys: Sequence[str] = ()) -> dict[str, Any
     }
 
 
+def of_output(lake: Lake, output: Output) -> dict[str, Any]:
+    """Metadata of an output's definition: the path of the table that people read, and of its changelog where that is another one."""
+    about = static(output.schema, lake.output((output.current or output).table), output.keys)
+    return about | ({"changelog": lake.output(output.table)} if output.current else {})
+
+
 def people_rows(lake: Lake, output: Output) -> dict[str, int]:
     """Rows per asset partition as people count them, from the counts in the table's log: no retraction, no marker.
 
@@ -78,9 +84,10 @@ def people_count(lake: Lake, output: Output) -> int:
 
 
 def of_run(result: RunResult, output: Output) -> dict[str, Any]:
-    """What a bounded run did, for each output it wrote."""
+    """What a bounded run did, for each output it wrote; with the columns it wrote, which a later definition may not have."""
     done = not result.skipped or any(result.rows.values())
     return {
+        "dagster/column_schema": columns(output.schema, output.keys),
         "version": result.version,
         "interval": str(result.interval),
         "computed": done,

@@ -29,6 +29,7 @@ class SourceAsset:
         owners: e-mail addresses, or teams as ``team:name``.
         tags: shown beside it.
         expectations: of the rows each landing brought; those of its contract included.
+        ends: whether all there will ever be is there: a landing lands the end of input after the last row.
     """
 
     source: Source
@@ -36,6 +37,7 @@ class SourceAsset:
     owners: tuple[str, ...] = ()
     tags: Mapping[str, str] = field(default_factory=dict)
     expectations: tuple[Expectation, ...] = ()
+    ends: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +95,7 @@ def source_asset(
     owners: Iterable[str] = (),
     tags: Mapping[str, str] | None = None,
     contract_checks: bool = True,
+    ends: bool = False,
 ) -> SourceAsset:
     """Show a source as an asset.
 
@@ -102,11 +105,15 @@ def source_asset(
         owners: e-mail addresses, or teams as ``team:name``.
         tags: shown beside it.
         contract_checks: check every landing against the expectations its contract declares and implies.
+        ends: for an archive to which nothing is added: a materialization lands the end of input after the last row, so that the last
+            asset partition completes too. Nothing can land after the end.
     """
     expectations = of_contract(source.contract) if contract_checks else ()
     for one in expectations:
         one.check(source.schema, f"contract '{source.contract.__name__}'")
-    return SourceAsset(source=source, group=group, owners=tuple(owners), tags=tags or {}, expectations=expectations)
+    return SourceAsset(
+        source=source, group=group, owners=tuple(owners), tags=tags or {}, expectations=expectations, ends=ends
+    )
 
 
 def operator_asset(  # noqa: PLR0913 - settings by name

@@ -30,7 +30,7 @@ from floodmark.engines.spark.preaggregate import (
     packing,
     unpacking,
 )
-from floodmark.engines.spark.readiness import behind, covered, readiness, reads
+from floodmark.engines.spark.readiness import covered, readiness, reads, shortfalls
 from floodmark.semantics.columns import decode, inside
 from floodmark.semantics.elements import Cut, ElementStage, ProcessStage
 from floodmark.semantics.joins import JoinStage
@@ -87,7 +87,7 @@ def run_bounded(
         LifecycleError: LIFECYCLE-003, another run of this operator is at work.
     """
     interval, say, began = interval or Interval(), on_step or (lambda _: None), time.monotonic()
-    with exclusive(lake, "operators", operator.name, "run", wait_seconds):
+    with exclusive(lake, "operators", operator.name, "run", wait_seconds, role="bounded run", on_wait=say):
         ready = readiness(operator, lake, interval, late_rows=late_rows, force=force)
         plan, versions = ready.todo, ready.versions
         if not plan.missing:
@@ -118,7 +118,7 @@ def run_bounded(
         watermark=min(interval.end - 1, END),
         skipped=plan.covered,
         reasons=plan.reasons,
-        warnings=(*behind(operator, lake, interval), *tables.set_aside(operator, rows)),
+        warnings=(*(one.text for one in shortfalls(operator, lake, interval)), *tables.set_aside(operator, rows)),
     )
 
 

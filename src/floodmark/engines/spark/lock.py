@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -14,7 +14,16 @@ from floodmark.engines.spark.lake import Lake
 
 
 @contextmanager
-def exclusive(lake: Lake, folder: str, name: str, what: str, wait_seconds: float = 0) -> Iterator[None]:
+def exclusive(
+    lake: Lake,
+    folder: str,
+    name: str,
+    what: str,
+    wait_seconds: float = 0,
+    *,
+    role: str = "",
+    on_wait: Callable[[str], None] | None = None,
+) -> Iterator[None]:
     """Hold the lock of a thing while it is written.
 
     The lock goes with its process, also when that is killed. In a lake that is not on a local disk there is none: Spark and Delta
@@ -25,7 +34,9 @@ def exclusive(lake: Lake, folder: str, name: str, what: str, wait_seconds: float
         folder: ``"sources"`` or ``"operators"``.
         name: of the thing.
         what: is being done: ``"landing"``, ``"run"``.
-        wait_seconds: for the one that holds it.
+        wait_seconds: for the process that holds it.
+        role: of this process, for those that wait for it: ``"stream"``; by default ``what``.
+        on_wait: called with a line that names the holder, once, when the lock is not free.
 
     Raises:
         LifecycleError: LIFECYCLE-003, another process holds it.
@@ -36,16 +47,35 @@ def exclusive(lake: Lake, folder: str, name: str, what: str, wait_seconds: float
     path = Path(lake.internal(folder, name, "lock"))
     path.parent.mkdir(parents=True, exist_ok=True)
     lock, holder = FileLock(path), path.with_name("lock.holder")
+    where = f"{folder.removesuffix('s')} '{name}' in {lake.root}"
     try:
-        lock.acquire(timeout=wait_seconds)
+        _acquire(lock, holder, where, wait_seconds, on_wait)
     except Timeout:
-        pid = holder.read_text() if holder.exists() else "unknown"
+        pid, _ = _holder(holder)
         fix = f"Wait until it is done, or stop it: kill -INT {pid}."
-        where = f"{folder.removesuffix('s')} '{name}' in {lake.root}"
         raise LifecycleError(where, f"no other {what}", f"one by process {pid}", fix, code="LIFECYCLE-003") from None
     try:
-        holder.write_text(str(os.getpid()))
+        holder.write_text(f"{os.getpid()} {role or what}")
         yield
     finally:
         holder.unlink(missing_ok=True)
         lock.release()
+
+
+def _acquire(
+    lock: FileLock, holder: Path, where: str, wait_seconds: float, on_wait: Callable[[str], None] | None
+) -> None:
+    """Take the lock; say who holds it before waiting."""
+    if wait_seconds and on_wait is not None:
+        with suppress(Timeout):
+            lock.acquire(timeout=0)
+            return
+        pid, role = _holder(holder)
+        on_wait(f"{where} is held by its {role}, process {pid}: waiting for at most {wait_seconds:,.0f} s")
+    lock.acquire(timeout=wait_seconds)
+
+
+def _holder(file: Path) -> tuple[str, str]:
+    """Process and role of the one that holds a lock."""
+    pid, _, role = (file.read_text() if file.exists() else "").partition(" ")
+    return pid or "unknown", role or "writer"

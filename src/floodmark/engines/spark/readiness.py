@@ -166,35 +166,58 @@ def input_versions(operator: Operator, lake: Lake) -> dict[str, int]:
     return found
 
 
-def behind(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shortfall:
+    """What an input lacks so that results of an interval are final.
+
+    Args:
+        table: the input.
+        reached: progress of the table, ms; ``NEVER`` for one without progress.
+        missing: event time that the operator which writes the table has yet to compute; None for a log.
+        text: the same for people.
+    """
+
+    table: str
+    reached: int
+    missing: tuple[Interval, ...] | None
+    text: str
+
+    def touches(self, operator: Operator, interval: Interval) -> bool:
+        """Whether results of a part of the interval are not final because of this shortfall."""
+        if self.reached >= min(interval.end - 1, END):
+            return False
+        needed = reads(operator, interval)
+        return self.missing is None or any(m.start < needed.end and needed.start < m.end for m in self.missing)
+
+
+def shortfalls(
     operator: Operator,
     lake: Lake,
     interval: Interval,
     *,
     late_rows: LateRows = "as_landed",
     since: Mapping[str, int] = MappingProxyType({}),
-) -> list[str]:
-    """Why rows of an interval may still change: what each input lacks. Nothing when it is complete.
+) -> list[Shortfall]:
+    """Why rows of an interval may still change: what each input lacks. Nothing when all inputs are complete.
 
     Args:
-        operator: that reads them.
-        lake: they are in.
-        interval: of its results.
+        operator: that reads the inputs.
+        lake: of the inputs.
+        interval: of the operator's results.
         late_rows: as which inputs from operators must have been computed.
-        since: input table -> event time before which it is never computed, ms.
+        since: input table -> event time before which the table is never computed, ms.
     """
     if interval.everything:
         return []
     found = []
     for given in operator.inputs:
-        reached = history.progress(lake.input(given))
-        if reached is not None and reached >= min(interval.end - 1, END):
+        progress = history.progress(lake.input(given))
+        reached = NEVER if progress is None else progress
+        if reached >= min(interval.end - 1, END):
             continue
         if given.upstream is None:
-            found.append(
-                f"'{given.table}' has reached {describe(NEVER if reached is None else reached)}; "
-                f"rows for the rest of {interval} may still land"
-            )
+            text = f"'{given.table}' has reached {describe(reached)}; rows for the rest of {interval} may still land"
+            found.append(Shortfall(table=given.table, reached=reached, missing=None, text=text))
             continue
         upstream = given.upstream.operator
         needed = reads(operator, interval)
@@ -205,7 +228,9 @@ def behind(
         except ExecutionError:
             missing = (needed,)
         how = ", every row as on time (late_rows: all)," if late_rows == "all" else ""
-        found += [f"'{given.table}' is not computed by {upstream.version}{how} for {part}" for part in missing]
+        for part in missing:
+            text = f"'{given.table}' is not computed by {upstream.version}{how} for {part}"
+            found.append(Shortfall(table=given.table, reached=reached, missing=(part,), text=text))
     return found
 
 

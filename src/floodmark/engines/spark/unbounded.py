@@ -78,7 +78,7 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
         StateError: STATE-002, STATE-003, the checkpoint is not this operator's.
     """
     began, stop, tell = time.monotonic(), stop or threading.Event(), on_batch or (lambda _: None)
-    with exclusive(lake, "operators", operator.name, "run"):
+    with exclusive(lake, "operators", operator.name, "run", role="stream"):
         refuse_while_pending(lake, operator.name)
         refuse_moved(lake, operator.name)
         for given in operator.inputs:

@@ -1,0 +1,120 @@
+"""Which asset partitions of a run have complete inputs: those are computed, the others are left as they are and named."""
+
+# no `from __future__ import annotations` here: Dagster reads the annotations of what steps call, too
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import dagster as dg
+
+from floodmark.core.errors import LifecycleError
+from floodmark.core.time import Interval
+from floodmark.engines.spark.lake import Lake
+from floodmark.engines.spark.readiness import Shortfall, shortfalls
+from floodmark.orchestration.config import OperatorConfig
+from floodmark.spec.asset import OperatorAsset
+from floodmark.spec.partitions import Partitions, first, split
+from floodmark.spec.run import RunResult
+
+_POLL_SECONDS = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Division:
+    """The partitions of a run, divided by whether their inputs are complete.
+
+    Args:
+        complete: stretches of event time to compute, in order; each one as long as it can be.
+        incomplete: partition -> what its inputs lack. These partitions are not computed.
+    """
+
+    complete: tuple[Interval, ...]
+    incomplete: Mapping[str, str] = field(default_factory=dict)
+
+
+def await_inputs(
+    context: dg.AssetExecutionContext,
+    asset: OperatorAsset,
+    lake: Lake,
+    interval: Interval,
+    config: OperatorConfig,
+    partitions: Mapping[str, Partitions | None],
+) -> Division:
+    """Divide the partitions of a run; with ``behind: wait``, wait until all inputs are complete or the time is over.
+
+    Args:
+        context: of the step.
+        asset: to compute.
+        lake: of its inputs.
+        interval: of all partitions of the run.
+        config: of the step.
+        partitions: input table -> what the table's asset is divided into.
+
+    Raises:
+        LifecycleError: LIFECYCLE-006, no partition of the run has complete inputs.
+    """
+    if config.behind == "run":
+        return Division(complete=(interval,))
+    deadline = time.monotonic() + (config.wait_seconds if config.behind == "wait" else 0)
+    since = {table: first(cut) for table, cut in partitions.items() if cut}
+    while missing := shortfalls(asset.operator, lake, interval, late_rows=config.late_rows, since=since):
+        if time.monotonic() >= deadline:
+            return divide(asset, interval, missing)
+        context.log.info(f"waiting: {_text(missing)}")
+        time.sleep(min(_POLL_SECONDS, max(0.0, deadline - time.monotonic())))
+    return Division(complete=(interval,))
+
+
+def divide(asset: OperatorAsset, interval: Interval, missing: list[Shortfall]) -> Division:
+    """Divide the partitions of an interval by what inputs lack.
+
+    Raises:
+        LifecycleError: LIFECYCLE-006, no partition has complete inputs.
+    """
+    complete, incomplete = list[Interval](), dict[str, str]()
+    for key, piece in split(asset.partitions, interval) if asset.partitions else ():
+        lacks = [one for one in missing if one.touches(asset.operator, piece)]
+        if lacks:
+            incomplete[key] = _text(lacks)
+        elif complete and complete[-1].end == piece.start:
+            complete[-1] = Interval(start=complete[-1].start, end=piece.end)
+        else:
+            complete.append(piece)
+    if not complete:
+        where = f"asset '{asset.operator.name}', partitions {interval}"
+        fix = (
+            "Land or compute the inputs up to there first (materialize them), launch it again when they are, or launch it with "
+            "the config behind: wait (or run, to compute with what there is)."
+        )
+        raise LifecycleError(where, "inputs complete up to its end", _text(missing), fix, code="LIFECYCLE-006")
+    return Division(complete=tuple(complete), incomplete=incomplete)
+
+
+def together(results: list[RunResult], interval: Interval) -> RunResult:
+    """The results of a run's stretches as one result."""
+    if len(results) == 1:
+        return results[0]
+    rows: dict[str, int] = {}
+    for result in results:
+        for table, count in result.rows.items():
+            rows[table] = rows.get(table, 0) + count
+    return RunResult(
+        operator=results[0].operator,
+        version=results[0].version,
+        mode="bounded",
+        interval=interval,
+        rows=rows,
+        retractions=sum(result.retractions for result in results),
+        late=sum(result.late for result in results),
+        dropped=sum(result.dropped for result in results),
+        seconds=sum(result.seconds for result in results),
+        watermark=max(result.watermark for result in results),
+        skipped=tuple(piece for result in results for piece in result.skipped),
+        reasons=tuple(text for result in results for text in result.reasons),
+        warnings=tuple(text for result in results for text in result.warnings),
+    )
+
+
+def _text(missing: list[Shortfall]) -> str:
+    return "; ".join(one.text for one in missing)
