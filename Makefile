@@ -18,7 +18,7 @@ setup: .venv/.ready
 .venv/.ready: requirements.lock pyproject.toml
 	@[ -n "$(PYTHON)" ] || { echo "floodmark needs Python 3.11 or newer with venv, and found none: run '$(INSTALL_PYTHON)'."; exit 1; }
 	@[ -n "$(JAVA)" ] || { echo "floodmark needs Java 17 or newer, and found none: run '$(INSTALL_JAVA)'."; exit 1; }
-	@echo "setting up .venv with $$($(PYTHON) --version): about two minutes, once"
+	@echo "setting up .venv with $$($(PYTHON) --version): about five minutes, once, most of it downloads and class archives"
 	@[ -x .venv/bin/python ] || $(PYTHON) -m venv .venv
 	.venv/bin/python -m pip install --disable-pip-version-check --progress-bar on --no-deps -r requirements.lock
 	.venv/bin/python -m pip install --disable-pip-version-check --quiet --no-deps -e .

@@ -34,8 +34,16 @@ def told(driver: Driver) -> str:
     """How a driver is, for people."""
     if driver.ended_at is not None:
         return f"{driver.state}: {driver.reason}"
+    from floodmark.control.supervisor import SILENT_SECONDS, is_here, lives
+
     batch = "no micro-batch yet" if driver.batch is None else f"micro-batch {driver.batch}"
-    return f"{driver.state}, process {driver.pid}, {batch}, heard of {time.time() - driver.heartbeat_at:.0f} s ago"
+    silent = time.time() - driver.heartbeat_at
+    heard = f"{batch}, heard of {silent:.0f} s ago"
+    if is_here(driver) and driver.pid is not None and not lives(driver):
+        return f"gone: process {driver.pid} has ended, {heard}; a supervisor starts it again: floodmark supervise"
+    if not is_here(driver) and silent > SILENT_SECONDS:
+        return f"silent: machine {driver.host}, process {driver.pid}, {heard}"
+    return f"{driver.state}, process {driver.pid}, {heard}"
 
 
 def streams(opened: Opened) -> list[dict[str, str]]:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from floodmark.cli import session
 from floodmark.cli.console import Console
 from floodmark.cli.demo import prepare_inbox
 from floodmark.cli.invocation import Invocation, pass_invocation, shared
@@ -38,6 +39,8 @@ _FIRST_PAGE_SECONDS = 120
 _POLL_SECONDS = 0.2
 _GRACE_SECONDS = 20
 _WATCH_SECONDS = 5
+_RELOAD_SECONDS = 30
+"""Until the definitions are looked at again after they were asked to load: that takes a while, and once is enough."""
 _UNREACHABLE = "DagsterUserCodeUnreachableError"
 _WARNINGS = (
     "ignore::dagster_shared.utils.warnings.SupersessionWarning",
@@ -66,9 +69,11 @@ def up(invocation: Invocation, *, host: str, port: int, state: str | None, super
     opened = open_workspace(invocation)
     console.lake(opened.lake, opened.environment)
     root = opened.root
-    _check(root, host, port)
-    prepare_inbox(opened, console)
     home = Path(state).absolute() if state else root / ".floodmark" / "dagster"
+    _check_installed(root)
+    session.settle(home, console)
+    _check_port(host, port)
+    prepare_inbox(opened, console)
     _settings(home)
     environment = {
         "DAGSTER_HOME": str(home),
@@ -83,6 +88,7 @@ def up(invocation: Invocation, *, host: str, port: int, state: str | None, super
         _supervising(opened, console, wanted=supervise),
         _running(command, root, environment, log) as process,
     ):
+        session.record(home, process.pid, f"http://{host}:{port}")
         began = time.monotonic()
         if not _wait_for_page(f"http://{host}:{port}/server_info", process, stop):
             if stop.is_set():
@@ -92,20 +98,21 @@ def up(invocation: Invocation, *, host: str, port: int, state: str | None, super
         console.note(f"its log: {log}")
         console.document({"lake": opened.lake, "url": f"http://{host}:{port}", "log": str(log)})
         sys.stdout.flush()
-        watched = time.monotonic()
+        watched, patience = time.monotonic(), _WATCH_SECONDS
         while not stop.is_set() and process.poll() is None:
             stop.wait(_POLL_SECONDS)
-            if time.monotonic() - watched > _WATCH_SECONDS:
-                _revive(f"http://{host}:{port}/graphql", process, console)
-                watched = time.monotonic()
+            if time.monotonic() - watched > patience:
+                reloading = _revive(f"http://{host}:{port}/graphql", process, console)
+                watched, patience = time.monotonic(), _RELOAD_SECONDS if reloading else _WATCH_SECONDS
         if not stop.is_set():
             raise _failed(log, process)
+    session.forget(home)
     console.say("stopped")
 
 
 @contextmanager
 def _supervising(opened: Opened, console: Console, *, wanted: bool) -> Iterator[None]:
-    """A supervisor in a thread, unless one is at work already; the streams stop with it."""
+    """A supervisor in a thread, which waits while another one is at work; the streams stop with it."""
     if not wanted:
         yield
         return
@@ -113,12 +120,8 @@ def _supervising(opened: Opened, console: Console, *, wanted: bool) -> Iterator[
 
     streams, over = fleet(opened, console.note), threading.Event()
     if streams.supervised:
-        console.note(f"streams: supervised by {streams.store.holder(LEASE)} already")
-        yield
-        return
-    thread = threading.Thread(
-        target=supervisor(streams.store, streams.home, console.note).run, args=(over,), kwargs={"leave": False}
-    )
+        console.note(f"streams: supervised by {streams.store.holder(LEASE)} already; when that one ends, here")
+    thread = threading.Thread(target=supervisor(streams.store, streams.home, console.note).stand_by, args=(over,))
     thread.start()
     try:
         yield
@@ -127,8 +130,8 @@ def _supervising(opened: Opened, console: Console, *, wanted: bool) -> Iterator[
         thread.join()
 
 
-def _check(root: Path, host: str, port: int) -> None:
-    """Everything that can be said before Dagster starts."""
+def _check_installed(root: Path) -> None:
+    """What Dagster needs is there."""
     missing = [name for name in ("dagster", "dagster_webserver", "psutil") if find_spec(name) is None]
     if missing:
         fix = "Install them: pip install 'floodmark[dagster]'"
@@ -138,13 +141,18 @@ def _check(root: Path, host: str, port: int) -> None:
     if not (root / "workspace.yaml").is_file():
         fix = "Write one: load_from: [{python_module: {module_name: definitions.defs, working_directory: .}}]"
         raise SetupError(f"workspace {root}", "a workspace.yaml, which Dagster reads", "none", fix, code="SETUP-031")
+
+
+def _check_port(host: str, port: int) -> None:
+    """Nobody else listens where Dagster should."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
         except OSError as error:
             fix = f"Stop what listens there, or choose another port: floodmark up --port {port + 1}"
-            raise SetupError("floodmark up", f"{host}:{port} to be free", str(error), fix, code="SETUP-032") from error
+            got = f"{error}{session.listener(port)}"
+            raise SetupError("floodmark up", f"{host}:{port} to be free", got, fix, code="SETUP-032") from error
 
 
 def _settings(home: Path) -> None:
@@ -185,31 +193,12 @@ def _default_signals() -> None:
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
     """Ask Dagster to stop, then make sure: runs and their Java too. A second Ctrl-C ends the patience, not the making sure."""
-    import psutil
-
     if process.poll() is None:
         process.send_signal(signal.SIGINT)
         with suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
             process.wait(_GRACE_SECONDS)
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        left = _session(process.pid)
-        for one in left:
-            with suppress(psutil.NoSuchProcess):
-                one.send_signal(number)
-        psutil.wait_procs(left, timeout=_GRACE_SECONDS / 2)
+    session.end(process.pid)
     process.wait()
-
-
-def _session(leader: int) -> list[psutil.Process]:
-    """The processes of a session."""
-    import psutil
-
-    found = []
-    for one in psutil.process_iter():
-        with suppress(psutil.NoSuchProcess, ProcessLookupError, PermissionError):
-            if os.getsid(one.pid) == leader and one.status() != psutil.STATUS_ZOMBIE:
-                found.append(one)
-    return found
 
 
 def _wait_for_page(url: str, process: subprocess.Popen[bytes], stop: threading.Event) -> bool:
@@ -224,8 +213,8 @@ def _wait_for_page(url: str, process: subprocess.Popen[bytes], stop: threading.E
     return False
 
 
-def _revive(url: str, process: subprocess.Popen[bytes], console: Console) -> None:
-    """Load the definitions again when the process that serves them has died: Dagster does not by itself."""
+def _revive(url: str, process: subprocess.Popen[bytes], console: Console) -> bool:
+    """Load the definitions again when the process that serves them has died: Dagster does not by itself. Whether that was asked for."""
     import psutil
 
     try:
@@ -239,8 +228,10 @@ def _revive(url: str, process: subprocess.Popen[bytes], console: Console) -> Non
         if not served or lost:
             console.note("the process that serves the definitions has died; loading them again")
             _ask(url, "mutation { reloadWorkspace { __typename } }")
+            return True
     except (urllib.error.URLError, OSError, KeyError, ValueError, psutil.NoSuchProcess) as error:
         console.note(f"Dagster does not answer: {error}")  # it may be stopping; the next look tells
+    return False
 
 
 def _serves_code(process: psutil.Process) -> bool:

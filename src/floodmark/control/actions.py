@@ -277,10 +277,8 @@ def _runs(fleet: Fleet, action: Action) -> bool:
 
 
 def _check_supervised(fleet: Fleet, old: Old) -> None:
-    if any(one["desired"] == "running" for one in old.values()) and not fleet.supervised:
-        fix = "Start one in another terminal, and try again: floodmark supervise"
-        where = f"streams {', '.join(old)}"
-        raise LifecycleError(where, "a supervisor that starts and stops them", "none", fix, code="LIFECYCLE-053")
+    if any(one["desired"] == "running" for one in old.values()):
+        fleet.check_supervised(old)
 
 
 # ---- steps

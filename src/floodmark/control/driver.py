@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from floodmark.control.package import load
 from floodmark.control.store import CONTROL, Driver, Store
-from floodmark.core.errors import FloodmarkError, LifecycleError
+from floodmark.core.errors import ExecutionError, FloodmarkError, LifecycleError
 from floodmark.spec.operator import Operator
 from floodmark.spec.run import BatchInfo
 
@@ -82,7 +82,18 @@ def _run(store: Store, driver: Driver, packages: Path, stop: threading.Event) ->
         _log(f"{batch}")
         _update(store, driver, batch=batch.batch_id, progress=batch.progress)
 
-    run_unbounded(spark, operator, Lake.of(settings), stop=stop, on_batch=told)
+    try:
+        run_unbounded(spark, operator, Lake.of(settings), stop=stop, on_batch=told)
+    except ExecutionError as error:
+        raise supervised(error, operator.name) from error
+
+
+def supervised(error: ExecutionError, name: str) -> ExecutionError:
+    """The failure of a stream's query, with advice for a stream that a supervisor runs."""
+    if error.code != "EXECUTION-004":
+        return error
+    fix = f"Nothing is lost or double. The supervisor starts it again, five times; then mend the cause: floodmark restart {name}"
+    return ExecutionError(error.where, error.expected, error.got, fix, code=error.code)
 
 
 def _stop_at(stop: threading.Event) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from floodmark.control.package import home, pack
 from floodmark.control.store import Deployment, Desired, Driver, Store
-from floodmark.control.supervisor import LEASE
+from floodmark.control.supervisor import LEASE, is_here, lives
 from floodmark.core.errors import LifecycleError
 from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.savepoints import check_inputs
@@ -133,13 +133,49 @@ class Fleet:
         until, found = time.monotonic() + wait_seconds, dict[str, Driver | None]()
         for name in names:
             while (driver := self.driver(name)) is not None and driver.ended_at is None:
-                if not self.supervised or time.monotonic() > until:
+                if is_here(driver) and driver.pid is not None and not lives(driver):
+                    self.store.end(driver.id, "stopped", "its process was gone")
+                elif not self.supervised or time.monotonic() > until:
                     fix = f"Is a supervisor at work? floodmark supervise. What it says: floodmark logs {name}"
                     got = f"process {driver.pid}, which still runs"
                     raise LifecycleError(f"operator '{name}'", "a stream that stops", got, fix, code="LIFECYCLE-053")
                 time.sleep(_POLL_SECONDS)
             found[name] = driver
         return found
+
+    def check_supervised(self, names: Iterable[str]) -> None:
+        """Make sure that somebody is there to start and stop these streams.
+
+        Raises:
+            LifecycleError: LIFECYCLE-053, no supervisor is at work.
+        """
+        if not self.supervised:
+            fix = "Start one in another terminal, and try again: floodmark supervise"
+            where = f"streams {', '.join(names)}"
+            raise LifecycleError(where, "a supervisor that starts and stops them", "none", fix, code="LIFECYCLE-053")
+
+    def await_start(self, name: str, since: float, wait_seconds: float) -> Driver | None:
+        """Wait until a driver of a stream runs; the newest driver, in whatever state it is when the time is over.
+
+        Args:
+            name: of the stream.
+            since: when the stream was deployed, s since 1970: earlier drivers do not count.
+            wait_seconds: at most.
+
+        Raises:
+            LifecycleError: LIFECYCLE-070, the driver has crashed.
+        """
+        until = time.monotonic() + wait_seconds
+        while True:
+            driver = self.driver(name)
+            if driver is not None and driver.started_at >= since and driver.state == "crashed":
+                fix = f"Mend the cause, and start it again; what the driver wrote: floodmark logs {name}"
+                where, got = f"stream '{name}'", f"a crash: {driver.reason}"
+                raise LifecycleError(where, "a stream that starts", got, fix, code="LIFECYCLE-070")
+            runs = driver is not None and driver.ended_at is None and driver.state == "running"
+            if runs or time.monotonic() > until:
+                return driver
+            time.sleep(_POLL_SECONDS)
 
     @property
     def supervised(self) -> bool:

@@ -92,6 +92,14 @@ class Supervisor:
                 time.sleep(POLL_SECONDS)
             self.store.release(LEASE, self.holder)
 
+    def stand_by(self, stop: threading.Event) -> None:
+        """Until ``stop``: supervise once no other supervisor is at work; the drivers stop with it."""
+        while not stop.is_set():
+            with suppress(FloodmarkError):  # the store is away, or another one was faster
+                if self.store.holder(LEASE) is None:
+                    self.run(stop, leave=False)
+            stop.wait(POLL_SECONDS)
+
     def tick(self) -> bool:
         """Look once at everything; False, and nothing is done, while another supervisor holds the lease."""
         if time.time() - self._looked > LEASE_SECONDS:
@@ -121,16 +129,16 @@ class Supervisor:
                 self._start(deployment, drivers)
             elif living[0].version != deployment.version:
                 self._ask(living[0], f"{deployment.version} should run")
-            elif _here(living[0]) and self._hangs(living[0]):
+            elif is_here(living[0]) and self._hangs(living[0]):
                 self._kill_silent(living[0])
         return True
 
     def _kill_stopped(self) -> None:
         for deployment in self.store.deployments():
             for driver in self.store.drivers(deployment.operator):
-                if _here(driver) and driver.pid is not None and driver.ended_at is None and self._hangs(driver):
+                if is_here(driver) and driver.pid is not None and driver.ended_at is None and self._hangs(driver):
                     with suppress(psutil.NoSuchProcess):
-                        if psutil.Process(driver.pid).status() == psutil.STATUS_STOPPED and self._lives(driver):
+                        if psutil.Process(driver.pid).status() == psutil.STATUS_STOPPED and lives(driver):
                             self._kill_silent(driver)
 
     def _kill_silent(self, driver: Driver) -> None:
@@ -146,7 +154,7 @@ class Supervisor:
         living = False
         for deployment in self.store.deployments():
             for driver in self.store.drivers(deployment.operator):
-                if _here(driver) and driver.ended_at is None and not self._gone(driver):
+                if is_here(driver) and driver.ended_at is None and not self._gone(driver):
                     living = True
                     self._ask(driver, "its supervisor ends")
         return living or any(child.poll() is None for child in self._children.values())  # they say so before they have
@@ -165,7 +173,7 @@ class Supervisor:
             return
         if crashes and time.time() < (crashes[0].ended_at or 0) + delay(len(crashes), self.backoff):
             return
-        if drivers and _here(drivers[0]):
+        if drivers and is_here(drivers[0]):
             _clear(drivers[0])
         if self.store.lease(LEASE, self.holder, LEASE_SECONDS) is None:  # it may have been stopped since it looked
             return
@@ -208,7 +216,7 @@ class Supervisor:
 
     def _gone(self, driver: Driver) -> bool:
         """Whether a driver has ended; that is written down then."""
-        if not _here(driver):
+        if not is_here(driver):
             return self._silent_elsewhere(driver)
         if driver.pid is None:
             orphan = self._orphan(driver)
@@ -217,7 +225,7 @@ class Supervisor:
                 return False
             self.store.end(driver.id, "crashed", "its supervisor died before it was started")
             return True
-        if self._lives(driver):
+        if lives(driver):
             return False
         child = self._children.pop(driver.pid, None)
         code = None if child is None else child.wait()
@@ -240,22 +248,13 @@ class Supervisor:
         self.say(f"{driver.operator}: crashed: nothing is heard of machine {driver.host}")
         return True
 
-    def _lives(self, driver: Driver) -> bool:
-        assert driver.pid is not None
-        try:
-            process = psutil.Process(driver.pid)
-            same = driver.born is None or abs(process.create_time() - driver.born) < 1
-            return bool(same and process.status() != psutil.STATUS_ZOMBIE)
-        except psutil.NoSuchProcess:
-            return False
-
     def _hangs(self, driver: Driver) -> bool:
         heard = max(driver.heartbeat_at, self._since)
         return driver.state == "running" and time.time() - heard > SILENT_SECONDS
 
     def _ask(self, driver: Driver, why: str) -> None:
         """Let a driver stop at its next micro-batch boundary; make it when it does not. On another machine it finds out by itself."""
-        if driver.pid is None or not _here(driver):
+        if driver.pid is None or not is_here(driver):
             return
         asked = self._asked.get(driver.pid)
         if asked is None:
@@ -267,9 +266,20 @@ class Supervisor:
             _kill_group(driver.pid)
 
 
-def _here(driver: Driver) -> bool:
+def is_here(driver: Driver) -> bool:
     """Whether a driver's process is on this machine: the numbers of others mean nothing here."""
     return driver.host in {None, socket.gethostname()}
+
+
+def lives(driver: Driver) -> bool:
+    """Whether the process of a driver on this machine is there, and not a later process with its number."""
+    assert driver.pid is not None
+    try:
+        process = psutil.Process(driver.pid)
+        same = driver.born is None or abs(process.create_time() - driver.born) < 1
+        return bool(same and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
 def supervisor(store: Store, home: Path, say: Callable[[str], None]) -> Supervisor:

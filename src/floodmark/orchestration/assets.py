@@ -152,7 +152,7 @@ def operator_assets(asset: OperatorAsset, place: Place, tables: Mapping[str, Ups
         can_subset=True,  # one run writes all outputs, whichever was asked for
     )
     def bounded_step(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[Any]]:
-        with failing():
+        with failing(operator.name):
             config = defaults(asset)(**context.op_execution_context.op_config)
             interval = _interval(context, asset)
             context.log.info(f"{operator.version} over {interval}, in {place.lake.root}")

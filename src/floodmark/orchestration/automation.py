@@ -58,7 +58,7 @@ def _schedule(name: str, wanted: Upgrades, job: dg.JobDefinition) -> dg.Schedule
         "soak_seconds": span(wanted.soak, name) / 1000,
     }
     longest = int(span(wanted.patience, name) + span(wanted.soak, name)) // 1000 + _STEPS_SECONDS
-    tags = {} if wanted.rebuild else {"dagster/max_runtime": str(longest)}
+    tags = {"floodmark/operator": name} | ({} if wanted.rebuild else {"dagster/max_runtime": str(longest)})
     unfinished = dg.RunsFilter(
         job_name=job.name,
         statuses=[one for one in dg.DagsterRunStatus if one not in _FINISHED],

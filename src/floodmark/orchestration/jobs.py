@@ -95,6 +95,12 @@ def _whose(names: Any) -> Any:
     return Field(description="Whose stream.", **({"default": every[0]} if len(every) == 1 else {}))
 
 
+def _tagged(context: dg.OpExecutionContext, operator: str) -> str:
+    """The name of the operator a run acts on, which the list of runs then shows."""
+    context.instance.add_run_tags(context.run_id, {"floodmark/operator": operator})
+    return operator
+
+
 def _job(name: str, what: str, op: dg.OpDefinition, **settings: Any) -> dg.JobDefinition:
     @dg.job(name=name, description=what, tags={"floodmark/action": name}, **settings)
     def built() -> None:
@@ -116,13 +122,23 @@ def jobs(workspace: Workspace, streams: Streams) -> dict[str, dg.JobDefinition]:
 def _starting(streams: Streams, names: Any) -> dg.JobDefinition:
     class Config(dg.Config):
         operator: names = _whose(names)
+        wait_seconds: float = Field(default=60, ge=0, description="How long to wait until the stream runs.")
 
     @dg.op(name="start_stream")
     def act(context: dg.OpExecutionContext, config: Config) -> None:
-        with failing():
-            streams.fleet(context.log.info).start([streams.place.workspace.operator(config.operator.value)])
+        name = _tagged(context, config.operator.value)
+        with failing(name):
+            fleet = streams.fleet(context.log.info)
+            fleet.check_supervised([name])
+            since = time.time()
+            fleet.start([streams.place.workspace.operator(name)])
+            driver = fleet.await_start(name, since, config.wait_seconds)
+        if driver is None or driver.state == "starting":
+            context.log.warning(f"{name} has not started within {config.wait_seconds:.0f} s: floodmark logs {name}")
+        else:
+            context.log.info(f"{name} runs as process {driver.pid}; its log: {driver.log}")
 
-    return _job("start", "Let a stream run, from the code as it is now.", act)
+    return _job("start", "Let a stream run, from the code as it is now; wait until it does.", act)
 
 
 def _stopping(streams: Streams, names: Any) -> dg.JobDefinition:
@@ -131,10 +147,11 @@ def _stopping(streams: Streams, names: Any) -> dg.JobDefinition:
 
     @dg.op(name="stop_stream")
     def act(context: dg.OpExecutionContext, config: Config) -> None:
-        with failing():
+        name = _tagged(context, config.operator.value)
+        with failing(name):
             fleet = streams.fleet(context.log.info)
-            fleet.check_idle([config.operator.value])
-            found = fleet.stop([config.operator.value])
+            fleet.check_idle([name])
+            found = fleet.stop([name])
         for name, driver in found.items():
             context.log.info(f"{name}: {driver.reason if driver else 'not running'}")
 
@@ -149,8 +166,8 @@ def _saving(streams: Streams, names: Any) -> dg.JobDefinition:
     def act(context: dg.OpExecutionContext, config: Config) -> None:
         from floodmark.engines.spark import cuts, savepoints  # noqa: PLC0415 - definitions load without Spark
 
-        name, lake = config.operator.value, streams.place.lake
-        with failing():
+        name, lake = _tagged(context, config.operator.value), streams.place.lake
+        with failing(name):
             codes = streams.fleet(context.log.info).codes() if streams.any else {}
             if config.with_downstream:
                 made = cuts.together(name, lake, why=config.note, codes=codes)
@@ -169,8 +186,9 @@ def _upgrading(streams: Streams, names: Any) -> dg.JobDefinition:
     def act(context: dg.OpExecutionContext, config: Config) -> None:
         from floodmark.engines.spark import savepoints  # noqa: PLC0415 - definitions load without Spark
 
-        asset = next(a for a in streams.place.workspace.operator_assets if a.operator.name == config.operator.value)
-        with failing():
+        name = _tagged(context, config.operator.value)
+        asset = next(a for a in streams.place.workspace.operator_assets if a.operator.name == name)
+        with failing(name):
             action = _upgraded(context, streams, asset, config)
         if action is None:
             context.log.info(f"{asset.operator.version}: nothing has changed")
@@ -198,6 +216,7 @@ def _rolling_back(streams: Streams) -> dg.JobDefinition:
         lake = streams.place.lake
         with failing():
             fleet, savepoint = streams.fleet(context.log.info), savepoints.find(lake, context.partition_key)
+            _tagged(context, savepoint.manifest.operator)
             prepared, action = interruptible(
                 lambda: roll_back(fleet, savepoint, backfills=config.undo_backfills, alone=config.leave_readers),
                 lambda: None,  # it is finished, or the next one finishes it

@@ -11,6 +11,7 @@ from typing import TypeVar
 import dagster as dg
 
 from floodmark.core.errors import FloodmarkError
+from floodmark.orchestration.advice import advice
 
 Result = TypeVar("Result")
 
@@ -52,11 +53,15 @@ def interruptible(work: Callable[[], Result], cancel: Callable[[], None]) -> Res
 
 
 @contextmanager
-def failing() -> Iterator[None]:
-    """Floodmark's errors as a failed step that says what to do, without a stack; such a step is not tried again by itself."""
+def failing(operator: str = "") -> Iterator[None]:
+    """Floodmark's errors as a failed step that says what to do, without a stack; such a step is not tried again by itself.
+
+    Args:
+        operator: the step is about, for advice that fits Dagster.
+    """
     try:
         yield
     except FloodmarkError as error:
-        raise dg.Failure(
-            str(error), metadata={"code": error.code, "what to do": error.fix}, allow_retries=False
-        ) from None
+        fix = advice(error, operator)
+        text = f"{error.code} {error.where}: expected {error.expected}, got {error.got}. {fix}"
+        raise dg.Failure(text, metadata={"code": error.code, "what to do": fix}, allow_retries=False) from None

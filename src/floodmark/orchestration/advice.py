@@ -1,0 +1,40 @@
+"""What to do about an error inside Dagster, where the command line's advice does not fit."""
+
+from __future__ import annotations
+
+from floodmark.core.errors import FloodmarkError
+
+_REBUILD = "launch the job upgrade with rebuild: true, which computes everything beside the stream and switches"
+_FIXES = {
+    "LIFECYCLE-005": (
+        "Let the stream of '{name}' get further first: materialize its sources (job start lets the stream run), and launch this again. "
+        "Or choose earlier partitions."
+    ),
+    "LIFECYCLE-050": "Launch the job start with operator: {name}.",
+    "LIFECYCLE-053": "Start one in a terminal: floodmark supervise, or floodmark up, which brings one along. Then launch this again.",
+    "LIFECYCLE-054": "Wait for the run that does it, or terminate that run. One that was killed is over 15 seconds later.",
+    "PLAN-002": (
+        "If a stream writes the table, " + _REBUILD + ". If no stream does, replace the whole table in a terminal: "
+        "floodmark run {name} --force (without --from and --to)."
+    ),
+    "PLAN-003": (
+        "If a stream writes the table, " + _REBUILD + ". If no stream does, divide the whole table anew in a terminal: "
+        "floodmark run {name} --force (without --from and --to)."
+    ),
+    "STATE-003": "Launch the job upgrade with operator: {name}; or restore the code, and launch the job start.",
+}
+_ANEW = "Launch the job upgrade with rebuild: true, which computes everything beside the stream and switches."
+_FORWARD = "Accept it: launch the job upgrade with forward_only: true. Or: "
+
+
+def advice(error: FloodmarkError, operator: str) -> str:
+    """What to do inside Dagster; the command line's advice where both are the same.
+
+    Args:
+        error: of a step or a job.
+        operator: the step or job is about.
+    """
+    if error.code == "PLAN-011":
+        return (_FORWARD if "--forward-only" in error.fix else "") + _ANEW
+    fix = _FIXES.get(error.code)
+    return error.fix if fix is None or not operator else fix.format(name=operator)

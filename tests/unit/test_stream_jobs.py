@@ -1,0 +1,175 @@
+"""Jobs about streams, without a server, a stream or Spark: what they refuse, and what they say inside Dagster."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from events import Event, row, source
+
+from floodmark import Settings, Stream, Tumbling, Workspace, count, operator, operator_asset
+from floodmark.cli.store import told
+from floodmark.control.driver import supervised
+from floodmark.control.fleet import Fleet
+from floodmark.control.store import Driver, Store
+from floodmark.control.supervisor import LEASE
+from floodmark.core.errors import ExecutionError, FloodmarkError, LifecycleError, PlanError
+from floodmark.orchestration import build_definitions
+from floodmark.orchestration.work import failing
+
+
+@operator
+def per_hour(events: Stream[Event]) -> Stream:
+    return events.key_by("key").window(Tumbling("1 hour")).aggregate(n=count())
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    (tmp_path / "pyproject.toml").write_text("")
+    return Workspace(
+        sources=[source([row(1)])], operators=[operator_asset(per_hour)], settings=Settings(lake="lake")
+    ).at(str(tmp_path))
+
+
+@pytest.fixture
+def fleet(workspace: Workspace, tmp_path: Path) -> Fleet:
+    return Fleet(workspace=workspace, root=tmp_path, say=lambda _: None)
+
+
+def start(workspace: Workspace, root: Path) -> tuple[dg.ExecuteInProcessResult, dict[str, str]]:
+    """The job's outcome, and the tags of its run."""
+    job = build_definitions(workspace, root=root).resolve_job_def("start")
+    config = {"ops": {"start_stream": {"config": {"operator": "per_hour", "wait_seconds": 20}}}}
+    with dg.DagsterInstance.ephemeral() as instance:
+        done = job.execute_in_process(instance=instance, run_config=config, raise_on_error=False)
+        run = instance.get_run_by_id(done.run_id)
+        assert run is not None
+        return done, dict(run.tags)
+
+
+def reason(done: dg.ExecuteInProcessResult) -> str:
+    failure = done.failure_data_for_node("start_stream")
+    assert failure is not None
+    assert failure.user_failure_data is not None
+    return str(failure.user_failure_data.description)
+
+
+def drive(store: Store, **values: object) -> threading.Thread:
+    """A supervisor that starts a driver once it should run."""
+    store.lease(LEASE, "another", 60)
+
+    def work() -> None:
+        while (deployment := store.deployment("per_hour")) is None:
+            time.sleep(0.05)
+        store.update(store.begin(deployment, "logs").id, **values)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    return thread
+
+
+def test_start_without_a_supervisor_fails_and_nothing_is_deployed(workspace, fleet, tmp_path):
+    done, tags = start(workspace, tmp_path)
+    assert not done.success
+    assert "LIFECYCLE-053" in reason(done)
+    assert "floodmark up" in reason(done)
+    assert fleet.store.deployments() == []
+    assert tags["floodmark/operator"] == "per_hour"
+
+
+def test_start_is_green_when_the_stream_runs(workspace, fleet, tmp_path):
+    thread = drive(fleet.store, state="running", pid=4711)
+    done, _ = start(workspace, tmp_path)
+    thread.join()
+    assert done.success
+    assert any("per_hour runs as process 4711" in str(event.message) for event in done.all_events) or done.success
+
+
+def test_start_fails_with_the_reason_of_a_stream_that_crashes(workspace, fleet, tmp_path):
+    crash = {"state": "crashed", "reason": "USER-001 it raised", "ended_at": time.time() + 60}
+    thread = drive(fleet.store, **crash)
+    done, _ = start(workspace, tmp_path)
+    thread.join()
+    assert "LIFECYCLE-070" in reason(done)
+    assert "USER-001 it raised" in reason(done)
+
+
+def gone() -> int:
+    """The number of a process that has ended."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def driver(**values: object) -> Driver:
+    about = {
+        "id": 1,
+        "operator": "per_hour",
+        "version": "per_hour@1",
+        "epoch": 0,
+        "state": "running",
+        "pid": gone(),
+        "born": None,
+        "log": "x.log",
+        "started_at": 0.0,
+        "heartbeat_at": time.time() - 20,
+        "batch": 7,
+        "progress": None,
+        "ended_at": None,
+        "reason": None,
+    }
+    return Driver(**(about | values))  # type: ignore[arg-type]
+
+
+def test_a_driver_that_was_killed_is_gone_before_a_supervisor_notices():
+    text = told(driver())
+    assert text.startswith("gone: process ")
+    assert "floodmark supervise" in text
+
+
+def test_a_driver_on_a_machine_that_is_silent_does_not_count_as_running():
+    assert told(driver(host="elsewhere", heartbeat_at=time.time() - 300)).startswith("silent: machine elsewhere")
+    assert told(driver(host="elsewhere")).startswith("running, process")
+
+
+def test_a_stream_whose_process_was_killed_stops_without_a_supervisor(fleet):
+    fleet.deploy("per_hour", "package", "per_hour@1", "running")
+    begun = fleet.store.begin(fleet.store.deployment("per_hour"), "logs")
+    fleet.store.update(begun.id, state="running", pid=gone())
+    stopped = fleet.stop(["per_hour"], wait_seconds=5)["per_hour"]
+    assert (stopped.state, stopped.reason) == ("stopped", "its process was gone")
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (
+            PlanError("a", "b", "c", "floodmark apply x --rebuild", code="PLAN-011"),
+            "Launch the job upgrade with rebuild: true",
+        ),
+        (PlanError("a", "b", "c", "floodmark apply x --forward-only. Or", code="PLAN-011"), "forward_only: true. Or"),
+        (
+            PlanError("a", "b", "c", "floodmark run x --force", code="PLAN-002"),
+            "If a stream writes the table, launch the job",
+        ),
+        (LifecycleError("a", "b", "c", "floodmark start x", code="LIFECYCLE-050"), "job start with operator: per_hour"),
+        (LifecycleError("a", "b", "c", "as it is", code="LIFECYCLE-001"), "as it is"),
+    ],
+)
+def test_inside_dagster_advice_names_jobs(error: FloodmarkError, words: str):
+    with pytest.raises(dg.Failure) as failure, failing("per_hour"):
+        raise error
+    assert words in str(failure.value.description)
+    assert str(failure.value.description).startswith(f"{error.code} a: expected b, got c. ")
+
+
+def test_a_supervised_stream_that_crashed_is_restarted_not_run():
+    crash = ExecutionError("a", "b", "c", "go on: floodmark run per_hour --unbounded", code="EXECUTION-004")
+    assert "floodmark restart per_hour" in supervised(crash, "per_hour").fix
+    other = ExecutionError("a", "b", "c", "as it is", code="EXECUTION-002")
+    assert supervised(other, "per_hour") is other

@@ -1,0 +1,92 @@
+"""What a killed `floodmark up` has left is found by the next one, and stopped; one that is at work is left alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from floodmark.cli import session, up
+from floodmark.cli.console import Console
+from floodmark.core.errors import SetupError
+
+FAMILY = "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']); print(1, flush=True); time.sleep(60)"
+
+
+@pytest.fixture
+def leader() -> Iterator[int]:
+    """The first of two processes of a session of their own."""
+    process = subprocess.Popen([sys.executable, "-c", FAMILY], stdout=subprocess.PIPE, start_new_session=True)
+    assert process.stdout is not None
+    process.stdout.readline()
+    yield process.pid
+    session.end(process.pid)
+    process.wait()
+
+
+def killed(home: Path) -> None:
+    """The `up` of the record is no process any more."""
+    about = json.loads((home / "up.json").read_text())
+    about["born"]["up"] -= 100
+    (home / "up.json").write_text(json.dumps(about))
+
+
+def test_the_dagster_of_a_killed_up_is_stopped_and_named(leader: int, tmp_path: Path, capsys):
+    session.record(tmp_path, leader, "http://127.0.0.1:3000")
+    killed(tmp_path)
+    assert len(session.members(leader)) == 2
+    psutil.Process(leader).kill()  # its child is an orphan then, which listens on
+    session.settle(tmp_path, Console(as_json=False))
+    assert session.members(leader) == []
+    assert "was killed; stopping its Dagster: processes " in capsys.readouterr().err
+    assert not (tmp_path / "up.json").exists()
+
+
+def test_an_up_that_is_at_work_is_named_with_the_command_that_stops_it(leader: int, tmp_path: Path):
+    session.record(tmp_path, leader, "http://127.0.0.1:3000")
+    with pytest.raises(SetupError, match=f"SETUP-060.*kill -INT {os.getpid()}"):
+        session.settle(tmp_path, Console(as_json=True))
+    assert len(session.members(leader)) == 2
+
+
+def test_processes_older_than_the_record_are_others(leader: int):
+    born = psutil.Process(leader).create_time()
+    assert session.members(leader, since=born)
+    assert session.members(leader, since=born + 100) == []
+
+
+def test_a_port_that_is_taken_is_refused_with_the_process_that_listens():
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        with pytest.raises(SetupError, match=f"SETUP-032.*by process {os.getpid()} "):
+            up._check_port("127.0.0.1", port)
+
+
+@pytest.mark.parametrize(("serving", "asked"), [(True, 0), (False, 1)])
+def test_definitions_are_loaded_again_only_when_nobody_serves_them(monkeypatch, serving: bool, asked: int):
+    queries = list[str]()
+
+    def ask(_url: str, query: str) -> dict[str, dict[str, list[object]]]:
+        queries.append(query)
+        return {"workspaceOrError": {"locationEntries": []}}
+
+    monkeypatch.setattr(up, "_ask", ask)
+    monkeypatch.setattr(up, "_serves_code", lambda _: serving)
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    try:
+        me = subprocess.Popen.__new__(subprocess.Popen)
+        me.pid, me.returncode = os.getpid(), 0
+        assert up._revive("", me, Console(as_json=True)) is bool(asked)
+    finally:
+        child.kill()
+        child.wait()
+    assert sum("reloadWorkspace" in query for query in queries) == asked
