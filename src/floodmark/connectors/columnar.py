@@ -9,7 +9,6 @@ from __future__ import annotations
 import types
 import typing
 from dataclasses import dataclass
-from datetime import date, datetime
 from functools import cache
 from typing import Any
 
@@ -18,17 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import AfterValidator
 
+from floodmark.core.types import Type, of_python
 from floodmark.spec.contract import Contract, EventTime
 
-_MICROSECONDS = pa.timestamp("us", tz="UTC")
-_WANTED = {
-    str: (pa.string(), {pa.string(), pa.large_string()}),
-    int: (pa.int64(), {pa.int64(), pa.int32(), pa.int16(), pa.int8()}),
-    float: (pa.float64(), {pa.float64(), pa.float32()}),
-    bool: (pa.bool_(), {pa.bool_()}),
-    date: (pa.date32(), {pa.date32()}),
-    datetime: (_MICROSECONDS, {pa.timestamp(unit, tz) for unit in ("us", "ms", "s") for tz in ("UTC", None)}),
-}
 _EVENT_TIME = [m for m in typing.get_args(EventTime)[1:] if isinstance(m, AfterValidator)]
 
 
@@ -39,7 +30,7 @@ class _Check:
     Args:
         name: of the field.
         given: name of the column.
-        python: type of the field.
+        type: of the field.
         nullable: whether it may be null.
         rules: bounds.
         allowed: the only values; empty for any.
@@ -47,7 +38,7 @@ class _Check:
 
     name: str
     given: str
-    python: type
+    type: Type
     nullable: bool
     rules: tuple[Any, ...]
     allowed: tuple[Any, ...]
@@ -55,8 +46,7 @@ class _Check:
     def column(self, batch: pa.RecordBatch) -> pa.Array | None:
         """The field's values; None where rows have to be looked at one by one."""
         at = batch.schema.get_field_index(self.given)
-        wanted, fine = _WANTED[self.python]
-        if at < 0 or batch.schema.field(at).type not in fine:
+        if at < 0 or batch.schema.field(at).type not in self.type.readable:
             return None
         column = batch.column(at)
         if column.null_count and not self.nullable:
@@ -65,7 +55,7 @@ class _Check:
             return None
         if not all(pc.all(_kept(rule, column), min_count=0).as_py() for rule in self.rules):
             return None
-        return column.cast(wanted)
+        return column.cast(self.type.arrow)
 
 
 def _kept(rule: Any, column: pa.Array) -> pa.Array:
@@ -119,7 +109,8 @@ def _checks(contract: type[Contract]) -> tuple[_Check, ...] | None:
             m in _EVENT_TIME for m in of_event_time if isinstance(m, AfterValidator)
         )
         numeric = kind in {int, float} or not rules
-        if kind not in _WANTED or not plain or not numeric or any(type(a) is not kind for a in allowed):
+        sql = of_python(kind)
+        if sql is None or not plain or not numeric or any(type(a) is not kind for a in allowed):
             return None
-        found.append(_Check(name, given, kind, optional, rules, allowed))
+        found.append(_Check(name, given, sql, optional, rules, allowed))
     return tuple(found)

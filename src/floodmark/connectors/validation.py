@@ -18,24 +18,14 @@ from pydantic.fields import FieldInfo
 
 from floodmark.connectors import columnar
 from floodmark.connectors.unit import Columns, Record
-from floodmark.core.errors import CapabilityError
 from floodmark.core.time import describe, describe_span
+from floodmark.semantics.columns import arrow_type
 from floodmark.semantics.watermarks import Trace, candidates, candidates_from_column
 from floodmark.spec.contract import Contract, allowed_values, event_time_field
 from floodmark.spec.schema import Schema
 from floodmark.spec.source import FromColumn, Source
 
 _BATCH_ROWS, _BATCH_BYTES = 16_384, 4 << 20
-_MICROSECONDS = pa.timestamp("us", tz="UTC")
-_ARROW = {
-    "string": pa.string(),
-    "bigint": pa.int64(),
-    "double": pa.float64(),
-    "boolean": pa.bool_(),
-    "date": pa.date32(),
-    "timestamp": _MICROSECONDS,
-    "binary": pa.binary(),
-}
 EVENT, ASKED, CHANGE = "_event", "_asked", "_change"
 """Extra columns of a batch: event time and candidate watermark, ms; of a change feed also what became of the row."""
 CHANGE_TYPE = "_change_type"
@@ -244,19 +234,6 @@ def partition_keys(column: pa.Array) -> list[str]:
     """A text per row that tells source partitions apart: ``null``, or ``=`` and the value."""
     texts = pc.binary_join_element_wise("=", column.cast(pa.string()), "", null_handling="emit_null")
     return pc.fill_null(texts, "null").to_pylist()  # type: ignore[no-any-return]
-
-
-def arrow_type(kind: str) -> pa.DataType:
-    """The Arrow type of a Spark SQL type of a contract."""
-    if kind.startswith("array<"):
-        return pa.list_(arrow_type(kind[6:-1]))
-    if kind.startswith("decimal("):
-        precision, scale = kind[8:-1].split(",")
-        return pa.decimal128(int(precision), int(scale))
-    if kind not in _ARROW:
-        fix = "Tell us; every type a contract may use should be here."
-        raise CapabilityError("contract", "a type that can land", kind, fix, code="CAPABILITY-020")
-    return _ARROW[kind]
 
 
 def inputs_of(contract: type[Contract]) -> dict[str, FieldInfo]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import struct
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
@@ -15,33 +14,16 @@ import pyarrow.compute as pc
 
 from floodmark.core.errors import StateError
 from floodmark.core.time import Interval
+from floodmark.core.types import parse
 from floodmark.spec.schema import Schema
 
 CODEC = 1
 """Version of the byte format of a chunk; it stands in every chunk's header."""
 
-_ARROW = {
-    "string": pa.string(),
-    "tinyint": pa.int8(),
-    "smallint": pa.int16(),
-    "int": pa.int32(),
-    "bigint": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "boolean": pa.bool_(),
-    "timestamp": pa.timestamp("us", "UTC"),
-    "date": pa.date32(),
-    "binary": pa.binary(),
-}
-
 
 def arrow_type(kind: str) -> pa.DataType:
     """The Arrow type of a Spark SQL type, as Spark itself exchanges it in a UTC session."""
-    if match := re.fullmatch(r"decimal\((\d+),(-?\d+)\)", kind):
-        return pa.decimal128(int(match[1]), int(match[2]))
-    if match := re.fullmatch(r"array<(.+)>", kind):
-        return pa.list_(arrow_type(match[1]))
-    return _ARROW[kind]
+    return parse(kind).arrow
 
 
 def arrow_schema(schema: Schema) -> pa.Schema:

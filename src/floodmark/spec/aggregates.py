@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from floodmark.core.code import code_of
 from floodmark.core.errors import DefinitionError
+from floodmark.core.types import MAX_DIGITS, decimal, parse
 from floodmark.spec.expressions import known_type
-from floodmark.spec.schema import NUMBERS, Schema
+from floodmark.spec.schema import Schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,21 +202,21 @@ def result_type(aggregate: object, schema: Schema, where: str) -> str:
         case "collect" | "distinct" | "top_n":
             return f"array<{kind}>"
         case "sum":
-            scale = re.match(r"decimal\((\d+),(\d+)\)", kind)
-            return f"decimal(38,{scale[2]})" if scale else ("double" if kind in {"float", "double"} else "bigint")
+            summed = parse(kind)
+            if summed.is_decimal:
+                return str(decimal(MAX_DIGITS, summed.scale))
+            return "double" if summed.is_floating else "bigint"
         case _:
             return kind
 
 
 def _check_builtin(aggregate: Builtin, kind: str, schema: Schema, where: str) -> None:
-    numeric = kind in NUMBERS or kind.startswith("decimal")
-    if aggregate.function in {"sum", "mean", "stddev", "median"} and not numeric:
+    of = parse(kind)
+    if aggregate.function in {"sum", "mean", "stddev", "median"} and not of.is_numeric:
         fix = f'Use count() or count_distinct(), or cast it: {aggregate.function}("CAST({aggregate.expression} AS double)").'
         got = f"'{aggregate.expression}' of type {kind}"
         raise DefinitionError(where, f"a number to take the {aggregate.function} of", got, fix, code="DEFINITION-041")
-    if aggregate.function in {"min", "max", "top_n", "distinct"} and not (
-        numeric or kind in {"string", "timestamp", "date", "boolean"}
-    ):
+    if aggregate.function in {"min", "max", "top_n", "distinct"} and not of.is_orderable:
         fix = f"{aggregate.function} works on numbers, strings, dates and timestamps."
         got = f"'{aggregate.expression}' of type {kind}"
         raise DefinitionError(where, "values with an order", got, fix, code="DEFINITION-041")
@@ -235,4 +235,4 @@ def _user_type(aggregate: Aggregate, where: str) -> str:
         raise DefinitionError(
             where, "a complete Aggregate", f"none of {', '.join(missing)}", fix, code="DEFINITION-042"
         )
-    return aggregate.type
+    return str(parse(aggregate.type, f"{where}, {type(aggregate).__name__}.type"))

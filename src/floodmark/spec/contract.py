@@ -7,7 +7,7 @@ import types
 import typing
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -15,20 +15,11 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, GetCoreSchemaHandler
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, core_schema
 
+from floodmark.core import types as types_of
 from floodmark.core.errors import DefinitionError, closest
 from floodmark.core.time import zone
 from floodmark.spec.expectation import Expectation, distinct
 from floodmark.spec.schema import STAMPS, Column, Schema
-
-_TYPES: dict[object, str] = {
-    str: "string",
-    int: "bigint",
-    float: "double",
-    bool: "boolean",
-    date: "date",
-    datetime: "timestamp",
-    bytes: "binary",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +204,16 @@ def type_of(annotation: object) -> str | None:
         return None
 
 
+def _single(annotation: object, field: FieldInfo) -> types_of.Type | None:
+    """The type of a value that is not made of others; a ``Decimal`` has the digits of ``Field(max_digits=..., decimal_places=...)``."""
+    if annotation is not Decimal:
+        return types_of.of_python(annotation)
+    digits = {a: getattr(m, a) for m in field.metadata for a in ("max_digits", "decimal_places") if hasattr(m, a)}
+    return types_of.known(
+        f"decimal({digits.get('max_digits') or types_of.MAX_DIGITS},{digits.get('decimal_places') or 0})"
+    )
+
+
 def _sql_type(annotation: Any, field: FieldInfo, where: str) -> tuple[str, bool]:
     """Spark SQL type and nullability of a field's annotation."""
     origin = typing.get_origin(annotation)
@@ -226,14 +227,11 @@ def _sql_type(annotation: Any, field: FieldInfo, where: str) -> tuple[str, bool]
     elif origin is Literal:
         kinds = {type(a) for a in typing.get_args(annotation)}
         if len(kinds) == 1 and kinds <= {str, int, bool}:
-            return _TYPES[kinds.pop()], False
+            return str(types_of.of_python(kinds.pop())), False
     elif origin in {list, tuple} and typing.get_args(annotation):
         return f"array<{_sql_type(typing.get_args(annotation)[0], field, where)[0]}>", False
-    elif annotation is Decimal:
-        digits = {a: getattr(m, a) for m in field.metadata for a in ("max_digits", "decimal_places") if hasattr(m, a)}
-        return f"decimal({digits.get('max_digits') or 38},{digits.get('decimal_places') or 0})", False
-    elif annotation in _TYPES:
-        return _TYPES[annotation], False
+    elif single := _single(annotation, field):
+        return str(single), False
     elif isinstance(annotation, type) and issubclass(annotation, enum.Enum):
         return "string", False
     expected = "str, int, float, bool, date, datetime, Decimal, bytes, Literal, Enum, list[...] or one of these | None"

@@ -9,8 +9,9 @@ from typing import Any, Literal
 
 from floodmark.core.errors import DefinitionError
 from floodmark.core.time import describe_span, span
+from floodmark.core.types import parse
 from floodmark.spec.expressions import known_type
-from floodmark.spec.schema import NUMBERS, Schema
+from floodmark.spec.schema import Schema
 
 When = Literal["before", "after"]
 
@@ -105,7 +106,7 @@ def checked(evictor: object, schema: Schema, where: str) -> Evictor:
         raise _wrong(where, "KeepLast, KeepWithin or KeepNear", repr(evictor), "KeepLast(4).")
     if isinstance(evictor, KeepNear):
         kind = known_type(evictor.distance, schema, f"{where}, KeepNear")
-        if kind not in NUMBERS and not kind.startswith("decimal"):
+        if not parse(kind).is_numeric:
             got = f"'{evictor.distance}' of type {kind}"
             raise _wrong("KeepNear", "a distance that is a number", got, 'KeepNear(2, "speed").')
     return evictor

@@ -8,6 +8,7 @@ from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.annotate_types import annotate_types
 
 from floodmark.core.errors import DefinitionError, closest
+from floodmark.core.types import known, parse
 from floodmark.spec.schema import Schema
 
 _CLOCKS = (exp.CurrentTimestamp, exp.CurrentDate, exp.CurrentTime, exp.CurrentDatetime, exp.Rand, exp.Uuid)
@@ -22,7 +23,6 @@ _CLOCK_NAMES = {
     "unix_timestamp",
     "shuffle",
 }
-_ALIASES = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint", "timestamp_ltz": "timestamp"}
 
 
 def check(text: object, schema: Schema, where: str, *, boolean: bool = False) -> str:
@@ -64,7 +64,7 @@ def known_type(text: object, schema: Schema, where: str) -> str:
         DefinitionError: as ``check``, and DEFINITION-043, the type is not known.
     """
     kind = check(text, schema, where)
-    if not kind:
+    if not kind or not parse(kind, where).is_column:
         fix = f"Write CAST({text} AS double), or the type you mean."
         raise DefinitionError(where, "an expression of known type", repr(text), fix, code="DEFINITION-043")
     return kind
@@ -128,14 +128,8 @@ def _infer(tree: exp.Expr, schema: Schema) -> str:
     typed = annotate_types(query, schema={"row": types}, dialect="spark").selects[0]
     if typed.type is None or typed.type.this in {exp.DType.UNKNOWN, exp.DType.NULL}:
         return ""
-    kind = normal_type(typed.type.sql("spark"))
+    kind = str(known(typed.type.sql("spark")) or "")
     mixed = any(isinstance(node, exp.Binary) for node in tree.walk()) and not isinstance(tree, exp.Cast)
     return (
         "" if kind.startswith("decimal") and mixed else kind
     )  # Spark widens decimals by rules sqlglot does not follow
-
-
-def normal_type(text: str) -> str:
-    """One spelling per type: lower case, no spaces, ``bigint`` for ``long``."""
-    kind = text.lower().replace(" ", "")
-    return _ALIASES.get(kind, kind)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -11,18 +10,9 @@ from functools import cache
 from typing import Any
 
 from floodmark.core.errors import DefinitionError, UserCodeError
+from floodmark.core.types import Type, known
 from floodmark.spec.contract import Contract, type_of
 from floodmark.spec.contract import schema as contract_schema
-from floodmark.spec.expressions import normal_type
-
-_BOUNDS = {"tinyint": 1 << 7, "smallint": 1 << 15, "int": 1 << 31, "bigint": 1 << 63}
-_KINDS: Mapping[str, tuple[type, ...]] = {
-    "string": (str,),
-    "boolean": (bool,),
-    "binary": (bytes,),
-    "timestamp": (datetime,),
-    "date": (date,),
-}
 
 
 def unfit(where: str, kind: str, value: object) -> UserCodeError:
@@ -31,33 +21,31 @@ def unfit(where: str, kind: str, value: object) -> UserCodeError:
     return UserCodeError(where, f"a value of type {kind}", f"{type(value).__name__} {value!r}", fix, code="USER-005")
 
 
-def _integer(kind: str) -> Callable[[Any], Any] | None:
-    bound = _BOUNDS.get(kind)
-    if bound is None:
-        return None
-    return lambda v: v if isinstance(v, int) and not isinstance(v, bool) and -bound <= v < bound else _UNFIT
-
-
 _UNFIT = object()
 
 
 @cache
-def _checker(kind: str) -> Callable[[Any], Any] | None:
-    """Value -> the value as it is kept, or ``_UNFIT``; None for a type that is not known."""
-    if found := _integer(kind):
-        return found
-    if kind in {"float", "double"}:
+def _checker(text: str) -> Callable[[Any], Any] | None:
+    """Value -> the value as it is kept, or ``_UNFIT``; None for a type that is not kept."""
+    kind = known(text)
+    return None if kind is None else _checks(kind)
+
+
+def _checks(kind: Type) -> Callable[[Any], Any] | None:
+    if kind.is_integer:
+        low, high = kind.bounds or (0, 0)
+        return lambda v: v if isinstance(v, int) and not isinstance(v, bool) and low <= v <= high else _UNFIT
+    if kind.is_floating:
         return lambda v: float(v) if isinstance(v, (int, float)) and not isinstance(v, bool) else _UNFIT
-    if kind in _KINDS:
-        wanted, day = _KINDS[kind], kind == "date"
-        return lambda v: v if isinstance(v, wanted) and not (day and isinstance(v, datetime)) else _UNFIT
-    if match := re.fullmatch(r"decimal\((\d+),(-?\d+)\)", kind):
-        digits, scale = int(match[1]), int(match[2])
-        return lambda v: v if isinstance(v, Decimal) and _decimal_fits(v, digits, scale) else _UNFIT
-    if match := re.fullmatch(r"array<(.+)>", kind):
-        inner = _checker(match[1])
+    if kind.is_decimal:
+        return lambda v: v if isinstance(v, Decimal) and _decimal_fits(v, kind.precision, kind.scale) else _UNFIT
+    if kind.name == "array":
+        inner = _checks(kind.inner[0])
         return None if inner is None else lambda v: _each(v, inner)
-    return None
+    if kind.inner or not kind.is_column:
+        return None
+    wanted, day = kind.python, kind.python is date
+    return lambda v: v if isinstance(v, wanted) and not (day and isinstance(v, datetime)) else _UNFIT
 
 
 def _decimal_fits(value: Decimal, digits: int, scale: int) -> bool:
@@ -100,8 +88,8 @@ class Kind:
             found = contract_schema(given)
             columns = tuple((c.name, c.type, c.nullable) for c in found.columns)
             return Kind(f"row<{found.describe()}>", columns)
-        text = normal_type(given) if isinstance(given, str) else type_of(given)
-        if text is None or _checker(text) is None:
+        text = str(known(given) or "") if isinstance(given, str) else type_of(given)
+        if not text or _checker(text) is None:
             fix = (
                 'For example ValueState(float), ListState("timestamp"), MapState(str, int) or ValueState(SomeContract).'
             )
@@ -135,9 +123,9 @@ class Kind:
 
 def widened(before: str, after: str) -> Callable[[Any], Any] | None:
     """How values kept as one type are read as a wider one; None where that is not safe."""
-    order = ("tinyint", "smallint", "int", "bigint")
-    if before == after or (before in order and after in order and order.index(before) < order.index(after)):
+    if before == after:
         return lambda value: value
-    if after == "double" and before in {"tinyint", "smallint", "int", "float"}:
-        return float
-    return None
+    old, new = known(before), known(after)
+    if old is None or new is None or not old.widens_to(new):
+        return None
+    return float if new.is_floating else lambda value: value

@@ -39,10 +39,6 @@ STAMP_DDL = (
 )
 
 
-NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double")
-"""Types of numbers, beside the decimals."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
     """One column.

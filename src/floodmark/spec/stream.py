@@ -11,6 +11,7 @@ from typing_extensions import TypeVar
 
 from floodmark.core.errors import DefinitionError, closest
 from floodmark.core.time import describe_span, span
+from floodmark.core.types import parse
 from floodmark.spec import steps
 from floodmark.spec.aggregates import AnyAggregate, result_type
 from floodmark.spec.connected import Broadcast, Joins
@@ -21,7 +22,7 @@ from floodmark.spec.evictors import checked as checked_evictor
 from floodmark.spec.expressions import check, itself, known_type
 from floodmark.spec.functions import Function, Pane
 from floodmark.spec.process import ProcessFunction
-from floodmark.spec.schema import NUMBERS, STAMPS, Column, Schema
+from floodmark.spec.schema import STAMPS, Column, Schema
 from floodmark.spec.triggers import AfterCount, Clock, Trigger, never_fires, parts
 from floodmark.spec.windows import Count, Global, Session, Window, bounded_in_time
 
@@ -242,7 +243,7 @@ class KeyedStream(Joins):
             raise DefinitionError(where, "valid settings", got, fix, code="DEFINITION-055")
         if isinstance(window, Session) and isinstance(window.gap, str):
             kind = known_type(window.gap, self.stream.schema, f"{where}, gap")
-            if kind not in NUMBERS:
+            if not parse(kind).is_numeric:
                 fix = 'Milliseconds: Session("gap_seconds * 1000", per_row=True).'
                 got = f"'{window.gap}' of type {kind}"
                 raise DefinitionError(f"{where}, gap", "a number of milliseconds", got, fix, code="DEFINITION-030")

@@ -5,7 +5,6 @@ A table here has the columns of its step, then ``_event_time`` in ms, ``_waterma
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
@@ -16,6 +15,7 @@ import sqlglot
 from sqlglot import exp
 
 from floodmark.core.errors import ExecutionError
+from floodmark.core.types import parse
 from floodmark.semantics.columns import arrow_schema
 from floodmark.semantics.failures import flat_mapped, set_aside
 from floodmark.semantics.stage import AnyStage
@@ -25,8 +25,6 @@ from floodmark.spec.schema import ROW, Schema
 STAMPS = ("_event_time", "_watermark", "_progress", "_sequence", "_kind")
 
 STAMP_SCHEMA = pa.schema([*((name, pa.int64()) for name in STAMPS[:-1]), ("_kind", pa.int32())])
-
-_TYPES = {"string": "VARCHAR", "timestamp": "TIMESTAMPTZ", "binary": "BLOB"}
 
 
 @lru_cache(maxsize=4096)
@@ -46,9 +44,7 @@ def duckdb_sql(text: str) -> str:
 
 def duckdb_type(kind: str) -> str:
     """The DuckDB type of a Spark SQL type."""
-    if match := re.fullmatch(r"array<(.+)>", kind):
-        return f"{duckdb_type(match[1])}[]"
-    return _TYPES.get(kind, kind.upper())
+    return parse(kind).duckdb
 
 
 @cache

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from floodmark.connectors.validation import ASKED, CHANGE, CHANGES, EVENT, arrow_type, trace_of
+from floodmark.connectors.validation import ASKED, CHANGE, CHANGES, EVENT, trace_of
 from floodmark.engines.spark import units
+from floodmark.semantics.columns import arrow_type
 from floodmark.semantics.delays import Delays, Milliseconds
 from floodmark.semantics.watermarks import WatermarkState, advance, delays_of
 from floodmark.spec.schema import MARKER, RETRACTION, ROW, STAMP_DDL, STAMPS, Schema

@@ -16,9 +16,10 @@ import numpy as np
 import pyarrow as pa
 
 from floodmark.connectors.unit import Content, Reader, Status, Unit, Unreadable
-from floodmark.connectors.validation import ASKED, CHANGE, EVENT, Broken, Rules, arrow_type, trace_of
+from floodmark.connectors.validation import ASKED, CHANGE, EVENT, Broken, Rules, trace_of
 from floodmark.core.errors import FloodmarkError
 from floodmark.core.time import NEVER
+from floodmark.semantics.columns import arrow_type
 from floodmark.semantics.watermarks import Trace, compress
 from floodmark.spec.expressions import quoted
 from floodmark.spec.source import Punctuated, Source
