@@ -296,6 +296,13 @@ def test_a_temporal_join_finds_the_version_valid_at_the_rows_time(kind, rows, cu
             assert got[0] in valid  # of two versions of one instant one is the later by value
         wanted[row["n"]] += bool(got)
     assert found.state.dropped == dropped
+    late = [
+        e
+        for log in logs.logs.values()
+        for e in log.entries
+        if e["_kind"] == ROW and e["_event_time"] <= e["_watermark"]
+    ]
+    assert found.state.late == len(late) - dropped
     assert sum(wanted.values()) == len(out)
 
 

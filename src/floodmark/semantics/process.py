@@ -147,8 +147,9 @@ class _Context:
         self._kernel.retract(row)
 
     def drop(self) -> None:
-        """For functions of floodmark's own: the row came too late."""
+        """For functions of floodmark's own: the row came too late, so it is dropped and no late row that counts."""
         self._kernel.dropped += 1
+        self._kernel.late -= self.timestamp <= self.watermark
 
 
 class _Kept:

@@ -94,7 +94,7 @@ class Queries:
             group = f"unnest(CASE WHEN {steps.TAG} = {step.broadcast} THEN {every} ELSE [{group}] END)"
         columns = [f'{group} AS "group"', *(f"{key} AS k{i}" for i, key in enumerate(keys))]
         columns += ["coalesce(_event_time, 0) AS t", "_watermark AS w", "_sequence AS s", "_kind AS kind"]
-        columns += [f"CAST(({duckdb_sql(v.sql)}) AS {duckdb_type(v.type)}) AS v{j}" for j, v in enumerate(stage.values)]
+        columns += [f"{_value(v.sql, v.type)} AS v{j}" for j, v in enumerate(stage.values)]
         whole = "{" + ", ".join(f"'{n}': {_quoted(n)}" for n in step.parent.schema.names) + "}"
         columns += [f'{whole} AS "row"'] if stage.whole_rows or step.reduces else []
         columns += [f"{whole} AS side"] if step.late == "side_output" else []
@@ -128,14 +128,11 @@ class Queries:
                 columns = ", ".join(_quoted(name) for name in step.schema.names)
                 return f"SELECT {columns}, {stamps} FROM {self._named(inputs[step.input])}"
             case steps.Filter():
-                condition = duckdb_sql(step.condition)
-                return f"SELECT * FROM ({self._sql(step.parent, inputs, known)}) WHERE ({condition}) OR _kind > {ROW}"
+                condition = f"CASE WHEN _kind > {ROW} THEN true ELSE ({duckdb_sql(step.condition)}) END"
+                return f"SELECT * FROM ({self._sql(step.parent, inputs, known)}) WHERE {condition}"
             case steps.Project():
                 kinds = step.schema.types
-                columns = ", ".join(
-                    f"CAST(({duckdb_sql(text)}) AS {duckdb_type(kinds[name])}) AS {_quoted(name)}"
-                    for name, text in step.columns
-                )
+                columns = ", ".join(f"{_value(text, kinds[name])} AS {_quoted(name)}" for name, text in step.columns)
                 return f"SELECT {columns}, {stamps} FROM ({self._sql(step.parent, inputs, known)})"
             case steps.FlatMap():
                 before = Queries(failures=self.failures).rows(step.parent, inputs, known)
@@ -169,6 +166,11 @@ class Queries:
 def empty(schema: Schema) -> pa.Table:
     """No rows of a step."""
     return pa.schema([*arrow_schema(schema), *STAMP_SCHEMA]).empty_table()
+
+
+def _value(text: str, kind: str) -> str:
+    """An expression of the user's as a value of a type; null for markers and ticks, which have no values of their own."""
+    return f"CASE WHEN _kind > {ROW} THEN NULL ELSE CAST(({duckdb_sql(text)}) AS {duckdb_type(kind)}) END"
 
 
 def _plain(rows: pa.Table, key: str) -> str:

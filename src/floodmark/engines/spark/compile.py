@@ -14,10 +14,10 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from floodmark.engines.spark.expressions import condition, value
 from floodmark.semantics.failures import FAILURE_TYPE, Failure, Mapped, failed_kinds, flat_mapped
 from floodmark.semantics.stage import AnyStage
 from floodmark.spec import steps
-from floodmark.spec.expressions import quoted
 from floodmark.spec.operator import Operator
 from floodmark.spec.schema import FAILED, FAILURE, QUARANTINE, ROW, STAMP_DDL, STAMPS
 from floodmark.spec.windows import Calendar, Count, Global, Session, Sliding, Tumbling
@@ -43,10 +43,10 @@ def compiled(
         case steps.Read():
             return inputs[step.input]
         case steps.Filter():
-            return parents[0].filter(f"({quoted(step.condition)}) OR `_kind` > {ROW}")
+            return parents[0].filter(condition(step.condition, otherwise=True))
         case steps.Project():
             kinds = step.schema.types
-            columns = [F.expr(f"CAST(({quoted(text)}) AS {kinds[name]}) AS `{name}`") for name, text in step.columns]
+            columns = [value(text, kinds[name], step.parent.schema).alias(name) for name, text in step.columns]
             return parents[0].select(*columns, *_stamps(parents[0]))
         case steps.FlatMap():
             carried = (
@@ -79,7 +79,7 @@ def failures(
         inputs: input name -> stamped rows.
         known: the stateful step as a DataFrame.
     """
-    found = [compiled(step, inputs, known).filter(f"`_kind` = {FAILED}") for step in failing(operator)]
+    found = [compiled(step, inputs, known).filter(f"`_kind` >= {FAILED}") for step in failing(operator)]
     if not found:
         return None
     stamps = [name for name in STAMPS if name != "_kind"]
@@ -120,12 +120,12 @@ def stage_rows(stage: AnyStage, rows: DataFrame) -> DataFrame:
     columns += [_plain_zero(rows, key).alias(f"k{i}") for i, key in enumerate(step.keys)]
     columns += [F.expr("coalesce(unix_millis(`_event_time`), 0) AS t"), F.expr("`_watermark` AS w")]
     columns += [F.expr("`_sequence` AS s"), F.expr("`_kind` AS kind")]
-    columns += [F.expr(f"CAST(({quoted(v.sql)}) AS {v.type}) AS v{j}") for j, v in enumerate(stage.values)]
+    columns += [value(v.sql, v.type, step.parent.schema).alias(f"v{j}") for j, v in enumerate(stage.values)]
     whole = F.struct(*(F.col(f"`{name}`") for name in step.parent.schema.names))
     if stage.whole_rows or step.reduces:
         columns.append(whole.alias("row"))
     if isinstance(step, steps.WindowAggregate) and step.late == "side_output":
-        columns.append(F.when(F.expr(maybe_dropped(step)), whole).alias("side"))
+        columns.append(F.when(condition(maybe_dropped(step), otherwise=False), whole).alias("side"))
     if FAILURE in rows.columns:
         columns.append(F.col(FAILURE).alias("failure"))
     return rows.select(*columns)

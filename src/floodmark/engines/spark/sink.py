@@ -15,7 +15,7 @@ from functools import reduce
 from typing import Any
 
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from floodmark.core import crash
@@ -176,8 +176,8 @@ class Sink:
         frames = {"rows_in": batch.select(F.lit(ROW).alias("_kind"))}
         frames |= {output.table: self._computed(output, inputs, {}) for output in self.operator.outputs}
         kinds = [frame.select(F.lit(name).alias("of"), "_kind") for name, frame in frames.items()]
-        found = reduce(DataFrame.union, kinds).filter(F.col("_kind") == ROW).groupBy("of").count().collect()
-        return dict.fromkeys(frames, 0) | {row["of"]: row["count"] for row in found}
+        found = reduce(DataFrame.union, kinds).groupBy("of").agg(_row_count()).collect()
+        return dict.fromkeys(frames, 0) | {row["of"]: row["rows"] for row in found}
 
     def _rows(
         self, batch: DataFrame, output: Output, number: int, progress: int, total: Mapping[str, int]
@@ -198,7 +198,7 @@ class Sink:
             rows = self._computed(output, {}, {step: _unpacked(batch, step.schema, stamping)})
             if output.side:
                 rows = rows.unionByName(_unpacked(batch, output.schema, stamping, output.side))
-            count = rows.filter(F.col("_kind") == ROW).count()
+            count = int(rows.agg(_row_count()).collect()[0]["rows"])
         tasks = max(1, count // tables.ROWS_PER_FILE)
         marker = tables.marker(batch.sparkSession, output, progress)
         return tables.stamped(rows, output, progress).coalesce(tasks).unionByName(marker).coalesce(tasks), count
@@ -224,6 +224,11 @@ class Sink:
     def _append(self, rows: DataFrame, output: Output, app: str, number: int, metadata: Mapping[str, Any]) -> None:
         appender = self._appenders.setdefault(output.table, Appender(self.lake.output(output.table)))
         appender.append(rows, app, number, tables.said(metadata), partition_by=tables.partition_by(output))
+
+
+def _row_count() -> Column:
+    """How many rows are neither markers nor retractions; counted, as a filter ``_kind = 0`` undoes guards (see ``expressions``)."""
+    return F.count_if(F.col("_kind") == ROW).alias("rows")
 
 
 def _side(name: str) -> str:

@@ -229,7 +229,8 @@ def punctuated(blobs: DataFrame, source: Source) -> DataFrame:
                 yield blob_batch((unit, part, kind, data))
 
     exploded = blobs.mapInArrow(explode, f"{BLOB_DDL}, {ddl}")
-    moving = exploded.selectExpr("*", f"coalesce(({quoted(source.watermark.predicate)}), false) AS _moves")
+    holds = f"CASE WHEN `_kind` = {ROWS} THEN coalesce(({quoted(source.watermark.predicate)}), false) ELSE false END"
+    moving = exploded.selectExpr("*", f"{holds} AS _moves")  # a blob that is no row of the source stands beside nulls
     return moving.mapInArrow(close, BLOB_DDL)
 
 
