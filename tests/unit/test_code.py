@@ -132,9 +132,14 @@ def test_what_a_function_uses_is_part_of_it(tmp_path, name, old, new):
 
 def test_comments_docstrings_and_formatting_are_not(tmp_path):
     text = MODULE.replace("# a comment", "# another").replace('"""What it does."""', '"""In other words."""')
-    text = text.replace('{"a": 1, "b": 2}', '{"b": 2, "a": 1}').replace("2 * x", "(2 *\n            x)")
+    text = text.replace("2 * x", "(2 *\n            x)")
     names = ("use", "again", "make", "Scale")
     assert code(tmp_path, MODULE, *names) == code(tmp_path, text, *names)
+
+
+def test_the_order_of_a_mapping_is_as_a_loop_over_it_takes_it(tmp_path):
+    swapped = MODULE.replace('{"a": 1, "b": 2}', '{"b": 2, "a": 1}')
+    assert code(tmp_path, MODULE, "use") != code(tmp_path, swapped, "use")
 
 
 def test_closures_arguments_and_instances_are(tmp_path):

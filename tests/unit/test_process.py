@@ -997,7 +997,7 @@ def spark_like():
         (lambda: over(fm.ProcessFunction()), "got none of on_element"),
         (lambda: over(OnlyTimer()), "got none of on_timer. Write on_timer on OnlyTimer"),
         (lambda: over(Holding(spark_like())), "DEFINITION-122"),
-        (lambda: over(Holding(object())), "DEFINITION-123"),
+        (lambda: over(Holding(iter(()))), "DEFINITION-123"),
         (lambda: over(RunningSum(), schema=dict), "DEFINITION-051"),
         (lambda: over(RunningSum(), sides={"late": Note}), "DEFINITION-064"),
         (lambda: over(RunningSum(), order="random"), "DEFINITION-055"),

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from typing import get_args
 
-from floodmark.core.fingerprint import canonical
+from floodmark.core.fingerprint import canonical, hex_of
 from floodmark.lifecycle.change import Change, Node, Verdict
 from floodmark.lifecycle.meaning import STATEFUL, stateful_changes
 from floodmark.spec.operator import Operator
@@ -281,6 +281,6 @@ def _words(node: Node) -> str:
                 name if name == text else f"{name}={text}" for name, text, _ in node["columns"]
             )
         case "flat_map":
-            return f"flat_map of {str(node['code']).splitlines()[0]}"
+            return f"flat_map with code {hex_of(node['code'])[:8]}"
         case _:
             return f"{node['step']} of {len(node['of'])} streams"

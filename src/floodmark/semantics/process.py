@@ -13,7 +13,6 @@ from typing import Any
 import pyarrow as pa
 
 from floodmark.core.errors import UserCodeError, user_code_boundary, user_error
-from floodmark.core.fingerprint import canonical
 from floodmark.core.time import END, NEVER
 from floodmark.semantics.columns import check_names, result_schema, table_fitted
 from floodmark.semantics.elements import ProcessStage
@@ -108,8 +107,8 @@ class Runner:
         own = type(self.function).__name__
         with user_code_boundary(f"close() of '{own}'"):
             self.function.close()
-        found = {name: vars(self.function).get(name) for name in self.settings}
-        changed = [name for name in found if canonical({name: found[name]}) != canonical({name: self.settings[name]})]
+        held = vars(self.function)
+        changed = [name for name, value in self.settings.items() if held.get(name) is not value]
         if changed:
             fix = f"Keep it in a state: {changed[0]} = ListState(float), as an attribute of the class {own}."
             where, got = f"process function '{own}'", f"another self.{changed[0]} than before"

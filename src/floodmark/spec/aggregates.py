@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from floodmark.core.code import code_of
+from floodmark.core.code import code_of, settings_of
 from floodmark.core.errors import DefinitionError
 from floodmark.core.types import MAX_DIGITS, decimal, parse
 from floodmark.spec.expressions import known_type
@@ -161,7 +161,8 @@ class Aggregate:
 
     def canonical(self) -> dict[str, object]:
         """For fingerprints: the class's source is part of the version."""
-        settings = {k: v for k, v in sorted(vars(self).items()) if k != "expression"}
+        own = {name: value for name, value in vars(self).items() if name != "expression"}
+        settings = settings_of(own, f"aggregate '{type(self).__name__}'")
         return {"aggregate": type(self).__qualname__, "expression": self.expression} | (
             {"code": code_of(type(self)), "type": self.type} | ({"settings": settings} if settings else {})
         )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from floodmark.core.code import Code
 from floodmark.core.errors import DefinitionError, closest
 from floodmark.core.time import describe_span, span
 from floodmark.spec import steps
@@ -471,7 +472,7 @@ class Joins:
         schema = _joined(keyed, other, kind, prefix, where)
         rest = tuple(c for c in schema.columns if c.name not in self.keys)
         function = WindowJoin(kind, ports, _places(keyed, other, kind, prefix))
-        return self._grouped(parent, window, Function(function, function.text()), rest, uid, where, settings)
+        return self._grouped(parent, window, Function(function, Code(text=function.text())), rest, uid, where, settings)
 
     def co_group(
         self,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from floodmark.core.code import code_of
+from floodmark.core.code import Code
 from floodmark.core.errors import DefinitionError
 
 Timing = Literal["early", "on_time", "late"]
@@ -37,14 +37,14 @@ class Pane:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function of the user, compared by its source."""
+    """A function of the user, compared by its code and all that it reaches."""
 
     call: Callable[..., Any] = field(compare=False)
-    code: str
+    code: Code
 
     @staticmethod
     def of(function: object, where: str) -> Function:
-        """The function with its source.
+        """The function with its code.
 
         Raises:
             DefinitionError: DEFINITION-003 no readable source, DEFINITION-057 no function.
@@ -52,4 +52,4 @@ class Function:
         if not callable(function):
             fix = "Give a function defined in a module of your operators/ folder."
             raise DefinitionError(where, "a function", repr(function), fix, code="DEFINITION-057")
-        return Function(function, code_of(function))
+        return Function(function, Code.of(function))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -10,7 +11,7 @@ from functools import cached_property
 from typing import Any, Literal, overload
 
 from floodmark.core.errors import CapabilityError, DefinitionError, closest
-from floodmark.core.fingerprint import canonical, digest
+from floodmark.core.fingerprint import canonical, digest, hex_of, marked
 from floodmark.spec import steps
 from floodmark.spec.contract import Contract
 from floodmark.spec.contract import schema as contract_schema
@@ -193,23 +194,30 @@ class Operator:
             return "event_time"
         return "arrival" if recorded or clocked else "event_time"
 
-    def canonical(self) -> dict[str, object]:
+    def canonical(self) -> dict[str, Any]:
         """Everything that decides the answer, as JSON values."""
-        return {
-            "operator": self.name,
-            "inputs": [[i.name, i.table, i.schema.canonical(), i.revisable] for i in self.inputs],
-            "outputs": [[name, step.canonical()] for name, step in self.results],
-        }
+        return dict(json.loads(self._canonical))
+
+    @cached_property
+    def _canonical(self) -> str:
+        """The canonical form as it was when it was first asked for: code is followed then."""
+        return canonical(
+            {
+                "operator": self.name,
+                "inputs": [[i.name, i.table, i.schema.canonical(), i.revisable] for i in self.inputs],
+                "outputs": [[name, step.canonical()] for name, step in self.results],
+            }
+        )
 
     @cached_property
     def fingerprint(self) -> str:
-        """Digest of the canonical form; comments, formatting and descriptions do not count."""
-        return digest(self.canonical())
+        """Digest of the canonical form, with the method that made it; comments, formatting and descriptions do not count."""
+        return marked(digest(self.canonical()))
 
     @property
     def version(self) -> str:
         """``name@3f9a2c1b``."""
-        return f"{self.name}@{self.fingerprint[:8]}"
+        return f"{self.name}@{hex_of(self.fingerprint)[:8]}"
 
     @cached_property
     def warnings(self) -> tuple[str, ...]:
@@ -256,7 +264,7 @@ class Operator:
                 yield from step.functions()
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Operator) and canonical(self.canonical()) == canonical(other.canonical())
+        return isinstance(other, Operator) and self._canonical == other._canonical
 
     def __hash__(self) -> int:
         return hash(self.fingerprint)

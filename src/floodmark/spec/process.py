@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import copy
 import inspect
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import FunctionType, MethodType
 from typing import Any, Protocol, Self
 
-from floodmark.core.code import code_of, variables
+from floodmark.core.code import cells, check_source, code_of, settings_of
 from floodmark.core.errors import DefinitionError, UserCodeError
 from floodmark.core.fingerprint import canonical
 from floodmark.spec.state import BroadcastState, State
@@ -124,11 +125,10 @@ class StatefulFunction:
 
     def canonical(self) -> dict[str, object]:
         """For fingerprints."""
-        settings = dict(sorted(vars(self).items()))
+        settings = settings_of(vars(self), f"process function '{type(self).__name__}'")
         timers = {name: timer.canonical() for name, timer in self.timers().items()}
-        found: dict[str, object] = {"code": dict(_members(type(self)))}
-        found |= {"settings": settings} if settings else {}
-        return found | {"states": self.layout(), "timers": timers}
+        text: dict[str, object] = {"code": code_of(type(self))} | ({"settings": settings} if settings else {})
+        return text | {"states": self.layout(), "timers": timers}
 
     @property
     def clocked(self) -> bool:
@@ -139,20 +139,6 @@ class StatefulFunction:
     def takes_back(self) -> bool:
         """Whether it says what becomes of rows of its input that are taken back."""
         return False
-
-
-def _members(own: type) -> Iterator[tuple[str, object]]:
-    """The methods and constants of a class and its bases, as they are compared; states and timers have a place of their own."""
-    found: dict[str, Any] = {}
-    for base in reversed(own.__mro__):
-        if not base.__module__.startswith("floodmark.") and base is not object:
-            found |= {n: v for n, v in vars(base).items() if n == "__init__" or not n.startswith("__")}
-    for name, value in sorted(found.items()):
-        plain = value.fget if isinstance(value, property) else getattr(value, "__func__", value)
-        if isinstance(plain, (FunctionType, type)):
-            yield name, code_of(plain)
-        elif not isinstance(value, (State, Timer)):
-            yield name, value
 
 
 class ProcessFunction(StatefulFunction):
@@ -217,17 +203,29 @@ class BroadcastProcessFunction(StatefulFunction):
         raise NotImplementedError
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Process:
     """A process function as a step keeps it: compared by its canonical form.
 
     Args:
-        function: of the user's.
-        code: its canonical form, as text.
+        function: of the user's, or one of floodmark's own.
+        text: its canonical form as JSON, where it is floodmark's own.
     """
 
-    function: StatefulFunction = field(compare=False)
-    code: str
+    function: StatefulFunction
+    text: str | None = None
+
+    def canonical(self) -> Any:
+        """For fingerprints."""
+        return self.function.canonical() if self.text is None else json.loads(self.text)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Process) and (
+            self.function is other.function or canonical(self.canonical()) == canonical(other.canonical())
+        )
+
+    def __hash__(self) -> int:
+        return hash(type(self.function).__qualname__)
 
     @staticmethod
     def of(function: object, kind: type[StatefulFunction], where: str) -> Process:
@@ -279,13 +277,9 @@ class Process:
         if held := next(_of_spark(function), None):
             fix = "A function runs in many processes, without Spark: give it plain values, or another input by connect(...)."
             raise DefinitionError(where, "plain settings", held, fix, code="DEFINITION-122")
-        try:
-            return Process(function, canonical(function.canonical()))
-        except TypeError as error:
-            fix = "Keep numbers, texts and lists in its attributes; open what else it needs in open()."
-            raise DefinitionError(
-                where, "settings that can be compared", str(error), fix, code="DEFINITION-123"
-            ) from None
+        settings_of(vars(function), where)
+        check_source(own)
+        return Process(function)
 
 
 def _of_spark(function: StatefulFunction) -> Iterator[str]:
@@ -294,7 +288,7 @@ def _of_spark(function: StatefulFunction) -> Iterator[str]:
     for name, member in inspect.getmembers(type(function), callable):
         plain: Callable[..., Any] = member.__func__ if isinstance(member, MethodType) else member
         if isinstance(plain, FunctionType) and not plain.__module__.startswith("floodmark."):
-            used = variables(plain)
+            used = {**plain.__globals__, **cells(plain)}
             found += [
                 (f"{n} in {name}", used[n])
                 for n in (*plain.__code__.co_names, *plain.__code__.co_freevars)

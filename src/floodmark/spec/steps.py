@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from floodmark.core.code import code_of
+from floodmark.core.code import Code
 from floodmark.core.time import describe_span
 from floodmark.spec.aggregates import ORDERED, AnyAggregate, Builtin
 from floodmark.spec.evictors import Evictor, canonical_evictor
@@ -101,13 +100,13 @@ class FlatMap:
     parent: Step
     function: RowFunction = field(compare=False)
     schema: Schema
-    code: str
+    code: Code
     on_error: OnError = "stop"
 
     @staticmethod
     def of(parent: Step, function: RowFunction, schema: Schema, on_error: OnError = "stop") -> FlatMap:
-        """With the function's source, by which it is compared."""
-        return FlatMap(parent, function, schema, code_of(function), on_error)
+        """With the function's code, by which it is compared."""
+        return FlatMap(parent, function, schema, Code.of(function), on_error)
 
     @property
     def name(self) -> str:
@@ -122,7 +121,7 @@ class FlatMap:
     def canonical(self) -> dict[str, object]:
         """For fingerprints."""
         schema = self.schema.canonical()
-        found: dict[str, object] = {"step": "flat_map", "code": self.code, "schema": schema}
+        found: dict[str, object] = {"step": "flat_map", "code": str(self.code), "schema": schema}
         found |= {} if self.on_error == "stop" else {"on_error": self.on_error}
         return found | {"of": self.parent.canonical()}
 
@@ -268,7 +267,11 @@ class WindowAggregate:
         if self.evictor:
             found["evictor"] = canonical_evictor(self.evictor)
         if self.function:
-            found["function"] = {"code": self.function.code, "reduces": self.reduces, "schema": self.schema.canonical()}
+            found["function"] = {
+                "code": str(self.function.code),
+                "reduces": self.reduces,
+                "schema": self.schema.canonical(),
+            }
         plain = {"accumulation": "accumulating", "time": "event", "order": None, "on_error": "stop"}
         return found | {name: value for name, usual in plain.items() if (value := getattr(self, name)) != usual}
 
@@ -365,7 +368,7 @@ class KeyedProcess:
             "step": "process",
             "uid": self.uid,
             "keys": list(self.keys),
-            "function": json.loads(self.function.code),
+            "function": self.function.canonical(),
             "schema": self.schema.canonical(),
             "sides": [[name, schema.canonical()] for name, schema in self.sides],
             "groups": self.groups,

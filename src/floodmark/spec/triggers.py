@@ -12,7 +12,7 @@ from datetime import timedelta
 from enum import Flag
 from typing import Any, Literal, Protocol
 
-from floodmark.core.code import code_of
+from floodmark.core.code import code_of, settings_of
 from floodmark.core.errors import DefinitionError
 from floodmark.core.time import describe_span, span
 
@@ -88,7 +88,7 @@ class Trigger:
 
     def canonical(self) -> dict[str, object]:
         """For fingerprints."""
-        settings = dict(sorted(vars(self).items())) if hasattr(self, "__dict__") else {}
+        settings = settings_of(getattr(self, "__dict__", {}), f"trigger '{type(self).__name__}'")
         return {"trigger": type(self).__qualname__, "code": code_of(type(self))} | (
             {"settings": settings} if settings else {}
         )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal
 
-from floodmark.core.code import code_of
+from floodmark.core.code import code_of, settings_of
 from floodmark.core.errors import DefinitionError
 from floodmark.core.time import describe_span, span, zone
 
@@ -183,7 +183,7 @@ class WindowAssigner:
 
     def canonical(self) -> dict[str, object]:
         """For fingerprints."""
-        settings = dict(sorted(vars(self).items()))
+        settings = settings_of(vars(self), f"window assigner '{type(self).__name__}'")
         return {"code": code_of(type(self))} | ({"settings": settings} if settings else {})
 
     def __eq__(self, other: object) -> bool:

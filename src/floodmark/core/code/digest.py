@@ -1,0 +1,108 @@
+"""The code of a function or class of the user, with everything it reaches: two are taken for the same only when they must do the same.
+
+What counts, and what does not, is in docs/concepts.md ("What the version sees").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from floodmark.core.code.reach import Reach, readable
+from floodmark.core.errors import DefinitionError
+from floodmark.core.fingerprint import marked
+
+
+def code_of(function: Callable[..., Any] | type) -> str:
+    """Digest of a function or class and of everything it reaches, with the method that made it: ``m2:3f9a...``.
+
+    Raises:
+        DefinitionError: DEFINITION-003, the source cannot be read (typed at a prompt), so its changes could not be seen.
+    """
+    check_source(function)
+    return marked(Reach().of(function).digest)
+
+
+def check_source(function: Callable[..., Any] | type) -> None:
+    """Make sure that the source of a function or class can be read.
+
+    Raises:
+        DefinitionError: DEFINITION-003, it cannot.
+    """
+    if not readable(function):
+        where = f"function '{getattr(function, '__qualname__', function)}'"
+        fix = "Define it in a module of your operators/ folder; its source is part of the version."
+        raise DefinitionError(where, "readable source", "none", fix, code="DEFINITION-003")
+
+
+def settings_of(values: Mapping[str, Any], where: str) -> dict[str, object]:
+    """Settings of an object of the user's as JSON values: plain ones as they are, others as the digest of what they hold.
+
+    Args:
+        values: attribute -> value.
+        where: for errors.
+
+    Raises:
+        DefinitionError: DEFINITION-123, one does not say what it holds.
+    """
+    return {name: _setting(value, f"self.{name}", where) for name, value in sorted(values.items())}
+
+
+def _setting(value: Any, name: str, where: str) -> object:
+    if value is None or type(value) in {bool, int, float, str}:
+        return value
+    if type(value) in {list, tuple}:
+        return [_setting(one, name, where) for one in value]
+    if type(value) is dict and all(type(key) is str for key in value):
+        return {key: _setting(held, name, where) for key, held in value.items()}
+    reach = Reach().of(value)
+    unknown = [part for part in reach.parts.values() if part.kind == "unknown"]
+    if unknown:
+        fix = "Keep numbers, texts and lists in its attributes; open what else it needs in open()."
+        got = f"{name} = {unknown[0].name}"
+        raise DefinitionError(where, "settings that can be compared", got, fix, code="DEFINITION-123")
+    return marked(reach.digest)
+
+
+class Code:
+    """The code of a function, followed when it is first asked for: helpers that are defined below an operator are there by then.
+
+    Args:
+        function: of the user; None where the digest is known.
+        text: the digest, where it is known.
+    """
+
+    __slots__ = ("_function", "_text")
+
+    def __init__(self, function: Callable[..., Any] | type | None = None, text: str | None = None) -> None:
+        self._function, self._text = function, text
+
+    @staticmethod
+    def of(function: Callable[..., Any]) -> Code:
+        """The code of a function.
+
+        Raises:
+            DefinitionError: DEFINITION-003, its source cannot be read.
+        """
+        check_source(function)
+        return Code(function)
+
+    def __str__(self) -> str:
+        if self._text is None:
+            assert self._function is not None
+            self._text = code_of(self._function)
+        return self._text
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Code) and (
+            (self._function is not None and self._function is other._function) or str(self) == str(other)
+        )
+
+    def __hash__(self) -> int:
+        return hash(Code)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Code, (None, str(self))
+
+    def __repr__(self) -> str:
+        return f"Code({self})"

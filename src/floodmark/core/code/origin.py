@@ -1,0 +1,126 @@
+"""Whose code something is: the user's, which is followed, or that of Python, an installed package or floodmark, of which the name counts."""
+
+from __future__ import annotations
+
+import builtins
+import importlib
+import importlib.util
+import os
+import sys
+import sysconfig
+from functools import cache
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any
+
+_LIBRARIES = tuple(
+    os.path.join(str(Path(path).resolve()), "")  # noqa: PTH118 - a text with the separator at its end
+    for name in ("stdlib", "platstdlib", "purelib", "platlib")
+    if (path := sysconfig.get_path(name))
+)
+_FLOODMARK = os.path.join(str(Path(__file__).resolve().parent.parent.parent), "")  # noqa: PTH118 - as above
+_INSTALLED = frozenset({"site-packages", "dist-packages"})
+_SAME = {"posixpath": "os.path", "ntpath": "os.path", "nt": "os", "posix": "os"}
+
+
+def of_library(value: type | FunctionType | ModuleType) -> bool:
+    """Whether a function, class or module is not the user's."""
+    if isinstance(value, FunctionType):
+        file = value.__code__.co_filename
+        return file_of_library(file) if not file.startswith("<") else module_of_library(str(value.__module__))
+    if isinstance(value, ModuleType):
+        return _of_library(value, value.__name__)
+    return module_of_library(value.__module__)
+
+
+def module_of_library(name: str) -> bool:
+    """The same of a module by its name; one that is not loaded is looked for, and not run."""
+    module = sys.modules.get(name)
+    if module is not None:
+        return _of_library(module, name)
+    if name.split(".", maxsplit=1)[0] in sys.stdlib_module_names:
+        return True
+    try:
+        spec = importlib.util.find_spec(name.split(".", maxsplit=1)[0])
+    except (ImportError, ValueError):
+        return False
+    file = None if spec is None else spec.origin or next(iter(spec.submodule_search_locations or ()), None)
+    return file is not None and file_of_library(file)
+
+
+def _of_library(module: ModuleType, name: str) -> bool:
+    file = getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", ())), None)
+    if file is None:
+        return name.split(".", maxsplit=1)[0] in sys.stdlib_module_names
+    return file_of_library(file)
+
+
+@cache
+def file_of_library(file: str) -> bool:
+    """Whether a file belongs to Python, an installed package or floodmark. A package that is installed for editing is the user's."""
+    if file.startswith("<") or file in {"built-in", "frozen"}:
+        return file.startswith("<frozen") or not file.startswith("<")
+    path = Path(file).resolve()
+    return not _INSTALLED.isdisjoint(path.parts) or str(path).startswith((*_LIBRARIES, _FLOODMARK))
+
+
+def public(module: str) -> str:
+    """A library's module as people import it: ``pathlib`` for ``pathlib._local``, which is another one in another Python."""
+    name = _SAME.get(module, module)
+    parts = name.split(".")
+    return ".".join(part for part in parts if not part.startswith("_")) or name.lstrip("_")
+
+
+def name_of(value: Any) -> str:
+    """A function or class of a library: its module and name."""
+    name = getattr(value, "__qualname__", None) or getattr(value, "__name__", type(value).__name__)
+    if isinstance(value, FunctionType) and value.__code__.co_filename != "<string>":
+        name, home = value.__code__.co_qualname, value.__globals__.get("__name__", "")
+    else:
+        home = getattr(value, "__module__", None) or getattr(getattr(value, "__objclass__", None), "__module__", "")
+    return f"{public(str(home))}.{name}" if home else str(name)
+
+
+def load(module: str, package: str | None = None, level: int = 0) -> ModuleType | None:
+    """A module of the user's by its name, run if it was not yet; None where that cannot be done.
+
+    Args:
+        module: its name.
+        package: of the module that imports it.
+        level: dots before the name.
+    """
+    try:
+        return importlib.import_module("." * level + module, package) if level else importlib.import_module(module)
+    except Exception:  # noqa: BLE001 - whatever a module of the user's raises when it is run
+        return None
+
+
+def is_builtin(name: str) -> bool:
+    """Whether a name is one of Python's own: ``len``."""
+    return hasattr(builtins, name)
+
+
+def folder_of(file: str) -> str:
+    """The folder of a file, as texts that begin with it name it."""
+    return str(Path(file).parent)
+
+
+def package_versions(names: set[str]) -> dict[str, str]:
+    """Installed packages by what is imported of them: distribution -> version.
+
+    Args:
+        names: top-level modules; those of Python and floodmark are passed over.
+    """
+    from importlib.metadata import PackageNotFoundError, packages_distributions, version  # noqa: PLC0415 - slow to import
+
+    asked = {name for name in names if name not in sys.stdlib_module_names and name != "floodmark"}
+    if not asked:
+        return {}
+    homes, found = packages_distributions(), dict[str, str]()
+    for name in sorted(asked):
+        for distribution in sorted(set(homes.get(name, ()))):
+            try:
+                found[distribution] = version(distribution)
+            except PackageNotFoundError:
+                continue
+    return found

@@ -1,0 +1,116 @@
+"""Variables: which of them a definition has itself, and which stand for something outside."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+_NAMES_COUNT = frozenset({"locals", "vars", "eval", "exec", "dir"})
+"""Functions for which the names of variables count."""
+
+ScopeKind = Literal["function", "comprehension", "class", "module"]
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A use of something outside a definition: ``name.a.b``, or of a module that the definition imports itself.
+
+    Args:
+        name: variable; empty for an import.
+        attributes: read of it, one after the other.
+        module: imported by the definition.
+        level: dots before the module's name.
+    """
+
+    name: str
+    attributes: tuple[str, ...] = ()
+    module: str = ""
+    level: int = 0
+
+    def __str__(self) -> str:
+        return ".".join(("." * self.level + self.module or self.name, *self.attributes))
+
+
+def imported(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, Reference]]:
+    """What an import binds: the variable, and what it stands for."""
+    if isinstance(node, ast.ImportFrom):
+        for alias in node.names:
+            yield alias.asname or alias.name, Reference("", (alias.name,), node.module or "", node.level)
+        return
+    for alias in node.names:
+        if alias.asname:
+            yield alias.asname, Reference("", (), alias.name)
+        else:
+            yield alias.name.split(".")[0], Reference("", (), alias.name.split(".")[0])
+
+
+@dataclass(slots=True)
+class Scope:
+    """The variables of a function, comprehension or class."""
+
+    kind: ScopeKind
+    parent: Scope | None
+    number: int
+    bound: set[str] = field(default_factory=set)
+    imports: dict[str, Reference] = field(default_factory=dict)
+    module: set[str] = field(default_factory=set)
+    """Names that are declared global."""
+    outer: set[str] = field(default_factory=set)
+    plain: bool = False
+    """Whether names count, as the code looks them up by name."""
+    names: dict[str, str] = field(default_factory=dict)
+
+    def text(self, name: str) -> str:
+        """A variable of this scope: by the order of appearance."""
+        if self.kind == "class" or self.plain:
+            return f"={name}"
+        return self.names.setdefault(name, f"%{self.number}.{len(self.names)}")
+
+
+def bind(scope: Scope, nodes: Iterable[ast.AST]) -> None:  # noqa: C901, PLR0912 - a case per kind of node
+    """Find the variables that statements bind, without those of inner scopes."""
+    seen: dict[str, int] = {}
+    stack = list(nodes)
+    while stack:
+        node = stack.pop()
+        names: list[str] = []
+        below: Iterable[ast.AST | None] = ast.iter_child_nodes(node)
+        match node:
+            case ast.Name():
+                names = [node.id] if not isinstance(node.ctx, ast.Load) else []
+                scope.plain |= node.id in _NAMES_COUNT
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                names, below = [node.name], [*node.decorator_list, *node.args.defaults, *node.args.kw_defaults]
+                scope.plain |= _reads_names(node)
+            case ast.Lambda():
+                below = [*node.args.defaults, *node.args.kw_defaults]
+                scope.plain |= _reads_names(node)
+            case ast.ClassDef():
+                names, below = [node.name], [*node.decorator_list, *node.bases, *node.keywords]
+            case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
+                below = [c for g in node.generators for c in (g.iter, *g.ifs)]
+                below += [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
+            case ast.Import() | ast.ImportFrom():
+                for name, reference in imported(node):
+                    names.append(name)
+                    scope.imports[name] = reference
+            case ast.ExceptHandler() | ast.MatchAs() | ast.MatchStar():
+                names = [node.name] if node.name else []
+            case ast.MatchMapping():
+                names = [node.rest] if node.rest else []
+            case ast.Global():
+                scope.module |= set(node.names)
+            case ast.Nonlocal():
+                scope.outer |= set(node.names)
+        for name in names:
+            seen[name] = seen.get(name, 0) + 1
+        stack += [one for one in below if one is not None]
+    scope.bound |= seen.keys() - scope.outer - scope.module
+    for name in [n for n in scope.imports if seen[n] > 1 or n not in scope.bound]:
+        del scope.imports[name]
+
+
+def _reads_names(node: ast.AST) -> bool:
+    return any(isinstance(n, ast.Name) and n.id in _NAMES_COUNT for n in ast.walk(node))

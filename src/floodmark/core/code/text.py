@@ -1,0 +1,83 @@
+"""The text of a walk through code: what was met, in order, with the parts it consists of and the names of libraries in it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+Kind = Literal["function", "class", "constant", "module", "unknown"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Something a definition reaches.
+
+    Args:
+        kind: what it is; ``unknown`` is what cannot be followed.
+        name: module and name.
+        place: file and line; of what cannot be followed, how it counts.
+        digest: of its own text, without what it uses in turn.
+    """
+
+    kind: Kind
+    name: str
+    place: str
+    digest: str
+
+
+class Text:
+    """What a walk has written down.
+
+    Attributes:
+        parts: (kind, name) -> the part, in the order in which they are met.
+        libraries: names of libraries that are used, such as ``math.floor``, ``builtins.open``.
+    """
+
+    def __init__(self) -> None:
+        self.parts: dict[tuple[Kind, str], Part] = {}
+        self.libraries: dict[str, None] = {}
+        self._text: list[str] = []
+        self._own: list[list[str]] = [[]]
+        self._numbers: dict[int, int] = {}
+        self._alive: list[Any] = []
+        self._active: set[int] = set()
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of everything that was met, in hex."""
+        return hashlib.sha256("\n".join(self._text).encode()).hexdigest()
+
+    def put(self, *tokens: str) -> None:
+        """Write tokens."""
+        self._text += tokens
+        self._own[-1] += ("#" if token.startswith("#") else token for token in tokens)
+
+    @contextmanager
+    def part(self, kind: Kind, name: str, place: str) -> Iterator[None]:
+        """A part: what is put within is its own text. It comes before those it uses."""
+        key = (kind, name)
+        known = key in self.parts
+        if not known:
+            self.parts[key] = Part(kind=kind, name=name, place=place, digest="")
+        self._own.append([])
+        try:
+            yield
+        finally:
+            digest = hashlib.sha256("\n".join(self._own.pop()).encode()).hexdigest()[:16]
+            if not known:
+                self.parts[key] = Part(kind=kind, name=name, place=place, digest=digest)
+            elif kind in {"function", "class"}:  # another of the same name: lambdas of one module
+                both = hashlib.sha256((self.parts[key].digest + digest).encode()).hexdigest()[:16]
+                self.parts[key] = replace(self.parts[key], digest=both)
+
+    def number(self, value: Any) -> bool:
+        """Put the number of something that may be met again; whether it is met for the first time."""
+        known = self._numbers.get(id(value))
+        self.put(f"#{len(self._numbers) if known is None else known}")
+        if known is None:
+            self._numbers[id(value)] = len(self._numbers)
+            self._alive.append(value)
+        return known is None
