@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from fractions import Fraction
 from functools import cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -37,14 +38,14 @@ def span(text: str | timedelta, where: str = "duration") -> int:
             return micros // 1000
     elif isinstance(text, str):
         sign, rest = (-1, text.strip()[1:]) if text.strip().startswith("-") else (1, text)
-        total, position = 0.0, 0
+        total, position = Fraction(0), 0
         while match := _PART.match(rest, position):
             unit = match[2].lower()
             unit = unit if unit in _UNITS else unit.removesuffix("s")
             if unit not in _UNITS:
                 break
-            total, position = total + float(match[1]) * _UNITS[unit], match.end()
-        if position and not rest[position:].strip() and total == int(total):
+            total, position = total + Fraction(match[1]) * _UNITS[unit], match.end()
+        if position and not rest[position:].strip() and total.denominator == 1:
             return sign * int(total)
     fix = "Units are ms, seconds, minutes, hours, days and weeks; months and years are Calendar windows."
     raise DefinitionError(where, expected, repr(text), fix, code="DEFINITION-001")
