@@ -225,10 +225,10 @@ def known(text: str) -> Type | None:
     """The type a text in Spark SQL names; None where it names none."""
     try:
         parser = _Parser(_tokens(text))
-        found = parser.type()
+        kind = parser.type()
     except _NoTypeError:
         return None
-    return found if parser.done else None
+    return kind if parser.done else None
 
 
 def parse(text: str, where: str = "type") -> Type:
@@ -237,12 +237,12 @@ def parse(text: str, where: str = "type") -> Type:
     Raises:
         DefinitionError: DEFINITION-136, the text names no type.
     """
-    found = known(text) if isinstance(text, str) else None
-    if found is None:
+    kind = known(text) if isinstance(text, str) else None
+    if kind is None:
         near = closest(re.split(r"[(<\s]", str(text).lower())[0], (*_NAMES, *_MADE))
         fix = f"{near}For example bigint, double, string, timestamp, decimal(10,2) or array<bigint>."
         raise DefinitionError(where, "a type of Spark SQL", repr(text), fix, code="DEFINITION-136")
-    return found
+    return kind
 
 
 class _NoTypeError(Exception):
@@ -256,14 +256,14 @@ _TEXTS = ("varchar", "char")
 
 def _tokens(text: str) -> list[str]:
     """Words, numbers and signs; a name in backticks keeps the one it begins with."""
-    found, position = [], 0
+    tokens, position = [], 0
     while match := _TOKEN.match(text, position):
         quoted, word, sign = match.groups()
-        found.append(f"`{quoted.replace('``', '`')}" if quoted else word or sign)
+        tokens.append(f"`{quoted.replace('``', '`')}" if quoted else word or sign)
         position = match.end()
     if text[position:].strip():
         raise _NoTypeError
-    return found
+    return tokens
 
 
 class _Parser:
@@ -314,13 +314,13 @@ class _Parser:
 
     def _inner(self, number: int) -> tuple[Type, ...]:
         self._want("<")
-        found = [self.type()]
+        inner = [self.type()]
         while self._is(","):
-            found.append(self.type())
+            inner.append(self.type())
         self._want(">")
-        if len(found) != number:
+        if len(inner) != number:
             raise _NoTypeError
-        return tuple(found)
+        return tuple(inner)
 
     def _struct(self) -> Type:
         self._want("<")
@@ -335,15 +335,15 @@ class _Parser:
         return Type("struct", inner=tuple(inner), names=tuple(names))
 
     def _numbers(self) -> list[int]:
-        found: list[int] = []
+        numbers: list[int] = []
         if self._is("("):
-            while not found or self._is(","):
+            while not numbers or self._is(","):
                 number = self._next()
                 if not number.isdecimal():
                     raise _NoTypeError
-                found.append(int(number))
+                numbers.append(int(number))
             self._want(")")
-        return found
+        return numbers
 
     def _decimal(self) -> Type:
         numbers = self._numbers() or [10]

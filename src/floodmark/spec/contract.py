@@ -65,11 +65,11 @@ class LocalTime:
             return earlier.astimezone(UTC)
         first, second = earlier.astimezone(UTC), later.astimezone(UTC)
         if first.astimezone(local).replace(tzinfo=None, fold=0) != value.replace(fold=0):
-            msg = f"{value:%Y-%m-%d %H:%M} does not exist in {self.timezone} (clocks go forward over it)"
+            msg = f"{value.isoformat(' ', 'minutes')} does not exist in {self.timezone} (clocks go forward over it)"
             raise ValueError(msg)
         if self.ambiguous == "quarantine":
             msg = (
-                f"{value:%Y-%m-%d %H:%M} exists twice in {self.timezone} ({first:%H:%M}Z and {second:%H:%M}Z); "
+                f"{value.isoformat(' ', 'minutes')} exists twice in {self.timezone} ({first:%H:%M}Z and {second:%H:%M}Z); "
                 'say LocalTime(..., ambiguous="earlier") or "later"'
             )
             raise ValueError(msg)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import MAXYEAR, date, datetime, timedelta
 
 from floodmark.core.errors import DefinitionError
 from floodmark.core.time import END, NEVER, Interval, from_ms, iso, parse_instant, to_ms, zone
@@ -41,7 +41,7 @@ class Daily:
 
     def key(self, moment: int) -> str:
         """The name of the partition of an instant: ``2013-01-01``."""
-        return from_ms(moment).astimezone(zone(self.timezone)).strftime("%Y-%m-%d")
+        return from_ms(moment).astimezone(zone(self.timezone)).date().isoformat()
 
     def around(self, moment: int) -> Interval:
         """The partition of an instant."""
@@ -80,8 +80,8 @@ class Hourly:
 
     def __post_init__(self) -> None:
         _check(self)
-        first = datetime.fromisoformat(self.start).year
-        moments = [datetime(year, month, 1) for year in (first, first + 1) for month in range(1, 13)]  # noqa: DTZ001 - its zone comes next
+        year = min(datetime.fromisoformat(self.start).year, MAXYEAR - 1)
+        moments = [datetime(y, month, 1) for y in (year, year + 1) for month in range(1, 13)]  # noqa: DTZ001 - its zone comes next
         if len({_past_the_hour(m, self.timezone) for m in moments}) > 1:
             where, got = "Hourly", f"{self.timezone}, whose clocks change by part of an hour"
             fix = "Partition by day, or by hour of another time zone."
@@ -99,7 +99,8 @@ class Hourly:
 
     def key(self, moment: int) -> str:
         """The name of the partition of an instant, its first minute in UTC: ``2013-01-01T0500Z``."""
-        return from_ms(self.around(moment).start).strftime("%Y-%m-%dT%H%MZ")
+        start = from_ms(self.around(moment).start)
+        return f"{start.date().isoformat()}T{start:%H%M}Z"
 
     def around(self, moment: int) -> Interval:
         """The partition of an instant."""
@@ -161,13 +162,14 @@ def literal(moment: int) -> str:
 def _check(partitions: Partitions) -> None:
     where = type(partitions).__name__
     zone(partitions.timezone, where)
-    wanted = "%Y-%m-%d" if isinstance(partitions, Daily) else "%Y-%m-%dT%H:00"
     for text in (partitions.start, *([] if partitions.end is None else [partitions.end])):
         try:
             moment = datetime.fromisoformat(text)
         except (TypeError, ValueError) as error:
             raise _not_local(where, text) from error
-        if text not in {moment.strftime(wanted), moment.strftime("%Y-%m-%d")} or moment.tzinfo is not None:
+        day = moment.date().isoformat()
+        hour = day if isinstance(partitions, Daily) else f"{day}T{moment:%H}:00"
+        if text not in {day, hour} or moment.tzinfo is not None:
             raise _not_local(where, text)
     if first(partitions) >= end(partitions):
         got, fix = f"{partitions.start} to {partitions.end}", "The end is the first day or hour that is not part of it."
