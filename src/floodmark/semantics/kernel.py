@@ -20,10 +20,12 @@ import pyarrow.compute as pc
 
 from floodmark.core.time import END, NEVER
 from floodmark.semantics.accumulators import Accumulators, Partials, Value, group_ids
-from floodmark.semantics.assignment import Assigner, assigner, judge
-from floodmark.semantics.columns import arrow_type, decode, encode, result_schema
+from floodmark.semantics.assignment import assigner, judge
+from floodmark.semantics.columns import decode, encode, result_schema
 from floodmark.semantics.failures import split
 from floodmark.semantics.store import Store
+from floodmark.semantics.windows import extent
+from floodmark.semantics.windows.kinds import Assigner
 from floodmark.spec.schema import MARKER, RETRACTION, ROW
 from floodmark.spec.steps import WindowAggregate
 from floodmark.spec.windows import Calendar, Global, Sliding, Tumbling
@@ -317,7 +319,7 @@ class Kernel:
         merged = self.stage.accumulators.merge(parts, self.dims)
         results = self.stage.accumulators.finish(merged, self.dims)
         results = results.take(pc.sort_indices(results["end"]))
-        out.append(self._rows(results, pc.subtract(results["end"], 2), ROW))
+        out.append(self._rows(results, None, ROW))
         return merged | {"out": results.drop_columns(["n"])} if self.lateness else None
 
     def _expanded(self, tables: Partials, after: int, upto: int) -> Partials:
@@ -419,9 +421,7 @@ class Kernel:
             if was == now and row["kind_min"] == RETRACTION:
                 continue  # a revision that changes nothing here
             pair = [(r, kind) for r, kind in ((was, RETRACTION), (now, ROW)) if r is not None]
-            tables = [
-                self._rows(pa.Table.from_pylist([r], schema=new.schema), None, kind, row["w_max"]) for r, kind in pair
-            ]
+            tables = [self._rows(pa.Table.from_pylist([r], schema=new.schema), row["w_max"], kind) for r, kind in pair]
             if len(tables) == 2:  # noqa: PLR2004 - a pair shares its number
                 tables[1] = tables[1].set_column(tables[1].num_columns - 1, "_order", pa.array([-1], pa.int64()))
             out.extend(tables)
@@ -436,18 +436,19 @@ class Kernel:
 
     # ---- rows out
 
-    def _rows(self, results: pa.Table, stamps: pa.ChunkedArray | None, kind: int, stamp: int = 0) -> pa.Table:
-        """Results as rows of the output: window bounds, stamps by cause, kind, and a place holder for the order."""
+    def _rows(self, results: pa.Table, stamp: int | None, kind: int) -> pa.Table:
+        """Results as rows of the output: window bounds, stamps by cause (None: the watermark), kind, and a place holder for the order."""
         schema, step, size = self.stage.result_schema, self.stage.step, results.num_rows
         columns: dict[str, Any] = {name: results[f"k{i}"] for i, name in enumerate(step.keys)}
+        times = extent.event_times(results["end"].to_numpy())
         if "window_end" in schema.names:
             ends, which = np.unique(results["end"].to_numpy(), return_inverse=True)
             starts = np.array([self.stage.assigner.start(int(end)) for end in ends], dtype=np.int64)
-            columns["window_start"] = pa.array((starts[which] if size else starts) * 1000).cast(arrow_type("timestamp"))
-            columns["window_end"] = pc.multiply(results["end"], 1000).cast(arrow_type("timestamp"))
+            columns["window_start"] = extent.bounds(starts[which] if size else starts)
+            columns["window_end"] = extent.bounds(results["end"].to_numpy())
         columns |= {m.name: results[f"r{i}"] for i, m in enumerate(self.stage.accumulators.measures)}
-        columns["_event_time"] = pc.min_element_wise(pc.subtract(results["end"], 1), END)
-        columns["_watermark"] = stamps if stamps is not None else pa.array([stamp] * size, pa.int64())
+        columns["_event_time"] = pa.array(times, pa.int64())
+        columns["_watermark"] = pa.array(times - 1 if stamp is None else np.full(size, stamp), pa.int64())
         columns["_kind"] = pa.array([kind] * size, pa.int32())
         columns["_order"] = pa.array([0] * size, pa.int64())
         return pa.table([columns[name] for name in schema.names], schema=schema)

@@ -7,23 +7,23 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from floodmark.core.errors import ExecutionError, UserCodeError
 from floodmark.core.time import END, NEVER, describe, describe_span
-from floodmark.semantics.columns import arrow_type
+from floodmark.semantics.assignment import kind_of
 from floodmark.semantics.contents import Contents
 from floodmark.semantics.elements import ElementStage
 from floodmark.semantics.entries import NONE, Entry
 from floodmark.semantics.keyed import KeyedKernel, column
-from floodmark.semantics.placement import placement
 from floodmark.semantics.store import Store
 from floodmark.semantics.triggers import FIRE, PURGE, Machine, last_of, machine
+from floodmark.semantics.windows import extent
 from floodmark.spec.functions import Pane, Timing
 from floodmark.spec.schema import RETRACTION, ROW
 from floodmark.spec.triggers import own_parts
-from floodmark.spec.windows import Count, Global, Session, WindowAssigner
+from floodmark.spec.windows import Count, Global, Session
 
 
 class _Window:
@@ -84,21 +84,25 @@ class ElementKernel(KeyedKernel):
         self.lateness, self.discards = step.allowed_lateness, step.accumulation == "discarding"
         self.machine: Machine = machine(stage.trigger)
         self.contents = Contents(stage)
-        self.assign = placement(step.window, [v.sql for v in stage.values])
+        self.assign = kind_of(step.window, [v.sql for v in stage.values]).of_row
         self.merges = isinstance(step.window, Session)
         self.endless = isinstance(step.window, (Global, Count))
         folds = not self.contents.keeps_rows and (step.reduces or step.own_aggregates)
-        self.undoes = self.quarantines and (
-            folds or bool(own_parts(stage.trigger)) or isinstance(step.window, WindowAssigner)
-        )
+        self.undoes = self.quarantines and (folds or bool(own_parts(stage.trigger)))
 
     # ---- rows
 
     def _element(self, kept: _Key, place: int, time: int, stamp: int, values: tuple[Any, ...], row: Any) -> None:
         """One row: judged by its stamp, put into its windows."""
-        now = self.now
+        now, lost = self.now, 0
+        try:
+            placed = self.assign(time, values, row)
+        except UserCodeError as error:
+            if not self.quarantines:
+                raise
+            self._set_aside(kept, error, time, stamp, self._told(values, row))
+            return
         now.watermark = kept.stamp = stamp
-        placed, lost = self.assign(time, values, row), 0
         for start, end in placed:
             if self.merges:
                 window = self._merged(kept, start, end, stamp)
@@ -299,7 +303,7 @@ class ElementKernel(KeyedKernel):
         columns = []
         for field, values in zip(schema, zip(*self.out, strict=True), strict=True):
             if field.name in {"window_start", "window_end"}:
-                columns.append(pc.multiply(pa.array(values, pa.int64()), 1000).cast(arrow_type("timestamp")))
+                columns.append(extent.bounds(np.array(values, dtype=np.int64)))
             else:
                 columns.append(column(values, field))
         return self._cut(pa.table(columns, schema=schema))

@@ -10,6 +10,7 @@ from typing import Any, Generic, get_args
 from typing_extensions import TypeVar
 
 from floodmark.core.errors import DefinitionError, closest
+from floodmark.core.fingerprint import incomparable
 from floodmark.core.time import describe_span, span
 from floodmark.core.types import parse
 from floodmark.spec import steps
@@ -209,8 +210,8 @@ class KeyedStream(Joins):
             order: ``"arrival"`` takes rows as they come, ``"event_time"`` sorts them by it. By default as they come where that is
                 recorded (one landed log), else sorted. Windows whose answer does not depend on order take no notice.
             on_error: what an exception in your code does: ``"stop"`` ends the run with it, ``"quarantine"`` sets aside in
-                ``<operator>__quarantine`` the row (``reduce``, ``Aggregate.add`` and ``merge``, window assigners, what triggers do with
-                a row), which then counts in no window, or the pane (window functions, ``Aggregate.result``), whose last good value
+                ``<operator>__quarantine`` the row (``reduce``, ``Aggregate.add`` and ``merge``, window assigners, a session's gap, what
+                triggers do with a row), which then counts in no window, or the pane (window functions, ``Aggregate.result``), whose last good value
                 stays. Where windows keep all their rows, what a fold fails for is known when a pane is computed. A trigger's timers stop the run all the same. With functions that see each row, a row costs a copy of what
                 its key holds.
 
@@ -218,7 +219,7 @@ class KeyedStream(Joins):
         Source: Flink, windows, allowed lateness and ``sideOutputLateData``; lateness is judged by the row's own stamp.
 
         Raises:
-            DefinitionError: DEFINITION-032..034, 054, 055.
+            DefinitionError: DEFINITION-032..035, 054, 055, 135, 137.
         """
         where = self.stream.where("window")
         lateness = span(allowed_lateness, f"{where}, allowed_lateness")
@@ -256,6 +257,7 @@ class KeyedStream(Joins):
                     where, "Count(), which keeps its last rows itself", got, fix, code="DEFINITION-058"
                 )
         _check_comparable(window, where)
+        _check_keys(self.keys, window, where)
         _check_trigger(trigger, window, where)
         settings: dict[str, Any] = {"allowed_lateness": lateness, "late": late, "trigger": trigger, "evictor": evictor}
         settings |= {"accumulation": accumulation, "time": time, "order": order, "on_error": on_error}
@@ -281,6 +283,26 @@ def _check_comparable(value: Window | Trigger, where: str) -> None:
         raise DefinitionError(
             where, "a window and a trigger that can be compared", got, fix, code="DEFINITION-035"
         ) from None
+    _check_settings(value, where)
+
+
+def _check_settings(value: object, where: str) -> None:
+    """What an object of the user's holds is part of the operator's version."""
+    own = not type(value).__module__.startswith("floodmark.spec.")
+    why = incomparable(vars(value)) if own and hasattr(value, "__dict__") else None
+    if why:
+        fix = "Keep numbers, texts, times, lists and sets in its attributes; make all else of them where it is used."
+        got = f"{type(value).__name__} with {why}"
+        raise DefinitionError(where, "settings that can be compared", got, fix, code="DEFINITION-137")
+
+
+def _check_keys(keys: tuple[str, ...], window: Window, where: str) -> None:
+    bounds = ("window_start", "window_end") if bounded_in_time(window) else ()
+    for key in keys:
+        if key.lower() in bounds:
+            fix = f'Give it another name first: .with_columns(of_{key}="{itself(key)}").key_by("of_{key}").'
+            expected = f"keys beside {' and '.join(bounds)}, which every window adds"
+            raise DefinitionError(where, expected, f"a key '{key}'", fix, code="DEFINITION-135")
 
 
 def _check_trigger(trigger: object, window: Window, where: str) -> None:
@@ -397,6 +419,7 @@ class WindowedStream:
                 fix = "Rename the aggregate; keys, window_start and window_end are there already."
                 raise DefinitionError(where, "a new column name", repr(name), fix, code="DEFINITION-050")
             kind = result_type(aggregate, self.keyed.stream.schema, f"{where}, column '{name}'")
+            _check_settings(aggregate, f"{where}, column '{name}'")
             found.append(Column(name=name, type=kind))
         return found
 

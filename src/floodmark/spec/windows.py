@@ -109,7 +109,8 @@ class Session:
     Source: Flink ``EventTimeSessionWindows``; touching windows merge as there.
 
     Args:
-        gap: silence that ends a session, more than 0; or Spark SQL over the row's columns for a gap of its own per row, in ms.
+        gap: silence that ends a session, more than 0; or Spark SQL over the row's columns for a gap of its own per row, in ms: a number
+            more than 0, cut to whole ms. A session ends with time at the latest.
         longest: no session is taken to be longer than this by a bounded run over an interval, which reads as much around it and a gap
             more; by default a day, or the gap if that is more. Unbounded runs and runs over all of time need no such limit.
         per_row: ``gap`` is an expression; no gap is taken to be more than ``longest``.

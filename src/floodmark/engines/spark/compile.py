@@ -15,12 +15,13 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from floodmark.engines.spark.expressions import condition, value
+from floodmark.semantics.assignment import kind_of
 from floodmark.semantics.failures import FAILURE_TYPE, Failure, Mapped, failed_kinds, flat_mapped
 from floodmark.semantics.stage import AnyStage
 from floodmark.spec import steps
 from floodmark.spec.operator import Operator
 from floodmark.spec.schema import FAILED, FAILURE, QUARANTINE, ROW, STAMP_DDL, STAMPS
-from floodmark.spec.windows import Calendar, Count, Global, Session, Sliding, Tumbling
+from floodmark.spec.windows import WindowAssigner
 
 CARRIER = "_carrier"
 """The column Spark's watermark is defined on in streams; steps carry it along where it is there."""
@@ -132,25 +133,10 @@ def stage_rows(stage: AnyStage, rows: DataFrame) -> DataFrame:
 
 
 def maybe_dropped(step: steps.WindowAggregate) -> str:
-    """A SQL condition no row that is dropped for all its windows fails; exact for tumbling and sliding windows."""
-    time, lateness = "unix_millis(`_event_time`)", step.allowed_lateness
-    match step.window:
-        case Tumbling() | Sliding() as window:
-            last = f"{time} - pmod({time} - ({window.offset}), {window.slide}) + {window.size}"
-            return f"({last}) - 1 + {lateness} <= `_watermark`"
-        case Calendar():
-            return f"{time} + {lateness} <= `_watermark`"
-        case Session() as window:
-            gap = (
-                window.gap
-                if isinstance(window.gap, int)
-                else f"greatest(coalesce(CAST(({window.gap}) AS bigint), 1), 1)"
-            )
-            return f"{time} + {gap} - 1 + {lateness} <= `_watermark`"
-        case Global() | Count():
-            return "false"
-        case _:
-            return f"{time} <= `_watermark`" if step.time == "event" else "false"
+    """A SQL condition every row meets that is dropped for all its windows; exact for tumbling and sliding windows."""
+    if step.time == "processing":  # no row is too late by the clock, but an assigner may name windows that are over
+        return "true" if isinstance(step.window, WindowAssigner) else "false"
+    return kind_of(step.window).sql_maybe_dropped("unix_millis(`_event_time`)", step.allowed_lateness, "`_watermark`")
 
 
 def _stamps(rows: DataFrame) -> list[str]:

@@ -12,8 +12,11 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
-from floodmark.core.time import END, Interval
+from floodmark.core.time import Interval
 from floodmark.engines.spark.compile import maybe_dropped
+from floodmark.semantics.windows import extent
+from floodmark.semantics.windows.forever import Forever
+from floodmark.semantics.windows.grid import Grid
 from floodmark.spec.aggregates import Builtin
 from floodmark.spec.expressions import quoted
 from floodmark.spec.run import LateRows
@@ -43,22 +46,16 @@ def compute(
         rows: its input, stamped.
         interval: only windows whose last millisecond lies in it.
     """
-    window = step.window
-    time = "unix_millis(`_event_time`)"
-    if isinstance(window, Global):
-        placed = rows.withColumn("_end", F.lit(END + 1).cast("bigint"))
-    elif isinstance(window, Tumbling):
-        placed = rows.withColumn(
-            "_end", F.expr(f"{time} - pmod({time} - ({window.offset}), {window.size}) + {window.size}")
-        )
+    window, time = step.window, "unix_millis(`_event_time`)"
+    assert isinstance(window, (Tumbling, Sliding, Global))
+    grid = Forever() if isinstance(window, Global) else Grid(window.size, window.slide, window.offset)
+    if isinstance(grid, Grid) and grid.overlaps:
+        placed = rows.withColumn("_end", F.explode(F.expr(grid.sql_ends(time))))
     else:
-        assert isinstance(window, Sliding)
-        last = f"{time} - pmod({time} - ({window.offset}), {window.slide}) + {window.size}"
-        lowest = f"{time} + 1 + pmod(({last}) - {time} - 1, {window.slide})"
-        ends = f"CASE WHEN ({last}) > {time} THEN sequence({lowest}, {last}, {window.slide}L) ELSE array() END"
-        placed = rows.withColumn("_end", F.explode(F.expr(ends)))
+        placed = rows.withColumn("_end", F.expr(grid.sql_last_end(time)))
+    ended = extent.sql_event_time("_end")
     if not interval.everything:
-        placed = placed.filter((F.col("_end") > interval.start) & (F.col("_end") <= interval.end))
+        placed = placed.filter(f"{ended} >= {interval.start} AND {ended} < {interval.end}")
     keys = [F.expr(_plain(rows, k)).alias(f"k{i}") for i, k in enumerate(step.keys)]
     aggregates = [(n, a) for n, a in step.aggregates if isinstance(a, Builtin)]
     values = [F.expr(quoted(a.expression or "1")).alias(f"v{i}") for i, (_, a) in enumerate(aggregates)]
@@ -78,17 +75,17 @@ def compute(
             return pairs.filter("_late").count()
 
     bounds = []
-    if not isinstance(window, Global):
+    if isinstance(grid, Grid):
         bounds = [
-            F.expr(f"timestamp_millis(_end - {window.size})").alias("window_start"),
-            F.expr("timestamp_millis(_end)").alias("window_end"),
+            F.expr(extent.sql_bound(grid.sql_start("_end"))).alias("window_start"),
+            F.expr(extent.sql_bound("_end")).alias("window_end"),
         ]
     result = grouped.select(
         *(F.col(f"`{k}`") for k in step.keys),
         *bounds,
         *(F.col(f"`{n}`") for n, _ in step.aggregates),
-        F.least(F.col("_end") - 1, F.lit(END)).alias("_event_time"),
-        (F.col("_end") - 2).alias("_watermark"),
+        F.expr(ended).alias("_event_time"),
+        F.expr(f"{ended} - 1").alias("_watermark"),
         F.lit(0).cast("int").alias("_kind"),
         (F.lit(BOUNDED) + F.monotonically_increasing_id()).alias("_sequence"),
     )

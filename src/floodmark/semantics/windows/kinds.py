@@ -1,0 +1,88 @@
+"""What every kind of window can say, and what those known before any row is seen can say in columns.
+
+Windows are kept in *slices*: the longest stretches no window boundary falls into, so that overlapping windows share the work.
+A window is named by its end. All arrays are int64 milliseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+Instants = npt.NDArray[np.int64]
+Booleans = npt.NDArray[np.bool_]
+
+Placed = Sequence[tuple[int | None, int | None]]
+"""Windows as (start, end); None for one without bounds."""
+
+
+class Kind(Protocol):
+    """One window definition, row by row."""
+
+    def of_row(self, time: int, values: tuple[Any, ...], row: Any) -> Placed:
+        """The windows of one row, in the order of their starts; sessions are not merged here.
+
+        Args:
+            time: event time.
+            values: of the step's expressions.
+            row: all columns, where the step has them.
+        """
+
+    def sql_maybe_dropped(self, time: str, lateness: int, stamp: str) -> str:
+        """A SQL condition that every row meets that is in a window, and too late for each it is in."""
+
+
+class Assigner(Kind, Protocol):
+    """A window definition known before any row is seen."""
+
+    def slices(self, times: Instants) -> Instants:
+        """The start of the slice each instant is in."""
+
+    def first_end(self, slices: Instants) -> Instants:
+        """The end of the first window that holds each slice."""
+
+    def last_end(self, slices: Instants) -> Instants:
+        """The end of the last window that holds each slice; less than the first end when none does."""
+
+    def next_end(self, ends: Instants, after: Instants) -> Instants:
+        """The smallest window end of the grid of ``ends`` that is >= both ``ends`` and ``after``."""
+
+    def ends(self, first: int, last: int) -> list[int]:
+        """All window ends from ``first`` to ``last``, both ends of windows themselves."""
+
+    def expand(self, slices: Instants, from_ends: Instants, after: int, upto: int) -> tuple[Instants, Instants]:
+        """Each slice once per window it is in, on time from ``from_ends`` on, that ends in (after, upto]: index and end."""
+
+    def start(self, end: int) -> int:
+        """The start of the window that ends there."""
+
+
+class OnePerSlice:
+    """The part of ``Assigner`` that is the same wherever each slice is in one window."""
+
+    __slots__ = ()
+
+    def first_end(self, slices: Instants) -> Instants:
+        """The end of the window that holds each slice."""
+        raise NotImplementedError
+
+    def last_end(self, slices: Instants) -> Instants:
+        """The same."""
+        return self.first_end(slices)
+
+    def next_end(self, ends: Instants, after: Instants) -> Instants:
+        """Past the window there is none: the result is then more than ``last_end``."""
+        return np.where(after > ends, after, ends)
+
+    def ends(self, first: int, last: int) -> list[int]:
+        """There is one."""
+        return [first] if first == last else []
+
+    def expand(self, slices: Instants, from_ends: Instants, after: int, upto: int) -> tuple[Instants, Instants]:
+        """Each slice once at most."""
+        ends = self.last_end(slices)
+        rows = np.flatnonzero((ends > after) & (ends <= upto) & (from_ends <= ends)).astype(np.int64)
+        return rows, ends[rows]

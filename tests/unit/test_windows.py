@@ -1,0 +1,318 @@
+"""Which windows a row is in: row by row, in columns and in SQL the same, from the year 1 to the year 9999."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+import duckdb
+import numpy as np
+import pytest
+import sqlglot
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+import floodmark as fm
+from floodmark.core.errors import DefinitionError, UserCodeError
+from floodmark.core.time import END, NEVER, from_ms, to_ms, zone
+from floodmark.engines.local.engine import LocalRun
+from floodmark.semantics.assignment import assigner, first_needed, judge, kind_of
+from floodmark.semantics.windows import extent
+from floodmark.semantics.windows.grid import Grid
+from floodmark.spec.partitions import Daily, Hourly
+from floodmark.testing import LOCAL
+from floodmark.testing.log import Log
+
+DAY = 86_400_000
+ZONES = ["UTC", "America/New_York", "Africa/Monrovia", "Europe/Amsterdam", "Asia/Kolkata", "Asia/Tokyo", "Pacific/Apia"]
+ZONES += ["America/Sao_Paulo", "Australia/Lord_Howe", "Pacific/Kiritimati", "Africa/Casablanca", "America/St_Johns"]
+EDGES = [NEVER, NEVER + 1, -1, 0, 1, END - 1, END]
+times = st.one_of(
+    st.integers(NEVER, END), st.integers(-10, 10), st.sampled_from(EDGES), st.integers(END - 3 * DAY, END)
+)
+grids = st.builds(Grid, st.integers(1, 60), st.integers(1, 60), st.integers(-90, 90)) | st.builds(
+    Grid, st.sampled_from([DAY, 7 * DAY, 90 * 60_000]), st.sampled_from([DAY, 60_000 * 45]), st.integers(-DAY, DAY)
+)
+
+
+def by_columns(kind, time: int) -> list[tuple[int, int]]:
+    slices = kind.slices(np.array([time], dtype=np.int64))
+    _, ends = kind.expand(slices, kind.first_end(slices), NEVER - 400 * DAY, END + 400 * DAY)
+    return [extent.within(kind.start(int(end)), int(end)) for end in ends]
+
+
+@pytest.fixture(scope="module")
+def sql():
+    """Spark SQL over integers, by DuckDB."""
+    connection = duckdb.connect()
+    connection.execute("CREATE MACRO pmod(a, b) AS ((a % b) + b) % b")
+    connection.execute("CREATE MACRO timestamp_micros(us) AS make_timestamptz(us)")
+    connection.execute("SET TimeZone = 'UTC'")
+
+    def answer(text: str):
+        return connection.execute(f"SELECT {sqlglot.transpile(text, read='spark', write='duckdb')[0]}").fetchall()[0][0]
+
+    return answer
+
+
+# ---- tumbling, sliding
+
+
+@settings(max_examples=50)
+@given(grids, times)
+@example(Grid(10, 30, 0), 16)
+@example(Grid(7 * DAY, 7 * DAY, 0), END)
+@example(Grid(7 * DAY, DAY, 5), NEVER)
+def test_a_grid_s_windows_are_the_same_row_by_row_in_columns_and_in_sql(sql, grid, time):
+    placed = list(grid.of_row(time, (), None))
+    assert placed == by_columns(grid, time)
+    assert all(NEVER <= start <= time < end <= END + 1 for start, end in placed)
+    ends = sql(grid.sql_ends(f"CAST({time} AS bigint)")) or []
+    assert [extent.within(grid.start(end), end) for end in ends] == placed
+    assert not ends or sql(grid.sql_start(str(ends[0]))) == grid.start(ends[0])
+    if not grid.overlaps:
+        assert sql(grid.sql_last_end(f"CAST({time} AS bigint)")) == ends[0]
+
+
+@given(grids, times, st.integers(-200, 200), st.sampled_from([0, 1, 15, DAY]))
+@example(Grid(10, 30, 0), 16, 84, 0)
+def test_sql_says_of_the_rows_of_no_window_that_they_are_not_too_late_for_one(sql, grid, time, behind, lateness):
+    stamp = min(max(time + behind, NEVER), END - 1)
+    exact = judge(grid, lateness, np.array([time], dtype=np.int64), np.array([stamp], dtype=np.int64)).side[0]
+    assert sql(grid.sql_maybe_dropped(f"CAST({time} AS bigint)", lateness, str(stamp))) == bool(exact)
+
+
+@given(st.integers(NEVER - 400 * DAY, END + 400 * DAY))
+@example(END + 1)
+@example(NEVER - 1)
+def test_a_bound_beyond_time_is_shown_as_the_first_or_the_last_instant_there_is(sql, moment):
+    shown = extent.bounds(np.array([moment], dtype=np.int64)).to_pylist()[0]
+    inside = from_ms(moment) if NEVER <= moment <= END else None
+    assert shown == (inside or datetime(*((1, 1, 1) if moment < 0 else (9999, 12, 31, 23, 59, 59, 999999)), tzinfo=UTC))
+    assert sql(f"epoch_us({extent.sql_bound(f'CAST({moment} AS bigint)')})") == (shown - from_ms(0)) // timedelta(
+        0, 0, 1
+    )
+    last = extent.event_times(np.array([moment], dtype=np.int64))[0]
+    assert sql(extent.sql_event_time(f"CAST({moment} AS bigint)")) == last <= END
+
+
+# ---- calendars
+
+
+@given(st.sampled_from(["day", "week", "month"]), st.sampled_from(ZONES), st.integers(-12, 12), times)
+@example("day", "Africa/Monrovia", 0, to_ms(datetime(1971, 6, 1, 0, 44, 45, tzinfo=UTC)))
+@example("day", "Europe/Amsterdam", 0, to_ms(datetime(1936, 6, 1, 22, 40, 28, tzinfo=UTC)))
+@example("day", "America/New_York", 0, NEVER)
+@example("month", "Asia/Tokyo", 0, END)
+def test_a_calendar_s_windows_are_the_same_row_by_row_and_in_columns(unit, timezone, hours, time):
+    days = assigner(fm.Calendar(unit, timezone, f"{hours}h"))
+    placed = list(days.of_row(time, (), None))
+    assert placed == by_columns(days, time)
+    ((start, end),) = placed
+    assert NEVER <= start <= time < end <= END + 1
+    if start > NEVER:
+        assert days.of_row(start - 1, (), None)[0][1] == start
+    if end <= END:
+        assert days.of_row(end, (), None)[0][0] == end
+    assert first_needed(days.window, time) <= time
+
+
+@given(st.sampled_from(["day", "week", "month"]), st.sampled_from(ZONES), st.integers(NEVER + 40 * DAY, END - 40 * DAY))
+def test_the_rows_of_a_calendar_window_have_one_local_date(unit, timezone, time):
+    ((start, end),) = assigner(fm.Calendar(unit, timezone)).of_row(time, (), None)
+
+    def named(moment: int):
+        day = from_ms(moment).astimezone(zone(timezone)).date()
+        return {"day": day, "week": day - timedelta(days=day.weekday()), "month": (day.year, day.month)}[unit]
+
+    assert named(start) == named(time) == named(end - 1)
+    assert named(start - 1) < named(time) < named(end)
+
+
+# ---- all kinds, to both ends of time
+
+
+class Shifts(fm.WindowAssigner):
+    def assign(self, time, row):
+        start = time - time % DAY
+        return [(max(start, NEVER), start + DAY)]
+
+
+class Row(fm.Contract):
+    at: fm.EventTime
+    i: int
+
+
+KINDS = {
+    "tumbling": fm.Tumbling("1 week"),
+    "a day": fm.Tumbling("1 day"),
+    "sliding": fm.Sliding("2 days", "1 day", offset="6h"),
+    "gaps": fm.Sliding("1 day", "2 days"),
+    "days": fm.Calendar("day", "America/New_York"),
+    "weeks": fm.Calendar("week", "Asia/Tokyo"),
+    "months": fm.Calendar("month"),
+    "session": fm.Session("2 days"),
+    "own gap": fm.Session("i * 86400000", per_row=True),
+    "global": fm.Global(),
+    "own": Shifts(),
+}
+AT = [NEVER, NEVER + DAY, NEVER + 9 * DAY, -1, 0, END - 9 * DAY, END - DAY, END]
+
+
+def windowed(window, **settings):
+    @fm.operator(name="o")
+    def o(r: fm.Stream[Row]) -> fm.Stream:
+        return r.window(window, **settings).aggregate(n=fm.count(), last=fm.max("i"))
+
+    return o
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_window_takes_rows_from_the_year_1_to_the_year_9999(kind):
+    window, plain = KINDS[kind], kind not in {"session", "own gap", "own"}
+    rows = [{"at": from_ms(t), "i": i + 1} for i, t in enumerate(AT)]
+    results = LOCAL[0](windowed(window), {"r": rows})[""]
+    counted = {"gaps": None, "sliding": 2 * len(AT)}.get(kind, len(AT))
+    assert counted is None or sum(r["n"] for r in results) == counted
+    if kind == "global":
+        return
+    for result in results:
+        assert result["window_start"] <= from_ms(AT[result["last"] - 1]) < result["window_end"]
+    if plain:
+        slow = windowed(window, trigger=fm.AfterWatermark().early(fm.AfterCount(99)))
+        order = lambda results: sorted(results, key=lambda r: (r["window_end"], r["window_start"]))  # noqa: E731
+        assert order(LOCAL[0](slow, {"r": rows})[""]) == order(results)
+
+
+def test_the_last_windows_of_time_are_on_time_for_what_follows():
+    @fm.operator(name="weeks")
+    def weeks(r: fm.Stream[Row]) -> fm.Stream:
+        return r.window(fm.Tumbling("1 week")).aggregate(n=fm.count())
+
+    @fm.operator(name="days", inputs={"w": weeks})
+    def days(w: fm.Stream) -> fm.Stream:
+        return w.window(fm.Calendar("day")).aggregate(n=fm.sum("n"))
+
+    log = Log(weeks.inputs[0].schema)
+    log.row({"at": from_ms(END), "i": 1}, END)
+    log.end()
+    made = LocalRun(weeks).batch({"r": log.table()})[""]
+    assert made["_watermark"].to_pylist()[0] < made["_event_time"].to_pylist()[0] == END
+    after = LocalRun(days).batch({"w": made})[""].to_pylist()
+    assert [(r["n"], r["window_end"]) for r in after if r["_kind"] == 0] == [(1, from_ms(END) + timedelta(0, 0, 999))]
+
+
+# ---- gaps of rows
+
+
+class Gap(fm.Contract):
+    at: fm.EventTime
+    key: str
+    gap: float | None = None
+    whole: int | None = None
+    exact: Decimal | None = None
+
+
+def gapped(expression: str, on_error: str = "stop"):
+    @fm.operator(name="o")
+    def o(r: fm.Stream[Gap]) -> fm.Stream:
+        windows = r.key_by("key").window(fm.Session(expression, per_row=True), on_error=on_error)
+        return windows.aggregate(n=fm.count())
+
+    return o
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "milliseconds"),
+    [
+        ("gap", 1500.9, 1500),
+        ("gap", 0.25, 1),
+        ("gap", float("inf"), None),
+        ("gap", 1e300, None),
+        ("whole", 2**62, None),
+        ("whole", 2**63 - 1, None),
+        ("whole", 5, 5),
+        ("exact", Decimal(10**37), None),
+        ("exact", Decimal(7), 7),
+    ],
+)
+def test_a_gap_is_cut_to_whole_milliseconds_and_ends_with_time(column, value, milliseconds):
+    rows = [{"at": from_ms(1000), "key": "a", column: value}]
+    (session,) = LOCAL[0](gapped(column), {"r": rows})[""]
+    end = from_ms(END) + timedelta(0, 0, 999) if milliseconds is None else from_ms(1000 + milliseconds)
+    assert (session["window_start"], session["window_end"]) == (from_ms(1000), end)
+
+
+BAD = [("gap", float("nan"), "nan"), ("gap", -float("inf"), "-inf"), ("gap", None, "null")]
+BAD += [("gap", 0.0, "0.0"), ("gap", -1.0, "-1.0"), ("whole", -(2**63), str(-(2**63))), ("whole", None, "null")]
+
+
+@pytest.mark.parametrize(("column", "value", "shown"), BAD)
+def test_a_row_without_a_gap_stops_the_run_in_words(column, value, shown):
+    rows = [{"at": from_ms(NEVER), "key": "a", column: value}]
+    with pytest.raises(UserCodeError) as refused:
+        LOCAL[0](gapped(column), {"r": rows})
+    assert refused.value.code == "EXECUTION-045"
+    assert str(refused.value).startswith(
+        f"EXECUTION-045 step 'o', key (key='a'), session gap '{column}': expected milliseconds, more than 0, "
+        f"got {shown} for the row of 0001-01-01T00:00:00Z. "
+    )
+
+
+@pytest.mark.parametrize("cut", [None, 1, 2])
+@pytest.mark.parametrize(("column", "value", "shown"), BAD)
+def test_a_row_without_a_gap_is_set_aside_and_leaves_no_trace(column, value, shown, cut):
+    operator = gapped(column, on_error="quarantine")
+    log, run = Log(operator.inputs[0].schema), LocalRun(operator)
+    for time, gap in ((0, 10), (5, value), (12, 10)):
+        log.row({"at": from_ms(time), "key": "a", column: gap}, time)
+    log.end()
+    parts = [(0, None)] if cut is None else [(0, cut), (cut, None)]
+    batches = [run.batch({"r": log.table(*part)}) for part in parts]
+    sessions = [r for batch in batches for r in batch[""].to_pylist() if r["_kind"] == 0]
+    assert [(r["n"], r["window_start"], r["window_end"]) for r in sessions] == [
+        (1, from_ms(0), from_ms(10)),
+        (1, from_ms(12), from_ms(22)),
+    ]
+    ((reason, time),) = [
+        (r["reason"], r["_event_time"]) for b in batches for r in b["quarantine"].to_pylist() if r["_kind"] == 0
+    ]
+    assert reason == f"{shown} for the row of 1970-01-01T00:00:00.005Z"
+    assert time == 5
+
+
+def test_a_late_row_without_a_name_in_ascii_needs_no_gap_in_sql():
+    kind = kind_of(fm.Session("größe * 1000", per_row=True))
+    assert kind.sql_maybe_dropped("t", 5, "w") == "(t) + 1 - 1 + 5 <= w"
+
+
+# ---- definitions
+
+
+@pytest.mark.parametrize("key", ["window_start", "window_end"])
+def test_a_key_named_like_a_window_s_bounds_is_refused_when_defined(key):
+    @fm.operator(name="hourly")
+    def hourly(r: fm.Stream[Row]) -> fm.Stream:
+        return r.window(fm.Tumbling("1 hour")).aggregate(n=fm.count())
+
+    def again(fixed):
+        @fm.operator(name="again", inputs={"h": hourly})
+        def body(h: fm.Stream) -> fm.Stream:
+            keyed = h.with_columns(**{f"of_{key}": key}).key_by(f"of_{key}") if fixed else h.key_by(key)
+            return keyed.window(fm.Tumbling("1 day")).aggregate(n=fm.sum("n"))
+
+        return body
+
+    with pytest.raises(DefinitionError) as refused:
+        again(fixed=False)
+    assert refused.value.code == "DEFINITION-135"
+    assert f'.with_columns(of_{key}="{key}").key_by("of_{key}")' in refused.value.fix
+    assert again(fixed=True).outputs[0].schema.names[0] == f"of_{key}"
+
+
+@pytest.mark.parametrize(("date", "key"), [("0201-03-05", "0201-03-05"), ("9999-12-30", "9999-12-30")])
+def test_the_name_of_a_partition_has_four_digits_of_the_year(date, key):
+    moment = to_ms(datetime.fromisoformat(date).replace(hour=7, tzinfo=UTC))
+    assert Daily(date).key(moment) == key
+    assert Daily(date).around(moment).start == moment - 7 * 3_600_000
+    assert Hourly(f"{date}T00:00").key(moment) == f"{key}T0700Z"
