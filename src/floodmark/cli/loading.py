@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 from floodmark.cli.invocation import Invocation
+from floodmark.core import machine
 from floodmark.core.errors import DefinitionError, FloodmarkError, UserCodeError
 from floodmark.spec.workspace import Workspace
 
@@ -43,6 +44,7 @@ def open_workspace(invocation: Invocation, start: Path | None = None) -> Opened:
     Raises:
         DefinitionError: DEFINITION-080 no workspace here or above, 081 no such module, 082 no ``workspace`` function,
             083 it returns something else; and whatever is wrong with the definitions.
+        SetupError: SETUP-050, the lake is a file.
         UserCodeError: USER-002, the workspace's own code raised.
     """
     root, name = find((start or Path.cwd()).resolve())
@@ -61,6 +63,8 @@ def open_workspace(invocation: Invocation, start: Path | None = None) -> Opened:
     # relative paths of settings start at the workspace, those of the command line at the current folder
     lake = invocation.lake
     workspace = workspace.at(str(root), lake=lake if lake is None or "://" in lake else str(Path(lake).resolve()))
+    for path in filter(None, (workspace.settings.lake, workspace.settings.logs)):
+        machine.refuse_file(path, f"lake {path}")
     return Opened(root=root, workspace=workspace, lake=workspace.settings.lake, logs=workspace.settings.logs)
 
 

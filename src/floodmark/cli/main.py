@@ -13,6 +13,7 @@ import click
 
 from floodmark.cli.console import Console
 from floodmark.cli.invocation import shared
+from floodmark.core import machine
 from floodmark.core.errors import FloodmarkError, closest
 
 VERBS = {
@@ -73,12 +74,14 @@ class Verbs(click.Group):
         try:
             status = super().main(given, *rest, **{**settings, "standalone_mode": False})
         except (FloodmarkError, click.ClickException, click.Abort, KeyboardInterrupt, Exception) as error:  # noqa: BLE001 - the outermost frame
-            status = _report(error, as_json="--json" in given)
+            status = _report(error, given)
         sys.exit(status if isinstance(status, int) else 0)
 
 
-def _report(error: BaseException, *, as_json: bool) -> int:
+def _report(error: BaseException, given: Sequence[str]) -> int:
     """Print an error; the exit status that goes with it."""
+    as_json = "--json" in given
+    error = _foreseen(error, given)
     match error:
         case FloodmarkError():
             status, parts = 1, error.as_json()
@@ -92,6 +95,9 @@ def _report(error: BaseException, *, as_json: bool) -> int:
             status, parts = 130, {"code": "ABORTED", "got": "interrupted"}
             if not as_json:
                 click.echo("aborted", err=True)
+        case BrokenPipeError():  # the reader of a pipe has read enough: floodmark status | head
+            sys.stdout = None  # so that the interpreter does not write to it at its end
+            return 1
         case _:
             status, parts = 1, {"code": "UNEXPECTED", "got": f"{type(error).__name__}: {error}"}
             traceback.print_exception(error)
@@ -99,6 +105,14 @@ def _report(error: BaseException, *, as_json: bool) -> int:
     if as_json:
         click.echo(json.dumps({"error": parts}))
     return status
+
+
+def _foreseen(error: BaseException, given: Sequence[str]) -> BaseException:
+    """What the machine refuses as a FloodmarkError; everything else as it is."""
+    if isinstance(error, FloodmarkError | click.ClickException | click.Abort | KeyboardInterrupt | BrokenPipeError):
+        return error
+    verb = " ".join(["floodmark", *(word for word in given if word in VERBS)])
+    return machine.refused(error, verb, "Then run it again.") or error
 
 
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})

@@ -68,6 +68,10 @@ def prove(  # noqa: PLR0913 - one per option
     opened = opened_lake(invocation, console)
     chosen = opened.workspace.operator(operator)
     zone(timezone, "--timezone")
+    if spark:
+        from floodmark.engines.spark.java import find_java
+
+        find_java()
     clocked = chosen.stateful is not None and chosen.stateful.clocked
     if clocked and not spark:
         fix = f"Prove it on Spark, where a stream records the clock and a bounded run replays it: floodmark prove {chosen.name} --spark"

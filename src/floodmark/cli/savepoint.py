@@ -206,7 +206,7 @@ def export_(invocation: Invocation, name: str, folder: str, *, canonical: bool) 
     if canonical:
         from floodmark.engines.spark.canonical import export
 
-        spark, _ = start(opened, console)
+        spark, _ = start(opened, console, writes=False)
         export(spark, found, target)
     else:
         savepoints.export(found, target)

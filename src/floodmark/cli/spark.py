@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from floodmark.cli.console import Console
 from floodmark.cli.loading import Opened
+from floodmark.core import machine
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -15,13 +16,20 @@ if TYPE_CHECKING:
     from floodmark.engines.spark.lake import Lake
 
 
-def start(opened: Opened, console: Console) -> tuple[SparkSession, Lake]:
+def start(opened: Opened, console: Console, *, writes: bool = True) -> tuple[SparkSession, Lake]:
     """Start Spark with the workspace's settings.
 
+    Args:
+        opened: the workspace.
+        console: says that it starts.
+        writes: the verb writes into the lake, which must be possible.
+
     Raises:
-        SetupError: SETUP-001 no Java, SETUP-002 no Delta jars.
+        SetupError: SETUP-001 no Java, SETUP-002 no Delta jars, SETUP-051 a lake that cannot be written, SETUP-054 no such master.
     """
     settings = opened.workspace.settings
+    if writes:
+        machine.refuse_read_only(opened.lake, f"lake {opened.lake}")
     with console.step("starting Spark"):
         from floodmark.engines.spark.lake import Lake
         from floodmark.engines.spark.session import spark_session

@@ -39,7 +39,7 @@ def show(invocation: Invocation, name: str, limit: int) -> None:
         _show_operator(opened, console, name, limit)
         return
     name = opened.workspace.source(name).name
-    spark, lake = start(opened, console)
+    spark, lake = start(opened, console, writes=False)
     from floodmark.engines.spark.quarantine import show as found
 
     waiting = found(spark, name, lake, limit=limit)

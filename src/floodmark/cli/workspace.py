@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 def init(invocation: Invocation, name: str, data: str | None) -> None:
     """Make a workspace: a folder NAME that works at once."""
     from floodmark.cli.scaffold import scaffold
+    from floodmark.engines.spark.java import find_java
 
+    find_java()  # first: a folder that is half made could not be made again
     console = Console(as_json=invocation.json)
     looked = None
     if data is not None:

@@ -12,6 +12,7 @@ from pyarrow.fs import FileSelector, FileType
 
 from floodmark.connectors.copies import copy, files_of
 from floodmark.connectors.storage import file_system, read, write
+from floodmark.connectors.validation import shown
 from floodmark.core.errors import StateError
 from floodmark.core.time import NEVER
 from floodmark.engines.spark.carrier import progress_of
@@ -27,6 +28,7 @@ _NOTHING = "-"
 _AT_FIRST: dict[str, Any] = {"reservoirId": "", "reservoirVersion": 0, "index": -1, "isStartingVersion": False}
 
 
+_OPERATOR = re.compile(r"/operators/([^/]+)/timelines/")
 _PLACE = re.compile(rb'"[^"]*(/state/\d+/_stateSchema/[^"]*)"')
 
 
@@ -75,6 +77,18 @@ def _offset(position: Position) -> str:
 
 def _compact(value: Mapping[str, Any]) -> str:
     return json.dumps(value, separators=(",", ":"))
+
+
+def _readable(lines: list[str]) -> bool:
+    """Whether a file of offsets or commits is one: a version, a JSON object, and per source JSON or the word for nothing."""
+    if len(lines) < 2 or not re.fullmatch(r"v\d+", lines[0]):  # noqa: PLR2004 - see above
+        return False
+    try:
+        return isinstance(json.loads(lines[1]), dict) and all(
+            line == _NOTHING or isinstance(json.loads(line), dict) for line in lines[2:]
+        )
+    except ValueError:
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,10 +299,41 @@ class Checkpoint:
         }
         write(f"{self.path}/{IDENTITY}", json.dumps(identity).encode())
 
+    def check_newest(self) -> None:
+        """Make sure that the newest files of both logs can be read: Spark begins with them.
+
+        Raises:
+            StateError: STATE-036, one is not what Spark writes.
+        """
+        for log in ("offsets", "commits"):
+            self._lines(log, max(self.batches(log), default=-1))
+
     def _identity(self) -> dict[str, Any] | None:
-        found = read(f"{self.path}/{IDENTITY}")
-        return None if found is None else dict(json.loads(found))
+        content = read(f"{self.path}/{IDENTITY}")
+        if content is None:
+            return None
+        try:
+            return dict(json.loads(content))
+        except (ValueError, TypeError):
+            raise self._garbage(IDENTITY, content) from None
 
     def _lines(self, log: str, batch: int) -> list[str] | None:
-        found = read(f"{self.path}/{log}/{batch}") if batch >= 0 else None
-        return None if found is None else found.decode().splitlines()
+        content = read(f"{self.path}/{log}/{batch}") if batch >= 0 else None
+        if content is None:
+            return None
+        lines = content.decode("utf-8", "replace").splitlines()
+        if not _readable(lines):
+            raise self._garbage(f"{log}/{batch}", content)
+        return lines
+
+    def _garbage(self, file: str, content: bytes) -> StateError:
+        operator = _OPERATOR.search(self.path)
+        name = operator[1] if operator else "OPERATOR"
+        fix = (
+            f"Put a copy of the file back, if there is one. Otherwise roll the stream back to a savepoint (floodmark savepoint list {name}, then "
+            f"floodmark rollback {name} --to SAVEPOINT), or compute it anew: floodmark run {name} --unbounded --from-scratch."
+        )
+        got = f"{len(content):,} bytes that are not: {shown(content)}" if content else "an empty file"
+        return StateError(
+            f"file {self.path}/{file}", "what Spark writes there: a version, then JSON", got, fix, code="STATE-036"
+        )

@@ -8,10 +8,12 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import re
 import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
@@ -21,9 +23,11 @@ from types import MappingProxyType
 from py4j.java_gateway import JavaGateway
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from floodmark.core.errors import SetupError, closest
 from floodmark.engines.spark import archive
 from floodmark.engines.spark.jars import cache_folder, class_path
 from floodmark.engines.spark.java import find_java
@@ -59,7 +63,13 @@ _LOCAL: Mapping[str, str] = MappingProxyType(
         "spark.driver.bindAddress": "127.0.0.1",
     }
 )
+_MASTERS = ("local", "local-cluster", "spark", "yarn", "k8s")
+_MASTER = re.compile(
+    r"local(\[\s*(\d+|\*)\s*(,\s*\d+\s*)?\])?|local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*\d+\s*\]|spark://.+:\d+.*|yarn|k8s://.+"
+)
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_LAST_LINES = 20
+"""Of what Java has said, for an error."""
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 _NOISE = (
     b"WARNING: Using incubator modules",
@@ -90,8 +100,9 @@ def spark_session(
     Time: the session, this process and Java all run in UTC.
 
     Raises:
-        SetupError: SETUP-001 no Java, SETUP-002 no Delta jars.
+        SetupError: SETUP-001 no Java, SETUP-002 no Delta jars, SETUP-054 no such master, SETUP-055 Java ended at once.
     """
+    check_master(cores)
     _prepare_process(cores)
     if SparkContext._active_spark_context is None:  # noqa: SLF001 - there is no public question for it
         conf = _conf(app, cores, memory, extra, archive_to)
@@ -127,6 +138,16 @@ def _prepare_process(cores: str) -> None:
     os.environ["JAVA_HOME"] = str(find_java().home)
     if _is_local(cores):  # a Spark of another version in the environment must not be mixed with this pyspark
         os.environ["SPARK_HOME"] = str(archive.home(cache_folder()))
+
+
+def check_master(master: str) -> None:
+    """Raise SetupError SETUP-054 when a text is no master that Spark knows."""
+    if _MASTER.fullmatch(master):
+        return
+    kind = re.split(r"[\[:]", master, maxsplit=1)[0]
+    fix = f"{closest(kind, _MASTERS)}Correct it in resources/settings.py, or set FLOODMARK_MASTER='local[2]'."
+    expected = "local, local[N], local[*], spark://HOST:PORT, yarn or k8s://URL"
+    raise SetupError("Spark master", expected, repr(master), fix, code="SETUP-054")
 
 
 def _is_local(cores: str) -> bool:
@@ -176,21 +197,51 @@ def _clean_up(scratch: Scratch) -> None:
 
 
 def _launch(conf: SparkConf) -> JavaGateway:
-    """Start Java with its stderr read by a thread that drops what no setting silences."""
+    """Start Java with its stderr read by a thread that drops what no setting silences.
+
+    Raises:
+        SetupError: SETUP-055, Java ended before Spark had started.
+    """
     reader, writer = os.pipe()
+    said: deque[str] = deque(maxlen=_LAST_LINES)
+    thread = threading.Thread(target=_forward, args=(reader, said), name="java-stderr", daemon=True)
     try:
         gateway: JavaGateway = launch_gateway(conf, popen_kwargs={"stderr": writer})  # type: ignore[no-untyped-call] # pyspark's
-    finally:
+    except (PySparkRuntimeError, OSError) as error:
         os.close(writer)
-        threading.Thread(target=_forward, args=(reader,), name="java-stderr", daemon=True).start()
+        thread.start()
+        thread.join(timeout=1)
+        raise _not_started(said, error) from error
+    os.close(writer)
+    thread.start()
     return gateway
 
 
-def _forward(reader: int) -> None:
+def _not_started(said: Sequence[str], error: Exception) -> SetupError:
+    """SETUP-055, with the line in which Java, or the script that starts it, says why."""
+    why = next(
+        (
+            line
+            for line in said
+            if re.search(r"error|exception|no such|not found|invalid|unrecognized", line, re.IGNORECASE)
+        ),
+        "",
+    )
+    fix = (
+        "Look at the settings Java gets: Settings(spark=...) and SPARK_* in the environment; bash must be on PATH, and "
+        f"`{find_java().binary} -version` must answer."
+    )
+    got = why or next(reversed(said), "") or str(error)
+    return SetupError("Spark", "a Java that starts", got, fix, code="SETUP-055")
+
+
+def _forward(reader: int, said: deque[str]) -> None:
     after_noise = False
     with os.fdopen(reader, "rb") as lines, suppress(OSError):
         for line in lines:
             noise = line.startswith(_NOISE) or (after_noise and not line.strip())
             if not noise:
                 os.write(2, line)
+                if line.strip():
+                    said.append(line.decode(errors="replace").strip())
             after_noise = noise

@@ -87,6 +87,12 @@ def refuse_half_written(timeline: Timeline, *, whole: bool) -> None:
     raise LifecycleError(f"operator '{name}'", "a stream between two micro-batches", got, fix, code="LIFECYCLE-044")
 
 
+def newest_written(timeline: Timeline) -> int:
+    """The last micro-batch that any table of a stream has rows of; -1 for none."""
+    deployed = timeline.checkpoint.deployed()
+    return max((_written(timeline, name) for name in deployed.tables), default=-1) if deployed is not None else -1
+
+
 def _written(timeline: Timeline, table: str) -> int:
     """The last micro-batch a table has rows of."""
     path = timeline.lake.output(table)

@@ -24,6 +24,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from floodmark.connectors.storage import file_system
+from floodmark.core import machine
 from floodmark.core.errors import ExecutionError, PlanError
 from floodmark.core.time import END, NEVER, Interval, from_ms
 from floodmark.engines.spark import division
@@ -269,10 +270,14 @@ def spark_boundary(where: str, again: str) -> Iterator[None]:
 
     Raises:
         ExecutionError: EXECUTION-003.
+        SetupError: SETUP-050..056, the machine refuses: the disk is full, or cannot be written.
     """
     try:
         yield
     except (PySparkException, Py4JError, DeltaError, OSError) as error:
+        refusal = machine.refused(error, where, f"Nothing is lost or there twice; go on with: {again}")
+        if refusal is not None:
+            raise refusal from error
         fix = f"Nothing is lost or there twice. Mend the cause, then go on: {again}"
         raise ExecutionError(where, "to get through", text_of(error), fix, code="EXECUTION-003") from error
 

@@ -17,7 +17,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from floodmark.connectors.storage import file_system
-from floodmark.core.errors import ExecutionError, FloodmarkError
+from floodmark.core import machine
+from floodmark.core.errors import ExecutionError, FloodmarkError, StateError
 from floodmark.core.time import END, NEVER, Interval
 from floodmark.engines.spark import current, history, markers, tables
 from floodmark.engines.spark.carrier import SHIFT
@@ -28,7 +29,7 @@ from floodmark.engines.spark.preaggregate import EMITTED, PACKED, packing
 from floodmark.engines.spark.processor import Processor
 from floodmark.engines.spark.savepoints import check_inputs
 from floodmark.engines.spark.sink import Sink
-from floodmark.engines.spark.switch import refuse_moved, refuse_while_pending
+from floodmark.engines.spark.switch import newest_written, refuse_moved, refuse_while_pending
 from floodmark.engines.spark.ticks import Ticks
 from floodmark.engines.spark.timeline import Timeline, inputs_at
 from floodmark.semantics.stage import stage_of
@@ -75,7 +76,7 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
     Raises:
         ExecutionError: EXECUTION-002 a table is missing, EXECUTION-004 Spark failed.
         LifecycleError: LIFECYCLE-003 another run of this operator is at work, LIFECYCLE-034 a rollback of it is not finished.
-        StateError: STATE-002, STATE-003, the checkpoint is not this operator's.
+        StateError: STATE-002, STATE-003, the checkpoint is not this operator's; STATE-036, it is damaged.
     """
     began, stop, tell = time.monotonic(), stop or threading.Event(), on_batch or (lambda _: None)
     with exclusive(lake, "operators", operator.name, "run", role="stream"):
@@ -146,6 +147,7 @@ def _prepare(
     known = timeline.checkpoint.deployed() is not None
     if known:
         timeline.checkpoint.claim(operator)
+        check_logs(timeline, clocked=operator.stateful is not None and operator.stateful.clocked)
         timeline.checkpoint.relocate()
     paths = [tables.ensure(spark, lake, operator, output) for output in operator.outputs]
     if not known:  # a checkpoint may have been lost or taken away: what it wrote is marked as written
@@ -174,6 +176,29 @@ def _prepare(
     if known:
         sink.settle(spark)
     return sink
+
+
+def check_logs(timeline: Timeline, *, clocked: bool) -> None:
+    """Make sure that Spark can read the newest files of its checkpoint.
+
+    Args:
+        timeline: of the stream.
+        clocked: the operator waits for processing time, which is recorded before its micro-batch is written.
+
+    Raises:
+        StateError: STATE-036, one is garbage; where it plans a micro-batch no table has rows of, the file can go.
+    """
+    try:
+        timeline.checkpoint.check_newest()
+    except StateError as error:
+        last, planned = timeline.checkpoint.last_committed(), max(timeline.checkpoint.batches("offsets"), default=-1)
+        if planned <= last or clocked or newest_written(timeline) > last or not error.where.endswith(f"/{planned}"):
+            raise
+        file = error.where.removeprefix("file ")
+        fix = (
+            f"No table has rows of micro-batch {planned}, so the stream can plan it again. Remove the file: rm '{file}'"
+        )
+        raise StateError(error.where, error.expected, error.got, fix, code=error.code) from error
 
 
 def _forget(spark: SparkSession, operator: Operator, lake: Lake) -> None:
@@ -282,8 +307,11 @@ def _told(operator: Operator, sink: Sink, error: PySparkException) -> FloodmarkE
     if isinstance(sink.failure, FloodmarkError):
         return sink.failure
     text = tables.text_of(sink.failure or error)
-    where = f"unbounded run of {operator.version}"
-    fix = f"Nothing is lost or double. Mend the cause, then go on: floodmark run {operator.name} --unbounded"
+    where, again = f"unbounded run of {operator.version}", f"floodmark run {operator.name} --unbounded"
+    refusal = machine.refused(sink.failure or error, where, f"Nothing is lost or there twice; go on with: {again}")
+    if refusal is not None:
+        return refusal
+    fix = f"Nothing is lost or double. Mend the cause, then go on: {again}"
     return ExecutionError(where, "a stream that goes on", text, fix, code="EXECUTION-004")
 
 

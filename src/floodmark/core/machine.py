@@ -1,0 +1,151 @@
+"""What a machine refuses: folders that are files, disks that are full or read-only. One table, errno -> code and words.
+
+Python says so with an ``OSError``, delta-rs and Java in the text of exceptions of their own. Floodmark's verbs and runs look here before they
+report an exception as one that nobody has foreseen.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+from floodmark.core.errors import FloodmarkError, SetupError
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    """One kind of refusal.
+
+    Args:
+        code: of the error.
+        expected: what would have been right.
+        got: in front of the path.
+        fix: what to do now.
+    """
+
+    code: str
+    expected: str
+    got: str
+    fix: str
+
+
+_BEHIND_A_FILE = _Refusal(
+    "SETUP-050", "a folder", "a path that leads through a file", "Name another folder, or move that file away."
+)
+_NOT_WRITABLE = _Refusal(
+    "SETUP-051",
+    "files that this user may read and write",
+    "no permission",
+    "See who may: ls -ld on that path. Then give this user the right (chmod, chown, a mount that is not read-only), or act on another lake: --lake FOLDER.",
+)
+_FULL = _Refusal("SETUP-052", "room on the disk", "a disk that is full", "Make room (df -h shows where).")
+_TOO_MANY_FILES = _Refusal(
+    "SETUP-053", "room for open files", "the limit of open files", "Raise the limit (ulimit -n 65536)."
+)
+_BROKEN = _Refusal(
+    "SETUP-056",
+    "a disk that answers",
+    "an error of the device",
+    "See what the system says: dmesg, or the mount's server.",
+)
+_REFUSALS: Mapping[int, _Refusal] = MappingProxyType(
+    {
+        errno.ENOTDIR: _BEHIND_A_FILE,
+        errno.EROFS: _NOT_WRITABLE,
+        errno.EACCES: _NOT_WRITABLE,
+        errno.EPERM: _NOT_WRITABLE,
+        errno.ENOSPC: _FULL,
+        errno.EDQUOT: _FULL,
+        errno.EMFILE: _TOO_MANY_FILES,
+        errno.ENFILE: _TOO_MANY_FILES,
+        errno.EIO: _BROKEN,
+        errno.ESTALE: _BROKEN,
+    }
+)
+_OF_RUST = re.compile(r"[^\n]*\(os error (\d+)\)")
+_OF_JAVA = re.compile(r"\bjava\.[\w.]+(?:Exception|Error): [^\n]*")
+_OF_FLOODMARK = re.compile(r"floodmark\.core\.errors\.\w+: ")
+_JAVA_NAMES = {"AccessDeniedException": errno.EACCES, "ReadOnlyFileSystemException": errno.EROFS}
+_MKDIRS = "Mkdirs failed to create"
+"""Hadoop's words where a folder cannot be made; it does not say why."""
+
+
+def refused(error: BaseException, where: str, afterwards: str = "") -> SetupError | None:
+    """An exception as an error for people, where the machine is what refuses; None where it is something else.
+
+    Args:
+        error: with its causes.
+        where: what was going on.
+        afterwards: what to do once the cause is gone.
+    """
+    for cause in _chain(error):
+        number, path = _refusal(cause)
+        refusal = _REFUSALS.get(number)
+        if refusal is not None:
+            fix = f"{refusal.fix} {afterwards}".strip()
+            return SetupError(where, refusal.expected, f"{refusal.got}: {path}", fix, code=refusal.code)
+    return None
+
+
+def refuse_file(path: str, where: str) -> None:
+    """Raise SetupError SETUP-050 when a path cannot be a folder, as a file stands there or above it."""
+    there = _nearest(path)
+    if there is not None and not there.is_dir():
+        raise _raised(errno.ENOTDIR, there, where)
+
+
+def refuse_read_only(path: str, where: str) -> None:
+    """Raise SetupError SETUP-051 when nothing can be written into a folder, or into the one it would be made in."""
+    there = _nearest(path)
+    if there is not None and not os.access(there, os.W_OK | os.X_OK):
+        raise _raised(errno.EACCES, there, where)
+
+
+def _raised(number: int, path: Path, where: str) -> SetupError:
+    error = refused(OSError(number, os.strerror(number), str(path)), where)
+    assert error is not None
+    return error
+
+
+def _nearest(path: str) -> Path | None:
+    """The path, or what exists above it; None for URIs."""
+    if "://" in path:
+        return None
+    start = Path(path).absolute()
+    return next((folder for folder in (start, *start.parents) if os.path.lexists(folder)), None)
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """An exception and its causes; what floodmark has said itself, and what caused that, stays as it is."""
+    cause: BaseException | None = error
+    seen: set[int] = set()
+    while cause is not None and id(cause) not in seen and not isinstance(cause, FloodmarkError):
+        yield cause
+        seen.add(id(cause))
+        cause = cause.__cause__ or cause.__context__
+
+
+def _refusal(error: BaseException) -> tuple[int, str]:
+    """(errno, the path it is about) of one exception; errno 0 for any other."""
+    if isinstance(error, OSError) and error.errno is not None and error.errno in _REFUSALS:
+        return error.errno, str(error.filename or error.strerror)
+    text = str(error)
+    if _OF_FLOODMARK.search(text):  # raised by floodmark in a process of Spark's: it says itself what is wrong
+        return 0, ""
+    if rust := _OF_RUST.search(text):
+        return int(rust[1]), rust[0].strip()
+    for line in (found[0] for found in _OF_JAVA.finditer(text)):
+        for number in _REFUSALS:
+            if os.strerror(number) in line:
+                return number, line
+        for name, number in _JAVA_NAMES.items():
+            if name in line:
+                return number, line
+        if _MKDIRS in line:
+            return errno.EACCES, line
+    return 0, ""
