@@ -167,7 +167,11 @@ def _settings(home: Path) -> None:
 def _running(
     command: list[str], root: Path, environment: dict[str, str], log: Path
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Dagster in a session of its own; when this ends, no process of that session is left."""
+    """Dagster in a session of its own; when this ends, no process of that session is left.
+
+    The caller handles SIGINT and SIGTERM (``stopping``), so both have their default in Dagster, also where a script has started this process
+    in its background with SIGINT ignored. A ``preexec_fn`` would run between fork and exec, where another thread's lock may be held.
+    """
     with log.open("ab") as out:
         process = subprocess.Popen(
             command,
@@ -177,18 +181,11 @@ def _running(
             stdout=out,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=_default_signals,  # noqa: PLW1509 - there is no thread yet
         )
     try:
         yield process
     finally:
         _stop(process)
-
-
-def _default_signals() -> None:
-    """Started in the background of a script, SIGINT is ignored, which Dagster would hand on: it could not be stopped."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_DFL)
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
+from tempfile import SpooledTemporaryFile
 from typing import Literal
 
 from pyarrow.fs import FileSelector, FileType
@@ -30,6 +31,8 @@ _ENDINGS: dict[str, Format] = {
 }
 _UNFINISHED = (".tmp", ".part", ".partial", ".crdownload", ".inprogress", ".crc")
 _DIGEST_THREADS = 4
+_IN_MEMORY = 64 << 20
+"""Bytes of a Parquet file that are kept in memory while it is read; of a larger one there is a copy on the local disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,9 +147,11 @@ class _File:
         form = self.reader.format_of(self.name)
         if form == "parquet":
             self.replay = json.dumps({"format": "python"})
-            files, path = file_system(self.reader.location(self.name))
-            with files.open_input_file(path) as opened:
-                yield from parquet_columns(opened)
+            with SpooledTemporaryFile(
+                max_size=_IN_MEMORY
+            ) as copied:  # Parquet is read from its end: not in the one pass of the digest
+                self._stream.copy_to(copied)
+                yield from parquet_columns(copied)
             return
         with whole():
             lines = lines_of(self._stream, self.name)

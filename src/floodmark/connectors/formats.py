@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import IO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -103,6 +104,8 @@ def header_of(lines: Iterator[bytes], settings: Csv) -> list[str]:
     for name, field in inputs_of(settings.contract).items():
         if field.is_required() and name not in names:
             fix = f"{closest(name, names)}Rename the column in the file, or the field of {settings.contract.__name__}."
+            if len(names) == 1 and (other := next((sign for sign in ";\t|" if sign in text), None)):
+                fix = f"The delimiter looks like another one: Files(..., delimiter={other!r})."
             got = f"columns {', '.join(names)}"
             raise ConnectorError(settings.where, f"a column '{name}'", got, fix, code="CONNECTOR-010")
     return names
@@ -189,7 +192,7 @@ def _values(
     return values
 
 
-def parquet_columns(file: pa.NativeFile) -> Iterator[Columns]:
+def parquet_columns(file: pa.NativeFile | IO[bytes]) -> Iterator[Columns]:
     """Some thousand rows at a time, in file order."""
     try:
         opened, number = pq.ParquetFile(file), 0

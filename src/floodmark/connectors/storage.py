@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import shutil
 from pathlib import Path
+from typing import IO
 
 from pyarrow import NativeFile
 from pyarrow.fs import FileSystem, FileType, LocalFileSystem
@@ -68,6 +70,11 @@ class Hashed(io.RawIOBase):
         self.size += len(data)
         self._digest.update(data)
         return len(data)
+
+    def copy_to(self, target: IO[bytes]) -> None:
+        """Write the content into another file, which then stands at its begin."""
+        shutil.copyfileobj(self, target, _CHUNK)
+        target.seek(0)
 
     def finish(self) -> tuple[int, str]:
         """Read what is left; bytes and digest of the whole file."""

@@ -20,6 +20,7 @@ from floodmark.engines.spark import current, fast, history, tables, ticks
 from floodmark.engines.spark.compile import compiled, failures, stage_rows, without_failures
 from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.lock import exclusive
+from floodmark.engines.spark.numbering import of_bounded_run
 from floodmark.engines.spark.preaggregate import (
     COUNTED,
     EMITTED,
@@ -231,7 +232,7 @@ def _by_elements(
 
 
 def _stamping() -> Stamping:
-    return Stamping(progress=None, ingested=time.time_ns() // 1_000_000, base=BOUNDED)
+    return Stamping(progress=None, ingested=time.time_ns() // 1_000_000, numbering=of_bounded_run())
 
 
 def _sides(operator: Operator, chunks: DataFrame) -> dict[str, DataFrame]:

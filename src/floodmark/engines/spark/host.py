@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle, TimerValues
 
 from floodmark.core.errors import StateError
@@ -124,5 +125,12 @@ class Host:
         )
         self.store.settle(emission.deadline)
         position = last_sequence(parts) if ticks else None
-        frame: pd.DataFrame = emitted(self.stage, emission, packed, sides, position).to_pandas()
-        return frame
+        return frame_of(emitted(self.stage, emission, packed, sides, position))
+
+
+def frame_of(rows: pa.Table) -> pd.DataFrame:
+    """Rows as the frame Spark wants, whole numbers as such: beside a null, pandas would make floats of them, which end at 2^53."""
+    import pandas as pd  # noqa: PLC0415 - see above
+
+    frame: pd.DataFrame = rows.to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)
+    return frame

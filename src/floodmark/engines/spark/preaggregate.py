@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from floodmark.core.time import NEVER, Interval
+from floodmark.engines.spark.numbering import Numbering
 from floodmark.semantics.columns import arrow_schema, decode, encode, inside
 from floodmark.semantics.kernel import Emission
 from floodmark.semantics.stage import AnyStage
@@ -154,16 +155,14 @@ class Stamping:
     Args:
         progress: for ``_progress``; None in bounded runs.
         ingested: for ``_ingest_time``, ms.
-        base: where ``_sequence`` begins.
-        marker: end the commit with a marker.
-        tasks: that write it; the marker is written by the last.
+        numbering: stretches of ``_sequence``.
+        marker: the commit has a marker, which its first task writes: there always is one.
     """
 
     progress: int | None
     ingested: int
-    base: int
+    numbering: Numbering
     marker: bool = False
-    tasks: int = 1
 
 
 def output_schema(schema: Schema) -> pa.Schema:
@@ -176,7 +175,7 @@ def output_schema(schema: Schema) -> pa.Schema:
 def unpacking(schema: Schema, stamping: Stamping, side: Side | None = None, output: str = "") -> Batches:
     """EMITTED (or PACKED) -> complete output rows, in Arrow: no plan, no code generation per micro-batch.
 
-    ``_sequence`` of results = base + place of the task + place of the row; late rows keep the one they came with.
+    ``_sequence`` of results = where that of the task begins + place of the row; late rows keep the one they came with.
 
     Args:
         schema: of the output.
@@ -189,7 +188,7 @@ def unpacking(schema: Schema, stamping: Stamping, side: Side | None = None, outp
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         task = context.partitionId() if context else 0
-        place = stamping.base + (task << _TASK_BITS)
+        place = stamping.numbering.first(task)
         for batch in batches:
             for chunk in batch.column(column).to_pylist():
                 if chunk is None:
@@ -201,13 +200,15 @@ def unpacking(schema: Schema, stamping: Stamping, side: Side | None = None, outp
                     places = pa.array(range(place, place + table.num_rows), pa.int64())
                     table = table.set_column(table.column_names.index("s"), "s", places)
                     place += table.num_rows
+                    stamping.numbering.check(task, place - 1)
                 if side and side != "side":
                     yield from _stamped(_side_columns(table, schema), schema, stamping)
                     continue
                 numbered = table.append_column("_sequence", pc.add(table["_order"], place))
                 place += (pc.max(table["_order"]).as_py() or 0) + 1
+                stamping.numbering.check(task, place - 1)
                 yield from _stamped(numbered, schema, stamping)
-        if stamping.marker and task == stamping.tasks - 1:
+        if stamping.marker and task == 0:
             yield _marker(schema, stamping)
 
     return run
@@ -241,9 +242,6 @@ def output_ddl(schema: Schema) -> str:
     """The columns of an output table."""
     return f"{schema.ddl()}, {STAMP_DDL}"
 
-
-_TASK_BITS = 22
-"""Rows of a task that are in order with those of others in the same micro-batch; rows of one key are always those of one task."""
 
 _RESULTS = ("results", "results")
 

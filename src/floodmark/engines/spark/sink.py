@@ -24,13 +24,14 @@ from floodmark.engines.spark import tables
 from floodmark.engines.spark.appender import Appender
 from floodmark.engines.spark.compile import compiled, failing, failures, without_failures
 from floodmark.engines.spark.lake import Lake
+from floodmark.engines.spark.numbering import of_batch
 from floodmark.engines.spark.preaggregate import COUNTS, Stamping, output_ddl, unpacking
 from floodmark.engines.spark.ticks import Ticks
 from floodmark.engines.spark.timeline import Timeline
 from floodmark.semantics.stage import AnyStage
 from floodmark.spec.operator import Operator, Output, Side
 from floodmark.spec.run import BatchInfo
-from floodmark.spec.schema import MARKER, ROW, Schema, first_sequence
+from floodmark.spec.schema import MARKER, ROW, Schema
 from floodmark.spec.steps import Step
 
 
@@ -182,22 +183,23 @@ class Sink:
     def _rows(
         self, batch: DataFrame, output: Output, number: int, progress: int, total: Mapping[str, int]
     ) -> tuple[DataFrame, int]:
-        """The rows of an output with all their stamps, a marker last, and how many they are without retractions."""
-        base = first_sequence(number)
+        """The rows of an output with all their stamps, with a marker, and how many they are without retractions."""
         packed = self._packed(output)
         if packed is not None:
-            count = total.get(packed, 0)
-            tasks, now = max(1, count // tables.ROWS_PER_FILE), time.time_ns() // 1_000_000
-            stamping = Stamping(progress=progress, ingested=now, base=base, marker=True, tasks=tasks)
-            return tables.divided(_unpacked(batch, output.schema, stamping, output.side, output.name), output), count
+            count, now = total.get(packed, 0), time.time_ns() // 1_000_000
+            numbering, tasks = of_batch(number, _numbered(total), count // tables.ROWS_PER_FILE)
+            stamping = Stamping(progress=progress, ingested=now, numbering=numbering, marker=True)
+            rows = _unpacked(batch, output.schema, stamping, tasks, output.side, output.name)
+            return tables.divided(rows, output), count
         if self.stage is None:
             rows = self._computed(output, self.inputs(batch), {}).filter(F.col("_kind") != MARKER)
             count = total[output.table]
         else:
-            stamping, step = Stamping(progress=progress, ingested=0, base=base), self.stage.step
-            rows = self._computed(output, {}, {step: _unpacked(batch, step.schema, stamping)})
+            numbering, tasks = of_batch(number, _numbered(total), total["rows"] // tables.ROWS_PER_FILE)
+            stamping, step = Stamping(progress=progress, ingested=0, numbering=numbering), self.stage.step
+            rows = self._computed(output, {}, {step: _unpacked(batch, step.schema, stamping, tasks)})
             if output.side:
-                rows = rows.unionByName(_unpacked(batch, output.schema, stamping, output.side))
+                rows = rows.unionByName(_unpacked(batch, output.schema, stamping, tasks, output.side))
             count = int(rows.agg(_row_count()).collect()[0]["rows"])
         tasks = max(1, count // tables.ROWS_PER_FILE)
         marker = tables.marker(batch.sparkSession, output, progress)
@@ -233,12 +235,21 @@ def _row_count() -> Column:
 
 def _side(name: str) -> str:
     """What the rows of a side output of a process function are counted as."""
-    return f"side {name}"
+    return f"{_SIDE}{name}"
+
+
+_SIDE = "side "
+
+
+def _numbered(total: Mapping[str, int]) -> int:
+    """How many places a micro-batch needs at most: results and the rows of side outputs of a process function share theirs."""
+    sides = sum(count for name, count in total.items() if name.startswith(_SIDE))
+    return max(total["rows"] + total["retractions"] + sides, total["failures"])
 
 
 def _unpacked(
-    batch: DataFrame, schema: Schema, stamping: Stamping, side: Side | None = None, output: str = ""
+    batch: DataFrame, schema: Schema, stamping: Stamping, tasks: int, side: Side | None = None, output: str = ""
 ) -> DataFrame:
-    chunks = batch.select("side" if side and side != "side" else "results")
-    chunks = chunks.coalesce(stamping.tasks) if stamping.marker else chunks  # the last task writes the marker
+    """The rows in the chunks of a micro-batch, by at most so many tasks."""
+    chunks = batch.select("side" if side and side != "side" else "results").coalesce(tasks)
     return chunks.mapInArrow(unpacking(schema, stamping, side, output), output_ddl(schema))
