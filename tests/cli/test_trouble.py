@@ -47,7 +47,7 @@ def test_a_lake_that_is_a_file_is_refused_by_every_verb(verb: Verb, shop: Path, 
     assert "Traceback" not in result.stderr
 
 
-@pytest.mark.parametrize("arguments", [["land", "orders"], ["run", "hourly_sales", "--unbounded"], ["init", "other"]])
+@pytest.mark.parametrize("arguments", [["land", "orders"], ["init", "other"]])
 def test_without_java_its_installation_is_offered_and_nothing_is_made(
     verb: Verb, shop: Path, no_java: None, arguments: list[str]
 ) -> None:

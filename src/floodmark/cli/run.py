@@ -157,7 +157,14 @@ class _Unbounded:
 
 
 def _unbounded(opened: Opened, operators: tuple[Operator, ...], console: Console, how: _Unbounded) -> list[RunResult]:
-    spark, lake = start(opened, console)
+    from floodmark.engines.spark.lake import Lake
+    from floodmark.engines.spark.unbounded import check_start
+
+    lake, before = Lake.of(opened.workspace.settings), set[str]()
+    for operator in operators:
+        check_start(operator, lake, from_scratch=how.from_scratch, filled=before)
+        before.add(operator.name)
+    spark, _ = start(opened, console)
     with stopping(console, "this micro-batch") as stop:
         return [_stream(spark, operator, lake, console, stop, how) for operator in operators if not stop.is_set()]
 

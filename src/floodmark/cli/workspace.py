@@ -202,9 +202,13 @@ def land(
     opened = opened_lake(invocation, console)
     workspace = opened.workspace
     chosen = workspace.sources if everything else tuple(workspace.source(name) for name in sources)
-    spark, lake = start(opened, console)
+    from floodmark.engines.spark.lake import Lake
+    from floodmark.engines.spark.landing import check_start
     from floodmark.engines.spark.landing import land as land_source
 
+    for source in chosen:
+        check_start(source, Lake.of(workspace.settings), Path(workspace.settings.folder))
+    spark, lake = start(opened, console)
     results = []
     with stopping(console, "this landing commit") as stop:
         for source in chosen:

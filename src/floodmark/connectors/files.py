@@ -92,8 +92,13 @@ class FileReader:
         place = next((n for n, part in enumerate(parts) if any(c in part for c in "*?[")), None)
         return ("/".join(parts), None) if place is None else ("/".join(parts[:place]), "/".join(parts[place:]))
 
-    def _listed(self) -> Iterator[Unit]:
-        base, pattern = self._base_and_pattern()
+    def check_there(self) -> None:
+        """Make sure that there is a folder to look into.
+
+        Raises:
+            ConnectorError: CONNECTOR-002 the folder is missing, CONNECTOR-003 it is a file.
+        """
+        base, _ = self._base_and_pattern()
         files, path = file_system(base)
         info = files.get_file_info(path)
         if info.type == FileType.NotFound:
@@ -104,6 +109,11 @@ class FileReader:
         if info.type == FileType.File:
             got, fix = f"the file {base}", f'Name its folder, or a glob: "{path.rpartition("/")[0]}/*.csv".'
             raise ConnectorError(f"source '{self.source}'", "a folder or a glob", got, fix, code="CONNECTOR-003")
+
+    def _listed(self) -> Iterator[Unit]:
+        self.check_there()
+        base, pattern = self._base_and_pattern()
+        files, path = file_system(base)
         matches = re.compile(_expression(pattern)).fullmatch if pattern else None
         deep = pattern is not None and ("/" in pattern or "**" in pattern)
         for file in files.get_file_info(FileSelector(path, recursive=deep)):

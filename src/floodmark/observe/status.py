@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from deltalake import DeltaTable
@@ -11,6 +12,7 @@ from floodmark.core.errors import FloodmarkError
 from floodmark.core.time import NEVER, describe, describe_span
 from floodmark.engines.spark import history
 from floodmark.engines.spark.lake import Lake
+from floodmark.engines.spark.lost import lost_files
 from floodmark.engines.spark.savepoints import check_inputs
 from floodmark.engines.spark.timeline import Timeline, inputs_at
 from floodmark.spec.operator import Operator, Output
@@ -25,7 +27,7 @@ def status(workspace: Workspace, lake: Lake) -> list[dict[str, Any]]:
     """One entry per source and per output table, sources first, upstream before downstream.
 
     Shape: ``kind``, ``name``, ``table``, ``state`` in words, ``progress`` (ISO 8601 or words), ``commits``, and what the last commit
-    says: for sources ``rows`` (landed in all), ``quarantined`` (in all), ``ended``; for outputs ``version``, ``mode``, ``last_run``,
+    says: for sources ``rows`` (landed in all), ``quarantined`` (in all), ``ended``, ``lost`` (files that are gone, only where there are); for outputs ``version``, ``mode``, ``last_run``,
     ``lag`` behind its inputs.
     """
     reached: dict[str, int] = {}
@@ -57,6 +59,10 @@ def _source(source: Source, lake: Lake) -> tuple[dict[str, Any], int]:
         "ended": last["ended"],
         "last_run": last["at"],
     }
+    if gone := lost_files(lake.log(source.name)):
+        rows = sum(file.rows or 0 for file in gone)
+        entry["state"] = f"{len(gone)} of its files gone, {rows:,} rows: {gone[0].describe()}"
+        entry["lost"] = [asdict(file) for file in gone]
     return base | entry, last["progress"]
 
 

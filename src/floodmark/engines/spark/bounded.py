@@ -20,6 +20,7 @@ from floodmark.engines.spark import current, fast, history, tables, ticks
 from floodmark.engines.spark.compile import compiled, failures, stage_rows, without_failures
 from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.lock import exclusive
+from floodmark.engines.spark.lost import found_lost
 from floodmark.engines.spark.numbering import of_bounded_run
 from floodmark.engines.spark.preaggregate import (
     COUNTED,
@@ -84,7 +85,7 @@ def run_bounded(
 
     Raises:
         CapabilityError: CAPABILITY-002 part of a ``Global`` or ``Count`` window, CAPABILITY-004 no processing time is recorded.
-        ExecutionError: EXECUTION-002 an input has no table, EXECUTION-003 Spark failed.
+        ExecutionError: EXECUTION-002 an input has no table, EXECUTION-003 Spark failed, EXECUTION-060 a file of an input is gone.
         LifecycleError: LIFECYCLE-003, another run of this operator is at work.
     """
     interval, say, began = interval or Interval(), on_step or (lambda _: None), time.monotonic()
@@ -99,7 +100,8 @@ def run_bounded(
         late = dropped = retractions = 0
         for piece in plan.missing:
             say(f"computing {operator.version} over {piece}")
-            with tables.spark_boundary(f"bounded run of {operator.version}", f"floodmark run {operator.name}"):
+            again = f"floodmark run {operator.name}"
+            with found_lost(operator, lake, again), tables.spark_boundary(f"bounded run of {operator.version}", again):
                 found = compute(operator, inputs, piece, late_rows, clock, reached)
                 counts = write(spark, operator, lake, found, piece, late_rows, versions)
             for table, (written, taken) in counts.items():

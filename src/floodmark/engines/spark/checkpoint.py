@@ -257,6 +257,16 @@ class Checkpoint:
         Raises:
             StateError: STATE-002 of another operator, STATE-003 of another version of this one.
         """
+        self.check_owner(operator)
+        if self._identity() is None:
+            self.deploy(operator)
+
+    def check_owner(self, operator: Operator) -> None:
+        """Make sure the checkpoint is this operator's, or nobody's.
+
+        Raises:
+            StateError: STATE-002 of another operator, STATE-003 of another version of this one.
+        """
         found = self._identity()
         if found is None:
             if self.batches("offsets"):
@@ -264,7 +274,6 @@ class Checkpoint:
                 raise StateError(
                     f"checkpoint {self.path}", "one that floodmark made", "another one", fix, code="STATE-002"
                 )
-            self.deploy(operator)
             return
         if found["operator"] != operator.name:
             fix = f"Run {found['operator']}, or move the folder away to begin anew."

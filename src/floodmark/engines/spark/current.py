@@ -115,7 +115,7 @@ def merging(operator: Operator, lake: Lake, output: Output, current: Output) -> 
     same = " AND ".join(f"t.`{k}` <=> s.`{k}`" for k in output.keys)
 
     def into(rows: DataFrame) -> None:
-        require = partial(tables.require, rows.sparkSession, path, f"current table of '{output.table}'", fix)
+        require = partial(tables.check_there, path, f"current table of '{output.table}'", fix)
         require()
         values = latest(rows.filter(VALUES), output).alias("s")
         merge = DeltaTable.forPath(rows.sparkSession, path).alias("t").merge(values, same)

@@ -13,9 +13,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from deltalake import DeltaTable
+
+from floodmark.connectors.files import FileReader
 from floodmark.core.errors import LifecycleError
+from floodmark.engines.spark import log
 from floodmark.engines.spark.lake import Lake
-from floodmark.engines.spark.lander import Lander
+from floodmark.engines.spark.lander import Lander, reader_of
 from floodmark.engines.spark.lock import exclusive
 from floodmark.engines.spark.log import Landing
 from floodmark.engines.spark.tables import spark_boundary
@@ -122,6 +126,7 @@ def land(  # noqa: PLR0913 - each is one decision of the caller's, by name
         LifecycleError: LIFECYCLE-003 another landing is at work, 011 the source has ended, 012 the log is another lake's.
     """
     with locked(lake, source):
+        check_start(source, lake, workspace)
         landing = Lander.open(spark, source, lake, clock=clock, workspace=workspace)
         session = _Session(landing, on_commit, stop, max_commits)
         with spark_boundary(f"landing of '{source.name}'", f"floodmark land {source.name}"):
@@ -132,14 +137,39 @@ def land(  # noqa: PLR0913 - each is one decision of the caller's, by name
         return session.result()
 
 
-@contextlib.contextmanager
-def locked(lake: Lake, source: Source) -> Iterator[None]:
-    """Hold the source of a lake for this process. In a bucket there is no lock: the log's own commit decides."""
+def check_start(source: Source, lake: Lake, workspace: Path | None = None) -> None:
+    """Everything that can be said of a landing before Spark is needed.
+
+    Args:
+        source: that shall land.
+        lake: where the log is.
+        workspace: the folder relative paths start from; the current one by default.
+
+    Raises:
+        ConnectorError: CONNECTOR-002 the folder is missing, CONNECTOR-003 it is a file.
+        PlanError: PLAN-010, the source no longer fits its log.
+        LifecycleError: LIFECYCLE-012, the log is another lake's.
+    """
+    _check_own(lake, source)
+    reader, path = reader_of(source, workspace), lake.log(source.name)
+    if isinstance(reader, FileReader):
+        reader.check_there()
+    if DeltaTable.is_deltatable(path) and (last := next(log.landings(path), None)):
+        log.check_fits(source, last.definition)
+
+
+def _check_own(lake: Lake, source: Source) -> None:
     if lake.logs is not None and lake.logs != lake.root:
         fix = "Land with the lake that owns the log, or leave out `logs` to land into this one."
         raise LifecycleError(
             f"source '{source.name}'", "a log of this lake", f"one of {lake.logs}", fix, code="LIFECYCLE-012"
         )
+
+
+@contextlib.contextmanager
+def locked(lake: Lake, source: Source) -> Iterator[None]:
+    """Hold the source of a lake for this process. In a bucket there is no lock: the log's own commit decides."""
+    _check_own(lake, source)
     with exclusive(lake, "sources", source.name, "landing"):
         yield
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import reduce
 from typing import Any
 
@@ -25,6 +25,7 @@ from floodmark.engines.spark.carrier import SHIFT
 from floodmark.engines.spark.compile import CARRIER, compiled, stage_rows
 from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.lock import exclusive
+from floodmark.engines.spark.lost import lost
 from floodmark.engines.spark.preaggregate import EMITTED, PACKED, packing
 from floodmark.engines.spark.processor import Processor
 from floodmark.engines.spark.savepoints import check_inputs
@@ -74,19 +75,13 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
         clock: processing time to run at, ms UTC, for tests; by default the machine's, once per micro-batch.
 
     Raises:
-        ExecutionError: EXECUTION-002 a table is missing, EXECUTION-004 Spark failed.
+        ExecutionError: EXECUTION-002 a table is missing, EXECUTION-004 Spark failed, EXECUTION-060 a file of an input is gone.
         LifecycleError: LIFECYCLE-003 another run of this operator is at work, LIFECYCLE-034 a rollback of it is not finished.
         StateError: STATE-002, STATE-003, the checkpoint is not this operator's; STATE-036, it is damaged.
     """
     began, stop, tell = time.monotonic(), stop or threading.Event(), on_batch or (lambda _: None)
     with exclusive(lake, "operators", operator.name, "run", role="stream"):
-        refuse_while_pending(lake, operator.name)
-        refuse_moved(lake, operator.name)
-        for given in operator.inputs:
-            verb = "run" if given.upstream else "land"
-            target = given.upstream.operator.name if given.upstream else given.table
-            fix = f"Fill it first: floodmark {verb} {target}"
-            tables.require(spark, lake.input(given), f"input '{given.name}' of '{operator.name}'", fix)
+        check_start(operator, lake, from_scratch=from_scratch)
         if from_scratch:
             _forget(spark, operator, lake)
         sink = _prepare(spark, operator, lake, stop, tell)
@@ -123,6 +118,36 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
     )
 
 
+def check_start(
+    operator: Operator, lake: Lake, *, from_scratch: bool = False, filled: Collection[str] = frozenset()
+) -> None:
+    """Everything that can be said of a start before Spark is needed.
+
+    Args:
+        operator: that shall run.
+        lake: it runs in.
+        from_scratch: its checkpoint will be forgotten.
+        filled: names of operators that run before it, so that their outputs need not be there yet.
+
+    Raises:
+        ExecutionError: EXECUTION-002, a table is missing.
+        LifecycleError: LIFECYCLE-034 a rollback of it is not finished, LIFECYCLE-042 the stream has moved to another lake.
+        StateError: STATE-002, STATE-003, the checkpoint is not this operator's; STATE-036, it is damaged.
+    """
+    refuse_while_pending(lake, operator.name)
+    refuse_moved(lake, operator.name)
+    for given in operator.inputs:
+        if given.upstream is None or given.upstream.operator.name not in filled:
+            verb = "run" if given.upstream else "land"
+            target = given.upstream.operator.name if given.upstream else given.table
+            fix = f"Fill it first: floodmark {verb} {target}"
+            tables.check_there(lake.input(given), f"input '{given.name}' of '{operator.name}'", fix)
+    timeline = Timeline.current(lake, operator.name)
+    if not from_scratch:
+        timeline.checkpoint.check_owner(operator)
+        check_logs(timeline, clocked=operator.stateful is not None and operator.stateful.clocked)
+
+
 def _warnings(operator: Operator, watermark: int) -> tuple[str, ...]:
     step = operator.stateful
     if (
@@ -147,7 +172,6 @@ def _prepare(
     known = timeline.checkpoint.deployed() is not None
     if known:
         timeline.checkpoint.claim(operator)
-        check_logs(timeline, clocked=operator.stateful is not None and operator.stateful.clocked)
         timeline.checkpoint.relocate()
     paths = [tables.ensure(spark, lake, operator, output) for output in operator.outputs]
     if not known:  # a checkpoint may have been lost or taken away: what it wrote is marked as written
@@ -311,6 +335,9 @@ def _told(operator: Operator, sink: Sink, error: PySparkException) -> FloodmarkE
     refusal = machine.refused(sink.failure or error, where, f"Nothing is lost or there twice; go on with: {again}")
     if refusal is not None:
         return refusal
+    gone = lost(operator, sink.lake, error, again)
+    if gone is not None:
+        return gone
     fix = f"Nothing is lost or double. Mend the cause, then go on: {again}"
     return ExecutionError(where, "a stream that goes on", text, fix, code="EXECUTION-004")
 

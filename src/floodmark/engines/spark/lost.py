@@ -1,0 +1,179 @@
+"""Data files that a table's commits name and that are not there: which rows are gone with them, and what is left to do. No JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from pyarrow.fs import FileType
+
+from floodmark.connectors.storage import file_system
+from floodmark.core.errors import ExecutionError
+from floodmark.core.time import describe
+from floodmark.engines.spark import history
+from floodmark.engines.spark.lake import Lake, is_local
+from floodmark.spec.operator import Input, Operator
+
+_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LostFile:
+    """One file that is gone; what the table's log says of its rows, None where it says nothing.
+
+    Args:
+        path: of the file.
+        rows: in it, markers too.
+        sequences: first and last ``_sequence``.
+        times: first and last event time, ms.
+        units: names of what its rows were landed from; nothing for outputs.
+    """
+
+    path: str
+    rows: int | None
+    sequences: tuple[int, int] | None
+    times: tuple[int, int] | None
+    units: tuple[str, ...] = ()
+
+    def describe(self) -> str:
+        """In words."""
+        said = [self.path, "an unknown number of rows" if self.rows is None else f"{self.rows:,} rows"]
+        if self.sequences:
+            said.append(f"_sequence {self.sequences[0]} to {self.sequences[1]}")
+        if self.times:
+            said.append(f"event time {describe(self.times[0])} to {describe(self.times[1])}")
+        if self.units:
+            said.append(f"landed from {_listed(self.units)}")
+        return ", ".join(said)
+
+
+def lost_files(table: str) -> list[LostFile]:
+    """The data files of a table's newest version that are not there."""
+    actions = pa.table(DeltaTable(table).get_add_actions(flatten=True)).to_pylist()
+    gone = [action for action in actions if not _is_there(table, action["path"])]
+    landings = [one for one in history.commits(table, limit=None) if "units" in one] if gone else []
+    found = []
+    for action in gone:
+        sequences = _range(action, "_sequence")
+        times = _range(action, "_event_time")
+        found.append(
+            LostFile(
+                path=f"{table}/{action['path']}",
+                rows=action.get("num_records"),
+                sequences=sequences,
+                times=times and (_ms(times[0]), _ms(times[1])),
+                units=_units(landings, sequences),
+            )
+        )
+    return sorted(found, key=lambda file: (file.sequences or (0, 0), file.path))
+
+
+def _is_there(table: str, path: str) -> bool:
+    if is_local(table):
+        return any((Path(table) / name).is_file() for name in dict.fromkeys((path, unquote(path))))
+    files, place = file_system(f"{table}/{path}")
+    return files.get_file_info(place).type != FileType.NotFound  # type: ignore[no-any-return]  # pyarrow has no types
+
+
+def _range(action: dict[str, Any], column: str) -> tuple[Any, Any] | None:
+    low, high = (action.get(f"{side}.{column}") for side in ("min", "max"))
+    return None if low is None or high is None else (low, high)
+
+
+def _ms(moment: datetime) -> int:
+    return int(moment.timestamp() * 1000)
+
+
+def _units(landings: list[dict[str, Any]], sequences: tuple[int, int] | None) -> tuple[str, ...]:
+    """What the landing commits that hold these sequences have landed: rows of commit c are those in front of its marker."""
+    if sequences is None:
+        return ()
+    first, last = sequences
+    commits = [
+        one for one in landings if one["next_sequence"] - 1 - one["rows"] <= last and one["next_sequence"] > first
+    ]
+    return tuple(name for one in reversed(commits) for name, *_, status in one["units"] if status == "landed")
+
+
+def lost(operator: Operator, lake: Lake, error: BaseException, again: str) -> ExecutionError | None:
+    """EXECUTION-060 where a run has failed for a file of its inputs that is gone; None where it has failed for something else.
+
+    Args:
+        operator: that ran.
+        lake: it ran in.
+        error: of Spark; it names the file.
+        again: the command that goes on once the file is back.
+    """
+    text = _text(error)
+    for given in operator.inputs:
+        files = lost_files(lake.input(given)) if DeltaTable.is_deltatable(lake.input(given)) else []
+        if any(Path(file.path).name in text for file in files):
+            return _error(operator, lake, given, files, again)
+    return None
+
+
+@contextmanager
+def found_lost(operator: Operator, lake: Lake, again: str) -> Iterator[None]:
+    """Around a run: its failure for a file that is gone says so.
+
+    Raises:
+        ExecutionError: EXECUTION-060.
+    """
+    try:
+        yield
+    except ExecutionError as error:
+        found = lost(operator, lake, error, again)
+        if found is not None:
+            raise found from error
+        raise
+
+
+def _error(operator: Operator, lake: Lake, given: Input, files: list[LostFile], again: str) -> ExecutionError:
+    got = f"{len(files)} gone: {'; '.join(file.describe() for file in files[:_SHOWN])}"
+    got += f"; and {len(files) - _SHOWN} more" if len(files) > _SHOWN else ""
+    fix = f"Nothing else is lost. Put a copy of the file back in its place, then: {again}. "
+    if given.upstream is not None:
+        upstream = given.upstream.operator.name
+        fix += f"Or compute the table anew: floodmark run {upstream} --force; as a stream: floodmark run {upstream} --unbounded --from-scratch."
+        return ExecutionError(_where(given, lake), _EVERY_FILE, got, fix, code="EXECUTION-060")
+    fix += (
+        f"Without a copy: what is still at the source can be landed into another lake (floodmark land {given.table} --lake FOLDER), and all of it "
+        f"computed there. "
+    )
+    known = [file.times for file in files if file.times]
+    if len(known) == len(files) and operator.stateful is not None and not operator.stateful.over_all_time:
+        first, last = min(low for low, _ in known), max(high for _, high in known)
+        fix += (
+            f"Time without these rows can be computed bounded: floodmark run {operator.name} --to {describe(first)}, "
+            f"and from the first window on that begins after {describe(last)}: floodmark run {operator.name} --from TIME."
+        )
+    return ExecutionError(_where(given, lake), _EVERY_FILE, got, fix.strip(), code="EXECUTION-060")
+
+
+_EVERY_FILE = "every data file that its commits name"
+
+
+def _where(given: Input, lake: Lake) -> str:
+    return f"{'output' if given.upstream else 'log'} '{given.table}' in {lake.root}"
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more
+
+
+def _text(error: BaseException) -> str:
+    """The text of an exception and of its causes."""
+    texts: list[str] = []
+    cause: BaseException | None = error
+    while cause is not None:
+        texts.append(str(cause))
+        cause = cause.__cause__
+    return "\n".join(texts)

@@ -1,0 +1,59 @@
+"""What can be said before Spark starts is said then."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from floodmark import BoundedOutOfOrderness, Contract, EventTime, Files, Source, Stream, operator
+from floodmark.core.errors import ConnectorError, ExecutionError, LifecycleError, StateError
+from floodmark.engines.spark import landing, unbounded
+from floodmark.engines.spark.lake import Lake
+from floodmark.engines.spark.timeline import Timeline
+
+
+class Event(Contract):
+    """Something that happened."""
+
+    at: EventTime
+    key: str
+
+
+def read(name: str, condition: str) -> object:
+    """An operator of that name."""
+
+    def rows(events: Stream[Event]) -> Stream:
+        """The rows a condition keeps."""
+        return events.filter(condition)
+
+    rows.__name__ = rows.__qualname__ = name
+    return operator(rows)
+
+
+def source(folder: Path) -> Source:
+    return Source("events", contract=Event, connector=Files(str(folder)), watermark=BoundedOutOfOrderness("1 minute"))
+
+
+def test_a_stream_of_another_version_is_refused(lake: Lake) -> None:
+    Path(lake.log("events"), "_delta_log").mkdir(parents=True)
+    before, now = read("same", "key = 'a'"), read("same", "key = 'b'")
+    Timeline(lake, "same").checkpoint.deploy(before)
+    unbounded.check_start(before, lake)
+    with pytest.raises(StateError, match=r"STATE-003 .*floodmark plan same"):
+        unbounded.check_start(now, lake)
+    unbounded.check_start(now, lake, from_scratch=True)
+
+
+def test_an_input_nobody_has_filled_is_refused(lake: Lake) -> None:
+    with pytest.raises(ExecutionError, match="EXECUTION-002 .*floodmark land events"):
+        unbounded.check_start(read("same", "true"), lake)
+
+
+def test_an_inbox_that_vanished_is_refused_and_so_is_a_log_of_another_lake(lake: Lake, tmp_path: Path) -> None:
+    (tmp_path / "inbox").mkdir()
+    landing.check_start(source(tmp_path / "inbox"), lake)
+    with pytest.raises(ConnectorError, match=r"CONNECTOR-002 source 'events': .*Did you mean 'inbox'\?"):
+        landing.check_start(source(tmp_path / "inbo"), lake)
+    with pytest.raises(LifecycleError, match="LIFECYCLE-012"):
+        landing.check_start(source(tmp_path / "inbox"), Lake(lake.root, logs=str(tmp_path / "other")))

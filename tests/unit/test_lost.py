@@ -1,0 +1,121 @@
+"""A data file that somebody removed: which one, which rows, what they came from, and the commands that are left."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, write_deltalake
+
+from floodmark import (
+    BoundedOutOfOrderness,
+    Contract,
+    EventTime,
+    Files,
+    Source,
+    Stream,
+    Tumbling,
+    Workspace,
+    count,
+    operator,
+)
+from floodmark.core.errors import ExecutionError
+from floodmark.engines.spark.lake import Lake
+from floodmark.engines.spark.lost import found_lost, lost_files
+from floodmark.observe.status import status
+
+
+class Event(Contract):
+    """Something that happened."""
+
+    at: EventTime
+    key: str
+
+
+@operator
+def hourly(events: Stream[Event]) -> Stream:
+    """Events per key and hour."""
+    return events.key_by("key").window(Tumbling("1 hour")).aggregate(n=count())
+
+
+EVENTS = Source("events", contract=Event, connector=Files("."), watermark=BoundedOutOfOrderness("1 minute"))
+
+
+def _land(path: str, ordinal: int, first: int, hour: int, unit: str) -> None:
+    """Two rows and a marker, as a landing commit writes them."""
+    times = [datetime(2025, 1, 1, hour, minute, tzinfo=UTC) for minute in (1, 59)]
+    columns = {
+        "at": pa.array([*times, None], pa.timestamp("us", "UTC")),
+        "key": ["a", "b", None],
+        "_event_time": pa.array([*times, None], pa.timestamp("us", "UTC")),
+        "_sequence": [first, first + 1, first + 2],
+        "_kind": pa.array([0, 0, 1], pa.int32()),
+    }
+    landing = {
+        "source": "events", "ordinal": ordinal, "next_sequence": first + 3, "rows": 2, "progress": 0, "ended": False,
+        "units": [[unit, 1, 1, "d", "landed"], [f"{unit}.cut", 1, 1, "d", "unreadable"]],
+    }  # fmt: skip
+    said = CommitProperties(custom_metadata={"userMetadata": json.dumps({"landing": landing})})
+    write_deltalake(path, pa.table(columns), mode="append", commit_properties=said)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """A log of three commits, the file of the second of which is gone."""
+    found = Lake(str(tmp_path / "lake"))
+    path, before = found.log("events"), set[Path]()
+    for ordinal in range(3):
+        _land(path, ordinal, 3 * ordinal, 8 + ordinal, f"events_{ordinal}.csv")
+        files = set(Path(path).glob("*.parquet"))
+        if ordinal == 1:
+            (gone,) = files - before
+        before = files
+    gone.unlink()
+    return found
+
+
+def test_the_file_its_rows_and_what_they_came_from_are_named(lake: Lake) -> None:
+    (found,) = lost_files(lake.log("events"))
+    assert (found.rows, found.sequences, found.units) == (3, (3, 5), ("events_1.csv",))
+    assert found.describe().endswith(
+        "3 rows, _sequence 3 to 5, event time 2025-01-01T09:01:00Z to 2025-01-01T09:59:00Z, landed from events_1.csv"
+    )
+
+
+def test_a_table_with_all_its_files_has_lost_none(lake: Lake, tmp_path: Path) -> None:
+    _land(str(tmp_path / "whole"), 0, 0, 8, "a.csv")
+    assert lost_files(str(tmp_path / "whole")) == []
+
+
+def test_a_run_that_fails_for_it_says_what_can_be_done(lake: Lake) -> None:
+    (gone,) = lost_files(lake.log("events"))
+    spark = ExecutionError(
+        "a run", "to get through", f"[FAILED_READ_FILE] {gone.path}", "Mend it.", code="EXECUTION-003"
+    )
+    with pytest.raises(ExecutionError) as caught, found_lost(hourly, lake, "floodmark run hourly"):
+        raise spark
+    error = caught.value
+    assert (error.code, error.where) == ("EXECUTION-060", f"log 'events' in {lake.root}")
+    assert error.got.startswith(f"1 gone: {gone.path}, 3 rows, _sequence 3 to 5, ")
+    for command in (
+        "then: floodmark run hourly.",
+        "floodmark land events --lake FOLDER",
+        "floodmark run hourly --to 2025-01-01T09:01:00Z",
+    ):
+        assert command in error.fix
+
+
+def test_a_run_that_fails_for_something_else_says_that(lake: Lake) -> None:
+    error = ExecutionError("a run", "to get through", "division by zero", "Mend it.", code="EXECUTION-003")
+    with pytest.raises(ExecutionError, match="EXECUTION-003"), found_lost(hourly, lake, "floodmark run hourly"):
+        raise error
+
+
+def test_status_says_so_before_anybody_runs_into_it(lake: Lake) -> None:
+    workspace = Workspace(sources=[EVENTS], operators=[hourly])
+    source, _ = status(workspace, lake)
+    assert source["state"].startswith("1 of its files gone, 3 rows: ")
+    assert source["lost"][0]["units"] == ("events_1.csv",)
