@@ -14,12 +14,11 @@ from floodmark.semantics.accumulators import Value
 from floodmark.semantics.columns import result_schema
 from floodmark.semantics.failures import split
 from floodmark.semantics.kernel import by_group
-from floodmark.spec.evictors import KeepNear
 from floodmark.spec.expressions import check
 from floodmark.spec.schema import MARKER
-from floodmark.spec.steps import TAG, KeyedProcess, WindowAggregate
+from floodmark.spec.steps import TAG, KeyedProcess, WindowAggregate, expressions
 from floodmark.spec.triggers import AfterCount, AfterWatermark, EndOfInput, Purging, Trigger, own_parts
-from floodmark.spec.windows import Count, Global, Session, WindowAssigner
+from floodmark.spec.windows import Count, Global, WindowAssigner
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,17 +57,9 @@ class ElementStage:
     def values(self) -> tuple[Value, ...]:
         """What is computed from each row beforehand: aggregates' expressions, the gap of a session, the distance of an evictor."""
         found: dict[str, Value] = {}
-        texts = [t for _, a in self.step.aggregates for t in (a.expression, getattr(a, "by", None)) if t]
-        texts += (
-            [self.step.window.gap]
-            if isinstance(self.step.window, Session) and isinstance(self.step.window.gap, str)
-            else []
-        )
-        texts += [self.step.evictor.distance] if isinstance(self.step.evictor, KeepNear) else []
-        for text in texts:
-            found.setdefault(
-                text, Value(text, check(text, self.step.parent.schema, f"step '{self.step.uid}'"), bag=False)
-            )
+        for text in expressions(self.step):
+            kind = check(text, self.step.parent.schema, f"step '{self.step.uid}'")
+            found.setdefault(text, Value(text, kind, bag=False))
         return tuple(found.values())
 
     @property

@@ -11,6 +11,7 @@ from floodmark.core.code import Code
 from floodmark.core.errors import DefinitionError, closest
 from floodmark.core.time import describe_span, span
 from floodmark.spec import steps
+from floodmark.spec.builder import Builder
 from floodmark.spec.contract import Contract
 from floodmark.spec.contract import schema as contract_schema
 from floodmark.spec.expressions import check
@@ -37,15 +38,17 @@ _OWN = frozenset({"late", "current", "quarantine"})
 
 
 @dataclass(frozen=True, slots=True)
-class Broadcast:
+class Broadcast(Builder):
     """A stream every key sees: ``Stream.broadcast()``."""
 
     stream: Stream[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Connected:
+class Connected(Builder):
     """Two streams, connected: the rows of both come to one process function."""
+
+    builds = '.key_by("column").connect(other)'
 
     left: KeyedStream
     right: KeyedStream | Broadcast
@@ -178,7 +181,7 @@ def tagged(
     return steps.Union(tuple(parts)), tuple(reversed(ports) if last else ports)
 
 
-class Joins:
+class Joins(Builder):
     """Process functions and joins; mixed into ``KeyedStream``."""
 
     stream: Stream[Any]

@@ -18,6 +18,7 @@ from pydantic_core import CoreSchema, core_schema
 from floodmark.core import types as types_of
 from floodmark.core.errors import DefinitionError, closest
 from floodmark.core.time import zone
+from floodmark.spec.builder import check_names
 from floodmark.spec.expectation import Expectation, distinct
 from floodmark.spec.schema import STAMPS, Column, Schema
 
@@ -138,7 +139,9 @@ def schema(contract: type[Contract]) -> Schema:
             raise DefinitionError(f"contract '{contract.__name__}'", "field names", name, fix, code="DEFINITION-013")
         kind, nullable = _sql_type(field.annotation, field, f"contract '{contract.__name__}', field '{name}'")
         columns.append(Column(name=name, type=kind, nullable=nullable, description=field.description or ""))
-    return Schema(tuple(columns))
+    found = Schema(tuple(columns))
+    check_names(found, f"contract '{contract.__name__}'")
+    return found
 
 
 def event_time_field(contract: type[Contract]) -> str | None:

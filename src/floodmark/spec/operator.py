@@ -15,7 +15,7 @@ from floodmark.core.fingerprint import canonical, digest, hex_of, marked
 from floodmark.spec import steps
 from floodmark.spec.contract import Contract
 from floodmark.spec.contract import schema as contract_schema
-from floodmark.spec.expressions import clocks
+from floodmark.spec.expressions import expression
 from floodmark.spec.partitions import Partitions
 from floodmark.spec.process import ProcessFunction
 from floodmark.spec.purity import impurities
@@ -222,17 +222,13 @@ class Operator:
     @cached_property
     def warnings(self) -> tuple[str, ...]:
         """What ``validate`` flags: what reads a clock or a random number and so breaks the determinism contract, rows kept for ever."""
-        texts, windowed = [], self.stateful
-        for step in (s for _, r in self.results for s in steps.walk(r)):
-            if isinstance(step, steps.Filter):
-                texts.append(step.condition)
-            elif isinstance(step, steps.Project):
-                texts += [text for _, text in step.columns]
-            elif isinstance(step, steps.WindowAggregate):
-                texts += [a.expression for _, a in step.aggregates if a.expression]
-        found = dict.fromkeys(text for text in texts if clocks(text))
+        windowed = self.stateful
+        walked = [step for _, result in self.results for step in steps.walk(result)]
+        texts = [(text, step.parents[0].schema) for step in walked for text in steps.expressions(step)]
+        impure = dict.fromkeys(text for text, schema in texts if not expression(text, schema, self.name).pure)
         warnings = [
-            f"operator '{self.name}': '{text}' reads a clock or a random number; a replay will differ" for text in found
+            f"operator '{self.name}': '{text}' reads a clock or a random number; a replay will differ"
+            for text in impure
         ]
         warnings += [
             f"operator '{self.name}': {what} uses {', '.join(used)}; a replay will differ. Take it from the row, or from an input of its own."

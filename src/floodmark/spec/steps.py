@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 from floodmark.core.code import Code
 from floodmark.core.time import describe_span
 from floodmark.spec.aggregates import ORDERED, AnyAggregate, Builtin
-from floodmark.spec.evictors import Evictor, canonical_evictor
+from floodmark.spec.evictors import Evictor, KeepNear, canonical_evictor
 from floodmark.spec.functions import Function
 from floodmark.spec.process import Process
 from floodmark.spec.schema import Schema
@@ -18,6 +18,7 @@ from floodmark.spec.windows import (
     Calendar,
     Count,
     Global,
+    Session,
     Sliding,
     Tumbling,
     Window,
@@ -458,6 +459,22 @@ Step = Read | Filter | Project | FlatMap | Union | Stateful
 def quarantines(step: Step) -> bool:
     """Whether rows this step itself fails for go to the quarantine."""
     return isinstance(step, (FlatMap, WindowAggregate, KeyedProcess)) and step.on_error == "quarantine"
+
+
+def expressions(step: Step) -> tuple[str, ...]:
+    """The Spark SQL of a step, over the columns of its parent."""
+    match step:
+        case Filter(condition=condition):
+            return (condition,)
+        case Project(columns=columns):
+            return tuple(text for _, text in columns)
+        case WindowAggregate(aggregates=aggregates, window=window, evictor=evictor):
+            texts = [text for _, a in aggregates for text in (a.expression, getattr(a, "by", None)) if text]
+            texts += [window.gap] if isinstance(window, Session) and isinstance(window.gap, str) else []
+            texts += [evictor.distance] if isinstance(evictor, KeepNear) else []
+            return tuple(texts)
+        case _:
+            return ()
 
 
 def walk(step: Step) -> Iterator[Step]:

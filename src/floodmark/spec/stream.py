@@ -15,6 +15,7 @@ from floodmark.core.time import describe_span, span
 from floodmark.core.types import parse
 from floodmark.spec import steps
 from floodmark.spec.aggregates import AnyAggregate, result_type
+from floodmark.spec.builder import Builder, check_names
 from floodmark.spec.connected import Broadcast, Joins
 from floodmark.spec.contract import Contract
 from floodmark.spec.contract import schema as contract_schema
@@ -31,7 +32,7 @@ Row_co = TypeVar("Row_co", covariant=True, default=Any)
 
 
 @dataclass(frozen=True, slots=True)
-class Stream(Generic[Row_co]):
+class Stream(Builder, Generic[Row_co]):
     """Rows of a contract in time; bounded or not is not its business.
 
     Every method returns a new stream; nothing is read before a run. Expressions are Spark SQL text.
@@ -39,6 +40,10 @@ class Stream(Generic[Row_co]):
 
     step: steps.Step
     operator: str
+
+    def __post_init__(self) -> None:
+        for schema in (self.step.schema, *(side for _, side in getattr(self.step, "sides", ()))):
+            check_names(schema, self.where(type(self.step).__name__.lower()))
 
     @property
     def schema(self) -> Schema:
@@ -152,11 +157,7 @@ class Stream(Generic[Row_co]):
             raise DefinitionError(where, "different names", got, fix, code="DEFINITION-050")
         out = []
         for name, text in columns:
-            kind = check(text, self.schema, f"{where}, column '{name}'")
-            if not kind:
-                fix = f'Say the type: {name}="CAST({text} AS double)".'
-                place = f"{where}, column '{name}'"
-                raise DefinitionError(place, "an expression of known type", repr(text), fix, code="DEFINITION-043")
+            kind = known_type(text, self.schema, f"{where}, column '{name}'", name=name)
             plain = next((c for c in self.schema.columns if c.name == text.strip("`")), None)
             out.append(Column(name=name, type=kind, description=plain.description if plain else ""))
         return Stream(steps.Project(self.step, columns, Schema(tuple(out))), self.operator)
@@ -176,6 +177,8 @@ class Stream(Generic[Row_co]):
 @dataclass(frozen=True, slots=True)
 class KeyedStream(Joins):
     """A stream taken per key."""
+
+    builds = '.key_by("column")'
 
     stream: Stream[Any]
     keys: tuple[str, ...]
@@ -324,8 +327,10 @@ def _check_trigger(trigger: object, window: Window, where: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class WindowedStream:
+class WindowedStream(Builder):
     """A stream per key and window, waiting for what to compute."""
+
+    builds = '.window(Tumbling("1 hour"))'
 
     keyed: KeyedStream
     window: Window

@@ -20,6 +20,7 @@ from floodmark.semantics.columns import arrow_schema
 from floodmark.semantics.failures import flat_mapped, set_aside
 from floodmark.semantics.stage import AnyStage
 from floodmark.spec import steps
+from floodmark.spec.expressions import itself
 from floodmark.spec.schema import ROW, Schema
 
 STAMPS = ("_event_time", "_watermark", "_progress", "_sequence", "_kind")
@@ -30,6 +31,8 @@ STAMP_SCHEMA = pa.schema([*((name, pa.int64()) for name in STAMPS[:-1]), ("_kind
 @lru_cache(maxsize=4096)
 def duckdb_sql(text: str) -> str:
     """A Spark SQL expression in DuckDB's words."""
+    if text == itself(text.strip("`")):
+        return _quoted(text.strip("`"))
     tree = sqlglot.parse_one(text, read="spark")
     for node in list(tree.find_all(exp.Anonymous)):
         if node.name.lower() == "xxhash64":

@@ -1,0 +1,153 @@
+"""Spark's types as text, and which type two of them have in common (ANSI mode).
+
+``void`` is the type of NULL; an empty text is a type that is not known.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from floodmark.spec.expressions.tree import Literal, Node
+
+INTEGERS = ("tinyint", "smallint", "int", "bigint")
+FLOATS = ("float", "double")
+SCALARS = frozenset({*INTEGERS, *FLOATS, "string", "boolean", "binary", "date", "timestamp"})
+_DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 20}
+_MOST = 38
+_LEAST_SCALE = 6
+
+
+def digits(kind: str) -> tuple[int, int] | None:
+    """Precision and scale of a decimal; None for another type."""
+    match = re.fullmatch(r"decimal\((\d+),(\d+)\)", kind)
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def as_decimal(kind: str, node: Node | None = None) -> tuple[int, int] | None:
+    """The decimal that holds every value of an integer type, or just this literal; None for other types."""
+    if isinstance(node, Literal) and isinstance(node.value, int) and kind in INTEGERS:
+        return len(str(abs(node.value))), 0
+    return (_DIGITS[kind], 0) if kind in INTEGERS else digits(kind)
+
+
+def is_number(kind: str) -> bool:
+    """Integers, floats, decimals."""
+    return kind in INTEGERS or kind in FLOATS or digits(kind) is not None
+
+
+def element(kind: str) -> str | None:
+    """What an array is of; None for another type."""
+    match = re.fullmatch(r"array<(.*)>", kind)
+    return match[1] if match else None
+
+
+def members(kind: str) -> list[tuple[str, str]]:
+    """The fields of a struct (name, type), or a map's ``key`` and ``value``; empty for another type."""
+    if kind.startswith("map<"):
+        return list(zip(("key", "value"), _split(kind[4:-1]), strict=True))
+    if not kind.startswith("struct<"):
+        return []
+    pairs = (part.partition(":") for part in _split(kind[7:-1]))
+    return [(name, inner) for name, _, inner in pairs]
+
+
+def _split(text: str) -> list[str]:
+    """At the commas of the outermost level."""
+    parts, depth, start = [], 0, 0
+    for position, character in enumerate(text):
+        depth += {"<": 1, "(": 1, ">": -1, ")": -1}.get(character, 0)
+        if character == "," and depth == 0:
+            parts.append(text[start:position])
+            start = position + 1
+    return [*parts, text[start:]] if text else []
+
+
+def bounded(precision: int, scale: int) -> str:
+    """A decimal of at most 38 digits; the fraction is cut last."""
+    return f"decimal({min(precision, _MOST)},{min(scale, _MOST)})"
+
+
+def adjusted(precision: int, scale: int) -> str:
+    """The result of decimal arithmetic: above 38 digits the fraction gives way, down to 6 digits (``allowPrecisionLoss``)."""
+    if precision <= _MOST:
+        return f"decimal({precision},{scale})"
+    whole = precision - scale
+    return f"decimal({_MOST},{max(_MOST - whole, min(scale, _LEAST_SCALE))})"
+
+
+def arithmetic(operator: str, left: tuple[int, int], right: tuple[int, int]) -> str:
+    """The decimal that ``left operator right`` has."""
+    (p1, s1), (p2, s2) = left, right
+    match operator:
+        case "+" | "-":
+            scale = max(s1, s2)
+            return adjusted(max(p1 - s1, p2 - s2) + scale + 1, scale)
+        case "*":
+            return adjusted(p1 + p2 + 1, s1 + s2)
+        case "/":
+            scale = max(_LEAST_SCALE, s1 + p2 + 1)
+            return adjusted(p1 - s1 + s2 + scale, scale)
+        case _:
+            scale = max(s1, s2)
+            return adjusted(min(p1 - s1, p2 - s2) + scale, scale)
+
+
+def common(left: str, right: str) -> str | None:
+    """The type both are widened to in CASE, coalesce, IN and comparisons; None if Spark refuses them beside each other."""
+    if right in {left, "void"}:
+        return left
+    if left == "void":
+        return right
+    if not left or not right:
+        return ""
+    if is_number(left) and is_number(right):
+        return _common_number(left, right)
+    if {left, right} == {"date", "timestamp"}:
+        return "timestamp"
+    if "string" in {left, right}:
+        return _of_string(right if left == "string" else left)
+    inner = element(left), element(right)
+    if inner[0] is not None and inner[1] is not None:
+        of = common(inner[0], inner[1])
+        return of if of is None or not of else f"array<{of}>"
+    if left.startswith(("struct", "map", "interval")) and right.startswith(("struct", "map", "interval")):
+        return "" if re.split("[< ]", left, maxsplit=1)[0] == re.split("[< ]", right, maxsplit=1)[0] else None
+    if {left, right} <= {*SCALARS} or "array" in {left[:5], right[:5]}:
+        return None
+    return ""
+
+
+def _common_number(left: str, right: str) -> str:
+    if left in INTEGERS and right in INTEGERS:
+        return max(left, right, key=INTEGERS.index)
+    if left in FLOATS or right in FLOATS:
+        return "double"  # of float and a whole number, too
+    one, two = as_decimal(left), as_decimal(right)
+    assert one is not None
+    assert two is not None
+    scale, whole = max(one[1], two[1]), max(one[0] - one[1], two[0] - two[1])
+    excess = max(0, whole + scale - _MOST)
+    return f"decimal({min(whole + scale, _MOST)},{max(0, scale - excess)})"
+
+
+def _of_string(other: str) -> str | None:
+    """What a string becomes beside a value of another type."""
+    if other in INTEGERS:
+        return "bigint"
+    if is_number(other):
+        return "double"
+    return other if other in SCALARS else None if element(other) is not None else ""
+
+
+def common_of(kinds: Sequence[str]) -> str | None:
+    """``common`` of any number."""
+    result = "void"
+    for kind in sorted(kinds, key=lambda k: k == "string") if kinds else ():
+        widened = common(result, kind)
+        if widened is None:
+            return None
+        result = widened
+        if not result:
+            return ""
+    return result
