@@ -35,7 +35,7 @@ from floodmark.engines.spark.upgrade import upgrade
 from floodmark.spec.workspace import Settings
 
 PROGRAM = Path(__file__).with_name("lifecycle_process.py")
-TABLES = ("totals", "totals__late", "largest")
+TABLES = ("totals", "totals__late", "largest", "totals__current")
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import sqlite3
@@ -22,7 +23,18 @@ import pytest
 from deltalake import write_deltalake
 from events import Event, source
 
-from floodmark import Settings, Stream, Tumbling, Workspace, count, operator
+from floodmark import (
+    BoundedOutOfOrderness,
+    Files,
+    Settings,
+    Source,
+    Stream,
+    Tumbling,
+    Workspace,
+    count,
+    operator,
+    source_asset,
+)
 from floodmark.control import driver as driving
 from floodmark.control import store as control_store
 from floodmark.control import supervisor as supervising
@@ -502,6 +514,63 @@ def test_a_package_is_the_code_as_it_was(tmp_path):
     second = pack(root, packages)
     assert second != first
     assert (packages / first / "operators" / "orders.py").read_text() == "VALUE = 1\n"
+
+
+def test_a_package_holds_code_and_what_lies_beside_it_and_no_rows(tmp_path):
+    root, packages = tmp_path / "shop", tmp_path / "packages"
+    code = [
+        "pyproject.toml",
+        "tool.py",
+        "operators/a.py",
+        "operators/names.json",
+        "operators/data/deep/query.sql",
+        "build/__init__.py",
+    ]
+    others = [
+        "events.json",
+        "workspace.yaml",
+        "inbox/e0.json",
+        "operators/inbox/e0.json",
+        "dist/names.json",
+        "build/x.egg-info/a.json",
+    ]
+    others += [
+        "operators/.idea/a.json",
+        ".floodmark/a.py",
+        "lake/_floodmark/a.json",
+        "venv/pyvenv.cfg",
+        "venv/lib/a.py",
+        "operators/Thumbs.db",
+    ]
+    for name in (*code, *others):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text("{}")
+    inboxes = [root / "inbox", root / "operators" / "inbox", root / "operators"]
+    name = pack(root, packages, inboxes)
+    held = [path.relative_to(packages / name).as_posix() for path in (packages / name).rglob("*") if path.is_file()]
+    assert sorted(held) == sorted(code)
+    for folder in inboxes[:2]:
+        (folder / "e1.json").write_text("{}")
+    shutil.copytree(root, tmp_path / "copy")
+    os.utime(root / "tool.py", (1, 1))
+    assert (
+        pack(root, packages, inboxes) == pack(tmp_path / "copy", packages, [tmp_path / "copy/operators/inbox"]) == name
+    )
+    assert [path.name for path in packages.iterdir()] == [name]
+
+
+def test_a_fleet_takes_no_rows_of_its_sources_into_a_package(tmp_path):
+    rows = Source(
+        "rows", contract=Event, connector=Files("operators/inbox/*.json"), watermark=BoundedOutOfOrderness("1 minute")
+    )
+    workspace = Workspace(sources=[source_asset(rows)], settings=Settings(lake="lake")).at(str(tmp_path))
+    inbox = tmp_path / "operators" / "inbox"
+    inbox.mkdir(parents=True)
+    (tmp_path / "operators" / "a.py").write_text("")
+    fleet = Fleet(workspace=workspace, root=tmp_path)
+    name = fleet.pack()
+    (inbox / "e.json").write_text("{}")
+    assert fleet.pack() == name
 
 
 def test_a_package_gives_its_workspace_and_not_that_of_the_folder_it_is_called_from(tmp_path):

@@ -66,7 +66,7 @@ def list_(invocation: Invocation, operator: str | None) -> None:
     from floodmark.engines.spark import savepoints
 
     name = opened.workspace.operator(operator).name if operator else None
-    found = savepoints.savepoints(lake, name)
+    found, unreadable = savepoints.survey(lake, name)
     rows = [
         (
             one.manifest.id,
@@ -80,16 +80,15 @@ def list_(invocation: Invocation, operator: str | None) -> None:
         for one in found
     ]
     console.table(("savepoint", "version", "batch", "up to", "bytes", "", "note"), rows)
-    damaged = savepoints.damaged(lake, name)
-    for error in damaged:
-        console.say(f"damaged: {error}")
-    if not found and not damaged:
+    for one in unreadable:
+        console.say(f"unreadable: {one.id}{' (pinned)' if one.pinned else ''}: {one.error}")
+    if not found and not unreadable:
         console.say("no savepoints; floodmark savepoint create OPERATOR makes one")
     console.document(
         {
             "lake": opened.lake,
             "savepoints": [_document(one) for one in found],
-            "damaged": [e.as_json() for e in damaged],
+            "damaged": [{"id": one.id, "pinned": one.pinned, **one.error.as_json()} for one in unreadable],
         }
     )
 
@@ -172,21 +171,22 @@ def pin(invocation: Invocation, name: str, *, off: bool) -> None:
     console, opened, lake = _opened(invocation)
     from floodmark.engines.spark import savepoints
 
-    savepoints.pin(savepoints.find(lake, name), pinned=not off)
+    savepoints.pin(savepoints.find_any(lake, name), pinned=not off)
     console.say(f"{name}: {'may be deleted' if off else 'pinned'}")
     console.document({"lake": opened.lake, "savepoint": name, "pinned": not off})
 
 
 @savepoint.command()
 @click.argument("name", metavar="SAVEPOINT")
+@click.option("--unreadable", is_flag=True, help="Delete it although its manifest cannot be read.")
 @shared
 @pass_invocation
-def delete(invocation: Invocation, name: str) -> None:
+def delete(invocation: Invocation, name: str, *, unreadable: bool) -> None:
     """Delete SAVEPOINT."""
     console, opened, lake = _opened(invocation)
     from floodmark.engines.spark import savepoints
 
-    savepoints.delete(savepoints.find(lake, name))
+    savepoints.delete(savepoints.find_any(lake, name) if unreadable else savepoints.find(lake, name))
     console.say(f"{name}: deleted")
     console.document({"lake": opened.lake, "savepoint": name})
 

@@ -24,8 +24,14 @@ def files_of(location: str) -> Iterator[str]:
             yield path
 
 
-def copy(source: str, target: str, *, link: bool = True) -> None:
+def copy(source: str, target: str, *, link: bool = True, touch: bool = False) -> None:
     """Copy a file; by a hard link where that is asked for and possible.
+
+    Args:
+        source: path or URI of the file.
+        target: path or URI of the copy.
+        link: use a hard link on one local disk.
+        touch: give the file the time of now. A hard link has the age of its file, and clean-ups remove old files that no commit names.
 
     Raises:
         FileNotFoundError: it is not there (any more).
@@ -37,6 +43,8 @@ def copy(source: str, target: str, *, link: bool = True) -> None:
         try:
             if link:
                 os.link(origin, destination)
+                if touch:
+                    os.utime(destination)
                 return
         except FileNotFoundError:
             raise

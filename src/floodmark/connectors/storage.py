@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import io
 import os
 import shutil
+import time
+import uuid
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
 from pyarrow import NativeFile
-from pyarrow.fs import FileSystem, FileType, LocalFileSystem
+from pyarrow.fs import FileSelector, FileSystem, FileType, LocalFileSystem
 
 _CHUNK = 1 << 20
+_ABANDONED_SECONDS = 3600
+"""Age from which the draft of a file is one that a killed process has left."""
 
 
 def file_system(location: str) -> tuple[FileSystem, str]:
@@ -23,6 +29,14 @@ def file_system(location: str) -> tuple[FileSystem, str]:
         location = location.replace(name, "s3://", 1) if location.startswith(name) else location
     found, path = FileSystem.from_uri(location)
     return found, path
+
+
+def folders(location: str) -> list[str]:
+    """Names of the folders in a folder, sorted; without hidden ones. Files beside them do not count; nothing without the folder."""
+    files, base = file_system(location)
+    entries = files.get_file_info(FileSelector(base, allow_not_found=True))
+    names = [entry.base_name for entry in entries if entry.type == FileType.Directory]
+    return sorted(name for name in names if not name.startswith("."))
 
 
 def read(location: str) -> bytes | None:
@@ -42,12 +56,21 @@ def write(location: str, content: bytes) -> None:
         with files.open_output_stream(path) as stream:  # an object appears once it is complete
             stream.write(content)
         return
-    draft = Path(f"{path}.{os.getpid()}.draft")
-    with draft.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
+    target = Path(path)
+    for abandoned in target.parent.glob(f"{glob.escape(target.name)}.*.draft"):
+        with suppress(FileNotFoundError):  # another writer has just removed or replaced it
+            if time.time() - abandoned.stat().st_mtime > _ABANDONED_SECONDS:
+                abandoned.unlink()
+    draft = Path(f"{path}.{uuid.uuid4().hex}.draft")  # two hosts or threads share no name
+    try:
+        with draft.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(target)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
 
 
 class Hashed(io.RawIOBase):

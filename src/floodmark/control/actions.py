@@ -17,7 +17,6 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from floodmark.control.fleet import Fleet, never
-from floodmark.control.package import pack
 from floodmark.control.store import Action, Desired
 from floodmark.control.verification import Verification, verify
 from floodmark.core import crash
@@ -89,10 +88,10 @@ def upgrade(
         if not found.changes:
             if old[name]["version"] != operator.version:  # a rollback has led to it, whose code was not kept then
                 desired = _desired(old[name])
-                fleet.deploy(name, pack(fleet.root, fleet.home / "packages"), operator.version, desired)
+                fleet.deploy(name, fleet.pack(), operator.version, desired)
             return found, None
         _check_supervised(fleet, old)
-        package = pack(fleet.root, fleet.home / "packages")
+        package = fleet.pack()
         action = _begun(fleet, "upgrade", name, operator.version, old, step="stopping", why=why)
         try:
             savepoint = _upgraded(fleet, operator, action, why, turn, forward_only=forward_only)
@@ -133,7 +132,7 @@ def rebuild(
         _settle(fleet, name, turn)
         old = old or _old(fleet, [name])
         _check_supervised(fleet, old)
-        package = pack(fleet.root, fleet.home / "packages")
+        package = fleet.pack()
         old |= {name: old[name] | {"next": package}}
         action = _begun(fleet, "upgrade", name, operator.version, old, step="rebuilding", why=why)
         try:
@@ -255,7 +254,7 @@ def _settle_rebuild(fleet: Fleet, left: Action) -> None:
     name = left.operator
     deployed = Timeline.current(fleet.lake, name).checkpoint.deployed()
     if switch.pending(fleet.lake) is None and deployed is not None and deployed.version == left.version:
-        package = left.old[name].get("next") or pack(fleet.root, fleet.home / "packages")
+        package = left.old[name].get("next") or fleet.pack()
         fleet.deploy(name, package, left.version, _desired(left.old[name]))
         fleet.store.close(left.id, "done", "whoever did it was killed once it was done")
     else:
@@ -435,11 +434,7 @@ def _go_on(fleet: Fleet, old: Old) -> None:
 
 def _redeploy(fleet: Fleet, manifest: Manifest, old: dict[str, str]) -> None:
     """Let a stream run in the code of its savepoint, if it should run and that code is known."""
-    packages = {
-        o.version: pack(fleet.root, fleet.home / "packages")
-        for o in fleet.workspace.operators
-        if o.name == manifest.operator
-    }
+    packages = {o.version: fleet.pack() for o in fleet.workspace.operators if o.name == manifest.operator}
     packages[old["version"]] = old["package"]  # what ran, rather than what the files say now
     package = str(manifest.code.get("package") or packages.get(manifest.version, ""))
     if not package or not (fleet.home / "packages" / package).is_dir():

@@ -17,6 +17,7 @@ from floodmark.engines.spark.savepoints import check_inputs
 from floodmark.engines.spark.switch import refuse_moved, refuse_while_pending
 from floodmark.engines.spark.timeline import Timeline, inputs_at
 from floodmark.spec.operator import Operator
+from floodmark.spec.source import Files
 from floodmark.spec.workspace import Workspace
 
 _POLL_SECONDS = 0.2
@@ -59,6 +60,14 @@ class Fleet:
         """Where the tables lie."""
         return Lake.of(self.workspace.settings)
 
+    def pack(self) -> str:
+        """Keep the code of the workspace as it is now; the name of its package."""
+        base = Path(self.workspace.settings.folder)
+        read = [
+            base / source.connector.path for source in self.workspace.sources if isinstance(source.connector, Files)
+        ]
+        return pack(self.root, self.home / "packages", [_without_glob(path) for path in read])
+
     def start(self, operators: Iterable[Operator]) -> str:
         """Let streams run from the code as it is now; the package it is kept in.
 
@@ -79,7 +88,7 @@ class Fleet:
                 timeline.checkpoint.claim(operator)
                 if (last := timeline.checkpoint.last_committed()) >= 0:
                     check_inputs(self.lake, operator.name, inputs_at(timeline, last))
-        package = pack(self.root, self.home / "packages")
+        package = self.pack()
         for operator in chosen:
             self.deploy(operator.name, package, operator.version, "running")
             self.say(f"{operator.version} should run, from package {package}")
@@ -225,3 +234,9 @@ def never(name: str, elsewhere: Deployment | None = None) -> LifecycleError:
     fix = f"Start it: floodmark start {name}"
     got = "none" if elsewhere is None else f"one in {elsewhere.lake}"
     return LifecycleError(f"operator '{name}'", "a stream that was started here", got, fix, code="LIFECYCLE-050")
+
+
+def _without_glob(path: Path) -> Path:
+    """The folder of a path in which parts may be patterns."""
+    patterns = [number for number, part in enumerate(path.parts) if any(sign in part for sign in "*?[")]
+    return Path(*path.parts[: patterns[0]]) if patterns else path

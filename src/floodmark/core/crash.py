@@ -54,10 +54,13 @@ POINTS = MappingProxyType(
             "savepoint.after_manifest",
             "savepoint.after_rename",
         ),
+        "import": ("savepoint.taking_in",),
+        "delete": ("savepoint.deleting",),
         "switch": (
             "switch.before_journal",
             "switch.before_state",
             "switch.before_tables",
+            "switch.after_values",
             "switch.after_table",
             "switch.before_current",
             "switch.after_current",
@@ -72,6 +75,10 @@ POINTS = MappingProxyType(
         "undoing": (
             "action.stopped_all",
             "action.rolled_back",
+        ),
+        "graft": (
+            "graft.before_files",
+            "graft.before_commit",
         ),
         "fork": (
             "fork.before_tables",

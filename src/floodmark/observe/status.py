@@ -8,7 +8,7 @@ from typing import Any
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
-from floodmark.core.errors import FloodmarkError
+from floodmark.core.errors import FloodmarkError, StateError
 from floodmark.core.time import NEVER, describe, describe_span
 from floodmark.engines.spark import history
 from floodmark.engines.spark.lake import Lake
@@ -72,7 +72,8 @@ def _output(operator: Operator, output: Output, lake: Lake, reached: dict[str, i
     if not seen:
         return base | {"state": f"not run yet: floodmark run {operator.name}"}, NEVER
     last = seen[0]
-    stream = next((int(c["progress"]) for c in seen if c["mode"] == "unbounded"), None)
+    told = (c["progress"] for c in seen if c["mode"] != "bounded" and c.get("progress") is not None)
+    stream = next((int(progress) for progress in told), None)  # a rebuild or a rollback says how far the stream is, too
     entry: dict[str, Any] = {
         "state": "up to date"
         if last["version"] == operator.version
@@ -95,15 +96,16 @@ def _output(operator: Operator, output: Output, lake: Lake, reached: dict[str, i
 
 
 def _stale(operator: Operator, lake: Lake) -> str | None:
-    """Why a stream cannot go on: what it has read is not there any more."""
-    timeline = Timeline.current(lake, operator.name)
-    last = timeline.checkpoint.last_committed() if timeline.checkpoint.deployed() is not None else -1
-    if last < 0:
-        return None
+    """Why a stream cannot resume: its checkpoint cannot be read, or an input it has read is not there any more."""
     try:
-        check_inputs(lake, operator.name, inputs_at(timeline, last))
+        timeline = Timeline.current(lake, operator.name)
+        timeline.checkpoint.check_newest()
+        last = timeline.checkpoint.last_committed() if timeline.checkpoint.deployed() is not None else -1
+        if last >= 0:
+            check_inputs(lake, operator.name, inputs_at(timeline, last))
     except FloodmarkError as error:
-        return f"{error.got}: {error.fix}"
+        where = f"{error.where}: " if isinstance(error, StateError) else ""
+        return f"{where}{error.got}: {error.fix}"
     return None
 
 

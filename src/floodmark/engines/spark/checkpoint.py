@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from pyarrow.fs import FileSelector, FileType
 
 from floodmark.connectors.copies import copy, files_of
-from floodmark.connectors.storage import file_system, read, write
+from floodmark.connectors.storage import file_system, folders, read, write
 from floodmark.connectors.validation import shown
 from floodmark.core.errors import StateError
 from floodmark.core.time import NEVER
@@ -28,7 +28,7 @@ _NOTHING = "-"
 _AT_FIRST: dict[str, Any] = {"reservoirId": "", "reservoirVersion": 0, "index": -1, "isStartingVersion": False}
 
 
-_OPERATOR = re.compile(r"/operators/([^/]+)/timelines/")
+_STREAM = re.compile(r"(.*)/operators/([^/]+)/timelines/\d+/checkpoint")
 _PLACE = re.compile(rb'"[^"]*(/state/\d+/_stateSchema/[^"]*)"')
 
 
@@ -105,7 +105,11 @@ class Checkpoint:
         """Numbers in ``offsets`` or ``commits``, ascending. Spark keeps about a hundred."""
         files, base = file_system(f"{self.path}/{log}")
         found = files.get_file_info(FileSelector(base, allow_not_found=True))
-        return sorted(int(f.base_name) for f in found if f.type == FileType.File and f.base_name.isdigit())
+        return sorted(
+            int(f.base_name)
+            for f in found
+            if f.type == FileType.File and f.base_name.isascii() and f.base_name.isdecimal()
+        )
 
     def last_committed(self) -> int:
         """The last batch that is done; -1 for none."""
@@ -251,6 +255,11 @@ class Checkpoint:
         tables = {name: tuple((column, kind) for column, kind in columns) for name, columns in found["tables"].items()}
         return Deployed(version=found["version"], fingerprint=found["fingerprint"], graph=found["graph"], tables=tables)
 
+    def result_keys(self) -> dict[str, tuple[str, ...]]:
+        """Output -> the columns that identify a result, of those that have a table of last values beside them."""
+        identity = self._identity() or {}
+        return {table: tuple(columns) for table, columns in identity.get("keys", {}).items()}
+
     def claim(self, operator: Operator) -> None:
         """Make sure the checkpoint is this operator's; a new one becomes it.
 
@@ -305,6 +314,7 @@ class Checkpoint:
             "fingerprint": operator.fingerprint,
             "graph": operator.canonical(),
             "tables": {output.table: list(output.schema.types.items()) for output in operator.outputs},
+            "keys": {output.table: list(output.keys) for output in operator.outputs if output.current},
         }
         write(f"{self.path}/{IDENTITY}", json.dumps(identity).encode())
 
@@ -316,6 +326,15 @@ class Checkpoint:
         """
         for log in ("offsets", "commits"):
             self._lines(log, max(self.batches(log), default=-1))
+
+    def check(self, batch: int) -> None:
+        """Make sure that the files of a micro-batch can be read where they are there.
+
+        Raises:
+            StateError: STATE-036, one is not what Spark writes.
+        """
+        for log in ("offsets", "commits"):
+            self._lines(log, batch)
 
     def _identity(self) -> dict[str, Any] | None:
         content = read(f"{self.path}/{IDENTITY}")
@@ -336,11 +355,15 @@ class Checkpoint:
         return lines
 
     def _garbage(self, file: str, content: bytes) -> StateError:
-        operator = _OPERATOR.search(self.path)
-        name = operator[1] if operator else "OPERATOR"
+        stream = _STREAM.fullmatch(self.path)
+        name = stream[2] if stream else "OPERATOR"
+        made = (
+            [one for one in folders(f"{stream[1]}/savepoints/{name}") if not one.endswith(".draft")] if stream else []
+        )
+        newest = made[-1] if made else "SAVEPOINT"
         fix = (
             f"Put a copy of the file back, if there is one. Otherwise roll the stream back to a savepoint (floodmark savepoint list {name}, then "
-            f"floodmark rollback {name} --to SAVEPOINT), or compute it anew: floodmark run {name} --unbounded --from-scratch."
+            f"floodmark rollback {name} --to {newest}), or compute it anew: floodmark run {name} --unbounded --from-scratch."
         )
         got = f"{len(content):,} bytes that are not: {shown(content)}" if content else "an empty file"
         return StateError(

@@ -5,7 +5,6 @@ The changelog beside it is what operators read. No stream reads a table that is 
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -17,10 +16,9 @@ from deltalake import DeltaTable as DeltaRs
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from floodmark.connectors.storage import read, write
 from floodmark.core import crash
 from floodmark.core.time import NEVER, Interval
-from floodmark.engines.spark import history, tables
+from floodmark.engines.spark import history, last_values, tables
 from floodmark.engines.spark.checkpoint import Checkpoint
 from floodmark.engines.spark.conflicts import retried
 from floodmark.engines.spark.lake import Lake
@@ -73,17 +71,18 @@ def follow(
 ) -> Any:
     """A stream from the changelog of ``output`` into ``current``; the caller sets its trigger and starts it. After ``ended`` it begins nothing.
 
-    On a timeline that a rollback has begun, ``current`` is made anew first: the changelog was taken back, and a merge is not undone.
+    A rollback or a rebuild has put the last values of its changelog into ``current`` and says from where to follow. Where nothing is
+    known of what ``current`` holds, because a checkpoint was lost, it is made anew first.
     """
     lake, checkpoint = timeline.lake, timeline.folder("current", output.table)
     app, path = timeline.app(f"current/{output.table}"), lake.output(current.table)
-    begins = timeline.folder("current", f"{output.table}.json")
-    if not Checkpoint(checkpoint).batches("offsets"):
-        rebuilt = _filled(spark, path)
-        write(begins, json.dumps({"first": _rebuilt(spark, operator, timeline, output) if rebuilt else 0}).encode())
     # Spark plans the last micro-batch again at a start, the first one from here: not across what a rollback has moved it over
-    kept = read(begins)
-    first = 0 if kept is None else int(json.loads(kept)["first"])
+    first = last_values.follows_from(timeline, output.table)
+    if first is None:
+        begun = bool(Checkpoint(checkpoint).batches("offsets"))
+        first = _rebuilt(spark, operator, timeline, output) if not begun and _filled(spark, path) else 0
+        last_values.followed(timeline, output.table, first)
+    _reach(operator, timeline, output, first)
     tables.ensure(spark, lake, operator, current)
     reader = spark.readStream.format("delta").option("startingVersion", first).option("skipChangeCommits", "true")
     rows = reader.load(lake.output(output.table)).filter(_OF_STREAM)
@@ -141,11 +140,17 @@ def _filled(spark: SparkSession, path: str) -> bool:
 def _rebuilt(spark: SparkSession, operator: Operator, timeline: Timeline, output: Output) -> int:
     """Compute the table of last values from all of its changelog; the version of the changelog to go on with."""
     path = timeline.lake.output(output.table)
-    version, progress = DeltaRs(path).version(), history.progress(path)
+    version = DeltaRs(path).version()
     rows = spark.read.format("delta").option("versionAsOf", version).load(path).filter(VALUES)
     replace(spark, operator, timeline.lake, output, rows, Interval())
-    table = DeltaRs(path)
-    if table.version() == version:  # a stream can only begin with a version that is there
+    return version + 1
+
+
+def _reach(operator: Operator, timeline: Timeline, output: Output, first: int) -> None:
+    """Make the version of the changelog with which its follower begins: a stream can only begin with a version that is there."""
+    path = timeline.lake.output(output.table)
+    table, progress = DeltaRs(path), history.progress(path)
+    if table.version() < first:
         words = {
             "operator": operator.name,
             "version": operator.version,
@@ -160,4 +165,3 @@ def _rebuilt(spark: SparkSession, operator: Operator, timeline: Timeline, output
         said = CommitProperties(custom_metadata={"userMetadata": tables.said(words)})
         partition_by = table.metadata().partition_columns
         table.create_write_transaction([], "append", table.schema(), partition_by, commit_properties=said)
-    return version + 1

@@ -28,10 +28,15 @@ def end(timeline: Timeline, table: str) -> None:
     _commit(timeline.lake.output(table), timeline, transactions(timeline, table))
 
 
+def follower(timeline: Timeline, table: str) -> Transaction:
+    """What ends the commits of a timeline's follower to ``<table>__current``, for the commit that replaces that table."""
+    return Transaction(timeline.app(f"current/{table}"), FENCE)
+
+
 def end_follower(timeline: Timeline, table: str) -> None:
     """Let nothing that followed a timeline change ``<table>__current`` any more, once."""
     path = timeline.lake.output(f"{table}__current")
-    _commit(path, timeline, [Transaction(timeline.app(f"current/{table}"), FENCE)])
+    _commit(path, timeline, [follower(timeline, table)])
 
 
 def is_fence(commit: dict[str, Any]) -> bool:

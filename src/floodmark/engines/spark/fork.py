@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from floodmark.core import crash
 from floodmark.core.errors import LifecycleError
 from floodmark.engines.spark import fence, savepoints
 from floodmark.engines.spark.cuts import begun, readers
 from floodmark.engines.spark.graft import graft
 from floodmark.engines.spark.lake import Lake
+from floodmark.engines.spark.lock import data_files
 from floodmark.engines.spark.savepoints import Savepoint
 from floodmark.engines.spark.switch import refuse_moved, refuse_while_pending, stopped
 from floodmark.engines.spark.timeline import Move, Timeline, streams
+from floodmark.lifecycle.savepoint import TableVersion
+
+_PATIENCE_SECONDS = 600
+"""For upkeep of a lake, which takes minutes."""
 
 
 def fork(lake: Lake, savepoint: Savepoint, root: str, *, fresh: bool = False) -> Lake:
@@ -39,7 +46,17 @@ def fork(lake: Lake, savepoint: Savepoint, root: str, *, fresh: bool = False) ->
     savepoints.check_inputs(lake, manifest.operator, manifest.inputs)
     target = lake.fork(root)
     crash.point("fork.before_tables")
-    for output in () if fresh else manifest.outputs:
+    with data_files(lake, "fork", _PATIENCE_SECONDS), data_files(target, "fork", _PATIENCE_SECONDS):
+        _graft_outputs(lake, savepoint, timeline, () if fresh else manifest.outputs)
+    savepoints.restore(savepoint, timeline.folder())
+    crash.point("fork.after_state")
+    return target
+
+
+def _graft_outputs(lake: Lake, savepoint: Savepoint, timeline: Timeline, outputs: Iterable[TableVersion]) -> None:
+    """Link or copy the outputs of a savepoint into the lake of a timeline."""
+    manifest = savepoint.manifest
+    for output in outputs:
         words = {
             "operator": manifest.operator,
             "version": manifest.version,
@@ -53,11 +70,8 @@ def fork(lake: Lake, savepoint: Savepoint, root: str, *, fresh: bool = False) ->
             "rows": 0,
         }
         app = f"{timeline.app(output.table)}/fork/{manifest.id}"
-        graft(lake.output(output.table), target.output(output.table), app, words, output.version)
+        graft(lake.output(output.table), timeline.lake.output(output.table), app, words, output.version)
         crash.point("fork.after_table")
-    savepoints.restore(savepoint, timeline.folder())
-    crash.point("fork.after_state")
-    return target
 
 
 def refuse_begun(lake: Lake, operator: str, target: Lake, again: str) -> None:

@@ -1,7 +1,8 @@
 """Grafts: a table becomes what another one is at a version, in one commit.
 
 Files are linked or copied, never shared by reference, so that the clean-up of neither table takes them from the other: a shallow clone
-breaks with its original.
+breaks with its original. Whoever grafts into a lake holds the lock of its data files (``lock.data_files``), because upkeep takes files
+that no commit names yet for leftovers.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from floodmark.connectors.copies import copy
 from floodmark.connectors.storage import file_system
+from floodmark.core import crash
 from floodmark.engines.spark import tables
 from floodmark.engines.spark.appender import statistics
 
@@ -54,16 +56,18 @@ def graft(
     if table.transaction_version(app) is not None:
         return int(table.version())
     folder, now = uuid.uuid4().hex, time.time_ns() // 1_000_000
+    crash.point("graft.before_files")
     added: list[AddAction | RemoveAction] = []
     for action in pa.table(given.get_add_actions()).to_pylist():
         path = unquote(action["path"])
         name = f"{folder}/{uuid.uuid4().hex}-{path.rsplit('/', 1)[-1]}"
-        copy(f"{source}/{path}", f"{target}/{name}")
+        copy(f"{source}/{path}", f"{target}/{name}", touch=True)
         files, place = file_system(f"{target}/{name}")
         with files.open_input_file(place) as stream:
             stats = statistics(pq.read_metadata(stream))
         values = action.get("partition") or {}
         added.append(AddAction(name, action["size_bytes"], values, now, True, stats))
+    crash.point("graft.before_commit")
     said = CommitProperties(
         custom_metadata={"userMetadata": tables.said(words)}, app_transactions=[Transaction(app, 1), *fences]
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -79,3 +79,20 @@ def _holder(file: Path) -> tuple[str, str]:
     """Process and role of the one that holds a lock."""
     pid, _, role = (file.read_text() if file.exists() else "").partition(" ")
     return pid or "unknown", role or "writer"
+
+
+def data_files(lake: Lake, what: str, wait_seconds: float) -> AbstractContextManager[None]:
+    """Hold the lock of the data files of a lake's outputs.
+
+    Upkeep removes files that no commit names; grafts write files that a later commit names. Only one of them is at work. Streams do not take
+    the lock: upkeep leaves young files alone.
+
+    Args:
+        lake: whose outputs they are.
+        what: is being done: ``"upkeep"``, ``"fork"``.
+        wait_seconds: for the process that holds it.
+
+    Raises:
+        LifecycleError: LIFECYCLE-003, another process holds it.
+    """
+    return exclusive(lake, "actions", "files", what, wait_seconds)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ from deltalake.exceptions import DeltaError
 from pyarrow.fs import FileType
 
 from floodmark.connectors.storage import file_system
-from floodmark.core.errors import LifecycleError
+from floodmark.core.errors import LifecycleError, StateError
 from floodmark.core.time import Interval
 from floodmark.engines.spark import savepoints, tables
 from floodmark.engines.spark.cuts import agreeing, begun, commits, readers
@@ -146,8 +147,8 @@ def _states(lake: Lake, operator: str) -> Iterator[Manifest | BatchState]:
     """What a reader could go back to: where it is now, or one of its savepoints, the newest first."""
     timeline = Timeline.current(lake, operator)
     last = timeline.checkpoint.last_committed()
-    if last >= 0:
-        yield savepoints.state_at(timeline, last)
+    with suppress(StateError):  # a checkpoint that cannot be read is no state to go back to; savepoints are
+        yield from [savepoints.state_at(timeline, last)] if last >= 0 else []
     for one in reversed(savepoints.savepoints(lake, operator)):
         yield one.manifest
 

@@ -9,16 +9,15 @@ import secrets
 import time
 import uuid
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.metadata import version as package_version
 from typing import Any
 
 from deltalake import DeltaTable
-from pyarrow.fs import FileSelector, FileType
 
 from floodmark.connectors.copies import copy, files_of, remove
-from floodmark.connectors.storage import file_system, open_hashed, read, write
+from floodmark.connectors.storage import file_system, folders, open_hashed, read, write
 from floodmark.core import crash
 from floodmark.core.errors import CapabilityError, ExecutionError, LifecycleError, StateError, closest
 from floodmark.core.time import from_ms
@@ -50,6 +49,11 @@ class Savepoint:
     manifest: Manifest
     pinned: bool = False
 
+    @property
+    def id(self) -> str:
+        """Its name."""
+        return self.manifest.id
+
 
 def create(
     operator: str, lake: Lake, *, why: str = "", code: Mapping[str, Any] | None = None, batch: int | None = None
@@ -75,6 +79,7 @@ def create(
             last = timeline.checkpoint.last_committed()
         if deployed is None or last < 0:
             raise not_begun(operator, lake)
+        timeline.checkpoint.check(last)
         crash.point("savepoint.before_copy")
         _copy(timeline, last, draft.path)
         state, copied = state_at(timeline, last), Checkpoint(f"{draft.path}/checkpoint")
@@ -122,8 +127,13 @@ class Draft:
 
 
 @contextmanager
-def drafted(operator: str, lake: Lake) -> Iterator[Draft]:
+def drafted(operator: str, lake: Lake, name: str = "") -> Iterator[Draft]:
     """A folder that becomes a savepoint when all in it is written, or nothing.
+
+    Args:
+        operator: name of the one whose savepoint it is.
+        lake: it is made in.
+        name: of the savepoint; by default a new one.
 
     Raises:
         LifecycleError: LIFECYCLE-003, another one is being made.
@@ -135,15 +145,16 @@ def drafted(operator: str, lake: Lake) -> Iterator[Draft]:
         fix = "Keep the lake on a file system. Streams run without savepoints there; upgrades, rollbacks and moves need them."
         where = f"savepoint of '{operator}' in {lake.root}"
         raise CapabilityError(where, "a lake on a file system", "an object store", fix, code="CAPABILITY-007")
+    now = time.time_ns() // 1_000_000
+    name = name or f"{operator}-{from_ms(now):%Y%m%dT%H%M%S}-{secrets.token_hex(2)}"
     with exclusive(lake, "savepoints", operator, "savepoint"):
-        for leftover in _folders(home):
-            if leftover.endswith(".draft"):  # of one that was killed
+        for leftover in folders(home):
+            if leftover.endswith(".draft"):  # of a process that was killed
                 remove(f"{home}/{leftover}")
-        now = time.time_ns() // 1_000_000
-        name = f"{operator}-{from_ms(now):%Y%m%dT%H%M%S}-{secrets.token_hex(2)}"
         draft = Draft(name, f"{home}/{name}.draft", now)
         try:
             yield draft
+            remove(f"{home}/{name}")  # a folder without a manifest
             files, path = file_system(draft.path)
             files.move(path, path.removesuffix(".draft"))
             crash.point("savepoint.after_rename")
@@ -336,30 +347,68 @@ def digests(folder: str) -> dict[str, File]:
 # ---- those there are
 
 
-def savepoints(lake: Lake, operator: str | None = None) -> list[Savepoint]:
-    """The savepoints of a lake, or of one operator, oldest first; without those whose manifest is damaged (``damaged``)."""
-    found = []
-    for path, content in _manifests(lake, operator):
-        with suppress(StateError):
-            found.append(_opened(path, content))
-    return sorted(found, key=lambda one: (one.manifest.at, one.manifest.id))
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A savepoint whose manifest cannot be read: it is damaged, or of a newer format. Its files may still be needed.
+
+    Args:
+        path: its folder.
+        error: why; STATE-020 or STATE-021.
+        pinned: it may not be deleted.
+    """
+
+    path: str
+    error: StateError
+    pinned: bool = False
+
+    @property
+    def id(self) -> str:
+        """Its name."""
+        return self.path.rsplit("/", 1)[-1]
 
 
-def damaged(lake: Lake, operator: str | None = None) -> list[StateError]:
-    """Why savepoints cannot be read, one error for each that cannot."""
-    found = []
+def survey(lake: Lake, operator: str | None = None) -> tuple[list[Savepoint], list[Unreadable]]:
+    """The savepoints of a lake, or of one operator, oldest first; and those that cannot be read."""
+    readable, unreadable = list[Savepoint](), list[Unreadable]()
     for path, content in _manifests(lake, operator):
         try:
-            _opened(path, content)
+            readable.append(_opened(path, content))
         except StateError as error:
-            found.append(error)
-    return found
+            unreadable.append(Unreadable(path, error, read(f"{path}/{_PIN}") is not None))
+    return sorted(readable, key=lambda one: (one.manifest.at, one.manifest.id)), unreadable
+
+
+def savepoints(lake: Lake, operator: str | None = None) -> list[Savepoint]:
+    """The savepoints of a lake, or of one operator, oldest first; without those that cannot be read (``survey``)."""
+    return survey(lake, operator)[0]
+
+
+def all_readable(lake: Lake) -> list[Savepoint]:
+    """The savepoints of a lake, for whoever removes what none of them needs.
+
+    Raises:
+        LifecycleError: LIFECYCLE-060, a manifest cannot be read, so that nobody knows which files the savepoint needs.
+    """
+    readable, unreadable = survey(lake)
+    if unreadable:
+        first = unreadable[0]
+        others = f", and {len(unreadable) - 1} more like it" if len(unreadable) > 1 else ""
+        delete = f"floodmark savepoint delete {first.id} --unreadable"
+        delete = f"floodmark savepoint pin {first.id} --off, then {delete}" if first.pinned else delete
+        fix = (
+            "Nothing was removed. Use the floodmark that wrote the savepoint, or a newer one (pip install --upgrade floodmark); put its "
+            f"'{MANIFEST}' back; or delete it if nobody needs it: {delete}"
+        )
+        got = f"savepoint '{first.id}' with {first.error.got} instead of {first.error.expected}{others}"
+        expected = "savepoints whose manifests say which files they need"
+        raise LifecycleError(f"lake {lake.root}", expected, got, fix, code="LIFECYCLE-060")
+    return readable
 
 
 def _manifests(lake: Lake, operator: str | None) -> Iterator[tuple[str, bytes]]:
     home = lake.internal("savepoints")
-    for name in [operator] if operator else _folders(home):
-        for folder in _folders(f"{home}/{name}"):
+    for name in [operator] if operator else folders(home):
+        for folder in folders(f"{home}/{name}"):
             content = read(f"{home}/{name}/{folder}/{MANIFEST}")
             if content is not None and not folder.endswith(".draft"):
                 yield f"{home}/{name}/{folder}", content
@@ -372,13 +421,31 @@ def find(lake: Lake, name: str) -> Savepoint:
         LifecycleError: LIFECYCLE-031, there is none.
         StateError: STATE-020 of a newer format, STATE-021 its manifest is damaged.
     """
+    return _opened(*_named(lake, name))
+
+
+def find_any(lake: Lake, name: str) -> Savepoint | Unreadable:
+    """The savepoint of that name, also one that cannot be read.
+
+    Raises:
+        LifecycleError: LIFECYCLE-031, there is none.
+    """
+    path, content = _named(lake, name)
+    try:
+        return _opened(path, content)
+    except StateError as error:
+        return Unreadable(path, error, read(f"{path}/{_PIN}") is not None)
+
+
+def _named(lake: Lake, name: str) -> tuple[str, bytes]:
+    """Folder and manifest of the savepoint of that name."""
     path = f"{_home(lake, name.rsplit('-', 2)[0])}/{name}"
     content = read(f"{path}/{MANIFEST}") if re.fullmatch(r"\w+-\d{8}T\d{6}-\w{4}", name) else None
     if content is None:
         known = [place.rsplit("/", 1)[-1] for place, _ in _manifests(lake, None)]
         fix = f"{closest(name, known)}See those there are: floodmark savepoint list"
         raise LifecycleError(f"lake {lake.root}", f"a savepoint '{name}'", "none", fix, code="LIFECYCLE-031")
-    return _opened(path, content)
+    return path, content
 
 
 def _opened(path: str, content: bytes) -> Savepoint:
@@ -399,7 +466,7 @@ def check(savepoint: Savepoint) -> None:
         raise broken(f"savepoint '{savepoint.manifest.id}'", f"one of which {found[0]}{more}")
 
 
-def pin(savepoint: Savepoint, *, pinned: bool) -> None:
+def pin(savepoint: Savepoint | Unreadable, *, pinned: bool) -> None:
     """Keep a savepoint from being deleted, or allow it again."""
     path = f"{savepoint.path}/{_PIN}"
     if pinned:
@@ -409,19 +476,20 @@ def pin(savepoint: Savepoint, *, pinned: bool) -> None:
         files.delete_file(place)
 
 
-def delete(savepoint: Savepoint) -> None:
-    """Delete a savepoint.
+def delete(savepoint: Savepoint | Unreadable) -> None:
+    """Delete a savepoint: it is there whole, or gone. What a killed deletion leaves, the next savepoint of the operator removes.
 
     Raises:
         LifecycleError: LIFECYCLE-032, it is pinned.
     """
-    name = savepoint.manifest.id
+    name = savepoint.id
     if savepoint.pinned:
         fix = f"Take the pin off first: floodmark savepoint pin {name} --off"
         raise LifecycleError(f"savepoint '{name}'", "one that is not pinned", "a pinned one", fix, code="LIFECYCLE-032")
-    files, path = file_system(f"{savepoint.path}/{MANIFEST}")
-    files.delete_file(path)  # without it, it counts as none, however far the rest gets
-    remove(savepoint.path)
+    files, path = file_system(savepoint.path)
+    files.move(path, f"{path}.draft")
+    crash.point("savepoint.deleting")
+    remove(f"{savepoint.path}.draft")
 
 
 def export(savepoint: Savepoint, target: str) -> None:
@@ -466,8 +534,10 @@ def take_in(lake: Lake, source: str) -> Savepoint:
         raise LifecycleError(
             f"lake {lake.root}", "one that has not got it", f"'{given.manifest.id}'", fix, code="LIFECYCLE-033"
         )
-    for path in [*given.manifest.files, MANIFEST]:
-        copy(f"{given.path}/{path}", f"{place}/{path}", link=False)
+    with drafted(given.manifest.operator, lake, given.manifest.id) as draft:
+        for path in [*given.manifest.files, MANIFEST]:
+            copy(f"{given.path}/{path}", f"{draft.path}/{path}", link=False)
+            crash.point("savepoint.taking_in")
     return replace(given, path=place)
 
 
@@ -493,9 +563,3 @@ def restore(savepoint: Savepoint, folder: str) -> None:
 
 def _home(lake: Lake, operator: str) -> str:
     return lake.internal("savepoints", operator)
-
-
-def _folders(path: str) -> Iterator[str]:
-    files, base = file_system(path)
-    found = files.get_file_info(FileSelector(base, allow_not_found=True))
-    return iter(sorted(one.base_name for one in found if one.type == FileType.Directory))

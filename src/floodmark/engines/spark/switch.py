@@ -7,19 +7,22 @@ from contextlib import ExitStack, contextmanager, suppress
 
 from deltalake import CommitProperties, DeltaTable, Transaction
 
+from floodmark.connectors.copies import remove
 from floodmark.connectors.storage import file_system, read, write
 from floodmark.core import crash
 from floodmark.core.errors import LifecycleError
-from floodmark.engines.spark import fence, history, savepoints, tables
+from floodmark.engines.spark import fence, history, last_values, savepoints, tables
 from floodmark.engines.spark.graft import graft
 from floodmark.engines.spark.lake import Lake
-from floodmark.engines.spark.lock import exclusive
+from floodmark.engines.spark.lock import data_files, exclusive
 from floodmark.engines.spark.timeline import Timeline
 from floodmark.lifecycle.savepoint import TableVersion
 from floodmark.lifecycle.switch import Step, Switch
 
 _PATIENCE_SECONDS = 60
 """For another switch in the lake, which takes seconds."""
+_UPKEEP_SECONDS = 600
+"""For upkeep of the lake, which takes minutes."""
 
 
 def pending(lake: Lake) -> Switch | None:
@@ -119,7 +122,10 @@ def perform(lake: Lake, switch: Switch) -> None:
     Raises:
         LifecycleError: LIFECYCLE-034, another switch in the lake was begun and is not finished.
     """
-    with exclusive(lake, "actions", "switch", "rollback or rebuild", _PATIENCE_SECONDS):
+    with (
+        exclusive(lake, "actions", "switch", "rollback or rebuild", _PATIENCE_SECONDS),
+        data_files(lake, "upkeep", _UPKEEP_SECONDS),
+    ):
         refuse_another(lake, switch.operators[0], switch.again)
         _perform(lake, switch)
 
@@ -134,9 +140,14 @@ def _perform(lake: Lake, switch: Switch) -> None:
     crash.point("switch.before_tables")
     ends, ids = {}, {table.table: table.id for step in switch.steps for table in step.tables}
     for step, timeline in zip(switch.steps, timelines, strict=True):
-        for table in step.tables:
+        _retire(timeline, step)
+        for table in reversed(step.tables):  # as a micro-batch commits: the main output last, its last values before it
+            _switch_values(timeline, step, table)
+            crash.point("switch.after_values")
             ends[table.table] = _switched(timeline, step, table)
             crash.point("switch.after_table")
+            if table.table in timeline.checkpoint.result_keys():
+                last_values.followed(timeline, table.table, ends[table.table] + 1)
     for step, timeline in zip(switch.steps, timelines, strict=True):
         sources = len(timeline.checkpoint.positions(step.batch)) // step.inputs
         for place, name in step.moves.items():
@@ -151,23 +162,71 @@ def _perform(lake: Lake, switch: Switch) -> None:
     crash.point("switch.after_journal")
 
 
-def _switched(timeline: Timeline, step: Step, wanted: TableVersion) -> int:
-    """Make a table what it should be, once; the version that says so."""
-    path, app = timeline.lake.output(wanted.table), f"{timeline.app(wanted.table)}/switch"
-    words: dict[str, object] = {
+def _ended(timeline: Timeline, step: Step) -> Timeline:
+    return Timeline(timeline.lake, step.operator, step.ends)
+
+
+def _words(step: Step, table: str, restored: int) -> dict[str, object]:
+    """What a commit of a switch says of itself; ``restored`` is the version that comes back, -1 for none."""
+    return {
         "operator": step.operator,
         "version": step.version,
         "mode": "rebuild" if step.source else "rollback",
         "timeline": step.timeline,
-        "table": wanted.table,
-        "restored": -1 if step.source else wanted.version,
+        "table": table,
+        "restored": restored,
         "savepoint": step.savepoint,
         "batch": step.batch,
         "progress": step.watermark,
         "rows": 0,
     }
-    ended = Timeline(timeline.lake, step.operator, step.ends)
-    fences = fence.transactions(ended, wanted.table)
+
+
+def _switch_values(timeline: Timeline, step: Step, wanted: TableVersion) -> None:
+    """Make ``<table>__current`` what the changelog is about to say, once: in one commit, after which the old follower can write nothing."""
+    lake, table = timeline.lake, f"{wanted.table}__current"
+    keys = timeline.checkpoint.result_keys().get(wanted.table)
+    app = f"{timeline.app(f'current/{wanted.table}')}/switch"
+    if keys is None or (
+        DeltaTable.is_deltatable(lake.output(table))
+        and DeltaTable(lake.output(table)).transaction_version(app) is not None
+    ):
+        return
+    origin, scratch = Lake(step.source) if step.source else lake, timeline.folder("switching", table)
+    last_values.write(origin.output(wanted.table), wanted.version, keys, scratch)
+    fences = [fence.follower(_ended(timeline, step), wanted.table)]
+    graft(scratch, lake.output(table), app, _words(step, table, -1), fences=fences)
+    remove(timeline.folder("switching"))
+
+
+def _retire(timeline: Timeline, step: Step) -> None:
+    """Empty, once, what the ended definition wrote and the new one does not write: tables of last values and, of a rebuild, outputs."""
+    ended = _ended(timeline, step)
+    old, new = ended.checkpoint.deployed(), timeline.checkpoint.deployed()
+    retired = {
+        f"{table}__current": table
+        for table in ended.checkpoint.result_keys().keys() - timeline.checkpoint.result_keys().keys()
+    }
+    if step.source and old is not None and new is not None:
+        retired |= {table: table for table in old.tables.keys() - new.tables.keys()}
+    for name, table in sorted(retired.items()):
+        path, app = timeline.lake.output(name), f"{timeline.app(name)}/retired"
+        if not DeltaTable.is_deltatable(path) or (found := DeltaTable(path)).transaction_version(app) is not None:
+            continue
+        fences = [*fence.transactions(ended, table), fence.follower(ended, table)]
+        properties = CommitProperties(
+            custom_metadata={"userMetadata": tables.said(_words(step, name, -1))},
+            app_transactions=[Transaction(app, 1), *fences],
+        )
+        partition_by = found.metadata().partition_columns
+        found.create_write_transaction([], "overwrite", found.schema(), partition_by, commit_properties=properties)
+
+
+def _switched(timeline: Timeline, step: Step, wanted: TableVersion) -> int:
+    """Make a table what it should be, once; the version that says so."""
+    path, app = timeline.lake.output(wanted.table), f"{timeline.app(wanted.table)}/switch"
+    words = _words(step, wanted.table, -1 if step.source else wanted.version)
+    fences = fence.transactions(_ended(timeline, step), wanted.table)
     if step.source:
         graft(Lake(step.source).output(wanted.table), path, app, words, wanted.version, fences)
     elif (table := DeltaTable(path)).transaction_version(app) is None:
@@ -178,7 +237,6 @@ def _switched(timeline: Timeline, step: Step, wanted: TableVersion) -> int:
         else:  # it is there already, and says so
             partition_by = table.metadata().partition_columns
             table.create_write_transaction([], "append", table.schema(), partition_by, commit_properties=properties)
-    fence.end_follower(ended, wanted.table)
     return next(
         int(commit["version"])
         for commit in DeltaTable(path).history()

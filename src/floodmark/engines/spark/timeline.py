@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from deltalake import DeltaTable
-from pyarrow.fs import FileSelector
 
-from floodmark.connectors.storage import file_system, read, write
+from floodmark.connectors.storage import folders, read, write
+from floodmark.core.errors import StateError
 from floodmark.engines.spark.checkpoint import Checkpoint
 from floodmark.engines.spark.lake import Lake
 from floodmark.lifecycle.plan import Deployed
@@ -50,8 +51,7 @@ class Timeline:
     @staticmethod
     def current(lake: Lake, operator: str) -> Timeline:
         """The one the stream goes on with."""
-        found = read(_pointer(lake, operator))
-        return Timeline(lake, operator, 0 if found is None else int(json.loads(found)["timeline"]))
+        return Timeline(lake, operator, int(_pointed(lake, operator).get("timeline", 0)))
 
     def make_current(self) -> None:
         """Go on with this one from the next start on; whole or not at all."""
@@ -64,15 +64,12 @@ class Timeline:
     @property
     def moved(self) -> Move | None:
         """Where the stream has moved, or is on its way to."""
-        found = read(_pointer(self.lake, self.operator))
-        said = None if found is None else json.loads(found).get("moved")
-        return None if said is None else Move(**said)
+        target = _pointed(self.lake, self.operator).get("moved")
+        return None if target is None else Move(**target)
 
     def next(self) -> Timeline:
         """One that was never begun."""
-        files, base = file_system(self.lake.internal("operators", self.operator, "timelines"))
-        begun = [int(found.base_name) for found in files.get_file_info(FileSelector(base, allow_not_found=True))]
-        return replace(self, number=max([self.number, *begun]) + 1)
+        return replace(self, number=max([self.number, *_begun(self.lake, self.operator)]) + 1)
 
     def unused(self, tables: Iterable[str]) -> Timeline:
         """This one, or the next one that has committed nothing to these tables.
@@ -113,9 +110,8 @@ def inputs_at(timeline: Timeline, batch: int) -> dict[str, TableVersion]:
 
 def streams(lake: Lake) -> dict[str, Deployed]:
     """What every stream of a lake was started with, by the operator's name; upstream first."""
-    files, base = file_system(lake.internal("operators"))
-    names = [found.base_name for found in files.get_file_info(FileSelector(base, allow_not_found=True))]
-    found = {name: Timeline.current(lake, name).checkpoint.deployed() for name in sorted(names)}
+    names = folders(lake.internal("operators"))
+    found = {name: Timeline.current(lake, name).checkpoint.deployed() for name in names}
     order: dict[str, Deployed] = {}
     waiting = {name: one for name, one in found.items() if one is not None}
     while waiting:
@@ -123,6 +119,36 @@ def streams(lake: Lake) -> dict[str, Deployed]:
         ready = [name for name, one in waiting.items() if not written & set(one.reads)] or list(waiting)
         order |= {name: waiting.pop(name) for name in ready}
     return order
+
+
+def _pointed(lake: Lake, operator: str) -> dict[str, Any]:
+    """What the pointer of a stream says; nothing where the stream has never left its first timeline.
+
+    Raises:
+        StateError: STATE-030, it says something else than floodmark writes.
+    """
+    path = _pointer(lake, operator)
+    content = read(path)
+    if content is None:
+        return {}
+    try:
+        pointed = dict(json.loads(content))
+        int(pointed["timeline"])
+    except (ValueError, KeyError, TypeError) as error:
+        number = max(_begun(lake, operator), default=0)
+        fix = (
+            f'Write {{"timeline": {number}}} into it: {number} is the newest timeline that was begun. If a rollback was killed before it '
+            "ended, the one before is right, and the rollback says so when it is done again."
+        )
+        got = f"something else: {error}"
+        raise StateError(path, "the number of a timeline, as JSON", got, fix, code="STATE-030") from error
+    return pointed
+
+
+def _begun(lake: Lake, operator: str) -> list[int]:
+    """Numbers of the timelines that have a folder; what else somebody has put beside them does not count."""
+    names = folders(lake.internal("operators", operator, "timelines"))
+    return [int(name) for name in names if name.isascii() and name.isdecimal()]
 
 
 def _pointer(lake: Lake, operator: str) -> str:

@@ -12,19 +12,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from deltalake import DeltaTable
-from pyarrow.fs import FileSelector, FileType
 
 from floodmark.connectors import storage
-from floodmark.connectors.storage import file_system
+from floodmark.connectors.storage import folders
 from floodmark.engines.spark import savepoints
 from floodmark.engines.spark.conflicts import retried
 from floodmark.engines.spark.lake import Lake
+from floodmark.engines.spark.lock import data_files
 from floodmark.engines.spark.timeline import Timeline, inputs_at, streams
 from floodmark.lifecycle.savepoint import TableVersion
 
 HOURS = 168
 """For which files that were replaced are kept: whoever reads a table meanwhile has so long."""
 _MS = 3_600_000
+_PATIENCE_SECONDS = 60
+"""For a graft that is at work."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,10 +59,16 @@ def maintain(lake: Lake, *, hours: int = HOURS, dry_run: bool = False) -> list[K
         dry_run: only say what would be removed.
 
     Raises:
-        LifecycleError: LIFECYCLE-004, another writer came in between every time.
+        LifecycleError: LIFECYCLE-003 a rebuild, rollback or fork is at work, LIFECYCLE-004 another writer came in between every time,
+            LIFECYCLE-060 a savepoint cannot be read: nothing is removed.
     """
+    with data_files(lake, "upkeep, rebuild, rollback or fork", _PATIENCE_SECONDS):
+        return _maintained(lake, hours, dry_run=dry_run)
+
+
+def _maintained(lake: Lake, hours: int, *, dry_run: bool) -> list[Kept]:
     versions = dict[str, set[int]]()
-    for one in savepoints.savepoints(lake):
+    for one in savepoints.all_readable(lake):
         for output in one.manifest.outputs:
             versions.setdefault(output.table, set()).add(output.version)
         for given in one.manifest.inputs.values():
@@ -134,7 +142,6 @@ def _age(table: DeltaTable, version: int) -> int:
 
 
 def _tables(lake: Lake) -> Iterator[str]:
-    files, base = file_system(lake.output("x").rsplit("/", 1)[0])
-    for found in sorted(files.get_file_info(FileSelector(base, allow_not_found=True)), key=lambda one: one.base_name):
-        if found.type == FileType.Directory and DeltaTable.is_deltatable(lake.output(found.base_name)):
-            yield found.base_name
+    for name in folders(lake.output("x").rsplit("/", 1)[0]):
+        if DeltaTable.is_deltatable(lake.output(name)):
+            yield name

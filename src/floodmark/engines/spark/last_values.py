@@ -1,0 +1,84 @@
+"""The last value per key of a changelog at one of its versions, as a table that ``<output>__current`` becomes in one commit. No JVM is needed.
+
+The stream's follower keeps ``<output>__current`` up to date while the changelog grows (``current``). A rollback or a rebuild replaces the
+changelog, and ``<output>__current`` with it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+
+import duckdb
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
+
+from floodmark.connectors import storage
+from floodmark.connectors.copies import remove
+from floodmark.engines.spark.lake import is_local
+from floodmark.engines.spark.timeline import Timeline
+from floodmark.spec.schema import MARKER, ROW
+
+
+def write(changelog: str, version: int, keys: Sequence[str], target: str) -> None:
+    """Write the last values of a changelog into a new table; what is there is replaced.
+
+    The last row of a key is the one with the greatest ``_sequence``; a retraction there means that the key has no value.
+
+    Args:
+        changelog: path of the table.
+        version: of it.
+        keys: columns that identify a result.
+        target: path of the new table, with the columns, division and properties of the changelog.
+    """
+    remove(target)
+    source = DeltaTable(changelog, version=version)
+    metadata, schema = source.metadata(), source.schema()
+    DeltaTable.create(
+        target, schema, partition_by=metadata.partition_columns, configuration=metadata.configuration, mode="error"
+    )
+    rows = source.to_pyarrow_dataset()
+    with duckdb.connect() as engine:
+        engine.execute("SET TimeZone = 'UTC'")
+        if is_local(target):  # where sorts that do not fit into memory go
+            engine.execute(f"SET temp_directory = {_text(f'{target}.spill')}")
+        engine.register("changelog", rows)
+        partition = ", ".join(map(_name, keys))
+        picked = engine.sql(
+            f"SELECT {', '.join(map(_name, rows.schema.names))} FROM changelog WHERE _kind <> {MARKER} "
+            f"QUALIFY row_number() OVER (PARTITION BY {partition} ORDER BY _sequence DESC NULLS LAST, _kind DESC) = 1 AND _kind = {ROW}"
+        )
+        batches = pa.RecordBatchReader.from_stream(picked)
+        write_deltalake(
+            target, pa.RecordBatchReader.from_batches(rows.schema, _cast(batches, rows.schema)), mode="append"
+        )
+    remove(f"{target}.spill")
+
+
+def followed(timeline: Timeline, table: str, first: int) -> None:
+    """Write down with which version of a changelog the follower of a timeline begins; the table of last values has all before it."""
+    storage.write(_begins(timeline, table), json.dumps({"first": first}).encode())
+
+
+def follows_from(timeline: Timeline, table: str) -> int | None:
+    """The version of a changelog with which the follower of a timeline begins; None where nobody has said so."""
+    content = storage.read(_begins(timeline, table))
+    return None if content is None else int(json.loads(content)["first"])
+
+
+def _begins(timeline: Timeline, table: str) -> str:
+    return timeline.folder("current", f"{table}.json")
+
+
+def _cast(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterable[pa.RecordBatch]:
+    """Batches with the exact types of a table: DuckDB widens some, and names time zones in its own way."""
+    for batch in batches:
+        yield from pa.Table.from_batches([batch]).cast(schema).to_batches()
+
+
+def _name(column: str) -> str:
+    return '"' + column.replace('"', '""') + '"'
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"

@@ -1,0 +1,56 @@
+"""A switch of a small lake without Spark, in a process that a test may kill: python switch_process.py rebuild|rollback|delete|import LAKE ARGUMENT."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "support"))
+
+from floodmark.engines.spark import savepoints
+from floodmark.engines.spark.lake import Lake
+from floodmark.engines.spark.rollback import roll_back
+from floodmark.engines.spark.switch import pending, perform, stopped
+from floodmark.engines.spark.timeline import Timeline
+from floodmark.lifecycle.switch import Step, Switch
+
+
+def rebuild(lake: Lake, beside: Lake) -> None:
+    """Switch to what was computed in a lake beside, as ``apply --rebuild`` does."""
+    begun = pending(lake)
+    if begun is None:
+        timeline = Timeline.current(lake, "totals")
+        taken = savepoints.take_in(lake, savepoints.create("totals", beside).path).manifest
+        step = Step(
+            operator="totals",
+            savepoint=taken.id,
+            version=taken.version,
+            timeline=timeline.next().number,
+            ends=timeline.number,
+            batch=taken.batch,
+            watermark=taken.watermark,
+            inputs=len(taken.inputs),
+            tables=taken.outputs,
+            source=beside.root,
+        )
+        begun = Switch(again="floodmark apply totals --rebuild", steps=(step,))
+    with stopped(lake, begun.operators):
+        perform(lake, begun)
+
+
+def main(action: str, root: str, argument: str) -> None:
+    """Do it."""
+    lake = Lake(root)
+    match action:
+        case "rebuild":
+            rebuild(lake, Lake(argument))
+        case "rollback":
+            roll_back(lake, savepoints.find(lake, argument))
+        case "delete":
+            savepoints.delete(savepoints.find(lake, argument))
+        case "import":
+            savepoints.take_in(lake, argument)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
