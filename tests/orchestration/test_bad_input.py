@@ -172,6 +172,7 @@ def test_a_range_with_an_incomplete_day_computes_the_others_and_names_that_day(i
     assert "'flights' has reached" in done.observed["hourly_departures", "2013-01-04"]["not computed"]
     assert "2013-01-04T05:00:00Z, 2013-01-05" in done.observed["busiest_hour", "2013-01-04"]["not computed"]
     assert {partition for _, partition in done.checked} == days
+    assert done.current == {"hourly_departures": True, "busiest_hour": True}
 
 
 def test_waiting_for_the_log_ends_when_it_has_got_there(spark, inbox, tmp_path, dagster_of):

@@ -21,6 +21,7 @@ class Outcome:
     materialized: dict[tuple[str, str | None], dict[str, Any]] = field(default_factory=dict)
     observed: dict[tuple[str, str | None], dict[str, Any]] = field(default_factory=dict)
     checked: dict[tuple[str, str | None], tuple[bool, dict[str, Any]]] = field(default_factory=dict)
+    current: dict[str, bool] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
     skipped: list[str] = field(default_factory=list)
 
@@ -60,7 +61,10 @@ def outcome(done: Any) -> Outcome:
                 found.observed["/".join(seen.asset_key.path), seen.partition] = _plain(seen.metadata)
             case "ASSET_CHECK_EVALUATION":
                 check = event.asset_check_evaluation_data
-                found.checked[check.check_name, check.partition] = check.passed, _plain(check.metadata)
+                if check.check_name == "code_version":  # of every operator
+                    found.current["/".join(check.asset_key.path)] = check.passed
+                else:
+                    found.checked[check.check_name, check.partition] = check.passed, _plain(check.metadata)
             case "STEP_FAILURE":
                 error = event.step_failure_data.error
                 causes = [error.message] + ([error.cause.message] if error.cause else [])

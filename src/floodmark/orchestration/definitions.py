@@ -12,6 +12,7 @@ from floodmark.orchestration.automation import stream_definitions
 from floodmark.orchestration.checks import operator_checks, source_checks
 from floodmark.orchestration.jobs import Streams
 from floodmark.orchestration.session import Place
+from floodmark.orchestration.versions import version_definitions
 from floodmark.spec.workspace import Workspace
 
 
@@ -45,4 +46,5 @@ def build_definitions(
             asset_checks=[check for check in checks if check is not None],
             executor=executor or dg.in_process_executor,
         )
-        return dg.Definitions.merge(found, stream_definitions(workspace, Streams(place, Path(root).resolve())))
+        streams = stream_definitions(workspace, Streams(place, Path(root).resolve()))
+        return dg.Definitions.merge(found, streams, version_definitions(workspace, place))
