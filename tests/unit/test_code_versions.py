@@ -65,3 +65,14 @@ def test_the_sensor_reports_an_operator_once_when_its_code_has_changed(computed:
         assert [(e.asset_key.to_user_string(), e.passed) for e in second.asset_events] == [("hourly_departures", False)]
         third = sensor(dg.build_sensor_context(instance=instance, cursor=second.cursor))
         assert isinstance(third, dg.SkipReason)
+
+
+def test_the_check_runs_by_itself_without_spark(tmp_path: Path):
+    definitions = build_definitions(workspace().at(str(tmp_path)), root=tmp_path)
+    job = definitions.resolve_implicit_global_asset_job_def()
+    keys = [dg.AssetCheckKey(dg.AssetKey(name), versions.NAME) for name in ("hourly_departures", "moving_median")]
+    only = job.get_subset(asset_selection=set(), asset_check_selection=set(keys))
+    with dg.DagsterInstance.ephemeral() as instance:
+        done = only.execute_in_process(instance=instance)
+    found = {e.asset_key.to_user_string(): e.passed for e in done.get_asset_check_evaluations()}
+    assert found == {"hourly_departures": True, "moving_median": True}
