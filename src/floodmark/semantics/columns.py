@@ -17,7 +17,7 @@ from floodmark.core.time import Interval
 from floodmark.core.types import parse
 from floodmark.spec.schema import Schema
 
-CODEC = 1
+CODEC = 2
 """Version of the byte format of a chunk; it stands in every chunk's header."""
 
 

@@ -12,8 +12,9 @@ import numpy as np
 
 from floodmark.core.errors import UserCodeError, user_code_boundary
 from floodmark.semantics.columns import arrow_schema, check_names, fitted
+from floodmark.semantics.aggregates.numbers import of_key
 from floodmark.semantics.elements import ElementStage
-from floodmark.semantics.folds import fold
+from floodmark.semantics.aggregates.table import fold
 from floodmark.spec.aggregates import ORDERED
 from floodmark.spec.evictors import KeepLast, KeepNear
 from floodmark.spec.functions import Pane
@@ -98,7 +99,8 @@ class Contents:
                 self._fold(state, values)
         given: Any = [self.blank | row for *_, row in held] if not step.aggregates else None
         if step.aggregates:
-            results = tuple(one.result(a) for (one, _, _), a in zip(self.measures, state, strict=True))
+            with of_key(pane.key):
+                results = tuple(one.result(a) for (one, _, _), a in zip(self.measures, state, strict=True))
             if step.function is None:
                 return [results]
             given = dict(zip((name for name, _ in step.aggregates), results, strict=True))

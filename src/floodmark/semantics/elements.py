@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from floodmark.core.time import Interval
-from floodmark.semantics.accumulators import Value
+from floodmark.semantics.aggregates.accumulators import Value
 from floodmark.semantics.columns import result_schema
 from floodmark.semantics.failures import split
 from floodmark.semantics.kernel import by_group
@@ -59,7 +59,7 @@ class ElementStage:
         found: dict[str, Value] = {}
         for text in expressions(self.step):
             kind = check(text, self.step.parent.schema, f"step '{self.step.uid}'")
-            found.setdefault(text, Value(text, kind, bag=False))
+            found.setdefault(text, Value(text, kind))
         return tuple(found.values())
 
     @property
@@ -122,7 +122,7 @@ class ProcessStage:
     @property
     def values(self) -> tuple[Value, ...]:
         """The tag of the input a row is from, where there are several."""
-        return (Value(TAG, "int", bag=False),) if self.step.ports else ()
+        return (Value(TAG, "int"),) if self.step.ports else ()
 
     @property
     def result_schema(self) -> pa.Schema:

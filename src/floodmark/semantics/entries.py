@@ -19,7 +19,7 @@ from floodmark.core.errors import StateError, UserCodeError
 from floodmark.core.time import END
 from floodmark.semantics.store import Store
 
-CODEC = 1
+CODEC = 2
 """Version of the format of buckets and index."""
 
 NONE = END + 1

@@ -20,7 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from floodmark.core.time import END, NEVER
-from floodmark.semantics.accumulators import Value, group_ids
+from floodmark.semantics.aggregates.accumulators import Value
+from floodmark.semantics.aggregates.grouping import group_ids
 from floodmark.semantics.columns import arrow_type, decode, encode, result_schema
 from floodmark.semantics.failures import split
 from floodmark.semantics.kernel import Emission, Tick, by_group

@@ -19,7 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from floodmark.core.time import END, NEVER
-from floodmark.semantics.accumulators import Accumulators, Partials, Value, group_ids
+from floodmark.semantics.aggregates.accumulators import Accumulators, Partials, Value, normalised
+from floodmark.semantics.aggregates.grouping import aligned, group_ids
 from floodmark.semantics.assignment import assigner, judge
 from floodmark.semantics.columns import decode, encode, result_schema
 from floodmark.semantics.failures import split
@@ -99,7 +100,7 @@ def pack(stage: Stage, batches: Iterable[pa.RecordBatch]) -> dict[int, dict[str,
     for batch in batches:
         rows, failed = split(pa.Table.from_batches([batch]))
         kept["failed"] += failed
-        rows = rows.filter(pc.not_equal(rows["kind"], MARKER))
+        rows = normalised(rows.filter(pc.not_equal(rows["kind"], MARKER)), stage.keys)
         if rows.num_rows == 0:
             continue
         times, stamps = rows["t"].to_numpy().astype(np.int64), rows["w"].to_numpy().astype(np.int64)
@@ -415,13 +416,14 @@ class Kernel:
 
     def _panes(self, old: pa.Table, new: pa.Table, stamps: pa.Table, out: list[pa.Table]) -> None:
         """Retraction and new value where they differ, adjacent, with the late row's stamp."""
-        before, after = ({_key(r, self.dims): r for r in t.to_pylist()} for t in (old, new))
-        for row in sorted(stamps.to_pylist(), key=lambda r: r["s_min"]):
-            was, now = before.get(_key(row, self.dims)), after.get(_key(row, self.dims))
-            if was == now and row["kind_min"] == RETRACTION:
+        before, after = (_places(stamps, table, self.dims) for table in (old, new))
+        times = zip(*(stamps[name].to_pylist() for name in ("s_min", "kind_min", "w_max")), before, after, strict=True)
+        for _, kind, stamp, was, now in sorted(times, key=lambda item: item[0]):
+            removed, added = (table.slice(max(row, 0), int(row >= 0)) for table, row in ((old, was), (new, now)))
+            if kind == RETRACTION and _same_rows(removed, added):
                 continue  # a revision that changes nothing here
-            pair = [(r, kind) for r, kind in ((was, RETRACTION), (now, ROW)) if r is not None]
-            tables = [self._rows(pa.Table.from_pylist([r], schema=new.schema), row["w_max"], kind) for r, kind in pair]
+            pair = [(table, sign) for table, sign in ((removed, RETRACTION), (added, ROW)) if table.num_rows]
+            tables = [self._rows(table, stamp, sign) for table, sign in pair]
             if len(tables) == 2:  # noqa: PLR2004 - a pair shares its number
                 tables[1] = tables[1].set_column(tables[1].num_columns - 1, "_order", pa.array([-1], pa.int64()))
             out.extend(tables)
@@ -473,8 +475,15 @@ def _matching(table: pa.Table, chosen: pa.Table, dims: Sequence[str]) -> pa.Arra
     return pa.array(np.isin(ids[: table.num_rows], ids[table.num_rows :]))
 
 
-def _key(row: dict[str, Any], dims: Sequence[str]) -> tuple[Any, ...]:
-    return tuple(row[dim] for dim in dims)
+def _places(wanted: pa.Table, table: pa.Table, dims: Sequence[str]) -> list[int]:
+    """For each row of ``wanted`` the row of ``table`` with its dimensions, -1 where there is none."""
+    rows = pa.chunked_array([pa.array(np.arange(table.num_rows))])
+    return pc.fill_null(aligned(wanted, dims, table, rows), -1).to_pylist()  # type: ignore[no-any-return]  # pyarrow is untyped
+
+
+def _same_rows(left: pa.Table, right: pa.Table) -> bool:
+    """Whether both have the same values; NaN is NaN."""
+    return left.num_rows == right.num_rows and repr(left.to_pylist()) == repr(right.to_pylist())
 
 
 def _numbered(results: pa.Table) -> pa.Table:

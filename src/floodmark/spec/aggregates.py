@@ -1,9 +1,9 @@
-"""Aggregates: what a window computes. Declarations only; ``semantics.accumulators`` does the arithmetic."""
+"""Aggregates: what a window computes. Declarations and laws only; ``semantics.aggregates`` does the arithmetic."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from floodmark.core.code import code_of, settings_of
 from floodmark.core.errors import DefinitionError
@@ -114,11 +114,47 @@ def top_n(expression: str, n: int) -> Builtin:
     return Builtin("top_n", expression, n=n)
 
 
-ORDERED = frozenset({"min_by", "max_by", "first", "last", "collect"})
-"""Aggregates that depend on the order of arrival."""
+@dataclass(frozen=True, slots=True)
+class Law:
+    """What is true of a built-in aggregate in every form.
 
-BAGGED = frozenset({"count_distinct", "distinct", "median", "top_n"})
-"""Aggregates of the values and how often each came."""
+    Args:
+        accepts: types of its expression: every type, types whose values can be told apart, types with an order, numbers.
+        result: type of its column; "value" is the expression's type, "array" an array of it, "total" the widest exact type, or double.
+        in_order: the result depends on the order of arrival.
+        keeps_values: the state holds the values and how often each came.
+        retracts: a value can be subtracted again: always, if the expression is an integer or a decimal, or never.
+    """
+
+    accepts: Literal["every", "distinguishable", "ordered", "number"]
+    result: Literal["bigint", "double", "value", "array", "total"]
+    in_order: bool = False
+    keeps_values: bool = False
+    retracts: Literal["always", "exact", "never"] = "never"
+
+
+LAWS = {
+    "count": Law("every", "bigint", retracts="always"),
+    "sum": Law("number", "total", retracts="exact"),
+    "min": Law("ordered", "value"),
+    "max": Law("ordered", "value"),
+    "mean": Law("number", "double", retracts="exact"),
+    "stddev": Law("number", "double"),
+    "count_distinct": Law("distinguishable", "bigint", keeps_values=True),
+    "approx_count_distinct": Law("distinguishable", "bigint", retracts="always"),
+    "min_by": Law("every", "value", in_order=True),
+    "max_by": Law("every", "value", in_order=True),
+    "first": Law("every", "value", in_order=True),
+    "last": Law("every", "value", in_order=True),
+    "collect": Law("every", "array", in_order=True),
+    "distinct": Law("ordered", "array", keeps_values=True),
+    "median": Law("number", "double", keeps_values=True),
+    "top_n": Law("ordered", "array", keeps_values=True),
+}
+"""Aggregate -> its laws. The forms of each (by row, in columns, in SQL) are in ``semantics.aggregates.table``."""
+
+ORDERED = frozenset(name for name, law in LAWS.items() if law.in_order)
+"""Aggregates that depend on the order of arrival."""
 
 
 class Aggregate:
@@ -195,35 +231,45 @@ def result_type(aggregate: object, schema: Schema, where: str) -> str:
     if isinstance(aggregate, Aggregate):
         return _user_type(aggregate, where)
     _check_builtin(aggregate, kind, schema, where)
-    match aggregate.function:
-        case "count" | "count_distinct" | "approx_count_distinct":
-            return "bigint"
-        case "mean" | "stddev" | "median":
-            return "double"
-        case "collect" | "distinct" | "top_n":
-            return f"array<{kind}>"
-        case "sum":
-            summed = parse(kind)
-            if summed.is_decimal:
-                return str(decimal(MAX_DIGITS, summed.scale))
-            return "double" if summed.is_floating else "bigint"
-        case _:
+    match LAWS[aggregate.function].result:
+        case "value":
             return kind
+        case "array":
+            return f"array<{kind}>"
+        case "total":
+            return total_type(kind)
+        case fixed:
+            return fixed
+
+
+def total_type(kind: str) -> str:
+    """The type of a sum: ``decimal(38,s)`` of decimals, ``double`` of floats, else ``bigint``."""
+    summed = parse(kind)
+    if summed.is_decimal:
+        return str(decimal(MAX_DIGITS, summed.scale))
+    return "double" if summed.is_floating else "bigint"
 
 
 def _check_builtin(aggregate: Builtin, kind: str, schema: Schema, where: str) -> None:
-    of = parse(kind)
-    if aggregate.function in {"sum", "mean", "stddev", "median"} and not of.is_numeric:
-        fix = f'Use count() or count_distinct(), or cast it: {aggregate.function}("CAST({aggregate.expression} AS double)").'
-        got = f"'{aggregate.expression}' of type {kind}"
-        raise DefinitionError(where, f"a number to take the {aggregate.function} of", got, fix, code="DEFINITION-041")
-    if aggregate.function in {"min", "max", "top_n", "distinct"} and not of.is_orderable:
-        fix = f"{aggregate.function} works on numbers, strings, dates and timestamps."
-        got = f"'{aggregate.expression}' of type {kind}"
-        raise DefinitionError(where, "values with an order", got, fix, code="DEFINITION-041")
+    function, of, got = aggregate.function, parse(kind), f"'{aggregate.expression}' of type {kind}"
+    match LAWS[function].accepts:
+        case "number" if not of.is_numeric:
+            fix = f'Use count() or count_distinct(), or cast it: {function}("CAST({aggregate.expression} AS double)").'
+            raise DefinitionError(where, f"a number to take the {function} of", got, fix, code="DEFINITION-041")
+        case "ordered" if not of.is_orderable:
+            fix = f"{function} works on numbers, strings, dates and timestamps."
+            raise DefinitionError(where, "values with an order", got, fix, code="DEFINITION-041")
+        case "distinguishable" if not of.is_groupable:
+            fix = f'{function} works on numbers, strings, dates, timestamps, booleans and bytes; count the text instead: {function}("to_json({aggregate.expression})").'
+            raise DefinitionError(where, "values that can be told apart", got, fix, code="DEFINITION-041")
     if aggregate.by is not None:
-        known_type(aggregate.by, schema, where)
-    if aggregate.function == "top_n" and not (isinstance(aggregate.n, int) and aggregate.n > 0):
+        by = known_type(aggregate.by, schema, where)
+        if not parse(by).is_groupable:
+            fix = f"{function} compares numbers, strings, dates, timestamps, booleans and bytes."
+            raise DefinitionError(
+                where, "a 'by' with an order", f"'{aggregate.by}' of type {by}", fix, code="DEFINITION-041"
+            )
+    if function == "top_n" and not (isinstance(aggregate.n, int) and aggregate.n > 0):
         fix = f'top_n("{aggregate.expression}", 10).'
         raise DefinitionError(where, "a number of values, 1 or more", repr(aggregate.n), fix, code="DEFINITION-041")
 

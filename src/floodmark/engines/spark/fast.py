@@ -13,25 +13,26 @@ from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
 from floodmark.core.time import Interval
+from floodmark.core.types import parse
 from floodmark.engines.spark.compile import maybe_dropped
+from floodmark.semantics.aggregates.numbers import overflow
+from floodmark.semantics.aggregates.table import sql_of
 from floodmark.semantics.windows import extent
 from floodmark.semantics.windows.forever import Forever
 from floodmark.semantics.windows.grid import Grid
-from floodmark.spec.aggregates import Builtin
-from floodmark.spec.expressions import quoted
+from floodmark.spec.aggregates import AnyAggregate
+from floodmark.spec.expressions import check, quoted
 from floodmark.spec.run import LateRows
 from floodmark.spec.schema import BOUNDED
 from floodmark.spec.steps import WindowAggregate
 from floodmark.spec.windows import Global, Sliding, Tumbling
-
-_FUNCTIONS = frozenset({"count", "sum", "min", "max", "mean", "stddev", "count_distinct"})
 
 
 def possible(step: WindowAggregate, *, revisable: bool, late_rows: LateRows) -> bool:
     """True where the answer in SQL is the kernel's."""
     if not step.columnar:
         return False
-    plain = all(isinstance(a, Builtin) and a.function in _FUNCTIONS for _, a in step.aggregates)
+    plain = all(sql_of(a, "v", _type(step, a), "''") is not None for _, a in step.aggregates)
     grid = isinstance(step.window, (Tumbling, Sliding, Global))
     return plain and grid and not revisable and (step.allowed_lateness == 0 or late_rows == "all")
 
@@ -57,13 +58,18 @@ def compute(
     if not interval.everything:
         placed = placed.filter(f"{ended} >= {interval.start} AND {ended} < {interval.end}")
     keys = [F.expr(_plain(rows, k)).alias(f"k{i}") for i, k in enumerate(step.keys)]
-    aggregates = [(n, a) for n, a in step.aggregates if isinstance(a, Builtin)]
-    values = [F.expr(quoted(a.expression or "1")).alias(f"v{i}") for i, (_, a) in enumerate(aggregates)]
+    kinds = [_type(step, a) for _, a in step.aggregates]
+    values = [
+        _value(a, kind).alias(f"v{i}") for i, ((_, a), kind) in enumerate(zip(step.aggregates, kinds, strict=True))
+    ]
     pairs = placed.select(*keys, *values, "_end", F.expr("_end - 1 <= _watermark").alias("_late"))
     counted = Observation()
     on_time = pairs.observe(counted, F.count_if("_late").alias("dropped")).filter("NOT _late")
     types = step.schema.types
-    measures = [_aggregate(a, f"v{i}").cast(types[n]).alias(n) for i, (n, a) in enumerate(aggregates)]
+    measures = [
+        F.expr(str(sql_of(a, f"v{i}", kinds[i], _overflow(step, n, a)))).cast(types[n]).alias(n)
+        for i, (n, a) in enumerate(step.aggregates)
+    ]
     names = [F.col(f"k{i}").alias(k) for i, k in enumerate(step.keys)]
     grouped = on_time.groupBy(*names, "_end").agg(*measures)
 
@@ -99,14 +105,24 @@ def _plain(rows: DataFrame, column: str) -> str:
     return f"`{column}` + CAST(0 AS {kind})" if kind in {"float", "double"} else f"`{column}`"
 
 
-def _aggregate(aggregate: Builtin, value: str) -> Column:
-    match aggregate.function:
-        case "count":
-            return F.count(F.lit(1)) if aggregate.expression is None else F.count(value)
-        case "mean":
-            return F.avg(F.col(value).cast("double"))
-        case "stddev":
-            return F.stddev_samp(F.col(value).cast("double"))
-        case _:
-            found: Column = getattr(F, aggregate.function)(F.col(value))
-            return found
+def _type(step: WindowAggregate, aggregate: AnyAggregate) -> str:
+    sql = aggregate.expression
+    return "bigint" if sql is None else check(sql, step.parent.schema, f"step '{step.uid}'")
+
+
+def _value(aggregate: AnyAggregate, kind: str) -> Column:
+    """The value of a row, with one zero."""
+    value = F.expr(f"CAST(({quoted(aggregate.expression or '1')}) AS {kind})")
+    return value + F.lit(0).cast(kind) if parse(kind).is_floating else value
+
+
+def _overflow(step: WindowAggregate, name: str, aggregate: AnyAggregate) -> str:
+    """SQL text of the kernel's error, with the key of the group."""
+    error = overflow(name, aggregate.expression or "", step.schema[name].type, "\0" if step.keys else "")
+    before, _, after = f"floodmark.core.errors.ExecutionError: {error}".partition("\0")
+    key = (f"concat('{k}=', coalesce(CAST(k{i} AS string), 'null'))" for i, k in enumerate(step.keys))
+    return f"concat({_literal(before)}, concat_ws(', ', {', '.join(key) or _literal('')}), {_literal(after)})"
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

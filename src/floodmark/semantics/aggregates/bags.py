@@ -1,0 +1,83 @@
+"""Results from bags: tables of values and how often each came, per group; for aggregates that need the values or cannot take one back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from floodmark.semantics.aggregates.grouping import group_ids, grouped, quotient
+from floodmark.semantics.aggregates.numbers import ranks, spread_groups, unranked
+from floodmark.semantics.aggregates.rows import from_bag
+from floodmark.semantics.columns import arrow_type
+from floodmark.spec.aggregates import Builtin
+
+Groups = tuple[pa.Table, pa.ChunkedArray]
+"""The groups that have values at all, and their results."""
+
+FromBag = Callable[[pa.Table, Sequence[str], Builtin, str], Groups]
+"""(bag with dims, ``v`` and ``n`` > 0; dims; declaration; type of the result) -> results."""
+
+
+def number(bag: pa.Table, dims: Sequence[str], aggregate: Builtin, kind: str) -> Groups:  # noqa: ARG001 - one shape for all
+    """How many different values."""
+    result = grouped(bag, dims, [("v", "count")])
+    return result, result["v"]
+
+
+def least(bag: pa.Table, dims: Sequence[str], aggregate: Builtin, kind: str) -> Groups:  # noqa: ARG001 - one shape for all
+    """The smallest."""
+    return _extreme(bag, dims, "min")
+
+
+def greatest(bag: pa.Table, dims: Sequence[str], aggregate: Builtin, kind: str) -> Groups:  # noqa: ARG001 - one shape for all
+    """The largest."""
+    return _extreme(bag, dims, "max")
+
+
+def _extreme(bag: pa.Table, dims: Sequence[str], which: str) -> Groups:
+    kind = bag["v"].type
+    result = grouped(bag.select([*dims]).append_column("v", ranks(bag["v"])), dims, [("v", which)])
+    return result, unranked(result["v"], kind)
+
+
+def total(bag: pa.Table, dims: Sequence[str], aggregate: Builtin, kind: str) -> Groups:  # noqa: ARG001 - one shape for all
+    """Of floats: added in order of size, so that the sum depends on the set of values alone."""
+    result = _weighted(bag, dims)
+    return result, result["x"]
+
+
+def average(bag: pa.Table, dims: Sequence[str], aggregate: Builtin, kind: str) -> Groups:  # noqa: ARG001 - one shape for all
+    """Of floats, as ``total``."""
+    result = _weighted(bag, dims)
+    return result, quotient(result["x"], result["n"])
+
+
+def _weighted(bag: pa.Table, dims: Sequence[str]) -> pa.Table:
+    bag = bag.take(pc.sort_indices(bag["v"]))
+    product = pc.multiply(bag["v"].cast(pa.float64()), bag["n"].cast(pa.float64()))
+    return grouped(bag.select([*dims, "n"]).append_column("x", product), dims, [("n", "sum"), ("x", "sum")])
+
+
+def deviation(bag: pa.Table, dims: Sequence[str], aggregate: Builtin, kind: str) -> Groups:  # noqa: ARG001 - one shape for all
+    """Equal values are one part."""
+    bag = bag.take(pc.sort_indices(bag["v"]))
+    ids, groups = group_ids(bag, dims)
+    weights, nothing = bag["n"].to_numpy().astype(np.float64), np.zeros(bag.num_rows)
+    values = bag["v"].cast(pa.float64()).to_numpy()
+    *_, squares = spread_groups(ids, groups.num_rows, weights, values, nothing, nothing)
+    freedom = pa.chunked_array([pa.array(np.bincount(ids, weights, groups.num_rows) - 1)])
+    return groups, pc.sqrt(quotient(pa.chunked_array([pa.array(squares)]), freedom))
+
+
+def listed(bag: pa.Table, dims: Sequence[str], aggregate: Builtin, kind: str) -> Groups:
+    """As by row, one group after the other."""
+    ids, groups = group_ids(bag, dims)
+    pairs: list[list[tuple[Any, int]]] = [[] for _ in range(groups.num_rows)]
+    for group, value, times in zip(ids.tolist(), bag["v"].to_pylist(), bag["n"].to_pylist(), strict=True):
+        pairs[group].append((value, times))
+    results = [from_bag(aggregate, values) for values in pairs]
+    return groups, pa.chunked_array([pa.array(results, arrow_type(kind))])

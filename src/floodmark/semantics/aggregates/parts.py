@@ -1,0 +1,255 @@
+"""Aggregates in Arrow columns: what is kept of a value in the table ``main``, how it is grouped, and the result.
+
+A ``Part`` owns the columns ``<prefix><value>`` of one value. Rows and parts of rows go through the same group by: ``rows`` and ``plan``
+say what is aggregated how, ``settle`` makes of it what is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from floodmark.core.types import parse
+from floodmark.semantics.aggregates.grouping import aligned, group_ids, quotient
+from floodmark.semantics.aggregates.numbers import (
+    carried,
+    decimal_fits,
+    halves,
+    ranks,
+    spread_groups,
+    unranked,
+    whole,
+    whole_as_double,
+    whole_fits,
+)
+from floodmark.semantics.columns import arrow_type
+
+Column = pa.ChunkedArray
+Aggregated = dict[str, tuple[Column, str]]
+"""Column name -> what goes into the group by, and Arrow's aggregate."""
+
+_NARROW = 28
+"""Digits of decimals whose sum stays within decimal128 for 10^10 rows."""
+
+
+class Part:
+    """What is kept of one value; prefixes are column names without the number of the value."""
+
+    prefixes: tuple[str, ...] = ()
+
+    def rows(self, j: int, column: Column, sign: Column | None, kind: str) -> Aggregated:
+        """Of rows: ``column`` is normal, ``sign`` is 1 or -1 where rows can be taken back."""
+        raise NotImplementedError
+
+    def plan(self, j: int) -> list[tuple[str, str]]:
+        """Of parts: (column, Arrow's aggregate)."""
+        return [(f"{prefix}{j}", "sum") for prefix in self.prefixes]
+
+    def settle(self, j: int, main: pa.Table) -> pa.Table:
+        """What is kept of a group by's result."""
+        del j
+        return main
+
+
+@dataclass(frozen=True, slots=True)
+class Count(Part):
+    """The number of values that are not null."""
+
+    prefixes = ("count",)
+
+    def rows(self, j: int, column: Column, sign: Column | None, kind: str) -> Aggregated:  # noqa: ARG002 - of all types
+        """One or none per row."""
+        valid = pc.cast(pc.is_valid(column), pa.int64())
+        return {f"count{j}": (valid if sign is None else pc.multiply(valid, sign), "sum")}
+
+
+@dataclass(frozen=True, slots=True)
+class Whole(Part):
+    """The total of integers, in halves."""
+
+    prefixes = ("high", "low")
+
+    def rows(self, j: int, column: Column, sign: Column | None, kind: str) -> Aggregated:
+        """One sum where no group of these rows can overflow, else halves."""
+        wide = column.cast(pa.int64())
+        if _bounded(wide, kind):
+            return {f"sum{j}": (wide if sign is None else pc.multiply(wide, sign), "sum")}
+        parts = halves(wide)
+        return {
+            f"{prefix}{j}": (part if sign is None else pc.multiply(part, sign), "sum")
+            for prefix, part in zip(self.prefixes, parts, strict=True)
+        }
+
+    def settle(self, j: int, main: pa.Table) -> pa.Table:
+        """Halves, the low one in [0, 2^32)."""
+        if f"sum{j}" in main.column_names:
+            high, low = halves(main[f"sum{j}"])
+            return main.drop_columns([f"sum{j}"]).append_column(f"high{j}", high).append_column(f"low{j}", low)
+        high, low = carried(main[f"high{j}"], main[f"low{j}"])
+        return _replaced(_replaced(main, f"high{j}", high), f"low{j}", low)
+
+
+@dataclass(frozen=True, slots=True)
+class Digits(Part):
+    """The total of decimals, in 76 digits."""
+
+    prefixes = ("digits",)
+
+    def rows(self, j: int, column: Column, sign: Column | None, kind: str) -> Aggregated:
+        """Sums of few digits are quicker in 38."""
+        decimal = arrow_type(kind)
+        narrow = decimal.precision <= _NARROW
+        wide = column.cast(pa.decimal128(38, decimal.scale) if narrow else pa.decimal256(76, decimal.scale))
+        return {f"digits{j}": (wide if sign is None else _signed(wide, sign), "sum")}
+
+    def settle(self, j: int, main: pa.Table) -> pa.Table:
+        """76 digits."""
+        column = main[f"digits{j}"]
+        return _replaced(main, f"digits{j}", column.cast(pa.decimal256(76, column.type.scale)))
+
+
+@dataclass(frozen=True, slots=True)
+class Double(Part):
+    """The total of floats, as doubles add up."""
+
+    prefixes = ("double",)
+
+    def rows(self, j: int, column: Column, sign: Column | None, kind: str) -> Aggregated:  # noqa: ARG002 - of all types
+        """As double; rows that can be taken back go into a bag instead."""
+        assert sign is None
+        return {f"double{j}": (column.cast(pa.float64()), "sum")}
+
+
+@dataclass(frozen=True, slots=True)
+class Extreme(Part):
+    """The smallest or the largest value, floats as integers of their order."""
+
+    prefixes: tuple[str, ...]
+
+    def rows(self, j: int, column: Column, sign: Column | None, kind: str) -> Aggregated:  # noqa: ARG002 - of all types
+        """Rows that can be taken back go into a bag instead."""
+        assert sign is None
+        return {f"{self.prefixes[0]}{j}": (ranks(column), self.prefixes[0])}
+
+    def plan(self, j: int) -> list[tuple[str, str]]:
+        """The extreme of extremes."""
+        return [(f"{self.prefixes[0]}{j}", self.prefixes[0])]
+
+
+SPREAD = ("mean", "residue", "squares")
+"""What is kept for deviations, beside the count; see ``numbers.spread_groups``. Computed beside the group by, as it needs two looks."""
+
+
+def with_spread(main: pa.Table, items: pa.Table, dims: list[str], j: int, *, rows: bool) -> pa.Table:
+    """``main`` with the deviations of rows, or of parts of rows."""
+    ids, groups = group_ids(items, dims)
+    if rows:
+        column = items[f"v{j}"].cast(pa.float64())
+        count = pc.is_valid(column).to_numpy().astype(np.float64)
+        parts = [pc.fill_null(column, 0.0).to_numpy(), np.zeros(len(ids)), np.zeros(len(ids))]
+    else:
+        count = items[f"count{j}"].to_numpy().astype(np.float64)
+        parts = [items[f"{prefix}{j}"].to_numpy() for prefix in SPREAD]
+    for prefix, values in zip(SPREAD, spread_groups(ids, groups.num_rows, count, *parts), strict=True):
+        main = main.append_column(f"{prefix}{j}", aligned(main, dims, groups, pa.chunked_array([pa.array(values)])))
+    return main
+
+
+# ---- results: (main, number of the value, its type) -> column, and where it fits
+
+
+Result = Callable[[pa.Table, int, str], Column]
+
+
+def counted(main: pa.Table, j: int, kind: str) -> Column:  # noqa: ARG001 - one shape for all
+    """The number of values."""
+    return main[f"count{j}"]
+
+
+def total(main: pa.Table, j: int, kind: str) -> Column:
+    """Null where there are no values; ``total_fits`` says where it is right."""
+    if parse(kind).is_floating:
+        column = main[f"double{j}"]
+    elif parse(kind).is_decimal:
+        fitting = pc.if_else(decimal_fits(main[f"digits{j}"]), main[f"digits{j}"], pa.scalar(None))
+        column = fitting.cast(pa.decimal128(38, fitting.type.scale))
+    else:
+        column = whole(main[f"high{j}"], main[f"low{j}"])
+    return pc.if_else(pc.greater(main[f"count{j}"], 0), column, pa.scalar(None, column.type))
+
+
+def total_fits(main: pa.Table, j: int, kind: str) -> Column | None:
+    """Where a total fits its type; None for floats, which always do."""
+    if parse(kind).is_floating:
+        return None
+    return decimal_fits(main[f"digits{j}"]) if parse(kind).is_decimal else whole_fits(main[f"high{j}"])
+
+
+def average(main: pa.Table, j: int, kind: str) -> Column:
+    """The total as a double, divided once."""
+    if parse(kind).is_floating:
+        column = main[f"double{j}"]
+    elif parse(kind).is_decimal:
+        column = main[f"digits{j}"]
+    else:
+        column = whole_as_double(main[f"high{j}"], main[f"low{j}"])
+    return quotient(column, main[f"count{j}"])
+
+
+def deviation(main: pa.Table, j: int, kind: str) -> Column:  # noqa: ARG001 - one shape for all
+    """Null for fewer than two."""
+    return pc.sqrt(quotient(main[f"squares{j}"], pc.subtract(main[f"count{j}"], 1)))
+
+
+def smallest(main: pa.Table, j: int, kind: str) -> Column:
+    """The smallest value."""
+    return unranked(main[f"min{j}"], arrow_type(kind))
+
+
+def largest(main: pa.Table, j: int, kind: str) -> Column:
+    """The largest value."""
+    return unranked(main[f"max{j}"], arrow_type(kind))
+
+
+def totals_of(kind: str) -> tuple[Part, ...]:
+    """The parts a total or a mean needs."""
+    if parse(kind).is_floating:
+        return (Count(), Double())
+    return (Count(), Digits() if parse(kind).is_decimal else Whole())
+
+
+def counts_of(kind: str) -> tuple[Part, ...]:  # noqa: ARG001 - one shape for all
+    """A count."""
+    return (Count(),)
+
+
+def least_of(kind: str) -> tuple[Part, ...]:  # noqa: ARG001 - one shape for all
+    """The smallest value."""
+    return (Extreme(("min",)),)
+
+
+def greatest_of(kind: str) -> tuple[Part, ...]:  # noqa: ARG001 - one shape for all
+    """The largest value."""
+    return (Extreme(("max",)),)
+
+
+def _bounded(column: Column, kind: str) -> bool:
+    """Whether no sum of these rows can leave bigint."""
+    if kind != "bigint" or not len(column):
+        return True
+    ends = pc.min_max(column)
+    largest = max(abs(ends["min"].as_py() or 0), abs(ends["max"].as_py() or 0))
+    return bool(largest * len(column) < 1 << 63)
+
+
+def _signed(values: Column, sign: Column) -> Column:
+    """Values, those that are taken back negated; a product of decimals would ask for twice the digits."""
+    return pc.if_else(pc.less(sign, 0), pc.negate(values), values)
+
+
+def _replaced(table: pa.Table, name: str, column: Column) -> pa.Table:
+    return table.set_column(table.column_names.index(name), name, column)
