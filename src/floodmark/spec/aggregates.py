@@ -33,17 +33,21 @@ def count(expression: str | None = None) -> Builtin:
 
 
 def sum(expression: str) -> Builtin:  # noqa: A001 - the field's word for it
-    """Sum of the non-null values; null when there are none. ``bigint`` for integers (an overflow is an error), else ``double``."""
+    """Sum of the non-null values; null when there are none.
+
+    Exact for integers (``bigint``) and decimals (``decimal(38,s)``): the total alone has to fit, else EXECUTION-001. ``double`` for floats,
+    which are added in no fixed order: two sums differ by at most 1e-9 of the sum of magnitudes.
+    """
     return Builtin("sum", expression)
 
 
 def min(expression: str) -> Builtin:  # noqa: A001
-    """Smallest non-null value; null when there are none. Type of the expression."""
+    """Smallest non-null value, NaN only if there is no number; null when there are none. Type of the expression."""
     return Builtin("min", expression)
 
 
 def max(expression: str) -> Builtin:  # noqa: A001
-    """Largest non-null value; null when there are none. Type of the expression."""
+    """Largest non-null value, NaN if there is one; null when there are none. Type of the expression."""
     return Builtin("max", expression)
 
 
@@ -53,7 +57,10 @@ def mean(expression: str) -> Builtin:
 
 
 def stddev(expression: str) -> Builtin:
-    """Sample standard deviation (n - 1) of the non-null values, ``double``; null for fewer than two. SQL ``stddev_samp``."""
+    """Sample standard deviation (n - 1) of the non-null values as doubles, ``double``; null for fewer than two. SQL ``stddev_samp``.
+
+    Right within 1e-9 of the result, also of values that are close to each other; their squares have to lie within ``double``.
+    """
     return Builtin("stddev", expression)
 
 
@@ -65,7 +72,8 @@ def count_distinct(expression: str) -> Builtin:
 def approx_count_distinct(expression: str) -> Builtin:
     """Number of different non-null values within about 2 %, ``bigint``; exact up to 4,096 of them.
 
-    The 4,096 smallest hashes are kept (k minimum values), so the answer depends on the set of values alone, not on their order.
+    The 4,096 smallest hashes are kept (k minimum values), so the answer depends on the set of values alone, not on their order. On an
+    input that can be revised all hashes are kept, as any of them may be taken back.
     Source: Bar-Yossef et al., "Counting distinct elements in a data stream", 2002.
     """
     return Builtin("approx_count_distinct", expression)

@@ -120,7 +120,7 @@ def _overflow(step: WindowAggregate, name: str, aggregate: AnyAggregate) -> str:
     """SQL text of the kernel's error, with the key of the group."""
     error = overflow(name, aggregate.expression or "", step.schema[name].type, "\0" if step.keys else "")
     before, _, after = f"floodmark.core.errors.ExecutionError: {error}".partition("\0")
-    key = (f"concat('{k}=', coalesce(CAST(k{i} AS string), 'null'))" for i, k in enumerate(step.keys))
+    key = (f"concat({_literal(f'{k}=')}, coalesce(CAST(k{i} AS string), 'null'))" for i, k in enumerate(step.keys))
     return f"concat({_literal(before)}, concat_ws(', ', {', '.join(key) or _literal('')}), {_literal(after)})"
 
 

@@ -58,7 +58,7 @@ def average(bag: pa.Table, dims: Sequence[str], aggregate: Builtin, kind: str) -
 
 def _weighted(bag: pa.Table, dims: Sequence[str]) -> pa.Table:
     bag = bag.take(pc.sort_indices(bag["v"]))
-    product = pc.multiply(bag["v"].cast(pa.float64()), bag["n"].cast(pa.float64()))
+    product = pc.multiply(bag["v"].cast(pa.float64(), safe=False), bag["n"].cast(pa.float64(), safe=False))
     return grouped(bag.select([*dims, "n"]).append_column("x", product), dims, [("n", "sum"), ("x", "sum")])
 
 
@@ -67,7 +67,7 @@ def deviation(bag: pa.Table, dims: Sequence[str], aggregate: Builtin, kind: str)
     bag = bag.take(pc.sort_indices(bag["v"]))
     ids, groups = group_ids(bag, dims)
     weights, nothing = bag["n"].to_numpy().astype(np.float64), np.zeros(bag.num_rows)
-    values = bag["v"].cast(pa.float64()).to_numpy()
+    values = bag["v"].cast(pa.float64(), safe=False).to_numpy()
     *_, squares = spread_groups(ids, groups.num_rows, weights, values, nothing, nothing)
     freedom = pa.chunked_array([pa.array(np.bincount(ids, weights, groups.num_rows) - 1)])
     return groups, pc.sqrt(quotient(pa.chunked_array([pa.array(squares)]), freedom))

@@ -55,4 +55,8 @@ def quotient(top: pa.ChunkedArray, count: pa.ChunkedArray) -> pa.ChunkedArray:
     """``top / count`` as double; null where the count is not positive."""
     some = pc.greater(count, 0)
     safe = pc.if_else(some, count, pa.scalar(1, count.type))
-    return pc.if_else(some, pc.divide(top.cast(pa.float64()), safe.cast(pa.float64())), pa.scalar(None, pa.float64()))
+    return pc.if_else(
+        some,
+        pc.divide(top.cast(pa.float64(), safe=False), safe.cast(pa.float64(), safe=False)),
+        pa.scalar(None, pa.float64()),
+    )

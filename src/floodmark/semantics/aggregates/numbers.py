@@ -98,15 +98,16 @@ def whole_as_double(high: pa.ChunkedArray, low: pa.ChunkedArray) -> pa.ChunkedAr
 def decimal_fits(total: pa.ChunkedArray) -> pa.ChunkedArray:
     """Where a total has 38 digits or fewer."""
     kind = total.type
-    edge = pa.scalar(Decimal(10 ** (MAX_DIGITS - kind.scale)), pa.decimal256(76, kind.scale))
-    return pc.and_(pc.less(total, edge), pc.greater(total, pa.scalar(-edge.as_py(), edge.type)))
+    above = Decimal(10 ** (MAX_DIGITS - kind.scale))
+    top, bottom = (pa.scalar(edge, pa.decimal256(76, kind.scale)) for edge in (above, above.copy_negate()))
+    return pc.and_(pc.less(total, top), pc.greater(total, bottom))
 
 
 def fits(total: Any, scale: int | None) -> bool:
     """Whether one exact total fits bigint (``scale`` None) or ``decimal(38, scale)``."""
     if scale is None:
         return bool(-(1 << 63) <= total < 1 << 63)
-    return bool(abs(total) < Decimal(10).scaleb(MAX_DIGITS - 1 - scale, WIDE))
+    return bool(total.copy_abs() < Decimal(10).scaleb(MAX_DIGITS - 1 - scale, WIDE))
 
 
 # ---- an overflow
@@ -185,14 +186,14 @@ def spread_groups(ids: Ints, size: int, count: Floats, mean: Floats, residue: Fl
 
     Every part is measured from one number near the mean of its group, so that close values lose no digits.
     """
-    total = np.bincount(ids, count, size)
+    total: Floats = np.bincount(ids, count, size)
     some = np.maximum(total, 1.0)
     with np.errstate(all="ignore"):
-        anchor = np.bincount(ids, mean * (count / some[ids]), size)
+        anchor: Floats = np.bincount(ids, mean * (count / some[ids]), size)
         distance = (mean - anchor[ids]) + residue
         first = np.bincount(ids, count * distance, size)
         second = np.bincount(ids, squares + count * distance * distance, size)
         shift = first / some
         around = second - first * shift
         around = np.where(around <= _FLOOR * second, 0.0, around)  # equal values, but for rounding
-    return [anchor, shift, around]
+    return [anchor.astype(np.float64), shift, around]

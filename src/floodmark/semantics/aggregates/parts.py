@@ -6,7 +6,6 @@ say what is aggregated how, ``settle`` makes of it what is kept.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,8 +27,7 @@ from floodmark.semantics.aggregates.numbers import (
 )
 from floodmark.semantics.columns import arrow_type
 
-Column = pa.ChunkedArray
-Aggregated = dict[str, tuple[Column, str]]
+Aggregated = dict[str, tuple[pa.ChunkedArray, str]]
 """Column name -> what goes into the group by, and Arrow's aggregate."""
 
 _NARROW = 28
@@ -41,7 +39,7 @@ class Part:
 
     prefixes: tuple[str, ...] = ()
 
-    def rows(self, j: int, column: Column, sign: Column | None, kind: str) -> Aggregated:
+    def rows(self, j: int, column: pa.ChunkedArray, sign: pa.ChunkedArray | None, kind: str) -> Aggregated:
         """Of rows: ``column`` is normal, ``sign`` is 1 or -1 where rows can be taken back."""
         raise NotImplementedError
 
@@ -61,7 +59,7 @@ class Count(Part):
 
     prefixes = ("count",)
 
-    def rows(self, j: int, column: Column, sign: Column | None, kind: str) -> Aggregated:  # noqa: ARG002 - of all types
+    def rows(self, j: int, column: pa.ChunkedArray, sign: pa.ChunkedArray | None, kind: str) -> Aggregated:  # noqa: ARG002 - of all types
         """One or none per row."""
         valid = pc.cast(pc.is_valid(column), pa.int64())
         return {f"count{j}": (valid if sign is None else pc.multiply(valid, sign), "sum")}
@@ -73,7 +71,7 @@ class Whole(Part):
 
     prefixes = ("high", "low")
 
-    def rows(self, j: int, column: Column, sign: Column | None, kind: str) -> Aggregated:
+    def rows(self, j: int, column: pa.ChunkedArray, sign: pa.ChunkedArray | None, kind: str) -> Aggregated:
         """One sum where no group of these rows can overflow, else halves."""
         wide = column.cast(pa.int64())
         if _bounded(wide, kind):
@@ -99,7 +97,7 @@ class Digits(Part):
 
     prefixes = ("digits",)
 
-    def rows(self, j: int, column: Column, sign: Column | None, kind: str) -> Aggregated:
+    def rows(self, j: int, column: pa.ChunkedArray, sign: pa.ChunkedArray | None, kind: str) -> Aggregated:
         """Sums of few digits are quicker in 38."""
         decimal = arrow_type(kind)
         narrow = decimal.precision <= _NARROW
@@ -118,10 +116,10 @@ class Double(Part):
 
     prefixes = ("double",)
 
-    def rows(self, j: int, column: Column, sign: Column | None, kind: str) -> Aggregated:  # noqa: ARG002 - of all types
+    def rows(self, j: int, column: pa.ChunkedArray, sign: pa.ChunkedArray | None, kind: str) -> Aggregated:  # noqa: ARG002 - of all types
         """As double; rows that can be taken back go into a bag instead."""
         assert sign is None
-        return {f"double{j}": (column.cast(pa.float64()), "sum")}
+        return {f"double{j}": (column.cast(pa.float64(), safe=False), "sum")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +128,7 @@ class Extreme(Part):
 
     prefixes: tuple[str, ...]
 
-    def rows(self, j: int, column: Column, sign: Column | None, kind: str) -> Aggregated:  # noqa: ARG002 - of all types
+    def rows(self, j: int, column: pa.ChunkedArray, sign: pa.ChunkedArray | None, kind: str) -> Aggregated:  # noqa: ARG002 - of all types
         """Rows that can be taken back go into a bag instead."""
         assert sign is None
         return {f"{self.prefixes[0]}{j}": (ranks(column), self.prefixes[0])}
@@ -148,7 +146,7 @@ def with_spread(main: pa.Table, items: pa.Table, dims: list[str], j: int, *, row
     """``main`` with the deviations of rows, or of parts of rows."""
     ids, groups = group_ids(items, dims)
     if rows:
-        column = items[f"v{j}"].cast(pa.float64())
+        column = items[f"v{j}"].cast(pa.float64(), safe=False)
         count = pc.is_valid(column).to_numpy().astype(np.float64)
         parts = [pc.fill_null(column, 0.0).to_numpy(), np.zeros(len(ids)), np.zeros(len(ids))]
     else:
@@ -162,15 +160,12 @@ def with_spread(main: pa.Table, items: pa.Table, dims: list[str], j: int, *, row
 # ---- results: (main, number of the value, its type) -> column, and where it fits
 
 
-Result = Callable[[pa.Table, int, str], Column]
-
-
-def counted(main: pa.Table, j: int, kind: str) -> Column:  # noqa: ARG001 - one shape for all
+def counted(main: pa.Table, j: int, kind: str) -> pa.ChunkedArray:  # noqa: ARG001 - one shape for all
     """The number of values."""
     return main[f"count{j}"]
 
 
-def total(main: pa.Table, j: int, kind: str) -> Column:
+def total(main: pa.Table, j: int, kind: str) -> pa.ChunkedArray:
     """Null where there are no values; ``total_fits`` says where it is right."""
     if parse(kind).is_floating:
         column = main[f"double{j}"]
@@ -182,14 +177,14 @@ def total(main: pa.Table, j: int, kind: str) -> Column:
     return pc.if_else(pc.greater(main[f"count{j}"], 0), column, pa.scalar(None, column.type))
 
 
-def total_fits(main: pa.Table, j: int, kind: str) -> Column | None:
+def total_fits(main: pa.Table, j: int, kind: str) -> pa.ChunkedArray | None:
     """Where a total fits its type; None for floats, which always do."""
     if parse(kind).is_floating:
         return None
     return decimal_fits(main[f"digits{j}"]) if parse(kind).is_decimal else whole_fits(main[f"high{j}"])
 
 
-def average(main: pa.Table, j: int, kind: str) -> Column:
+def average(main: pa.Table, j: int, kind: str) -> pa.ChunkedArray:
     """The total as a double, divided once."""
     if parse(kind).is_floating:
         column = main[f"double{j}"]
@@ -200,17 +195,17 @@ def average(main: pa.Table, j: int, kind: str) -> Column:
     return quotient(column, main[f"count{j}"])
 
 
-def deviation(main: pa.Table, j: int, kind: str) -> Column:  # noqa: ARG001 - one shape for all
+def deviation(main: pa.Table, j: int, kind: str) -> pa.ChunkedArray:  # noqa: ARG001 - one shape for all
     """Null for fewer than two."""
     return pc.sqrt(quotient(main[f"squares{j}"], pc.subtract(main[f"count{j}"], 1)))
 
 
-def smallest(main: pa.Table, j: int, kind: str) -> Column:
+def smallest(main: pa.Table, j: int, kind: str) -> pa.ChunkedArray:
     """The smallest value."""
     return unranked(main[f"min{j}"], arrow_type(kind))
 
 
-def largest(main: pa.Table, j: int, kind: str) -> Column:
+def largest(main: pa.Table, j: int, kind: str) -> pa.ChunkedArray:
     """The largest value."""
     return unranked(main[f"max{j}"], arrow_type(kind))
 
@@ -237,7 +232,7 @@ def greatest_of(kind: str) -> tuple[Part, ...]:  # noqa: ARG001 - one shape for 
     return (Extreme(("max",)),)
 
 
-def _bounded(column: Column, kind: str) -> bool:
+def _bounded(column: pa.ChunkedArray, kind: str) -> bool:
     """Whether no sum of these rows can leave bigint."""
     if kind != "bigint" or not len(column):
         return True
@@ -246,10 +241,10 @@ def _bounded(column: Column, kind: str) -> bool:
     return bool(largest * len(column) < 1 << 63)
 
 
-def _signed(values: Column, sign: Column) -> Column:
+def _signed(values: pa.ChunkedArray, sign: pa.ChunkedArray) -> pa.ChunkedArray:
     """Values, those that are taken back negated; a product of decimals would ask for twice the digits."""
     return pc.if_else(pc.less(sign, 0), pc.negate(values), values)
 
 
-def _replaced(table: pa.Table, name: str, column: Column) -> pa.Table:
+def _replaced(table: pa.Table, name: str, column: pa.ChunkedArray) -> pa.Table:
     return table.set_column(table.column_names.index(name), name, column)

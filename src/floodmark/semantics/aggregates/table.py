@@ -23,7 +23,7 @@ class Columns:
     """
 
     parts: Callable[[str], tuple[parts.Part, ...]]
-    result: parts.Result
+    result: Callable[[Any, int, str], Any]
     fits: Callable[[Any, int, str], Any] | None = None
     spread: bool = False
 
