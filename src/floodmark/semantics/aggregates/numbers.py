@@ -186,14 +186,18 @@ def spread_groups(ids: Ints, size: int, count: Floats, mean: Floats, residue: Fl
 
     Every part is measured from one number near the mean of its group, so that close values lose no digits.
     """
-    total: Floats = np.bincount(ids, count, size)
+    total = _summed(ids, count, size)
     some = np.maximum(total, 1.0)
     with np.errstate(all="ignore"):
-        anchor: Floats = np.bincount(ids, mean * (count / some[ids]), size)
+        anchor = _summed(ids, mean * (count / some[ids]), size)
         distance = (mean - anchor[ids]) + residue
-        first = np.bincount(ids, count * distance, size)
-        second = np.bincount(ids, squares + count * distance * distance, size)
+        first = _summed(ids, count * distance, size)
+        second = _summed(ids, squares + count * distance * distance, size)
         shift = first / some
         around = second - first * shift
         around = np.where(around <= _FLOOR * second, 0.0, around)  # equal values, but for rounding
-    return [anchor.astype(np.float64), shift, around]
+    return [anchor, shift, around]
+
+
+def _summed(ids: Ints, values: Floats, size: int) -> Floats:
+    return np.bincount(ids, values, size).astype(np.float64, copy=False)
