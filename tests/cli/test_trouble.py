@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
+import shlex
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +18,7 @@ from .conftest import Verb
 
 
 @pytest.fixture
-def no_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def no_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """A machine without Java."""
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
@@ -96,3 +100,34 @@ def test_what_the_machine_refuses_in_the_middle_of_a_verb_has_a_code_too(
     assert result.exit_code == 1
     assert result.stderr.startswith(f"{code} floodmark status\n")
     assert "Traceback" not in result.stderr
+
+
+def test_an_empty_lake_is_wrong_usage_and_not_the_current_folder(verb: Verb, shop: Path) -> None:
+    result = verb("status", "--lake", "")
+    assert result.exit_code == 2
+    assert "--lake is empty" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "project"), [("1 bad-name", "1-bad-name"), ('l"\u00e4den', "l-den"), ("\u00fc", "workspace")]
+)
+def test_a_workspace_in_an_odd_folder_can_be_entered_and_installed(
+    verb: Verb, tmp_path: Path, name: str, project: str
+) -> None:
+    result = verb("init", name, "--json")
+    assert result.exit_code == 0, result.stderr
+    assert json.loads(result.stdout)["next"][0] == f"cd {shlex.quote(name)}"
+    settings = tomllib.loads((tmp_path / name / "pyproject.toml").read_text("utf-8"))
+    assert settings["project"]["name"] == project
+
+
+def test_a_single_file_as_a_source_is_refused_by_validate(verb: Verb, shop: Path) -> None:
+    assets = shop / "assets" / "orders.py"
+    text = assets.read_text("utf-8")
+    assert 'Files("inbox/orders' in text
+    start = text.index('Files("') + len('Files("')
+    end = text.index('"', start)
+    assets.write_text(text[:start] + "inbox/orders/orders_2025-03-01_09.csv" + text[end:], "utf-8")
+    result = verb("validate")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("CONNECTOR-003 source 'orders'\n")

@@ -86,3 +86,10 @@ def test_a_lake_that_cannot_be_written_is_refused(tmp_path: Path, monkeypatch: p
     with pytest.raises(SetupError, match=f"SETUP-051 lake: .* no permission: {tmp_path}"):
         machine.refuse_read_only(str(tmp_path / "new"), "lake")
     machine.refuse_read_only("s3://bucket/lake", "lake")
+
+
+def test_a_bucket_that_does_not_answer_is_told_with_what_arrow_says() -> None:
+    text = "When resolving region for bucket 'b': AWS Error NETWORK_CONNECTION during HeadBucket operation: curlCode: 6"
+    error = machine.refused(OSError(text), "floodmark status")
+    assert error is not None
+    assert (error.code, error.got) == ("SETUP-057", f"an error of it: {text}")

@@ -27,6 +27,9 @@ class Invocation:
 
 
 def _keep(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
+    if value == "":
+        msg = f"--{parameter.name} is empty; leave it out for the settings' own"
+        raise click.UsageError(msg, ctx)
     if value is not None and parameter.name is not None:
         setattr(ctx.ensure_object(Invocation), parameter.name, value)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -27,9 +28,14 @@ def scaffold(folder: Path, looked: Looked | None) -> list[Path]:
         raise LifecycleError(
             f"folder {folder}", "a new or empty folder", "one with files in it", fix, code="LIFECYCLE-020"
         )
-    values = {"name": folder.name} | ({} if looked is None else _values(looked))
+    values = {"name": folder.name, "project": _project(folder.name)} | ({} if looked is None else _values(looked))
     written = [_write(kind, folder, values) for kind in ("common", "shop" if looked is None else "data")]
     return sorted(path for paths in written for path in paths)
+
+
+def _project(folder: str) -> str:
+    """A folder's name as one pip takes for a project: letters, digits, and dots or dashes between them."""
+    return re.sub(r"[^A-Za-z0-9]+", "-", folder).strip("-") or "workspace"
 
 
 def _write(kind: str, folder: Path, values: Mapping[str, str]) -> list[Path]:

@@ -4,8 +4,9 @@
 
 from __future__ import annotations
 
+import shlex
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from floodmark.core.time import describe, describe_span
 from floodmark.spec.contract import event_time_field
 from floodmark.spec.operator import Operator
 from floodmark.spec.source import FromColumn, Source
+from floodmark.spec.workspace import Workspace
 
 if TYPE_CHECKING:
     from floodmark.engines.spark.landing import Committed, LandingResult
@@ -53,7 +55,7 @@ def init(invocation: Invocation, name: str, data: str | None) -> None:
     from floodmark.engines.spark import jars
 
     jars.warm()
-    following = [f"cd {name}", f"floodmark land {source}", f"floodmark run {operator}"]
+    following = [f"cd {shlex.quote(name)}", f"floodmark land {source}", f"floodmark run {operator}"]
     following.append(f"floodmark run {operator} --unbounded --until-caught-up")
     console.say("next:")
     for command in following:
@@ -84,6 +86,7 @@ def validate(invocation: Invocation) -> None:
     console = Console(as_json=invocation.json)
     opened = open_workspace(invocation)
     workspace = opened.workspace
+    _check_files(workspace)
     warnings = [warning for operator in workspace.operators for warning in operator.warnings]
     console.say(f"workspace {opened.root} ({opened.environment})")
     console.table(
@@ -111,6 +114,17 @@ def validate(invocation: Invocation) -> None:
             "warnings": warnings,
         }
     )
+
+
+def _check_files(workspace: Workspace) -> None:
+    """Raise ConnectorError CONNECTOR-003 when a source names a single file; a folder may still come."""
+    from floodmark.connectors.files import FileReader
+    from floodmark.spec.source import Files
+
+    for source in workspace.sources:
+        if isinstance(source.connector, Files) and "://" not in source.connector.path:
+            path = str(Path(workspace.settings.folder, source.connector.path))
+            FileReader(replace(source.connector, path=path), source.contract, source.name).refuse_file()
 
 
 def _source_row(source: Source) -> tuple[str, ...]:

@@ -106,7 +106,13 @@ class FileReader:
             known = [f.base_name for f in files.get_file_info(FileSelector(parent or "/", allow_not_found=True))]
             fix = f"{closest(name, known)}Create it, or correct the path in Files(...)."
             raise ConnectorError(f"source '{self.source}'", f"a folder {base}", "none there", fix, code="CONNECTOR-002")
-        if info.type == FileType.File:
+        self.refuse_file()
+
+    def refuse_file(self) -> None:
+        """Raise ConnectorError CONNECTOR-003 when a file stands where a folder should."""
+        base, _ = self._base_and_pattern()
+        files, path = file_system(base)
+        if files.get_file_info(path).type == FileType.File:
             got, fix = f"the file {base}", f'Name its folder, or a glob: "{path.rpartition("/")[0]}/*.csv".'
             raise ConnectorError(f"source '{self.source}'", "a folder or a glob", got, fix, code="CONNECTOR-003")
 

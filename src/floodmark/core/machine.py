@@ -67,6 +67,14 @@ _REFUSALS: Mapping[int, _Refusal] = MappingProxyType(
         errno.ESTALE: _BROKEN,
     }
 )
+_UNREACHABLE = _Refusal(
+    "SETUP-057",
+    "a store that answers",
+    "an error of it",
+    "Check the name, the network and the credentials (AWS_ACCESS_KEY_ID, AWS_REGION and their like in the environment).",
+)
+_OF_STORE = re.compile(r"[^\n]*(?:AWS Error|google::cloud::Status|GcsFileSystem|Azure)[^\n]*")
+"""What Arrow says of a bucket; it has no errno."""
 _OF_RUST = re.compile(r"[^\n]*\(os error (\d+)\)")
 _OF_JAVA = re.compile(r"\bjava\.[\w.]+(?:Exception|Error): [^\n]*")
 _OF_FLOODMARK = re.compile(r"floodmark\.core\.errors\.\w+: ")
@@ -86,6 +94,8 @@ def refused(error: BaseException, where: str, afterwards: str = "") -> SetupErro
     for cause in _chain(error):
         number, path = _refusal(cause)
         refusal = _REFUSALS.get(number)
+        if isinstance(cause, OSError) and cause.errno is None and (store := _OF_STORE.search(str(cause))):
+            refusal, path = _UNREACHABLE, store[0].strip()
         if refusal is not None:
             fix = f"{refusal.fix} {afterwards}".strip()
             return SetupError(where, refusal.expected, f"{refusal.got}: {path}", fix, code=refusal.code)

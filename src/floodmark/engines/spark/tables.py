@@ -264,7 +264,7 @@ def spark_boundary(where: str, again: str) -> Iterator[None]:
 
     Raises:
         ExecutionError: EXECUTION-003.
-        SetupError: SETUP-050..056, the machine refuses: the disk is full, or cannot be written.
+        SetupError: SETUP-050..057, the machine refuses: the disk is full, or cannot be written.
     """
     try:
         yield
