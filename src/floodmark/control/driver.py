@@ -9,7 +9,6 @@ import threading
 import traceback
 from contextlib import suppress
 from pathlib import Path
-from time import time
 from typing import TYPE_CHECKING
 
 from floodmark.control.package import load
@@ -118,7 +117,7 @@ def _inputs_there(operator: Operator, lake: Lake, stop: threading.Event) -> bool
 def _beat(store: Store, driver: Driver, ended: threading.Event, stop: threading.Event) -> None:
     """Say that it lives; stop where another one has taken its place, or something else should run: signals reach no other machine."""
     while not ended.wait(BEAT_SECONDS):
-        _update(store, driver, heartbeat_at=time())
+        _update(store, driver, heard=True)
         with suppress(FloodmarkError):  # the store is away: a stream goes on
             wanted = store.deployment(driver.operator)
             if store.driver(driver.id).ended_at is not None:
@@ -128,10 +127,10 @@ def _beat(store: Store, driver: Driver, ended: threading.Event, stop: threading.
                 stop.set()
 
 
-def _update(store: Store, driver: Driver, **values: object) -> None:
+def _update(store: Store, driver: Driver, *, heard: bool = False, **values: object) -> None:
     """Say how it goes; the stream goes on without the store."""
     try:
-        store.update(driver.id, **values)
+        store.update(driver.id, heard=heard, **values)
     except FloodmarkError as error:
         _log(str(error))
 

@@ -31,6 +31,7 @@ State = Literal["starting", "running", "stopped", "crashed"]
 
 _PATIENCE_SECONDS = 30
 """For which a process waits while another one writes."""
+_TRIES = 5
 _METADATA = sa.MetaData()
 _DEPLOYMENTS = sa.Table(
     "floodmark_deployments",
@@ -62,6 +63,7 @@ _DRIVERS = sa.Table(
     sa.Column("ended_at", sa.Float),
     sa.Column("reason", sa.Text),
     sa.Column("host", sa.String),
+    sa.UniqueConstraint("operator", "epoch", name="floodmark_drivers_epoch"),
 )
 _LEASES = sa.Table(
     "floodmark_leases",
@@ -262,27 +264,36 @@ class Store:
 
     def begin(self, deployment: Deployment, log: str) -> Driver:
         """A driver that is about to be started."""
-        now = time.time()
+        for _ in range(_TRIES):
+            try:
+                return self._begun(deployment, log)
+            except SetupError as error:  # another supervisor has just begun a driver of that epoch
+                if not isinstance(error.__cause__, IntegrityError):
+                    raise
+        return self._begun(deployment, log)
+
+    def _begun(self, deployment: Deployment, log: str) -> Driver:
+        mine = sa.select(sa.func.coalesce(sa.func.max(_DRIVERS.c.epoch) + 1, 0))
+        epoch = mine.where(_DRIVERS.c.operator == deployment.operator).scalar_subquery()
+        values = {
+            "operator": deployment.operator,
+            "version": deployment.version,
+            "epoch": epoch,
+            "state": "starting",
+            "log": sa.literal(f"{log}/") + sa.cast(epoch, sa.String) + ".log",
+            "started_at": time.time(),
+            "host": socket.gethostname(),
+        }
         with self._begin() as connection:
-            epochs = sa.select(sa.func.count()).where(_DRIVERS.c.operator == deployment.operator)
-            epoch = int(connection.execute(epochs).scalar_one())
-            values = {
-                "operator": deployment.operator,
-                "version": deployment.version,
-                "epoch": epoch,
-                "state": "starting",
-                "log": f"{log}/{epoch}.log",
-                "started_at": now,
-                "heartbeat_at": now,
-                "host": socket.gethostname(),
-            }
-            key = connection.execute(_DRIVERS.insert().values(**values)).inserted_primary_key
+            insert = _DRIVERS.insert().values(**values, heartbeat_at=self._now(connection))
+            key = connection.execute(insert).inserted_primary_key
         assert key is not None
         return self.driver(int(key[0]))
 
-    def update(self, driver: int, **values: Any) -> None:
-        """What is known now of a driver."""
+    def update(self, driver: int, *, heard: bool = False, **values: Any) -> None:
+        """What is known now of a driver; ``heard``: by the driver itself, which lives."""
         with self._begin() as connection:
+            values |= {"heartbeat_at": self._now(connection)} if heard else {}
             connection.execute(_DRIVERS.update().where(_DRIVERS.c.id == driver).values(**values))
 
     def end(self, driver: int, state: State, reason: str) -> None:
@@ -307,8 +318,8 @@ class Store:
 
     def lease(self, name: str, holder: str, seconds: float) -> int | None:
         """Take or renew a lease: its epoch, which grows with each new holder; None while another one holds it."""
-        now = time.time()
         with self._begin() as connection:
+            now = self._now(connection)
             mine = _LEASES.update().where(_LEASES.c.name == name, _LEASES.c.holder == holder)
             if not connection.execute(mine.values(until=now + seconds)).rowcount:
                 free = _LEASES.update().where(_LEASES.c.name == name, _LEASES.c.until < now)
@@ -327,7 +338,7 @@ class Store:
         """Who holds a lease now."""
         with self._begin() as connection:
             row = connection.execute(_LEASES.select().where(_LEASES.c.name == name)).mappings().one_or_none()
-            return str(row["holder"]) if row is not None and row["until"] >= time.time() else None
+            return str(row["holder"]) if row is not None and row["until"] >= self._now(connection) else None
 
     def release(self, name: str, holder: str) -> None:
         """Give a lease back."""
@@ -335,6 +346,17 @@ class Store:
             connection.execute(
                 _LEASES.update().where(_LEASES.c.name == name, _LEASES.c.holder == holder).values(until=0.0)
             )
+
+    def now(self) -> float:
+        """The time of the store, s since 1970: machines that share one may have clocks that differ."""
+        with self._begin() as connection:
+            return self._now(connection)
+
+    @staticmethod
+    def _now(connection: sa.Connection) -> float:
+        if connection.dialect.name == "sqlite":  # a file of this machine
+            return time.time()
+        return float(connection.execute(sa.select(sa.extract("epoch", sa.func.clock_timestamp()))).scalar_one())
 
     # ---- what is done, and was
 

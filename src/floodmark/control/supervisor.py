@@ -104,6 +104,8 @@ class Supervisor:
         """Look once at everything; False, and nothing is done, while another supervisor holds the lease."""
         if time.time() - self._looked > LEASE_SECONDS:
             self._since = time.time()
+            with suppress(FloodmarkError):  # the store is away, as what follows tells
+                self._since = self.store.now()
         try:
             return self._tick()
         finally:
@@ -241,7 +243,7 @@ class Supervisor:
 
     def _silent_elsewhere(self, driver: Driver) -> bool:
         """Whether nothing was heard for long of a driver on another machine; should it come back, it finds that, and stops."""
-        if time.time() - max(driver.heartbeat_at, self._since) <= SILENT_SECONDS:
+        if self.store.now() - max(driver.heartbeat_at, self._since) <= SILENT_SECONDS:
             return False
         self.store.end(driver.id, "crashed", f"nothing is heard of machine {driver.host}")
         self._told.add(driver.id)
@@ -250,7 +252,7 @@ class Supervisor:
 
     def _hangs(self, driver: Driver) -> bool:
         heard = max(driver.heartbeat_at, self._since)
-        return driver.state == "running" and time.time() - heard > SILENT_SECONDS
+        return driver.state == "running" and self.store.now() - heard > SILENT_SECONDS
 
     def _ask(self, driver: Driver, why: str) -> None:
         """Let a driver stop at its next micro-batch boundary; make it when it does not. On another machine it finds out by itself."""
