@@ -7,9 +7,12 @@ import random
 
 import pytest
 from delta.tables import DeltaTable as SparkTable
-from deltalake import DeltaTable
+from deltalake import CommitProperties, DeltaTable, Transaction
 
-from floodmark.engines.spark.appender import Appender, append_by_spark
+from floodmark.core.errors import LifecycleError
+from floodmark.engines.spark import appender as appending
+from floodmark.engines.spark.appender import Appender, append_by_spark, committed_by_spark
+from floodmark.engines.spark.fence import FENCE
 
 DDL = "n bigint, t timestamp, s string, x double, b boolean, d date, p string"
 
@@ -200,3 +203,20 @@ def test_a_writer_that_comes_in_between_is_waited_for(spark, tmp_path, monkeypat
     assert ours.replace(written, *between(1, 1), "{}")
     assert len(looks) == 2
     assert days_of(spark, path) == [1, 1]
+
+
+def test_a_fence_is_seen_on_every_file_system(spark, tmp_path, rows, monkeypatch):
+    path = str(tmp_path / "table")
+    rows.limit(0).write.format("delta").save(path)
+    monkeypatch.setattr(appending, "is_local", lambda _: False)
+    appender = Appender(path)
+    assert committed_by_spark(spark, path, "app") is None
+    assert appender.append(rows, "app", 3, "{}")
+    assert committed_by_spark(spark, path, "app") == 3
+    assert not appender.append(rows, "app", 3, "{}")
+    table = DeltaTable(path)
+    fence = CommitProperties(app_transactions=[Transaction("app", FENCE)])
+    table.create_write_transaction([], "append", table.schema(), [], commit_properties=fence)
+    with pytest.raises(LifecycleError, match="LIFECYCLE-057"):
+        appender.append(rows, "app", 4, "{}")
+    assert spark.read.format("delta").load(path).count() == 300

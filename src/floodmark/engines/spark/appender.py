@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from floodmark.core.errors import LifecycleError
 from floodmark.engines.spark.conflicts import interrupted, retried
@@ -89,18 +89,20 @@ class Appender:
         Raises:
             LifecycleError: LIFECYCLE-004 another writer came in between, LIFECYCLE-057 a rollback has ended this one.
         """
-        if not is_local(self.path):
-            append_by_spark(rows, self.path, app, number, metadata)
-            return True
-        table = self._current()
-        done = table.transaction_version(app)
+        local = is_local(self.path)
+        done = (
+            self._current().transaction_version(app) if local else committed_by_spark(rows.sparkSession, self.path, app)
+        )
         if done is not None and done >= FENCE:
             fix = "This process can go. See which one the stream is now: floodmark status"
             where, got = f"transaction '{app}' of table {self.path}", "one that was ended by a rollback or a rebuild"
             raise LifecycleError(where, "a timeline that goes on", got, fix, code="LIFECYCLE-057")
         if done is not None and done >= number:
             return False
-        written = self.write(rows, partition_by)
+        if not local:
+            append_by_spark(rows, self.path, app, number, metadata)
+            return True
+        table, written = self._current(), self.write(rows, partition_by)
         said = CommitProperties(custom_metadata={"userMetadata": metadata}, app_transactions=[Transaction(app, number)])
         try:
             self._commit(table, written, [], said)
@@ -171,6 +173,18 @@ def _inside(table: DeltaTable, first: datetime, last: datetime) -> list[RemoveAc
         values = action.get("partition") or {}
         found.append(RemoveAction(action["path"], True, now, action["size_bytes"], values))
     return found
+
+
+def committed_by_spark(spark: SparkSession, path: str, app: str) -> int | None:
+    """The last version an application id has committed to a table, as Spark reads it wherever the table lies; None for none.
+
+    Spark skips an append whose version is behind that one without a word, also behind a fence.
+    """
+    jvm: Any = spark._jvm  # noqa: SLF001 - Delta has no Python for it
+    log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, path)  # noqa: SLF001 - as above
+    snapshot = log.update(False, jvm.scala.Option.empty(), jvm.scala.Option.empty())
+    version = snapshot.transactions().get(app)
+    return int(version.get()) if version.isDefined() else None
 
 
 def append_by_spark(rows: DataFrame, path: str, app: str, number: int, metadata: str, *, widen: bool = False) -> None:
