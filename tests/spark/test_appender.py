@@ -23,7 +23,7 @@ def rows(spark):
     rng = random.Random(5)
     times = [
         dt.datetime(1, 1, 1),
-        dt.datetime(9999, 12, 31, 23, 59, 59, 999000),
+        dt.datetime(9999, 12, 31, 23, 59, 59, 999999),
         dt.datetime(1969, 12, 31, 23, 59, 59, 1),
     ]
     times += [dt.datetime(2013, 1, rng.randint(1, 28), 5, 0, 0, rng.randint(0, 999_999)) for _ in range(40)]

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 import duckdb
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import sqlglot
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import floodmark as fm
-from floodmark.core.errors import DefinitionError, UserCodeError
+from floodmark.core.errors import DefinitionError, ExecutionError, UserCodeError
 from floodmark.core.time import END, NEVER, from_ms, to_ms, zone
 from floodmark.engines.local.engine import LocalRun
+from floodmark.engines.spark.appender import statistics
 from floodmark.semantics.assignment import assigner, first_needed, judge, kind_of
 from floodmark.semantics.windows import extent
 from floodmark.semantics.windows.grid import Grid
 from floodmark.spec.partitions import Daily, Hourly
+from floodmark.spec.schema import BOUNDED, SEQUENCES, first_sequence
 from floodmark.testing import LOCAL
 from floodmark.testing.log import Log
 
@@ -316,3 +321,23 @@ def test_the_name_of_a_partition_has_four_digits_of_the_year(date, key):
     assert Daily(date).key(moment) == key
     assert Daily(date).around(moment).start == moment - 7 * 3_600_000
     assert Hourly(f"{date}T00:00").key(moment) == f"{key}T0700Z"
+
+
+# ---- numbers of rows
+
+
+def test_a_micro_batch_whose_rows_would_count_as_a_bounded_run_s_is_refused():
+    assert first_sequence((1 << 26) - 2) + SEQUENCES == BOUNDED
+    with pytest.raises(ExecutionError, match="at most 67,108,863 micro-batches, got micro-batch 67,108,863") as refused:
+        first_sequence((1 << 26) - 1)
+    assert refused.value.code == "EXECUTION-046"
+    assert "--from-scratch" in refused.value.fix
+
+
+@pytest.mark.parametrize(("micros", "bound"), [(999000, "9999-12-31T23:59:59.999Z"), (999001, None), (999999, None)])
+def test_a_file_with_the_last_instant_has_no_upper_bound_in_its_statistics(tmp_path, micros, bound):
+    instants = [datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, micros, tzinfo=UTC)]
+    pq.write_table(pa.table({"t": pa.array(instants, pa.timestamp("us", "UTC"))}), tmp_path / "t.parquet")
+    written = json.loads(statistics(pq.read_metadata(tmp_path / "t.parquet")))
+    assert written["minValues"] == {"t": "0001-01-01T00:00:00.000Z"}
+    assert written["maxValues"].get("t") == bound

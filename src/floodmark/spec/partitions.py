@@ -46,7 +46,7 @@ class Daily:
     def around(self, moment: int) -> Interval:
         """The partition of an instant."""
         day = date.fromisoformat(self.key(moment))
-        return Interval(start=self._midnight(day), end=self._midnight(day + timedelta(days=1)))
+        return Interval(start=self.midnight(day), end=self.midnight(day + timedelta(days=1)))
 
     @property
     def cut(self) -> str:
@@ -57,7 +57,8 @@ class Daily:
         """The name of a row's partition, as Spark SQL."""
         return f"date_format(from_utc_timestamp(`_event_time`, '{self.timezone}'), 'yyyy-MM-dd')"
 
-    def _midnight(self, day: date) -> int:
+    def midnight(self, day: date) -> int:
+        """The instant a day begins."""
         return to_ms(datetime(day.year, day.month, day.day, tzinfo=zone(self.timezone)))
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
+from floodmark.core.errors import ExecutionError
+
 STAMPS = ("_event_time", "_watermark", "_progress", "_sequence", "_ingest_time", "_kind")
 """The columns every landed and every output row carries beside its own."""
 
@@ -15,13 +17,22 @@ ROW, RETRACTION, MARKER = 0, -1, 1
 
 SEQUENCES, BOUNDED = 1 << 30, 1 << 56
 """``_sequence`` of an output: so many belong to one micro-batch, and a bounded run begins behind those of 2^26 of them, 2 years of one a
-second. Every union of n multiplies it by n; there is room for 64 in a row.
+second; a stream that gets so far stops. Every union of n multiplies it by n; there is room for 64 in a row.
 """
 
 
 def first_sequence(batch: int) -> int:
-    """Where ``_sequence`` begins for the rows of a micro-batch of an unbounded run."""
-    return (batch + 1) * SEQUENCES
+    """Where ``_sequence`` begins for the rows of a micro-batch of an unbounded run.
+
+    Raises:
+        ExecutionError: EXECUTION-046, the micro-batch's rows would count as those of a bounded run.
+    """
+    first = (batch + 1) * SEQUENCES
+    if first + SEQUENCES > BOUNDED:
+        fix = "Compute its outputs anew, numbered from 0: floodmark run OPERATOR --unbounded --from-scratch"
+        expected = f"at most {BOUNDED // SEQUENCES - 1:,} micro-batches"
+        raise ExecutionError("unbounded run", expected, f"micro-batch {batch:,}", fix, code="EXECUTION-046")
+    return first
 
 
 TICK = 2

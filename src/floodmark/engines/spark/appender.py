@@ -226,7 +226,7 @@ def statistics(footer: pq.FileMetaData) -> str:
     told = {
         "numRecords": footer.num_rows,
         "minValues": {name: _text(low, timedelta()) for name, (low, _) in known.items()},
-        "maxValues": {name: _text(high, _TO_NEXT) for name, (_, high) in known.items()},
+        "maxValues": {n: text for n, (_, high) in known.items() if (text := _text(high, _TO_NEXT)) is not None},
         "nullCount": {name: count for name, count in nulls.items() if name in known or name not in unknown},
     }
     return json.dumps(told)
@@ -239,9 +239,12 @@ def _ordered(value: object) -> bool:
     )
 
 
-def _text(value: Any, to_next: timedelta) -> int | str:
-    """A bound as Delta writes it; instants in whole milliseconds, rounded outwards."""
+def _text(value: Any, to_next: timedelta) -> int | str | None:
+    """A bound as Delta writes it; instants in whole milliseconds, rounded outwards; None for one that is then behind the year 9999."""
     if not isinstance(value, datetime):
         return value.isoformat() if isinstance(value, date) else value
-    value = (value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)) + to_next
+    try:
+        value = (value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)) + to_next
+    except OverflowError:
+        return None
     return f"{value.year:04d}-{value:%m-%dT%H:%M:%S}.{value.microsecond // 1000:03d}Z"

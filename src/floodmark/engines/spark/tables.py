@@ -27,7 +27,7 @@ from floodmark.connectors.storage import file_system
 from floodmark.core import machine
 from floodmark.core.errors import ExecutionError, PlanError
 from floodmark.core.time import END, NEVER, Interval, from_ms
-from floodmark.engines.spark import division
+from floodmark.engines.spark import division, zones
 from floodmark.engines.spark.appender import Appender
 from floodmark.engines.spark.conflicts import retried
 from floodmark.engines.spark.lake import Lake, is_local
@@ -185,6 +185,7 @@ def divided(rows: DataFrame, output: Output) -> DataFrame:
     """Rows with the name of their asset partition, where the output's table is divided by it."""
     if output.partitions is None:
         return rows
+    zones.check(rows.sparkSession, output.partitions)
     name = F.expr(output.partitions.sql()).alias(PARTITION, metadata=division.metadata(output.partitions))
     return rows.select("*", name)
 
