@@ -8,20 +8,22 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from floodmark.core.types import MAX_DIGITS, Type, known
+from floodmark.core.types import SCALARS as FORMS
 from floodmark.spec.expressions.tree import Literal, Node
 
-INTEGERS = ("tinyint", "smallint", "int", "bigint")
-FLOATS = ("float", "double")
-SCALARS = frozenset({*INTEGERS, *FLOATS, "string", "boolean", "binary", "date", "timestamp"})
+_COLUMNS = [Type(form.name) for form in FORMS if form.column]
+INTEGERS = tuple(kind.name for kind in _COLUMNS if kind.is_integer)
+FLOATS = tuple(kind.name for kind in _COLUMNS if kind.is_floating)
+SCALARS = frozenset(kind.name for kind in _COLUMNS)
 _DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 20}
-_MOST = 38
 _LEAST_SCALE = 6
 
 
 def digits(kind: str) -> tuple[int, int] | None:
     """Precision and scale of a decimal; None for another type."""
-    match = re.fullmatch(r"decimal\((\d+),(\d+)\)", kind)
-    return (int(match[1]), int(match[2])) if match else None
+    parsed = known(kind)
+    return (parsed.precision, parsed.scale) if parsed is not None and parsed.is_decimal else None
 
 
 def as_decimal(kind: str, node: Node | None = None) -> tuple[int, int] | None:
@@ -33,47 +35,36 @@ def as_decimal(kind: str, node: Node | None = None) -> tuple[int, int] | None:
 
 def is_number(kind: str) -> bool:
     """Integers, floats, decimals."""
-    return kind in INTEGERS or kind in FLOATS or digits(kind) is not None
+    parsed = known(kind)
+    return parsed is not None and parsed.is_numeric
 
 
 def element(kind: str) -> str | None:
     """What an array is of; None for another type."""
-    match = re.fullmatch(r"array<(.*)>", kind)
-    return match[1] if match else None
+    parsed = known(kind)
+    return str(parsed.inner[0]) if parsed is not None and parsed.name == "array" else None
 
 
 def members(kind: str) -> list[tuple[str, str]]:
     """The fields of a struct (name, type), or a map's ``key`` and ``value``; empty for another type."""
-    if kind.startswith("map<"):
-        return list(zip(("key", "value"), _split(kind[4:-1]), strict=True))
-    if not kind.startswith("struct<"):
+    parsed = known(kind)
+    if parsed is None or parsed.name not in {"map", "struct"}:
         return []
-    pairs = (part.partition(":") for part in _split(kind[7:-1]))
-    return [(name, inner) for name, _, inner in pairs]
-
-
-def _split(text: str) -> list[str]:
-    """At the commas of the outermost level."""
-    parts, depth, start = [], 0, 0
-    for position, character in enumerate(text):
-        depth += {"<": 1, "(": 1, ">": -1, ")": -1}.get(character, 0)
-        if character == "," and depth == 0:
-            parts.append(text[start:position])
-            start = position + 1
-    return [*parts, text[start:]] if text else []
+    names = parsed.names or ("key", "value")
+    return [(name, str(inner)) for name, inner in zip(names, parsed.inner, strict=True)]
 
 
 def bounded(precision: int, scale: int) -> str:
     """A decimal of at most 38 digits; the fraction is cut last."""
-    return f"decimal({min(precision, _MOST)},{min(scale, _MOST)})"
+    return f"decimal({min(precision, MAX_DIGITS)},{min(scale, MAX_DIGITS)})"
 
 
 def adjusted(precision: int, scale: int) -> str:
     """The result of decimal arithmetic: above 38 digits the fraction gives way, down to 6 digits (``allowPrecisionLoss``)."""
-    if precision <= _MOST:
+    if precision <= MAX_DIGITS:
         return f"decimal({precision},{scale})"
     whole = precision - scale
-    return f"decimal({_MOST},{max(_MOST - whole, min(scale, _LEAST_SCALE))})"
+    return f"decimal({MAX_DIGITS},{max(MAX_DIGITS - whole, min(scale, _LEAST_SCALE))})"
 
 
 def arithmetic(operator: str, left: tuple[int, int], right: tuple[int, int]) -> str:
@@ -127,8 +118,8 @@ def _common_number(left: str, right: str) -> str:
     assert one is not None
     assert two is not None
     scale, whole = max(one[1], two[1]), max(one[0] - one[1], two[0] - two[1])
-    excess = max(0, whole + scale - _MOST)
-    return f"decimal({min(whole + scale, _MOST)},{max(0, scale - excess)})"
+    excess = max(0, whole + scale - MAX_DIGITS)
+    return f"decimal({min(whole + scale, MAX_DIGITS)},{max(0, scale - excess)})"
 
 
 def _of_string(other: str) -> str | None:
