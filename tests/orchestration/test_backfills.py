@@ -119,7 +119,7 @@ def test_a_deleted_output_table_is_computed_again(flights, flights_lake):
 @pytest.mark.parametrize("name", ["hourly_departures", "split_delays"])
 def test_every_row_lies_in_the_partition_of_its_event_time(spark, flights, flights_lake, name):
     operator = workspace().operator(name)
-    assert flights.run(*(f"{name}/{o.name}" if o.name else name for o in operator.outputs), partitions=DAYS).success
+    assert flights.run(*(o.table for o in operator.outputs), partitions=DAYS).success
     for output in operator.outputs:
         table = DeltaTable(flights_lake.output(output.table)).to_pyarrow_table(
             columns=["_event_time", "_asset_partition"]
