@@ -1,18 +1,19 @@
-"""Edits of a user's package, and whether the version of a function sees them: ``python tests/unit/test_version_edits.py`` prints the table."""
+"""Edits of a user's package, and whether the version of a function sees them.
+
+``PYTHONPATH=src:tests/support python tests/unit/test_version_edits.py`` prints the table, with ``--write`` also the file of digests.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import importlib
-import itertools
 import json
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from packages import imported, named
 
 from floodmark.core.code import code_of
 
@@ -635,39 +636,6 @@ EDITS = [  # what is edited, in which function, file, before, after, expected
 ]  # fmt: skip
 
 
-numbers = itertools.count()
-
-
-@contextlib.contextmanager
-def imported(files: Mapping[str, str], folder: Path) -> Iterator[None]:
-    """A package on disk, to be imported anew."""
-    root = folder / f"root{next(numbers)}"
-    for path, text in files.items():
-        (root / path).parent.mkdir(parents=True, exist_ok=True)
-        (root / path).write_text(text)
-    sys.path.insert(0, str(root))
-    importlib.invalidate_caches()
-    try:
-        yield
-    finally:
-        sys.path.remove(str(root))
-        for name in [
-            name
-            for name in sys.modules
-            if name.split(".")[0] in {path.split("/")[0].removesuffix(".py") for path in files}
-        ]:
-            del sys.modules[name]
-
-
-def named(name: str) -> object:
-    """``shop.kinds.RULE.fits``."""
-    package, module, *attributes = name.split(".")
-    found: object = importlib.import_module(f"{package}.{module}")
-    for attribute in attributes:
-        found = getattr(found, attribute)
-    return found
-
-
 def digest(files: Mapping[str, str], folder: Path, name: str) -> str:
     with imported(files, folder):
         return code_of(named(name))
@@ -723,7 +691,7 @@ def digests(folder: Path) -> dict[str, str]:
 
 
 def test_digests_are_those_of_every_python(tmp_path):
-    """The file was written by Python 3.11.7 with ``python tests/unit/test_version_edits.py --write``; 3.12.1 and 3.13.0 gave the same bytes.
+    """The file was written by Python 3.11.7 with ``--write``, see above; 3.12.1 and 3.13.0 gave the same bytes.
 
     Where fingerprints are made in another way on purpose, count up ``METHOD`` in ``core/fingerprint.py`` and write the file anew.
     """

@@ -43,6 +43,7 @@ def _say(console: Console, found: Plan) -> None:
         return
     if not found.changes:
         console.say(f"{found.defined}: no-op, it means what its stream was started with")
+        _say_packages(console, found)
         return
     console.say(f"{found.deployed} -> {found.defined}: {found.verdict}")
     for change in found.changes:
@@ -50,13 +51,25 @@ def _say(console: Console, found: Plan) -> None:
         told = " -> ".join(text for text in (change.before, change.after) if text)
         console.say(f"  {change.where}: {words} {told}".replace(":  ", ": "))
         console.say(f"    {change.verdict}: {change.otherwise}")
+    for name, what in found.code:
+        console.say(f"  code: {name}: {what}")
+    _say_packages(console, found)
     for command, words in _ways(found):
         console.say(f"  {words}: {command}")
+
+
+def _say_packages(console: Console, found: Plan) -> None:
+    for name, before, after in found.packages:
+        console.say(
+            f"  package {name} {before} -> {after}: the same version, unless you count up revision= of the operator"
+        )
 
 
 def _ways(found: Plan) -> Iterator[tuple[str, str]]:
     if found.verdict in {"stateless change", "compatible state"}:
         yield f"floodmark apply {found.operator}", "go on from its state with the new code"
+    if found.verdict == "not comparable":
+        yield f"floodmark apply {found.operator} --forward-only", "if its code has not changed, go on from its state"
     if found.verdict == "forward-only":
         yield f"floodmark apply {found.operator} --forward-only", "go on from its state all the same"
     yield (

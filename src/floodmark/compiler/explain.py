@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from pathlib import Path
 from typing import assert_never
 
 from floodmark.core.time import describe_span
@@ -27,6 +29,7 @@ def explain(operator: Operator) -> tuple[str, dict[str, object]]:
         sides = {"late": "late rows", "quarantine": "rows and panes a function failed for", "side": "side output"}
         kind = sides[output.side] if output.side else "changelog, with a __current table" if output.current else "rows"
         lines.append(f"table {output.table} ({kind}): {output.schema.describe()}")
+    lines += _code(operator)
     lines += [f"warning: {warning}" for warning in operator.warnings]
     document = operator.canonical() | {
         "version": operator.version,
@@ -36,8 +39,22 @@ def explain(operator: Operator) -> tuple[str, dict[str, object]]:
             {"table": o.table, "columns": o.schema.canonical(), "revisable": o.revisable} for o in operator.outputs
         ],
         "warnings": list(operator.warnings),
+        "code": [asdict(part) for part in operator.followed.parts],
+        "packages": operator.followed.packages,
     }
     return "\n".join(lines), document
+
+
+def _code(operator: Operator) -> list[str]:
+    """What the version follows of its functions, and what it cannot."""
+    lines = []
+    for part in operator.followed.parts:
+        if part.kind == "unknown":
+            lines.append(f"  not followed: {part.name}; it {part.place}")
+        else:
+            lines.append(f"  {part.kind} {part.name} ({Path(part.place).name})")
+    lines += [f"  package {name} {version}: by name" for name, version in operator.followed.packages.items()]
+    return ["code:", *lines] if lines else []
 
 
 def _tree(step: steps.Step, depth: int) -> list[str]:

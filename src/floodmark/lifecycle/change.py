@@ -9,8 +9,8 @@ from typing import Any, Literal
 Node = Mapping[str, Any]
 """A step in its canonical form."""
 
-Verdict = Literal["no-op", "stateless change", "compatible state", "forward-only", "rebuild"]
-"""What a difference asks for, the least first."""
+Verdict = Literal["no-op", "stateless change", "compatible state", "not comparable", "forward-only", "rebuild"]
+"""What a difference asks for, the least first. What cannot be compared asks a person whether it is the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

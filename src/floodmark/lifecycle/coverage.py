@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from floodmark.core.fingerprint import compare
 from floodmark.core.time import Interval
 from floodmark.spec.run import LateRows
 
@@ -107,8 +108,11 @@ def segments(interval: Interval, newest_first: Iterable[Entry], now: Now) -> Ite
         if not parts:
             continue
         undecided = [left for piece in undecided for left in piece.minus([entry.interval])]
-        if entry.fingerprint != now.fingerprint:
+        same = compare(entry.fingerprint, now.fingerprint)
+        if same == "other":
             why = f"the code changed: it was computed by {entry.version}, now it is {now.version}"
+        elif same == "unknown":
+            why = f"another release of floodmark computed it, as {entry.version}; its code cannot be compared with {now.version}"
         elif entry.late_rows != now.late_rows:
             why = f"it was computed with late rows {entry.late_rows}, now asked for {now.late_rows}"
         else:

@@ -81,7 +81,14 @@ def _process(where: str, before: Node, after: Node, function: StatefulFunction) 
                 verdict = "rebuild"
         yield Change(where=where, before=told[0], after=told[1], otherwise=otherwise, verdict=verdict)
     yield from _timers(where, before.get("timers", {}), after.get("timers", {}))
-    rest = [{n: value for n, value in side.items() if n not in {"states", "timers"}} for side in (before, after)]
+    ways, others = (before.get("migrate", {}), after.get("migrate", {}))
+    for name in {**ways, **others}:
+        if old.get(name) == new.get(name) and ways.get(name) != others.get(name):
+            told = [f"state {name}: migrate {when}" for when in ("as deployed", "as defined now")]
+            otherwise = "Keys that are not touched yet are read by the new function; what the old one has read stays."
+            yield Change(where=where, before=told[0], after=told[1], otherwise=otherwise, verdict="compatible state")
+    apart = {"states", "timers", "migrate"}
+    rest = [{n: value for n, value in side.items() if n not in apart} for side in (before, after)]
     if rest[0] != rest[1]:
         parts = [name for name in ("code", "settings") if rest[0].get(name) != rest[1].get(name)]
         otherwise = "State and timers stay: rows from now on are handled by the new code, what the old code has kept is taken as it is."

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
-from typing import get_args
+from typing import Any, get_args
 
-from floodmark.core.fingerprint import canonical, hex_of
+from floodmark.core.fingerprint import METHOD, canonical, hex_of, method_of
 from floodmark.lifecycle.change import Change, Node, Verdict
 from floodmark.lifecycle.meaning import STATEFUL, stateful_changes
 from floodmark.spec.operator import Operator
@@ -28,12 +28,16 @@ class Deployed:
         fingerprint: of the version.
         graph: canonical form of the operator.
         tables: output table -> its columns, (name, type).
+        code: what its functions reached -> the digest of each: ``function shop.prices.cents``. Empty where that is not known.
+        packages: installed packages that they used -> the release.
     """
 
     version: str
     fingerprint: str
     graph: Node
     tables: Mapping[str, Sequence[Column]]
+    code: Mapping[str, str] = field(default_factory=dict)
+    packages: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -83,12 +87,16 @@ class Plan:
         deployed: version the stream was started with; None where there is no stream.
         defined: version of the code.
         changes: every difference; empty where the two mean the same.
+        code: where code has changed, what of it: (``function shop.prices.cents``, "changed", "new" or "gone").
+        packages: installed packages that are another release now: (name, as deployed, now). The version is the same by itself.
     """
 
     operator: str
     deployed: str | None
     defined: str
     changes: tuple[Change, ...] = ()
+    code: tuple[tuple[str, str], ...] = ()
+    packages: tuple[tuple[str, str, str], ...] = ()
 
     @property
     def verdict(self) -> Verdict:
@@ -107,13 +115,74 @@ def plan(deployed: Deployed | None, operator: Operator) -> Plan:
     if deployed is None:
         return Plan(operator=operator.name, deployed=None, defined=operator.version)
     before, after = deployed.graph, operator.canonical()
-    changes = [*_inputs(before, after), *_outputs(before, after, operator)]
+    comparable = method_of(deployed.fingerprint) == METHOD
+    coded = not comparable and (_has_code(before) or _has_code(after))
+    if not comparable:
+        before, after = _without_code(before), _without_code(after)
+    changes = [*_revision(before, after), *_inputs(before, after), *_outputs(before, after, operator)]
     tables = {output.table: tuple(output.schema.types.items()) for output in operator.outputs}
     changes += _tables(deployed.tables, tables)
     if not changes and canonical(before) != canonical(after):
         otherwise = "Nothing is known of what it would do to the state there is."
         changes.append(Change(where="graph", before="", after="", otherwise=otherwise, verdict="rebuild"))
-    return Plan(operator=operator.name, deployed=deployed.version, defined=operator.version, changes=tuple(changes))
+    if coded:
+        told = [f"fingerprints of method {method_of(text)}" for text in (deployed.fingerprint, operator.fingerprint)]
+        otherwise = (
+            "Another release of floodmark deployed it, and digests of code are made in another way now: whether a function has changed "
+            "since cannot be told."
+        )
+        changes.append(
+            Change(where="code", before=told[0], after=told[1], otherwise=otherwise, verdict="not comparable")
+        )
+    return Plan(
+        operator=operator.name,
+        deployed=deployed.version,
+        defined=operator.version,
+        changes=tuple(changes),
+        code=tuple(_code(deployed.code, operator.followed.digests)) if changes and comparable else (),
+        packages=tuple(_packages(deployed.packages, operator.followed.packages)),
+    )
+
+
+def _revision(before: Node, after: Node) -> Iterator[Change]:
+    told = [f"revision {side.get('revision', 0)}" for side in (before, after)]
+    if told[0] != told[1]:
+        stateful = any(_path(step).stateful is not None for _, step in after["outputs"])
+        otherwise = "You say that it answers otherwise: rows from now on are made by the new code, what is kept or written stays as it is."
+        verdict: Verdict = "forward-only" if stateful else "stateless change"
+        yield Change(where="operator", before=told[0], after=told[1], otherwise=otherwise, verdict=verdict)
+
+
+def _code(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """What of the code is another, where it is known what it was."""
+    for name in {**before, **after} if before else ():
+        if before.get(name) != after.get(name):
+            yield name, "new" if name not in before else "gone" if name not in after else "changed"
+
+
+def _packages(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    for name in sorted(before.keys() & after.keys()):
+        if before[name] != after[name]:
+            yield name, before[name], after[name]
+
+
+def _has_code(value: object) -> bool:
+    """Whether a graph holds digests of code."""
+    if isinstance(value, Mapping):
+        return any(_is_code(name, held) or _has_code(held) for name, held in value.items())
+    return isinstance(value, list) and any(map(_has_code, value))
+
+
+def _without_code(value: Any) -> Any:
+    """A graph without the digests of code in it."""
+    if isinstance(value, Mapping):
+        return {name: _without_code(held) for name, held in value.items() if not _is_code(name, held)}
+    return [_without_code(one) for one in value] if isinstance(value, list) else value
+
+
+def _is_code(name: str, value: object) -> bool:
+    """Whether an entry of a step is a digest of code: that of a function, or the function of a reducing state."""
+    return name in {"code", "migrate"} or (name == "function" and isinstance(value, str))
 
 
 # ---- inputs and tables
@@ -281,6 +350,6 @@ def _words(node: Node) -> str:
                 name if name == text else f"{name}={text}" for name, text, _ in node["columns"]
             )
         case "flat_map":
-            return f"flat_map with code {hex_of(node['code'])[:8]}"
+            return f"flat_map with code {hex_of(node['code'])[:8]}" if "code" in node else "flat_map"
         case _:
             return f"{node['step']} of {len(node['of'])} streams"

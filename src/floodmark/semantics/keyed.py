@@ -24,6 +24,7 @@ from floodmark.semantics.elements import ElementStage, ProcessStage
 from floodmark.semantics.entries import NONE, Entries, Entry
 from floodmark.semantics.failures import Failure, failure, set_aside
 from floodmark.semantics.kernel import Emission, Tick
+from floodmark.semantics.order import order_key
 from floodmark.semantics.store import Store
 from floodmark.semantics.triggers import Now
 from floodmark.spec.schema import Schema
@@ -87,7 +88,7 @@ class KeyedKernel(ABC):
         """Say what a key waits for next."""
 
     def _rank(self, row: Any) -> tuple[Any, ...]:  # noqa: ARG002 - for subclasses
-        """The place of a whole row among those of its event time; where it is the same the rows' text decides."""
+        """The place of a whole row among those of its event time; where it is the same the rows' values decide."""
         return ()
 
     # ---- one call per micro-batch
@@ -182,7 +183,7 @@ class KeyedKernel(ABC):
         table = table.set_column(table.column_names.index("w"), "w", pc.subtract(effective, 1))
         data = [name for name in table.column_names if name not in {"s", "side"}]
         rows = table.select(data).to_pylist()
-        ranks = [(*self._rank(row.get("row")), repr(row)) for row in rows]
+        ranks = [(*self._rank(row.get("row")), order_key(row)) for row in rows]
         times = effective.to_pylist()
         inputs = table["v0"].to_pylist() if self.stage.several else [0] * table.num_rows
         events = table["t"].to_pylist()

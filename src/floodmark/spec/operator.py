@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, overload
 
+from floodmark.core.code import Followed
 from floodmark.core.errors import CapabilityError, DefinitionError, closest
 from floodmark.core.fingerprint import canonical, digest, hex_of, marked
 from floodmark.spec import steps
@@ -98,6 +99,8 @@ class Operator:
     results: tuple[tuple[str, steps.Step], ...]
     description: str = ""
     location: str = field(default="", compare=False)
+    revision: int = 0
+    """Counted up by hand for a change that the version cannot see; part of the version from 1 on."""
     partitions: Partitions | None = field(default=None, compare=False)
     """How its tables are divided; where rows lie, not what they say, and so not part of its version."""
     isolation: Isolation = field(default="read_committed", compare=False)
@@ -206,6 +209,7 @@ class Operator:
                 "operator": self.name,
                 "inputs": [[i.name, i.table, i.schema.canonical(), i.revisable] for i in self.inputs],
                 "outputs": [[name, step.canonical()] for name, step in self.results],
+                **({"revision": self.revision} if self.revision else {}),
             }
         )
 
@@ -251,6 +255,11 @@ class Operator:
             )
         return tuple(warnings)
 
+    @cached_property
+    def followed(self) -> Followed:
+        """What its functions reach, and what of that could not be followed."""
+        return Followed.of(function for _, function in self._functions())
+
     def _functions(self) -> Iterator[tuple[str, Any]]:
         """(what it is, code of the user)."""
         for step in (s for _, r in self.results for s in steps.walk(r)):
@@ -275,11 +284,18 @@ Binding = Operator | OutputRef | Source | str
 @overload
 def operator(body: Body, /) -> Operator: ...
 @overload
-def operator(*, inputs: Mapping[str, Binding] = ..., name: str | None = None) -> Callable[[Body], Operator]: ...
+def operator(
+    *, inputs: Mapping[str, Binding] = ..., name: str | None = None, revision: int = 0
+) -> Callable[[Body], Operator]: ...
 
 
 def operator(
-    body: Body | None = None, /, *, inputs: Mapping[str, Binding] | None = None, name: str | None = None
+    body: Body | None = None,
+    /,
+    *,
+    inputs: Mapping[str, Binding] | None = None,
+    name: str | None = None,
+    revision: int = 0,
 ) -> Operator | Callable[[Body], Operator]:
     """Make a function from streams to streams an operator.
 
@@ -289,21 +305,26 @@ def operator(
         inputs: parameter -> what it reads: another operator, one of its outputs, a source, or a table's name. A parameter
             typed ``Stream[SomeContract]`` and not named here reads the source of its own name.
         name: by default the function's.
+        revision: another number makes another version. Count it up for what the version cannot see: a new release of a package with other
+            answers, a file that is read at run time.
 
     Raises:
-        DefinitionError: DEFINITION-060..062, and those of the steps.
+        DefinitionError: DEFINITION-060..062, DEFINITION-152 no such revision, and those of the steps.
         CapabilityError: CAPABILITY-001, more than one stateful step, or stateful and stateless results mixed.
     """
 
     def define(function: Body) -> Operator:
-        return _define(function, name or function.__name__, dict(inputs or {}))
+        return _define(function, name or function.__name__, dict(inputs or {}), revision)
 
     return define if body is None else define(body)
 
 
-def _define(function: Body, name: str, bindings: dict[str, Binding]) -> Operator:
+def _define(function: Body, name: str, bindings: dict[str, Binding], revision: int) -> Operator:
     where = f"operator '{name}'"
     check_name(name, where)
+    if not isinstance(revision, int) or isinstance(revision, bool) or revision < 0:
+        fix = "Count up by one when its answers change for a reason that is not in its code: revision=1."
+        raise DefinitionError(where, "a revision, 0 or more", repr(revision), fix, code="DEFINITION-152")
     parameters = tuple(inspect.signature(function).parameters)
     for unknown in bindings.keys() - set(parameters):
         fix = closest(unknown, parameters) + f"Parameters: {', '.join(parameters)}."
@@ -328,7 +349,7 @@ def _define(function: Body, name: str, bindings: dict[str, Binding]) -> Operator
     _check_stages(graph, bound, where)
     code = function.__code__
     location = f"{code.co_filename}:{code.co_firstlineno}"
-    return Operator(name, bound, graph, inspect.cleandoc(function.__doc__ or ""), location)
+    return Operator(name, bound, graph, inspect.cleandoc(function.__doc__ or ""), location, revision)
 
 
 def _hints(function: Body) -> dict[str, Any]:

@@ -128,6 +128,10 @@ class StatefulFunction:
         settings = settings_of(vars(self), f"process function '{type(self).__name__}'")
         timers = {name: timer.canonical() for name, timer in self.timers().items()}
         text: dict[str, object] = {"code": code_of(type(self))} | ({"settings": settings} if settings else {})
+        declared = {**self.states(), **self.broadcast_states()}
+        ways = {name: {what: code_of(way) for what, way in state.code().items()} for name, state in declared.items()}
+        migrations = {name: codes for name, codes in ways.items() if declared[name].ways}
+        text |= {"migrate": migrations} if migrations else {}
         return text | {"states": self.layout(), "timers": timers}
 
     @property

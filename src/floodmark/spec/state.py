@@ -94,6 +94,10 @@ class State:
         more |= {"version": self.version} if self.version != 1 else {}
         return {"state": self.shape, "type": self.kind.text} | more
 
+    def code(self) -> dict[str, Callable[..., Any]]:
+        """Functions of the user's that it calls, by what they are for."""
+        return {f"migrate to version {number}": way for number, way in sorted(self.ways.items())}
+
     def migrated(self, value: Any, version: int) -> Any:
         """A value of an older version as one of this."""
         for number in range(version + 1, self.version + 1):
@@ -367,6 +371,10 @@ class ReducingState(State):
         """See ``State.canonical``."""
         return super().canonical() | {"function": code_of(self.function)}
 
+    def code(self) -> dict[str, Callable[..., Any]]:
+        """See ``State.code``."""
+        return super().code() | {"function": self.function}
+
     def get(self, default: Any = None) -> Any:
         """The value so far; ``default`` before the first."""
         raw = self._cell().raw
@@ -405,6 +413,10 @@ class AggregatingState(State):
     def canonical(self) -> dict[str, object]:
         """See ``State.canonical``."""
         return super().canonical() | {"aggregate": self.aggregate.canonical()}
+
+    def code(self) -> dict[str, Callable[..., Any]]:
+        """See ``State.code``."""
+        return super().code() | {"aggregate": type(self.aggregate)}
 
     def get(self) -> Any:
         """The result so far; None before the first value."""

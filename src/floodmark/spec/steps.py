@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 
 from floodmark.core.code import Code
 from floodmark.core.time import describe_span
-from floodmark.spec.aggregates import ORDERED, AnyAggregate, Builtin
+from floodmark.spec.aggregates import ORDERED, Aggregate, AnyAggregate, Builtin
 from floodmark.spec.evictors import Evictor, KeepNear, canonical_evictor
 from floodmark.spec.functions import Function
 from floodmark.spec.process import Process
@@ -176,6 +176,12 @@ class WindowAggregate:
     groups: int = 64
     broadcast: ClassVar[int | None] = None
     sides: ClassVar[tuple[tuple[str, Schema], ...]] = ()
+
+    def __post_init__(self) -> None:
+        own = [a for _, a in self.aggregates if not isinstance(a, Builtin)]
+        for part in (self.window, *own_parts(self.trigger), *own):
+            if isinstance(part, (WindowAssigner, Trigger, Aggregate)):
+                part.canonical_settings()  # what cannot be compared is refused when it is defined
 
     @property
     def columnar(self) -> bool:
@@ -355,8 +361,12 @@ class KeyedProcess:
         return f"process function {type(self.function.function).__name__}"
 
     def functions(self) -> Iterator[tuple[str, object]]:
-        """(what it is, code of the user)."""
-        yield f"the process function of '{self.uid}'", type(self.function.function)
+        """(what it is, code of the user): the function with its settings, and the functions of its states."""
+        function = self.function.function
+        yield f"the process function of '{self.uid}'", type(function)
+        yield from ((f"self.{name} of '{self.uid}'", value) for name, value in vars(function).items())
+        for name, state in {**function.states(), **function.broadcast_states()}.items():
+            yield from ((f"{what} of state '{name}' of '{self.uid}'", code) for what, code in state.code().items())
 
     @property
     def parents(self) -> tuple[Step, ...]:

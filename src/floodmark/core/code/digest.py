@@ -56,10 +56,9 @@ def _setting(value: Any, name: str, where: str) -> object:
     if type(value) is dict and all(type(key) is str for key in value):
         return {key: _setting(held, name, where) for key, held in value.items()}
     reach = Reach().of(value)
-    unknown = [part for part in reach.parts.values() if part.kind == "unknown"]
-    if unknown:
+    if reach.opaque:
         fix = "Keep numbers, texts and lists in its attributes; open what else it needs in open()."
-        got = f"{name} = {unknown[0].name}"
+        got = f"{name} = {reach.opaque[0]}"
         raise DefinitionError(where, "settings that can be compared", got, fix, code="DEFINITION-123")
     return marked(reach.digest)
 

@@ -11,7 +11,7 @@ import sys
 from abc import ABCMeta
 from collections.abc import Iterable, Mapping
 from enum import Enum
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -67,12 +67,17 @@ class Reach(Text):
     Attributes:
         parts: (kind, name) -> the part, in the order in which they are met.
         libraries: names of libraries that are used, such as ``math.floor``, ``builtins.open``; an attribute of a module with its module.
+        opaque: what the value itself holds that does not say what it is; not that which its functions use.
     """
+
+    opaque: tuple[str, ...] = ()
 
     def of(self, value: Any) -> Reach:
         """Walk from a function, class or any other value; this walk."""
         home = getattr(sys.modules.get(getattr(value, "__module__", None) or ""), "__dict__", {})
         self._value(value, Where(variables=home))
+        self.opaque = tuple(part.name for part in self.parts.values() if part.kind == "unknown")
+        self.finish()
         return self
 
     def _unknown(self, what: str, where: Where) -> None:
@@ -246,6 +251,7 @@ class Reach(Text):
     def of_element(self, value: Any, where: Where) -> str:
         """The digest of a value by itself: to put the elements of a set in an order."""
         self._value(value, where)
+        self.finish()
         return self.digest
 
     def _aside(self, value: Any, where: Where) -> None:
@@ -301,8 +307,9 @@ class Reach(Text):
         if of_library(function):
             self._wrapper(function, where)
             return
-        if not self.number(function):
-            return
+        self.later(function, partial(self._defined, function))
+
+    def _defined(self, function: FunctionType) -> None:
         around = Where.of_function(function)
         code = function.__code__
         nodes = around.source.function(code) if around.source is not None else []
@@ -369,8 +376,9 @@ class Reach(Text):
             else:
                 self._library(name_of(kind))
             return
-        if not self.number(kind):
-            return
+        self.later(kind, partial(self._members, kind, where))
+
+    def _members(self, kind: type, where: Where) -> None:
         around = where_of(kind, where)
         node, file = node_of(kind, around), file_of(kind, methods_of(kind))
         classes = [(own, where_of(own, where)) for own in kind.__mro__ if not of_library(own)]
@@ -401,8 +409,9 @@ class Reach(Text):
 
     def _module(self, module: ModuleType) -> None:
         """A module as a whole, with all that it uses."""
-        if not self.number(module):
-            return
+        self.later(module, partial(self._contents, module))
+
+    def _contents(self, module: ModuleType) -> None:
         around = Where.of_module(module)
         with self.part("module", module.__name__, around.file):
             if hasattr(module, "__path__"):

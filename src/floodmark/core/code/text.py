@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -44,6 +45,7 @@ class Text:
         self._numbers: dict[int, int] = {}
         self._alive: list[Any] = []
         self._active: set[int] = set()
+        self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
 
     @property
     def digest(self) -> str:
@@ -72,6 +74,18 @@ class Text:
             elif kind in {"function", "class"}:  # another of the same name: lambdas of one module
                 both = hashlib.sha256((self.parts[key].digest + digest).encode()).hexdigest()[:16]
                 self.parts[key] = replace(self.parts[key], digest=both)
+
+    def later(self, value: Any, write: Callable[[], None]) -> None:
+        """Put the number of a definition; what it says is written once, after what is being written."""
+        if self.number(value):
+            self._waiting.append((self._numbers[id(value)], write))
+
+    def finish(self) -> None:
+        """Write what waits, and what comes to wait."""
+        while self._waiting:
+            number, write = self._waiting.popleft()
+            self.put(f"#{number}=")
+            write()
 
     def number(self, value: Any) -> bool:
         """Put the number of something that may be met again; whether it is met for the first time."""

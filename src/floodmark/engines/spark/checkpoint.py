@@ -14,9 +14,10 @@ from floodmark.connectors.copies import copy, files_of
 from floodmark.connectors.storage import file_system, folders, read, write
 from floodmark.connectors.validation import shown
 from floodmark.core.errors import StateError
+from floodmark.core.fingerprint import compare
 from floodmark.core.time import NEVER
 from floodmark.engines.spark.carrier import progress_of
-from floodmark.lifecycle.plan import Deployed
+from floodmark.lifecycle.plan import Deployed, plan
 from floodmark.spec.operator import Operator
 
 IDENTITY = "floodmark.json"
@@ -253,7 +254,14 @@ class Checkpoint:
         if found is None:
             return None
         tables = {name: tuple((column, kind) for column, kind in columns) for name, columns in found["tables"].items()}
-        return Deployed(version=found["version"], fingerprint=found["fingerprint"], graph=found["graph"], tables=tables)
+        return Deployed(
+            version=found["version"],
+            fingerprint=found["fingerprint"],
+            graph=found["graph"],
+            tables=tables,
+            code=found.get("code", {}),
+            packages=found.get("packages", {}),
+        )
 
     def result_keys(self) -> dict[str, tuple[str, ...]]:
         """Output -> the columns that identify a result, of those that have a table of last values beside them."""
@@ -290,12 +298,16 @@ class Checkpoint:
             raise StateError(
                 f"checkpoint {self.path}", f"that of operator '{operator.name}'", got, fix, code="STATE-002"
             )
-        if found["fingerprint"] != operator.fingerprint:
+        same = compare(found["fingerprint"], operator.fingerprint)
+        if same == "unknown" and not plan(self.deployed(), operator).changes:
+            self.deploy(operator)  # by another release of floodmark, and no function in it
+        elif same != "same":
             fix = (
                 f"See what has changed and what it means: floodmark plan {operator.name}. Then let the stream go on under the new code "
                 f"(floodmark apply {operator.name}, with --rebuild where the plan says so), or restore the code of {found['version']}."
             )
-            raise StateError(f"checkpoint {self.path}", operator.version, found["version"], fix, code="STATE-003")
+            got = found["version"] + (", whose code cannot be compared" if same == "unknown" else "")
+            raise StateError(f"checkpoint {self.path}", operator.version, got, fix, code="STATE-003")
 
     def relocate(self) -> None:
         """Make the paths in it those of the place it is in; for a lake that was moved or copied."""
@@ -315,6 +327,8 @@ class Checkpoint:
             "graph": operator.canonical(),
             "tables": {output.table: list(output.schema.types.items()) for output in operator.outputs},
             "keys": {output.table: list(output.keys) for output in operator.outputs if output.current},
+            "code": operator.followed.digests,
+            "packages": operator.followed.packages,
         }
         write(f"{self.path}/{IDENTITY}", json.dumps(identity).encode())
 

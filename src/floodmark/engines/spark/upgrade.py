@@ -37,6 +37,8 @@ from floodmark.spec.schema import Schema
 
 IN_PLACE = ("no-op", "stateless change", "compatible state")
 """Verdicts after which a stream goes on from its own state without being asked."""
+ON_REQUEST = ("forward-only", "not comparable")
+"""Verdicts after which it does so when asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +71,7 @@ def check(operator: Operator, lake: Lake, *, forward_only: bool = False) -> Plan
     refuse_while_pending(lake, operator.name)
     refuse_moved(lake, operator.name)
     found = plan(Timeline.current(lake, operator.name).checkpoint.deployed(), operator)
-    if found.changes and found.verdict not in IN_PLACE and not (forward_only and found.verdict == "forward-only"):
+    if found.changes and found.verdict not in IN_PLACE and not (forward_only and found.verdict in ON_REQUEST):
         raise _refused(found)
     return found
 
@@ -116,6 +118,8 @@ def upgrade(
 def _refused(found: Plan) -> PlanError:
     rebuild = f"floodmark apply {found.operator} --rebuild"
     fix = f"Compute all of it with the new code, beside the stream, and switch: {rebuild}"
+    if found.verdict == "not comparable":
+        fix = f"If its code has not changed, say so: floodmark apply {found.operator} --forward-only. Or compute all of it anew, and switch: {rebuild}"
     if found.verdict == "forward-only":
         fix = f"Accept it: floodmark apply {found.operator} --forward-only. Or compute all of it anew, and switch: {rebuild}"
     told = "; ".join(change.otherwise for change in found.changes if change.verdict == found.verdict)
