@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 from floodmark.core.code.scopes import Reference, Scope, ScopeKind, bind, imported
@@ -48,14 +49,26 @@ class Computed:
 Token = str | Reference | Computed
 
 
+_SPECIAL = frozenset(
+    {ast.Constant, ast.Name, ast.Attribute, ast.Call, ast.JoinedStr, ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda}
+    | {ast.ClassDef, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Import, ast.ImportFrom}
+    | {ast.AnnAssign, ast.Expr, ast.Pass, ast.Global, ast.Nonlocal}
+)
+"""Nodes that are told in another way than by their fields alone."""
+
+
 def outline(node: ast.AST, *, annotations: bool = False) -> tuple[Token, ...]:
-    """The tokens of a function, class or module.
+    """The tokens of a function, class or module; texts that follow each other are one, with a line for each.
 
     Args:
         node: its definition. Of a function without its name and the values of its defaults; of a class without its name, bases and methods.
         annotations: whether those of a class body count.
     """
-    return tuple(_Outline(annotations=annotations).of(node))
+    tokens: list[Token] = []
+    for is_text, group in groupby(_Outline(annotations=annotations).of(node), key=lambda token: isinstance(token, str)):
+        run = list(group)
+        tokens += ["\n".join(map(str, run))] if is_text else run
+    return tuple(tokens)
 
 
 def constant(value: object) -> str:
@@ -136,6 +149,9 @@ class _Outline:
     # nodes
 
     def _node(self, node: ast.AST, scope: Scope | None) -> None:  # noqa: C901, PLR0912 - a case per kind of node
+        if type(node) not in _SPECIAL:
+            self._generic(node, scope)
+            return
         match node:
             case ast.Constant():
                 self.tokens.append(constant(node.value))

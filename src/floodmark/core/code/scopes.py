@@ -69,12 +69,25 @@ class Scope:
         return self.names.setdefault(name, f"%{self.number}.{len(self.names)}")
 
 
+_LEAVES = (ast.Constant, ast.expr_context, ast.operator, ast.boolop, ast.unaryop, ast.cmpop)
+_BINDING = frozenset(
+    {ast.Name, ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef}
+    | {ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Import, ast.ImportFrom}
+    | {ast.ExceptHandler, ast.MatchAs, ast.MatchStar, ast.MatchMapping, ast.Global, ast.Nonlocal}
+)
+"""Nodes that bind variables, or begin a scope of their own; the others are gone through."""
+
+
 def bind(scope: Scope, nodes: Iterable[ast.AST]) -> None:  # noqa: C901, PLR0912 - a case per kind of node
     """Find the variables that statements bind, without those of inner scopes."""
     seen: dict[str, int] = {}
     stack = list(nodes)
     while stack:
         node = stack.pop()
+        if type(node) not in _BINDING:
+            if not isinstance(node, _LEAVES):
+                stack += ast.iter_child_nodes(node)
+            continue
         names: list[str] = []
         below: Iterable[ast.AST | None] = ast.iter_child_nodes(node)
         match node:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import linecache
 from collections.abc import Iterable
+from functools import cached_property
 from types import CodeType
 from typing import Any
 
@@ -18,15 +19,17 @@ class Source:
     def __init__(self, text: str) -> None:
         self.text = text
         self.tree = ast.parse(text)
-        self.functions: dict[tuple[str, int], list[Definition]] = {}
-        self.classes: dict[str, list[ast.ClassDef]] = {}
+        self._functions: dict[tuple[str, int], list[Definition]] = {}
+        self._classes: dict[str, list[ast.ClassDef]] = {}
         self.imports: dict[str, Reference | None] = {}
         self._outlines: dict[tuple[ast.AST, bool], tuple[Token, ...]] = {}
-        self._index(self.tree, "", inside=False)
+        self._index()
 
     def function(self, code: CodeType) -> list[Definition]:
         """The definition a code object was compiled from; several lambdas where they cannot be told apart, none where the file says otherwise."""
-        nodes = [n for n in self.functions.get((code.co_name, code.co_firstlineno), ()) if _fits(n, code)]
+        line = code.co_firstlineno
+        known = self._lambdas.get(line) if code.co_name == "<lambda>" else self._functions.get((code.co_name, line))
+        nodes = [node for node in known or () if _fits(node, code)]
         if len(nodes) > 1 and isinstance(nodes[0], ast.Lambda):
             return [
                 node for node in nodes if isinstance(node, ast.Lambda) and _span(code) == _extent(node.body)
@@ -35,7 +38,7 @@ class Source:
 
     def of_class(self, qualname: str, lines: Iterable[int]) -> ast.ClassDef | None:
         """The definition of a class; of several of one name that with the lines of its methods."""
-        nodes, lines = self.classes.get(qualname, []), list(lines)
+        nodes, lines = self._classes.get(qualname, []), list(lines)
         fitting = [n for n in nodes if all(n.lineno <= line <= (n.end_lineno or 0) for line in lines)]
         return next(reversed(fitting or nodes), None)
 
@@ -50,29 +53,38 @@ class Source:
             self._outlines[node, annotations] = outline(node, annotations=annotations)
         return self._outlines[node, annotations]
 
-    def _index(self, node: ast.AST, qualname: str, *, inside: bool) -> None:
-        """Record every definition below a node; of imports those outside of functions."""
-        stack = [(node, qualname, inside)]
+    @cached_property
+    def _lambdas(self) -> dict[int, list[Definition]]:
+        """Lambdas by line; most files are never asked for theirs."""
+        lambdas: dict[int, list[Definition]] = {}
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Lambda):
+                lambdas.setdefault(node.lineno, []).append(node)
+        return lambdas
+
+    def _index(self) -> None:
+        """Record every definition; of imports those outside of functions."""
+        stack: list[tuple[ast.AST, str, bool]] = [(self.tree, "", False)]
         while stack:
             node, qualname, inside = stack.pop()
-            name, within = qualname, inside
             match node:
                 case ast.FunctionDef() | ast.AsyncFunctionDef():
                     first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
-                    self.functions.setdefault((node.name, first), []).append(node)
-                    name, within = f"{qualname}{node.name}.<locals>.", True
-                case ast.Lambda():
-                    self.functions.setdefault(("<lambda>", node.lineno), []).append(node)
-                    name, within = f"{qualname}<lambda>.<locals>.", True
+                    self._functions.setdefault((node.name, first), []).append(node)
+                    qualname, inside = f"{qualname}{node.name}.<locals>.", True
                 case ast.ClassDef():
-                    self.classes.setdefault(f"{qualname}{node.name}", []).append(node)
-                    name = f"{qualname}{node.name}."
+                    self._classes.setdefault(f"{qualname}{node.name}", []).append(node)
+                    qualname = f"{qualname}{node.name}."
                 case ast.Import() | ast.ImportFrom() if not inside:
                     for bound, reference in imported(node):
                         known = self.imports.setdefault(bound, reference)
                         self.imports[bound] = reference if known == reference else None
-            stack += [(child, name, within) for child in reversed(list(ast.iter_child_nodes(node)))]
+            for name in _BLOCKS:
+                stack += [(child, qualname, inside) for child in reversed(getattr(node, name, ()))]
 
+
+_BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
+"""Fields of statements that hold statements."""
 
 _SOURCES: dict[str, Source] = {}
 
