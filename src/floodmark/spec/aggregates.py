@@ -203,18 +203,10 @@ class Aggregate:
         """The value that goes into the output."""
         raise NotImplementedError
 
-    def canonical_settings(self) -> dict[str, object]:
-        """Its attributes as JSON values.
-
-        Raises:
-            DefinitionError: DEFINITION-123, one of them does not say what it holds.
-        """
-        own = {name: value for name, value in vars(self).items() if name != "expression"}
-        return settings_of(own, f"aggregate '{type(self).__name__}'")
-
     def canonical(self) -> dict[str, object]:
         """For fingerprints: the class's source is part of the version."""
-        settings = self.canonical_settings()
+        own = {name: value for name, value in vars(self).items() if name != "expression"}
+        settings = settings_of(own, f"aggregate '{type(self).__name__}'")
         return {"aggregate": type(self).__qualname__, "expression": self.expression} | (
             {"code": code_of(type(self)), "type": self.type} | ({"settings": settings} if settings else {})
         )

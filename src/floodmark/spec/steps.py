@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 
 from floodmark.core.code import Code
 from floodmark.core.time import describe_span
-from floodmark.spec.aggregates import ORDERED, Aggregate, AnyAggregate, Builtin
+from floodmark.spec.aggregates import ORDERED, AnyAggregate, Builtin
 from floodmark.spec.evictors import Evictor, KeepNear, canonical_evictor
 from floodmark.spec.functions import Function
 from floodmark.spec.process import Process
@@ -176,12 +176,6 @@ class WindowAggregate:
     groups: int = 64
     broadcast: ClassVar[int | None] = None
     sides: ClassVar[tuple[tuple[str, Schema], ...]] = ()
-
-    def __post_init__(self) -> None:
-        own = [a for _, a in self.aggregates if not isinstance(a, Builtin)]
-        for part in (self.window, *own_parts(self.trigger), *own):
-            if isinstance(part, (WindowAssigner, Trigger, Aggregate)):
-                part.canonical_settings()  # what cannot be compared is refused when it is defined
 
     @property
     def columnar(self) -> bool:

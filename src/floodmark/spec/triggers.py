@@ -86,17 +86,9 @@ class Trigger:
         """Whether the processing clock moves for it: its class has an ``on_processing_time`` of its own."""
         return type(self).on_processing_time is not Trigger.on_processing_time
 
-    def canonical_settings(self) -> dict[str, object]:
-        """Its attributes as JSON values.
-
-        Raises:
-            DefinitionError: DEFINITION-123, one of them does not say what it holds.
-        """
-        return settings_of(getattr(self, "__dict__", {}), f"trigger '{type(self).__name__}'")
-
     def canonical(self) -> dict[str, object]:
         """For fingerprints."""
-        settings = self.canonical_settings()
+        settings = settings_of(getattr(self, "__dict__", {}), f"trigger '{type(self).__name__}'")
         return {"trigger": type(self).__qualname__, "code": code_of(type(self))} | (
             {"settings": settings} if settings else {}
         )

@@ -182,17 +182,9 @@ class WindowAssigner:
         """
         raise NotImplementedError
 
-    def canonical_settings(self) -> dict[str, object]:
-        """Its attributes as JSON values.
-
-        Raises:
-            DefinitionError: DEFINITION-123, one of them does not say what it holds.
-        """
-        return settings_of(vars(self), f"window assigner '{type(self).__name__}'")
-
     def canonical(self) -> dict[str, object]:
         """For fingerprints."""
-        settings = self.canonical_settings()
+        settings = settings_of(vars(self), f"window assigner '{type(self).__name__}'")
         return {"code": code_of(type(self))} | ({"settings": settings} if settings else {})
 
     def __eq__(self, other: object) -> bool:
