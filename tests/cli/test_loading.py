@@ -88,7 +88,7 @@ def test_no_definitions_module(shop: Path) -> None:
     pyproject.write_text(pyproject.read_text().replace('definitions = "definitions"', 'definitions = "defs"'))
     error = failure(shop)
     assert str(error) == (
-        f"DEFINITION-081 {pyproject}: expected a module 'defs', got none. "
+        f"DEFINITION-081 {pyproject}: expected a module 'defs' below its folder, got none. "
         f"Create {shop / 'defs' / '__init__.py'}, or correct `definitions` under [tool.floodmark]."
     )
 
@@ -143,3 +143,41 @@ def test_validate_lists_sources_operators_and_warnings(verb: Verb, shop: Path) -
     assert "orders   Order     ordered_at" in result.stdout or "orders  Order     ordered_at" in result.stdout
     assert "warning: operator 'hourly_sales': 'ordered_at < now()' reads a clock or a random number" in result.stdout
     assert result.stdout.endswith("valid: 1 source, 1 operator\n")
+
+
+def test_definitions_of_another_workspace_are_not_taken_for_this_one(
+    shop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    (empty / "pyproject.toml").write_text("[tool.floodmark]\n")
+    monkeypatch.syspath_prepend(str(shop))  # as PYTHONPATH does
+    error = failure(empty)
+    assert (error.code, error.where) == ("DEFINITION-081", str(empty / "pyproject.toml"))
+    assert error.got == f"only that of another workspace, {shop / 'definitions' / '__init__.py'}"
+
+
+def test_a_pyproject_that_is_no_text_is_named(shop: Path) -> None:
+    (shop / "pyproject.toml").write_bytes(b"\xeb\x00\xff")
+    assert failure(shop).code == "DEFINITION-084"
+
+
+def test_a_current_folder_that_was_removed_is_told(tmp_path: Path, verb: Verb, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    result = verb("status")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("DEFINITION-080 current folder\n")
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize(("arguments", "what"), [(["run", "--all"], "operators"), (["land", "--all"], "sources")])
+def test_a_workspace_of_nothing_says_so_and_starts_no_spark(
+    definitions: Path, verb: Verb, arguments: list[str], what: str
+) -> None:
+    definitions.write_text("from floodmark import Workspace\ndef workspace(environment): return Workspace()\n")
+    result = verb(*arguments)
+    assert result.exit_code == 0, result.stderr
+    assert f"the workspace has no {what}" in result.stdout

@@ -15,6 +15,9 @@ from floodmark.core import machine
 from floodmark.core.errors import DefinitionError, FloodmarkError, UserCodeError
 from floodmark.spec.workspace import Workspace
 
+_DEFINITIONS = "definitions"
+"""The module, unless ``[tool.floodmark]`` names another one, which may be installed elsewhere."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opened:
@@ -47,7 +50,7 @@ def open_workspace(invocation: Invocation, start: Path | None = None) -> Opened:
         SetupError: SETUP-050, the lake is a file.
         UserCodeError: USER-002, the workspace's own code raised.
     """
-    root, name = find((start or Path.cwd()).resolve())
+    root, name = find((start or _here()).resolve())
     module = _import(name, root)
     build = getattr(module, "workspace", None)
     if not callable(build):
@@ -68,6 +71,16 @@ def open_workspace(invocation: Invocation, start: Path | None = None) -> Opened:
     return Opened(root=root, workspace=workspace, lake=workspace.settings.lake, logs=workspace.settings.logs)
 
 
+def _here() -> Path:
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        fix = "Go to your workspace's folder: cd"
+        raise DefinitionError(
+            "current folder", "one that exists", "one that was removed", fix, code="DEFINITION-080"
+        ) from None
+
+
 def find(start: Path) -> tuple[Path, str]:
     """The folder of the nearest ``pyproject.toml`` with ``[tool.floodmark]``, and the definitions module it names."""
     for folder in (start, *start.parents):
@@ -75,7 +88,7 @@ def find(start: Path) -> tuple[Path, str]:
         if file.is_file():
             settings = _settings(file)
             if settings is not None:
-                return folder, str(settings.get("definitions", "definitions"))
+                return folder, str(settings.get("definitions", _DEFINITIONS))
     fix = "Go to your workspace's folder, or make one: `floodmark init shop`."
     expected = "a pyproject.toml with [tool.floodmark] here or in a folder above"
     raise DefinitionError(f"folder {start}", expected, "none", fix, code="DEFINITION-080")
@@ -84,7 +97,7 @@ def find(start: Path) -> tuple[Path, str]:
 def _settings(file: Path) -> dict[str, object] | None:
     try:
         found = tomllib.loads(file.read_text("utf-8")).get("tool", {}).get("floodmark")
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # no TOML, or no text at all
         raise DefinitionError(str(file), "TOML", str(error), "Correct that line.", code="DEFINITION-084") from None
     return found if isinstance(found, dict) else None
 
@@ -94,12 +107,23 @@ def _import(name: str, root: Path) -> ModuleType:
         sys.path.insert(0, str(root))
     try:
         with _UserCode(f"module '{name}'", root):
-            return importlib.import_module(name)
+            module = importlib.import_module(name)
     except ModuleNotFoundError:
-        fix = f"Create {root / name / '__init__.py'}, or correct `definitions` under [tool.floodmark]."
-        raise DefinitionError(
-            f"{root / 'pyproject.toml'}", f"a module '{name}'", "none", fix, code="DEFINITION-081"
-        ) from None
+        raise _no_module(name, root, "none") from None
+    if name == _DEFINITIONS and not any(Path(place).resolve().is_relative_to(root) for place in _places(module)):
+        raise _no_module(name, root, f"only that of another workspace, {', '.join(_places(module))}")
+    return module
+
+
+def _places(module: ModuleType) -> list[str]:
+    """Where a module was imported from: its file, or the folders of a package without one."""
+    return [module.__file__] if module.__file__ else list(getattr(module, "__path__", ()))
+
+
+def _no_module(name: str, root: Path, got: str) -> DefinitionError:
+    fix = f"Create {root / name / '__init__.py'}, or correct `definitions` under [tool.floodmark]."
+    where = f"{root / 'pyproject.toml'}"
+    return DefinitionError(where, f"a module '{name}' below its folder", got, fix, code="DEFINITION-081")
 
 
 class _UserCode:

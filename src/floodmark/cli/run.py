@@ -93,6 +93,10 @@ def run(  # noqa: PLR0913 - click hands over each option by name
     workspace = opened.workspace
     asked = {workspace.operator(name).name for name in operators}
     chosen = tuple(one for one in workspace.operators if everything or one.name in asked)
+    if not chosen:
+        console.say("the workspace has no operators; list them in its definitions: Workspace(operators=[...])")
+        console.document({"lake": opened.lake, "runs": []})
+        return
     if unbounded:
         how = _Unbounded(until_caught_up=until_caught_up, files_per_batch=files_per_batch, from_scratch=from_scratch)
         results = _unbounded(opened, chosen, console, how)

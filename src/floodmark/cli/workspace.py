@@ -216,6 +216,10 @@ def land(
     opened = opened_lake(invocation, console)
     workspace = opened.workspace
     chosen = workspace.sources if everything else tuple(workspace.source(name) for name in sources)
+    if not chosen:
+        console.say("the workspace has no sources; list them in its definitions: Workspace(sources=[...])")
+        console.document({"lake": opened.lake, "sources": []})
+        return
     from floodmark.engines.spark.lake import Lake
     from floodmark.engines.spark.landing import check_start
     from floodmark.engines.spark.landing import land as land_source
