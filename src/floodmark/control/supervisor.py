@@ -94,10 +94,14 @@ class Supervisor:
 
     def stand_by(self, stop: threading.Event) -> None:
         """Until ``stop``: supervise once no other supervisor is at work; the drivers stop with it."""
+        said = ""
         while not stop.is_set():
-            with suppress(FloodmarkError):  # the store is away, or another one was faster
+            try:
                 if self.store.holder(LEASE) is None:
                     self.run(stop, leave=False)
+            except FloodmarkError as error:  # the store is away, or another supervisor was faster
+                if said != str(error):
+                    self.say(said := str(error))
             stop.wait(POLL_SECONDS)
 
     def tick(self) -> bool:
