@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from floodmark.core.time import END, NEVER
 from floodmark.semantics.aggregates.accumulators import Accumulators, Partials, Value, normalised
-from floodmark.semantics.aggregates.grouping import aligned, group_ids
+from floodmark.semantics.aggregates.grouping import group_ids, positions
 from floodmark.semantics.assignment import assigner, judge
 from floodmark.semantics.columns import decode, encode, result_schema
 from floodmark.semantics.failures import split
@@ -477,8 +477,7 @@ def _matching(table: pa.Table, chosen: pa.Table, dims: Sequence[str]) -> pa.Arra
 
 def _places(wanted: pa.Table, table: pa.Table, dims: Sequence[str]) -> list[int]:
     """For each row of ``wanted`` the row of ``table`` with its dimensions, -1 where there is none."""
-    rows = pa.chunked_array([pa.array(np.arange(table.num_rows))])
-    return pc.fill_null(aligned(wanted, dims, table, rows), -1).to_pylist()  # type: ignore[no-any-return]  # pyarrow is untyped
+    return pc.fill_null(positions(wanted, dims, table), -1).to_pylist()  # type: ignore[no-any-return]  # pyarrow is untyped
 
 
 def _same_rows(left: pa.Table, right: pa.Table) -> bool:

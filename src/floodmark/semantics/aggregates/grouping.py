@@ -43,12 +43,17 @@ def _codes(column: pa.ChunkedArray) -> tuple[npt.NDArray[np.int64], int]:
 
 def aligned(main: pa.Table, dims: Sequence[str], groups: pa.Table, column: pa.ChunkedArray) -> pa.ChunkedArray:
     """``column``, which belongs to ``groups``, in the row order of ``main``; null where a group is missing."""
+    return column.take(positions(main, dims, groups))
+
+
+def positions(main: pa.Table, dims: Sequence[str], groups: pa.Table) -> pa.Array:
+    """For each row of ``main`` the row of ``groups`` with its dimensions; null where there is none."""
     both = pa.concat_tables([groups.select([*dims]), main.select([*dims])])
     ids, _ = group_ids(both, dims)
     rows = np.full(int(ids.max(initial=-1)) + 1, -1, dtype=np.int64)
     rows[ids[: groups.num_rows]] = np.arange(groups.num_rows)
     wanted = rows[ids[groups.num_rows :]]
-    return column.take(pa.array(wanted, mask=wanted < 0))
+    return pa.array(wanted, mask=wanted < 0)
 
 
 def quotient(top: pa.ChunkedArray, count: pa.ChunkedArray) -> pa.ChunkedArray:

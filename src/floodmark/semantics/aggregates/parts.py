@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from floodmark.core.types import parse
-from floodmark.semantics.aggregates.grouping import aligned, group_ids, quotient
+from floodmark.semantics.aggregates.grouping import group_ids, positions, quotient
 from floodmark.semantics.aggregates.numbers import (
     carried,
     decimal_fits,
@@ -152,8 +152,9 @@ def with_spread(main: pa.Table, items: pa.Table, dims: list[str], j: int, *, row
     else:
         count = items[f"count{j}"].to_numpy().astype(np.float64)
         parts = [items[f"{prefix}{j}"].to_numpy() for prefix in SPREAD]
+    rows_of = positions(main, dims, groups)
     for prefix, values in zip(SPREAD, spread_groups(ids, groups.num_rows, count, *parts), strict=True):
-        main = main.append_column(f"{prefix}{j}", aligned(main, dims, groups, pa.chunked_array([pa.array(values)])))
+        main = main.append_column(f"{prefix}{j}", pa.array(values).take(rows_of))
     return main
 
 
