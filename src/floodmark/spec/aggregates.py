@@ -291,3 +291,20 @@ def _user_type(aggregate: Aggregate, where: str) -> str:
             where, "a complete Aggregate", f"none of {', '.join(missing)}", fix, code="DEFINITION-042"
         )
     return str(parse(aggregate.type, f"{where}, {type(aggregate).__name__}.type"))
+
+
+def check_retracts(aggregate: AnyAggregate, schema: Schema, where: str) -> None:
+    """Refuse an aggregate that would have to keep arrays, maps or structs to take one back; for inputs that can be revised.
+
+    Raises:
+        DefinitionError: DEFINITION-130.
+    """
+    if not isinstance(aggregate, Aggregate) or hasattr(aggregate, "retract"):
+        return
+    kind = known_type(aggregate.expression, schema, where)
+    if not parse(kind).is_groupable:
+        got = f"'{aggregate.expression}' of type {kind}, and no {type(aggregate).__name__}.retract"
+        fix = f"Define retract(self, accumulator, value) on {type(aggregate).__name__}, which takes a value out again."
+        raise DefinitionError(
+            where, "values that can be kept until they are taken back", got, fix, code="DEFINITION-130"
+        )

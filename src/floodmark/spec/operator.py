@@ -14,6 +14,7 @@ from floodmark.core.code import Followed
 from floodmark.core.errors import CapabilityError, DefinitionError, closest
 from floodmark.core.fingerprint import canonical, digest, hex_of, marked
 from floodmark.spec import steps
+from floodmark.spec.aggregates import check_retracts
 from floodmark.spec.contract import Contract
 from floodmark.spec.contract import schema as contract_schema
 from floodmark.spec.expressions import expression
@@ -418,6 +419,10 @@ def _check_stages(graph: tuple[tuple[str, steps.Step], ...], inputs: tuple[Input
         if isinstance(special, steps.KeyedProcess) and isinstance(special.function.function, ProcessFunction):
             fix = f"Write on_retract on {type(special.function.function).__name__}; or read final rows: {fix[0].lower()}{fix[1:]}"
         raise CapabilityError(where, expected, got, fix, code="CAPABILITY-003")
+    for step in stateful if revised else ():
+        if isinstance(step, steps.WindowAggregate):
+            for name, aggregate in step.aggregates:
+                check_retracts(aggregate, step.parent.schema, f"{where}, column '{name}'")
 
 
 def _takes_back(step: steps.Stateful) -> bool:
