@@ -84,7 +84,6 @@ def prove(  # noqa: PLR0913 - one per option
     from floodmark.engines.spark.lake import Lake
     from floodmark.observe.sample import sample
     from floodmark.testing.proof import Proof, as_test
-    from floodmark.testing.proof import prove as proven
 
     lake = Lake.of(opened.workspace.settings)
     for warning in chosen.warnings:
@@ -97,9 +96,7 @@ def prove(  # noqa: PLR0913 - one per option
     if clocked:
         found = Proof(rows=len(entries), results=0, cuts=0)
     else:
-        with console.step(f"{len(entries):,} rows, bounded and {cuts} times unbounded"):
-            found = proven(chosen, entries, cuts=cuts, seed=seed)
-        _say(console, chosen.version, found)
+        found = _locally(console, chosen, entries, cuts=cuts, seed=seed, spark=spark)
     if found.seed is not None and save is not None:
         save.parent.mkdir(parents=True, exist_ok=True)
         save.write_text(as_test(chosen, found))
@@ -113,6 +110,23 @@ def prove(  # noqa: PLR0913 - one per option
     console.document(document)
     if found.seed is not None or (killed and killed.differences):
         raise SystemExit(1)
+
+
+def _locally(console: Console, operator: Operator, entries: list[Entry], *, cuts: int, seed: int, spark: bool) -> Proof:
+    """On the local engine; empty if that refuses an expression and Spark proves the operator anyway."""
+    from floodmark.testing.proof import Proof
+    from floodmark.testing.proof import prove as proven
+
+    try:
+        with console.step(f"{len(entries):,} rows, bounded and {cuts} times unbounded"):
+            proof = proven(operator, entries, cuts=cuts, seed=seed)
+    except CapabilityError as refusal:
+        if not spark or refusal.code != "CAPABILITY-030":
+            raise
+        console.note(f"proven on Spark alone: {refusal.got}")
+        return Proof(rows=len(entries), results=0, cuts=0)
+    _say(console, operator.version, proof)
+    return proof
 
 
 def _on_spark(opened: Opened, console: Console, operator: Operator, entries: list[Entry], seed: int) -> SparkProof:

@@ -5,22 +5,23 @@ A table here has the columns of its step, then ``_event_time`` in ms, ``_waterma
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache, lru_cache
+from functools import cache
 
 import duckdb
 import pyarrow as pa
-import sqlglot
-from sqlglot import exp
 
 from floodmark.core.errors import ExecutionError
-from floodmark.core.types import parse
+from floodmark.engines.local.casts import MACROS, sql_type
+from floodmark.engines.local.hashes import register
+from floodmark.engines.local.translate import duckdb_sql, unlike
 from floodmark.semantics.columns import arrow_schema
 from floodmark.semantics.failures import flat_mapped, set_aside
 from floodmark.semantics.stage import AnyStage
 from floodmark.spec import steps
-from floodmark.spec.expressions import itself
+from floodmark.spec.expressions import expression
 from floodmark.spec.schema import ROW, Schema
 
 STAMPS = ("_event_time", "_watermark", "_progress", "_sequence", "_kind")
@@ -28,32 +29,14 @@ STAMPS = ("_event_time", "_watermark", "_progress", "_sequence", "_kind")
 STAMP_SCHEMA = pa.schema([*((name, pa.int64()) for name in STAMPS[:-1]), ("_kind", pa.int32())])
 
 
-@lru_cache(maxsize=4096)
-def duckdb_sql(text: str) -> str:
-    """A Spark SQL expression in DuckDB's words."""
-    if text == itself(text.strip("`")):
-        return _quoted(text.strip("`"))
-    tree = sqlglot.parse_one(text, read="spark")
-    for node in list(tree.find_all(exp.Anonymous)):
-        if node.name.lower() == "xxhash64":
-            inner = ", ".join(e.sql("duckdb") for e in node.expressions)
-            found = sqlglot.parse_one(f"CAST(hash({inner})::HUGEINT - 9223372036854775808 AS BIGINT)", read="duckdb")
-            if node is tree:
-                tree = found
-            else:
-                node.replace(found)
-    return tree.sql("duckdb")
-
-
-def duckdb_type(kind: str) -> str:
-    """The DuckDB type of a Spark SQL type."""
-    return parse(kind).duckdb
-
-
 @cache
 def _connection() -> duckdb.DuckDBPyConnection:
     """One database per process; runs take cursors of it."""
-    return duckdb.connect(config={"threads": 1}).execute("SET TimeZone = 'UTC'")
+    connection = duckdb.connect(config={"threads": 1}).execute("SET TimeZone = 'UTC'")
+    for macro in MACROS:
+        connection.execute(f"CREATE MACRO {macro}")
+    register(connection)
+    return connection
 
 
 @dataclass(slots=True)
@@ -90,6 +73,7 @@ class Queries:
     def stage_rows(self, stage: AnyStage, rows: pa.Table) -> pa.Table:
         """Rows as the stage's ``pack`` wants them."""
         step = stage.step
+        where = f"step '{step.uid}'"
         keys = [_plain(rows, key) for key in step.keys]
         group = f"CAST(hash({', '.join(keys)}) % {step.groups} AS INTEGER)" if keys else "CAST(0 AS INTEGER)"
         if step.broadcast is not None:
@@ -97,17 +81,19 @@ class Queries:
             group = f"unnest(CASE WHEN {steps.TAG} = {step.broadcast} THEN {every} ELSE [{group}] END)"
         columns = [f'{group} AS "group"', *(f"{key} AS k{i}" for i, key in enumerate(keys))]
         columns += ["coalesce(_event_time, 0) AS t", "_watermark AS w", "_sequence AS s", "_kind AS kind"]
-        columns += [f"{_value(v.sql, v.type)} AS v{j}" for j, v in enumerate(stage.values)]
+        columns += [f"{_value(v.sql, v.type, step.parent.schema, where)} AS v{j}" for j, v in enumerate(stage.values)]
         whole = "{" + ", ".join(f"'{n}': {_quoted(n)}" for n in step.parent.schema.names) + "}"
         columns += [f'{whole} AS "row"'] if stage.whole_rows or step.reduces else []
         columns += [f"{whole} AS side"] if step.late == "side_output" else []
-        return self.run(f"SELECT {', '.join(columns)} FROM {self._named(rows)}", f"step '{step.uid}'")
+        return self.run(f"SELECT {', '.join(columns)} FROM {self._named(rows)}", where)
 
     def run(self, sql: str, where: str) -> pa.Table:
         """The result of a query."""
         try:
             found: pa.Table = self.connection.sql(sql).to_arrow_table()
         except duckdb.Error as error:
+            if (refusal := re.search(r"CAPABILITY-030 (.*)", str(error))) is not None:
+                raise unlike(where, refusal[1]) from error
             fix = "The local engine computes expressions with DuckDB; run it on Spark if DuckDB lacks the function."
             raise ExecutionError(where, "a result", str(error).split("\n")[0], fix, code="EXECUTION-006") from error
         finally:
@@ -131,11 +117,14 @@ class Queries:
                 columns = ", ".join(_quoted(name) for name in step.schema.names)
                 return f"SELECT {columns}, {stamps} FROM {self._named(inputs[step.input])}"
             case steps.Filter():
-                condition = f"CASE WHEN _kind > {ROW} THEN true ELSE ({duckdb_sql(step.condition)}) END"
+                wanted = duckdb_sql(expression(step.condition, step.parent.schema, "filter"), "filter")
+                condition = f"CASE WHEN _kind > {ROW} THEN true ELSE ({wanted}) END"
                 return f"SELECT * FROM ({self._sql(step.parent, inputs, known)}) WHERE {condition}"
             case steps.Project():
                 kinds = step.schema.types
-                columns = ", ".join(f"{_value(text, kinds[name])} AS {_quoted(name)}" for name, text in step.columns)
+                values = (_value(text, kinds[n], step.parent.schema, f"column '{n}'") for n, text in step.columns)
+                named = zip(values, step.schema.names, strict=True)
+                columns = ", ".join(f"{value} AS {_quoted(name)}" for value, name in named)
                 return f"SELECT {columns}, {stamps} FROM ({self._sql(step.parent, inputs, known)})"
             case steps.FlatMap():
                 before = Queries(failures=self.failures).rows(step.parent, inputs, known)
@@ -171,9 +160,10 @@ def empty(schema: Schema) -> pa.Table:
     return pa.schema([*arrow_schema(schema), *STAMP_SCHEMA]).empty_table()
 
 
-def _value(text: str, kind: str) -> str:
+def _value(text: str, kind: str, schema: Schema, where: str) -> str:
     """An expression of the user's as a value of a type; null for markers and ticks, which have no values of their own."""
-    return f"CASE WHEN _kind > {ROW} THEN NULL ELSE CAST(({duckdb_sql(text)}) AS {duckdb_type(kind)}) END"
+    value = duckdb_sql(expression(text, schema, where), where)
+    return f"CASE WHEN _kind > {ROW} THEN NULL ELSE CAST(({value}) AS {sql_type(kind)}) END"
 
 
 def _plain(rows: pa.Table, key: str) -> str:
