@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import datetime as clock
 import random
+import sys
 import time
+import urllib.parse
 from collections.abc import Iterator
 from datetime import datetime
 from random import random as chance
@@ -15,6 +17,8 @@ import pytest
 
 import floodmark as fm
 from floodmark.spec.purity import impurities
+
+this = sys.modules[__name__]
 
 
 def helper() -> float:
@@ -62,6 +66,35 @@ def pure(row):
     yield {"x": moment.hour, "y": time.strftime("%H", (2020,) * 9), "z": clock.timedelta(row["x"])}
 
 
+def of_the_clock(function):
+    def wrapper(row):
+        return function(row) if datetime.now() else None
+
+    return wrapper
+
+
+@of_the_clock
+def decorated(row):
+    yield {"x": 1.0}
+
+
+def through_a_module(row):
+    yield {"x": sys.modules and this.helper()}
+
+
+def by_default(row, moment=now):
+    yield {"x": moment()}
+
+
+def from_a_file(row):
+    with open("x.txt") as file:  # noqa: PTH123 - what is looked for
+        yield {"x": float(file.read())}
+
+
+def parsed(row):
+    yield {"x": float(urllib.parse.quote(row["x"]))}
+
+
 class Stateful:
     def add(self, value: int) -> int:
         return value + int(helper())
@@ -80,6 +113,11 @@ class Stateful:
         (drawn, ["random.random", "uuid.uuid4"]),
         (seeded, ["random.Random"]),
         (Stateful, ["time.time"]),
+        (decorated, ["datetime.now"]),
+        (through_a_module, ["time.time"]),
+        (by_default, ["time.time"]),
+        (from_a_file, ["open"]),
+        (parsed, []),
         (pure, []),
         (len, []),
     ],

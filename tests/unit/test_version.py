@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -11,9 +12,10 @@ from packages import imported, named
 
 from floodmark.compiler.explain import explain
 from floodmark.core.code import Followed, Reach, code_of
-from floodmark.core.errors import DefinitionError
+from floodmark.core.errors import DefinitionError, StateError
 from floodmark.core.fingerprint import METHOD, compare, hex_of, method_of
 from floodmark.core.time import Interval
+from floodmark.engines.spark.checkpoint import IDENTITY, Checkpoint
 from floodmark.lifecycle.coverage import Entry, Now, segments
 from floodmark.lifecycle.plan import Deployed, plan
 
@@ -319,6 +321,30 @@ def test_an_operator_without_functions_is_comparable_across_methods(tmp_path):
         assert not plan(older(found), found).changes
 
 
+def test_a_checkpoint_by_another_method_is_taken_over_where_no_function_can_have_changed(tmp_path):
+    with imported({"plain.py": PLAIN}, tmp_path):
+        found = named("plain.plain")
+    checkpoint = checkpoint_of(tmp_path, found, older(found))
+    checkpoint.claim(found)
+    assert checkpoint.deployed().fingerprint == found.fingerprint
+
+
+def test_a_checkpoint_by_another_method_asks_where_a_function_may_have_changed(tmp_path):
+    found = operator(tmp_path, "by_module")
+    checkpoint = checkpoint_of(tmp_path, found, older(found))
+    with pytest.raises(StateError, match=r"STATE-003 .*, whose code cannot be compared\. See what has changed"):
+        checkpoint.claim(found)
+
+
+def checkpoint_of(tmp_path, operator, deployed):
+    checkpoint = Checkpoint(str(tmp_path / "checkpoint"))
+    checkpoint.deploy(operator)
+    identity = tmp_path / "checkpoint" / IDENTITY
+    told = json.loads(identity.read_text()) | {"fingerprint": deployed.fingerprint, "graph": deployed.graph}
+    identity.write_text(json.dumps(told))
+    return checkpoint
+
+
 # ---- what a version cannot see
 
 
@@ -372,6 +398,19 @@ def test_packages_are_told_with_their_release_which_is_no_part_of_the_version(tm
         told = plan(before, found)
         assert not told.changes
         assert told.packages == (("numpy", "1.0", found.followed.packages["numpy"]),)
+
+
+def test_a_package_that_defines_operators_is_the_users_also_where_it_is_installed(tmp_path):
+    digests = []
+    for folder, helpers in (("src", HELPERS), ("site-packages", HELPERS), ("site-packages", HELPERS.replace(*RATE))):
+        files = {
+            "shipped/__init__.py": "",
+            "shipped/helpers.py": helpers,
+            "shipped/flows.py": FLOWS.replace("import helpers", "from shipped import helpers"),
+        }
+        with imported(files, tmp_path / folder):
+            digests.append(named("shipped.flows.by_module").version)
+    assert digests[0] == digests[1] != digests[2]
 
 
 @pytest.mark.parametrize("value", ["timedelta(minutes=1)", "{1, 2}", "Decimal('1.5')", "(1, {'a': [None]})"])

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, overload
 
-from floodmark.core.code import Followed
+from floodmark.core.code import Followed, count_as_own
 from floodmark.core.errors import CapabilityError, DefinitionError, closest
 from floodmark.core.fingerprint import canonical, digest, hex_of, marked
 from floodmark.spec import steps
@@ -323,6 +323,7 @@ def operator(
 def _define(function: Body, name: str, bindings: dict[str, Binding], revision: int) -> Operator:
     where = f"operator '{name}'"
     check_name(name, where)
+    count_as_own(function.__module__)
     if not isinstance(revision, int) or isinstance(revision, bool) or revision < 0:
         fix = "Count up by one when its answers change for a reason that is not in its code: revision=1."
         raise DefinitionError(where, "a revision, 0 or more", repr(revision), fix, code="DEFINITION-152")

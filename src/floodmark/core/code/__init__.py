@@ -2,8 +2,9 @@
 
 from floodmark.core.code.digest import Code, check_source, code_of, settings_of
 from floodmark.core.code.followed import Followed
+from floodmark.core.code.origin import count_as_own
 from floodmark.core.code.reach import Reach
 from floodmark.core.code.text import Part
 from floodmark.core.code.where import cells
 
-__all__ = ["Code", "Followed", "Part", "Reach", "cells", "check_source", "code_of", "settings_of"]
+__all__ = ["Code", "Followed", "Part", "Reach", "cells", "check_source", "code_of", "count_as_own", "settings_of"]

@@ -23,9 +23,25 @@ _INSTALLED = frozenset({"site-packages", "dist-packages"})
 _SAME = {"posixpath": "os.path", "ntpath": "os.path", "nt": "os", "posix": "os"}
 
 
+_OWN: set[str] = set()
+
+
+def count_as_own(module: str) -> None:
+    """Take a package for the user's wherever it is installed: it defines operators.
+
+    Args:
+        module: one of it.
+    """
+    package = module.split(".", maxsplit=1)[0]
+    if package != "floodmark" and package not in sys.stdlib_module_names:
+        _OWN.add(package)
+
+
 def of_library(value: type | FunctionType | ModuleType) -> bool:
     """Whether a function, class or module is not the user's."""
     if isinstance(value, FunctionType):
+        if str(value.__globals__.get("__name__", "")).split(".")[0] in _OWN:
+            return False
         file = value.__code__.co_filename
         return file_of_library(file) if not file.startswith("<") else module_of_library(str(value.__module__))
     if isinstance(value, ModuleType):
@@ -35,6 +51,8 @@ def of_library(value: type | FunctionType | ModuleType) -> bool:
 
 def module_of_library(name: str) -> bool:
     """The same of a module by its name; one that is not loaded is looked for, and not run."""
+    if name.split(".", maxsplit=1)[0] in _OWN:
+        return False
     module = sys.modules.get(name)
     if module is not None:
         return _of_library(module, name)
@@ -49,6 +67,8 @@ def module_of_library(name: str) -> bool:
 
 
 def _of_library(module: ModuleType, name: str) -> bool:
+    if name.split(".", maxsplit=1)[0] in _OWN:
+        return False
     file = getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", ())), None)
     if file is None:
         return name.split(".", maxsplit=1)[0] in sys.stdlib_module_names

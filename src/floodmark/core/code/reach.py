@@ -17,7 +17,7 @@ from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from floodmark.core.code.classes import file_of, inherited, is_annotated, is_generated, methods_of, node_of, where_of
-from floodmark.core.code.origin import file_of_library, is_builtin, load, module_of_library, name_of, of_library, public
+from floodmark.core.code.origin import is_builtin, load, module_of_library, name_of, of_library, public
 from floodmark.core.code.outline import Computed, constant
 from floodmark.core.code.scopes import Reference
 from floodmark.core.code.shapes import shape_of
@@ -193,7 +193,7 @@ class Reach(Text):
         """Every file of Python in a folder, as it is written."""
         for path in sorted(folder.glob("**/*.py" if deep else "*.py")):
             source = source_of(str(path))
-            if source is not None and not file_of_library(str(path)):
+            if source is not None:
                 self.put(path.relative_to(folder).as_posix(), *map(str, source.outline(source.tree)))
 
     def _library(self, name: str) -> None:
