@@ -74,6 +74,13 @@ def test_a_garbled_file_of_a_committed_micro_batch_is_named_with_what_is_left(ti
         _put(timeline, file, OFFSETS if file == "offsets/0" else COMMITS)
 
 
+def test_a_garbled_file_of_the_micro_batch_before_is_named_too(timeline: Timeline) -> None:
+    _put(timeline, "commits/1", COMMITS)
+    _put(timeline, "offsets/0", "garbage")
+    with pytest.raises(StateError, match=r"STATE-036 file .*/offsets/0: .*rollback same --to SAVEPOINT"):
+        check_logs(timeline, clocked=False)
+
+
 def test_a_garbled_plan_of_a_micro_batch_nobody_has_rows_of_can_go(timeline: Timeline) -> None:
     _put(timeline, "offsets/1", "")
     with pytest.raises(StateError, match=r"STATE-036 .*an empty file.*Remove the file: rm '.*/offsets/1'"):

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import dagster as dg
 
+from floodmark.core import machine
 from floodmark.core.errors import FloodmarkError
 from floodmark.orchestration.advice import advice
 
@@ -54,14 +55,17 @@ def interruptible(work: Callable[[], Result], cancel: Callable[[], None]) -> Res
 
 @contextmanager
 def failing(operator: str = "") -> Iterator[None]:
-    """Floodmark's errors as a failed step that says what to do, without a stack; such a step is not tried again by itself.
+    """Floodmark's errors, and what the machine refuses, as a failed step that says what to do, without a stack; such a step is not tried again by itself.
 
     Args:
         operator: the step is about, for advice that fits Dagster.
     """
     try:
         yield
-    except FloodmarkError as error:
-        fix = advice(error, operator)
-        text = f"{error.code} {error.where}: expected {error.expected}, got {error.got}. {fix}"
-        raise dg.Failure(text, metadata={"code": error.code, "what to do": fix}, allow_retries=False) from None
+    except (FloodmarkError, OSError) as error:
+        refusal = error if isinstance(error, FloodmarkError) else machine.refused(error, f"step '{operator}'")
+        if refusal is None:
+            raise
+        fix = advice(refusal, operator)
+        text = f"{refusal.code} {refusal.where}: expected {refusal.expected}, got {refusal.got}. {fix}"
+        raise dg.Failure(text, metadata={"code": refusal.code, "what to do": fix}, allow_retries=False) from None

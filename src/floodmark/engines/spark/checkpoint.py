@@ -333,13 +333,14 @@ class Checkpoint:
         write(f"{self.path}/{IDENTITY}", json.dumps(identity).encode())
 
     def check_newest(self) -> None:
-        """Make sure that the newest files of both logs can be read: Spark begins with them.
+        """Make sure that the newest two files of both logs can be read: Spark begins with them.
 
         Raises:
             StateError: STATE-036, one is not what Spark writes.
         """
         for log in ("offsets", "commits"):
-            self._lines(log, max(self.batches(log), default=-1))
+            for batch in self.batches(log)[-2:]:
+                self._lines(log, batch)
 
     def check(self, batch: int) -> None:
         """Make sure that the files of a micro-batch can be read where they are there.
