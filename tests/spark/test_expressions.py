@@ -8,8 +8,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 import floodmark as fm
+from floodmark.core.errors import ExecutionError
 from floodmark.core.time import from_ms
 from floodmark.engines.local.engine import LocalRun
+from floodmark.engines.spark.upgrade import check, upgrade
 from floodmark.spec.schema import ROW, STAMPS
 from floodmark.testing.log import Log
 from floodmark.testing.spark import SparkCase
@@ -81,3 +83,82 @@ def test_no_expression_is_computed_for_a_marker(planned, operator, tmp_path):
     case.land(log)
     case.run_unbounded()
     assert rows(case.outputs()) == rows(LocalRun(operator).batch({"months": log.table()}))
+
+
+@fm.operator
+def everywhere(months: fm.Stream[Month]) -> fm.Stream:
+    """Before a window, in it and after it; and twice what Spark would compute once, before either."""
+    dated = months.filter("100 / v > 0", on_error="quarantine")
+    dated = dated.with_columns(n="CAST(m AS int)", more="CAST(m AS int) + 1", on_error="quarantine")
+    made = dated.key_by("y").window(fm.Tumbling("10 ms"), on_error="quarantine")
+    made = made.aggregate(n=fm.count(), per=fm.max("100 / (n - 7)"), least=fm.min("100 / (n - 7) + 1"))
+    return made.with_columns(one="1 / (n - 2)", two="1 / (n - 2) + 1", on_error="quarantine")
+
+
+def months(*given: tuple[str, str, int]) -> Log:
+    """Rows of (y, m, v), 3 ms apart, with markers between them, and their end."""
+    log = Log(everywhere.inputs[0].schema)
+    for place, (y, m, v) in enumerate(given):
+        log.row({"at": from_ms(3 * place), "y": y, "m": m, "v": v}, 3 * place)
+        log.move(3 * place - 20)
+    log.end()
+    return log
+
+
+@pytest.mark.parametrize("planned", ["compiled"], indirect=True)
+def test_rows_an_expression_fails_for_are_set_aside_in_both_modes(planned, tmp_path):
+    log = months(
+        *[("a", "1", 5), ("a", "x", 5), ("b", "2", 0), ("b", "7", 1), ("a", "3", 3), ("b", "4", 1), ("a", "5", 2)]
+    )
+    found = []
+    for mode in ("run_bounded", "run_unbounded"):
+        case = SparkCase(planned, everywhere, str(tmp_path / mode))
+        case.land(log)
+        getattr(case, mode)()
+        found.append(rows(case.outputs()))
+    assert found[0] == found[1]
+    told = {(one["step"], one["key"], one["reason"].split(". ")[0]) for one in found[0]["quarantine"]}
+    assert told == {
+        ("filter", None, "100 / v > 0: [DIVIDE_BY_ZERO] Division by zero"),
+        ("column 'n'", None, f"CAST(m AS int): {_NO_NUMBER}"),
+        ("step 'everywhere'", '{"y": "b"}', "100 / (n - 7): [DIVIDE_BY_ZERO] Division by zero"),
+        ("column 'one'", None, "1 / (n - 2): [DIVIDE_BY_ZERO] Division by zero"),
+    }
+    given = next(one["given"] for one in found[0]["quarantine"] if one["step"] == "filter")
+    assert given == '{"at": "1970-01-01 00:00:00.006000+00:00", "y": "b", "m": "2", "v": 0}'
+    assert [(one["y"], one["n"]) for one in found[0][""]] == [("a", 1), ("b", 1)]
+
+
+_NO_NUMBER = '[CAST_INVALID_INPUT] The value \'x\' of the type "STRING" cannot be cast to "INT" because it is malformed'
+
+
+@pytest.mark.parametrize("planned", ["compiled"], indirect=True)
+def test_a_stream_that_stopped_at_a_row_goes_on_when_such_rows_are_set_aside(planned, tmp_path):
+    def version(on_error):
+        @fm.operator(name="per_key")
+        def per_key(months: fm.Stream[Month]) -> fm.Stream:
+            good = months.with_columns(n="CAST(m AS int)", on_error=on_error)
+            return good.key_by("y").window(fm.Tumbling("20 ms")).aggregate(total=fm.sum("n"))
+
+        return per_key
+
+    log = months(("a", "1", 1), ("b", "2", 1), ("a", "x", 1), ("a", "3", 1))
+    stops = SparkCase(planned, version("stop"), str(tmp_path / "stream"))
+    stops.land(log, 0, 3)
+    stops.run_unbounded()
+    stops.land(log, 3)
+    wanted = r'EXECUTION-050 unbounded .*key {"y": "a"}, event time 1970-01-01T00:00:00.006000\+00:00, _sequence 4'
+    with pytest.raises(ExecutionError, match=wanted) as raised:
+        stops.run_unbounded()
+    assert _NO_NUMBER in raised.value.got
+    bounded = SparkCase(planned, version("stop"), str(tmp_path / "bounded"))
+    bounded.land(log)
+    with pytest.raises(ExecutionError, match=wanted.replace("unbounded", "bounded")):
+        bounded.run_bounded()
+    sets_aside = SparkCase(planned, version("quarantine"), str(tmp_path / "stream"))
+    assert check(sets_aside.operator, sets_aside.lake).verdict == "stateless change"
+    upgrade(sets_aside.operator, sets_aside.lake)
+    sets_aside.run_unbounded()
+    found = rows(sets_aside.outputs())
+    assert [(one["y"], one["total"]) for one in found[""]] == [("a", 4), ("b", 2)]
+    assert len(found["quarantine"]) == 1

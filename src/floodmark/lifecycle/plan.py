@@ -328,6 +328,11 @@ def _stateless(where: str, before: Sequence[Node], after: Sequence[Node]) -> Ite
 
 
 def _before_state(where: str, before: Sequence[Node], after: Sequence[Node]) -> Iterator[Change]:
+    if [_without_on_error(node) for node in before] == [_without_on_error(node) for node in after]:
+        otherwise = "Windows that are open hold the rows that did not fail, as before. Rows that fail from now on are treated as it says now."
+        for was, now in _differences(before, after):
+            yield Change(where=where, before=was, after=now, otherwise=otherwise, verdict="stateless change")
+        return
     for was, now in _differences(before, after):
         otherwise = (
             "Spark would go on from the same checkpoint without a word: windows that are open hold rows as the old code let them through, "
@@ -336,10 +341,16 @@ def _before_state(where: str, before: Sequence[Node], after: Sequence[Node]) -> 
         yield Change(where=where, before=was, after=now, otherwise=otherwise, verdict="forward-only")
 
 
+def _without_on_error(node: Node) -> Node:
+    return {name: value for name, value in node.items() if name != "on_error"}
+
+
 # ---- words
 
 
 def _words(node: Node) -> str:
+    if "on_error" in node:
+        return f"{_words(_without_on_error(node))} on_error={node['on_error']}"
     match node["step"]:
         case "read":
             return f"read {node['input']}"

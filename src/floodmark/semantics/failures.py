@@ -43,6 +43,18 @@ def failure(step: str, error: UserCodeError, given: Any, key: Mapping[str, Any] 
     }
 
 
+def expression_failure(step: str, reason: str, given: Any, key: Mapping[str, Any] | None = None) -> Failure:
+    """As ``failure``, for an expression.
+
+    Args:
+        step: that computes it, for people.
+        reason: the expression and its message.
+        given: the row.
+        key: columns of the key and their values, where it is known.
+    """
+    return {"step": step, "key": None if key is None else _text(key), "reason": reason, "given": _text(given)}
+
+
 def set_aside(failures: Sequence[tuple[int, int, int, Failure]]) -> pa.Table:
     """(event time, stamp, sequence, failure) as side rows: ``t``, ``w``, ``s``, ``kind``, ``side``."""
     rows = [{"t": t, "w": w, "s": s, "kind": ROW, "side": why} for t, w, s, why in failures]
@@ -145,7 +157,19 @@ def split(rows: pa.Table) -> tuple[pa.Table, list[pa.Table]]:
     failed = pc.equal(rows["kind"], FAILED)
     aside = rows.filter(failed).select(["group", "t", "w", "s", "failure"])
     aside = aside.add_column(4, "kind", pa.repeat(pa.scalar(ROW, pa.int32()), aside.num_rows))
-    return rows.filter(pc.invert(failed)).drop_columns(["failure"]), [aside.rename_columns({"failure": "side"})]
+    side = aside["failure"].combine_chunks()
+    columns = [pc.struct_field(side, name) for name in QUARANTINE.names]
+    columns = [plain_texts(c) if n in {"key", "given"} else c for n, c in zip(QUARANTINE.names, columns, strict=True)]
+    aside = aside.set_column(
+        aside.column_names.index("failure"), "side", pa.StructArray.from_arrays(columns, fields=list(FAILURE_TYPE))
+    )
+    return rows.filter(pc.invert(failed)).drop_columns(["failure"]), [aside]
+
+
+def plain_texts(texts: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """JSON that an engine has written of rows and keys, as ``failure`` writes it."""
+    found = texts.to_pylist()
+    return pa.array([None if text is None else _text(json.loads(text)) for text in found], pa.string())
 
 
 def _text(value: Any) -> str:
@@ -159,7 +183,7 @@ def _text(value: Any) -> str:
 def _plain(value: Any) -> Any:
     match value:
         case float() if not math.isfinite(value):
-            return str(value)
+            return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
         case bytes():
             return value.hex()
         case Mapping():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 from floodmark.core.code import Code
@@ -59,6 +59,7 @@ class Filter:
 
     parent: Step
     condition: str
+    on_error: OnError = "stop"
 
     @property
     def schema(self) -> Schema:
@@ -72,7 +73,8 @@ class Filter:
 
     def canonical(self) -> dict[str, object]:
         """For fingerprints."""
-        return {"step": "filter", "condition": self.condition, "of": self.parent.canonical()}
+        failing = _on_error(self.on_error)
+        return {"step": "filter", "condition": self.condition, **failing, "of": self.parent.canonical()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,7 @@ class Project:
     parent: Step
     columns: tuple[tuple[str, str], ...]
     schema: Schema
+    on_error: OnError = "stop"
 
     @property
     def parents(self) -> tuple[Step, ...]:
@@ -91,7 +94,7 @@ class Project:
     def canonical(self) -> dict[str, object]:
         """For fingerprints."""
         columns = [[name, text, self.schema[name].type] for name, text in self.columns]
-        return {"step": "project", "columns": columns, "of": self.parent.canonical()}
+        return {"step": "project", "columns": columns, **_on_error(self.on_error), "of": self.parent.canonical()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +126,12 @@ class FlatMap:
         """For fingerprints."""
         schema = self.schema.canonical()
         found: dict[str, object] = {"step": "flat_map", "code": str(self.code), "schema": schema}
-        found |= {} if self.on_error == "stop" else {"on_error": self.on_error}
-        return found | {"of": self.parent.canonical()}
+        return found | _on_error(self.on_error) | {"of": self.parent.canonical()}
+
+
+def _on_error(setting: OnError) -> dict[str, object]:
+    """For fingerprints: nothing for the default."""
+    return {} if setting == "stop" else {"on_error": setting}
 
 
 @dataclass(frozen=True, slots=True)
@@ -462,7 +469,20 @@ Step = Read | Filter | Project | FlatMap | Union | Stateful
 
 def quarantines(step: Step) -> bool:
     """Whether rows this step itself fails for go to the quarantine."""
-    return isinstance(step, (FlatMap, WindowAggregate, KeyedProcess)) and step.on_error == "quarantine"
+    return not isinstance(step, (Read, Union)) and step.on_error == "quarantine"
+
+
+def quarantining(step: Step) -> Step:
+    """The same step, and the same before it, with rows set aside for which an expression fails."""
+    match step:
+        case Read():
+            return step
+        case Union():
+            return replace(step, parents=tuple(quarantining(parent) for parent in step.parents))
+        case Filter() | Project() | WindowAggregate():
+            return replace(step, parent=quarantining(step.parent), on_error="quarantine")
+        case FlatMap() | KeyedProcess() | IntervalJoin():
+            return replace(step, parent=quarantining(step.parent))
 
 
 def expressions(step: Step) -> tuple[str, ...]:

@@ -50,16 +50,27 @@ class Stream(Builder, Generic[Row_co]):
         """The columns at this point."""
         return self.step.schema
 
-    def filter(self, condition: str) -> Stream[Row_co]:
+    def filter(self, condition: str, *, on_error: steps.OnError = "stop") -> Stream[Row_co]:
         """The rows for which ``condition`` is true (not false, not null).
+
+        Args:
+            condition: Spark SQL.
+            on_error: a row for which the condition fails (a division by zero, a text that is no number): ``"stop"`` ends the run with
+                an error that names the row, ``"quarantine"`` sets the row aside in ``<operator>__quarantine`` with Spark's message.
 
         Time: rows keep their stamps; a filter that matches nothing still lets time pass.
         """
-        check(condition, self.schema, self.where("filter"), boolean=True)
-        return Stream(steps.Filter(self.step, condition), self.operator)
+        where = self.where("filter")
+        check(condition, self.schema, where, boolean=True)
+        return Stream(steps.Filter(self.step, condition, _on_error(on_error, where)), self.operator)
 
-    def select(self, *columns: str, **named: str) -> Stream[Any]:
+    def select(self, *columns: str, on_error: steps.OnError = "stop", **named: str) -> Stream[Any]:
         """Only these columns: names as they are, ``name="expression"`` for new ones.
+
+        Args:
+            columns: names.
+            on_error: as of ``filter``, for a row for which one of the expressions fails.
+            named: expressions, Spark SQL.
 
         Raises:
             DefinitionError: DEFINITION-022 unknown column, DEFINITION-050 a name twice or reserved, DEFINITION-043 unknown type.
@@ -67,13 +78,18 @@ class Stream(Builder, Generic[Row_co]):
         where = self.where("select")
         for name in columns:
             self._known(name, where)
-        return self._project(tuple((c, itself(c)) for c in columns) + tuple(named.items()), where)
+        return self._project(tuple((c, itself(c)) for c in columns) + tuple(named.items()), where, on_error)
 
-    def with_columns(self, **named: str) -> Stream[Any]:
-        """All columns, and ``name="expression"`` as new ones or in place of one; expressions see the columns as they were."""
+    def with_columns(self, *, on_error: steps.OnError = "stop", **named: str) -> Stream[Any]:
+        """All columns, and ``name="expression"`` as new ones or in place of one; expressions see the columns as they were.
+
+        Args:
+            on_error: as of ``filter``, for a row for which one of the expressions fails.
+            named: expressions, Spark SQL.
+        """
         kept = tuple((c, named.get(c, itself(c))) for c in self.schema.names)
         new = tuple((name, text) for name, text in named.items() if name not in self.schema)
-        return self._project(kept + new, self.where("with_columns"))
+        return self._project(kept + new, self.where("with_columns"), on_error)
 
     def flat_map(
         self, function: steps.RowFunction, schema: type[Contract], *, on_error: steps.OnError = "stop"
@@ -96,10 +112,8 @@ class Stream(Builder, Generic[Row_co]):
             fix = "flat_map(split_words, schema=Word), where Word is a Contract and split_words yields dictionaries."
             got = f"{function!r} and {schema!r}"
             raise DefinitionError(where, "a function and the contract of its rows", got, fix, code="DEFINITION-051")
-        if on_error not in get_args(steps.OnError):
-            fix = 'on_error is "stop" or "quarantine".'
-            raise DefinitionError(where, "valid settings", repr(on_error), fix, code="DEFINITION-055")
-        return Stream(steps.FlatMap.of(self.step, function, contract_schema(schema), on_error), self.operator)
+        failing = _on_error(on_error, where)
+        return Stream(steps.FlatMap.of(self.step, function, contract_schema(schema), failing), self.operator)
 
     def union(self, *others: Stream[Any]) -> Stream[Row_co]:
         """All rows of these streams; columns must agree in name, order and type. Time: the minimum of the inputs' progress.
@@ -148,7 +162,7 @@ class Stream(Builder, Generic[Row_co]):
         """Aggregates over all rows so far. See ``KeyedStream.rolling``."""
         return KeyedStream(self, ()).rolling(uid=uid, **aggregates)
 
-    def _project(self, columns: tuple[tuple[str, str], ...], where: str) -> Stream[Any]:
+    def _project(self, columns: tuple[tuple[str, str], ...], where: str, on_error: steps.OnError) -> Stream[Any]:
         names = [name for name, _ in columns]
         wrong = [n for n in names if names.count(n) > 1 or n in STAMPS or n.startswith("_")]
         if wrong or not names:
@@ -160,7 +174,8 @@ class Stream(Builder, Generic[Row_co]):
             kind = known_type(text, self.schema, f"{where}, column '{name}'", name=name)
             plain = next((c for c in self.schema.columns if c.name == text.strip("`")), None)
             out.append(Column(name=name, type=kind, description=plain.description if plain else ""))
-        return Stream(steps.Project(self.step, columns, Schema(tuple(out))), self.operator)
+        made = steps.Project(self.step, columns, Schema(tuple(out)), _on_error(on_error, where))
+        return Stream(made, self.operator)
 
     def _known(self, column: object, where: str) -> None:
         if not isinstance(column, str) or column not in self.schema:
@@ -212,8 +227,9 @@ class KeyedStream(Joins):
                 gives the same answer.
             order: ``"arrival"`` takes rows as they come, ``"event_time"`` sorts them by it. By default as they come where that is
                 recorded (one landed log), else sorted. Windows whose answer does not depend on order take no notice.
-            on_error: what an exception in your code does: ``"stop"`` ends the run with it, ``"quarantine"`` sets aside in
-                ``<operator>__quarantine`` the row (``reduce``, ``Aggregate.add`` and ``merge``, window assigners, a session's gap, what
+            on_error: what an exception in your code does, or a row for which an expression fails (of an aggregate, a gap, an evictor):
+                ``"stop"`` ends the run with it, ``"quarantine"`` sets aside in ``<operator>__quarantine`` the row (expressions,
+                ``reduce``, ``Aggregate.add`` and ``merge``, window assigners, a session's gap, what
                 triggers do with a row), which then counts in no window, or the pane (window functions, ``Aggregate.result``), whose last good value
                 stays. Where windows keep all their rows, what a fold fails for is known when a pane is computed. A trigger's timers stop the run all the same. With functions that see each row, a row costs a copy of what
                 its key holds.
@@ -274,6 +290,13 @@ class KeyedStream(Joins):
         Source: Flink ``KeyedStream.sum``, ``minBy``; a bounded run ends with the same last values.
         """
         return self.window(Global(), trigger=AfterCount(1)).aggregate(uid=uid, **aggregates)
+
+
+def _on_error(setting: steps.OnError, where: str) -> steps.OnError:
+    if setting not in get_args(steps.OnError):
+        fix = 'on_error is "stop" or "quarantine".'
+        raise DefinitionError(where, "valid settings", repr(setting), fix, code="DEFINITION-055")
+    return setting
 
 
 def _check_comparable(value: Window | Trigger, where: str) -> None:

@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from floodmark.core.errors import ExecutionError, FloodmarkError
 from floodmark.core.time import END, NEVER
 from floodmark.engines.local.expressions import STAMPS, Queries, empty
+from floodmark.semantics.attempts import quarantining, stopped
 from floodmark.semantics.kernel import Tick
 from floodmark.semantics.stage import AnyStage, closed, kernel_of, stage_of
 from floodmark.semantics.store import MemoryStore
@@ -74,16 +76,37 @@ class LocalRun:
             reached = pc.max(table["_progress"]).as_py()
             if reached is not None:
                 self.state.progress[name] = max(self.state.progress.get(name, NEVER), reached)
-        if self.stage is None:
-            results = {name: _only_rows(self.queries.rows(step, given)) for name, step in self.operator.results}
-            failed: list[pa.Table] = []
-        else:
-            results, failed = self._stateful(self.stage, given)
+        try:
+            if self.stage is None:
+                results = {name: _only_rows(self.queries.rows(step, given)) for name, step in self.operator.results}
+                failed: list[pa.Table] = []
+            else:
+                results, failed = self._stateful(self.stage, given)
+        except ExecutionError as error:
+            if error.code != "EXECUTION-006":
+                raise
+            raise self._blaming(error, given) from error
         for output in self.operator.outputs:
             if output.side == "quarantine":
                 results[output.name] = _side([*self.queries.failures.values(), *failed], output.schema)
         self.queries.failures.clear()
         return {name: self._stamped(table, before) for name, table in results.items()}
+
+    def _blaming(self, error: ExecutionError, given: Rows) -> ExecutionError:
+        """The error with the row it is about, if one row is to blame: found by setting aside what fails."""
+        operator, queries = quarantining(self.operator), Queries()
+        stage = stage_of(operator)
+        try:
+            if stage is not None:
+                queries.stage_rows(stage, queries.rows(stage.step.parent, given))
+            else:
+                for _, step in operator.results:
+                    queries.rows(step, given)
+        except FloodmarkError:  # the expression cannot be computed for any row
+            return error
+        rows = [row for table in queries.failures.values() for row in table.to_pylist()]
+        first = min(rows, key=lambda row: row["s"], default=None)
+        return error if first is None else stopped(self.operator, "local", first["side"], first["t"], first["s"])
 
     def _stateful(self, stage: AnyStage, given: Rows) -> tuple[dict[str, pa.Table], list[pa.Table]]:
         """Output name -> its rows; and what the user's code failed for."""

@@ -6,9 +6,9 @@ A table here has the columns of its step, then ``_event_time`` in ms, ``_waterma
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 
 import duckdb
 import pyarrow as pa
@@ -17,8 +17,9 @@ from floodmark.core.errors import ExecutionError
 from floodmark.engines.local.casts import MACROS, sql_type
 from floodmark.engines.local.hashes import register
 from floodmark.engines.local.translate import duckdb_sql, unlike
+from floodmark.semantics.attempts import Attempt, attempts, stage_attempts
 from floodmark.semantics.columns import arrow_schema
-from floodmark.semantics.failures import flat_mapped, set_aside
+from floodmark.semantics.failures import Failure, expression_failure, flat_mapped, set_aside
 from floodmark.semantics.stage import AnyStage
 from floodmark.spec import steps
 from floodmark.spec.expressions import expression
@@ -49,7 +50,7 @@ class Queries:
 
     connection: duckdb.DuckDBPyConnection = field(default_factory=lambda: _connection().cursor())
     failures: dict[steps.Step, pa.Table] = field(default_factory=dict)
-    """What each flat_map has set aside since this was last cleared, as side rows."""
+    """What each step has set aside since this was last cleared, as side rows."""
     _tables: int = 0
 
     def rows(
@@ -85,7 +86,11 @@ class Queries:
         whole = "{" + ", ".join(f"'{n}': {_quoted(n)}" for n in step.parent.schema.names) + "}"
         columns += [f'{whole} AS "row"'] if stage.whole_rows or step.reduces else []
         columns += [f"{whole} AS side"] if step.late == "side_output" else []
-        return self.run(f"SELECT {', '.join(columns)} FROM {self._named(rows)}", where)
+        query = f"SELECT {', '.join(columns)} FROM "
+        tried = [attempt for _, attempt in stage_attempts(stage)] if steps.quarantines(step) else []
+        if tried:
+            return self._attempted(step, rows, lambda source: query + source, tried, step.keys)
+        return self.run(query + self._named(rows), where)
 
     def run(self, sql: str, where: str) -> pa.Table:
         """The result of a query."""
@@ -116,16 +121,13 @@ class Queries:
             case steps.Read():
                 columns = ", ".join(_quoted(name) for name in step.schema.names)
                 return f"SELECT {columns}, {stamps} FROM {self._named(inputs[step.input])}"
-            case steps.Filter():
-                wanted = duckdb_sql(expression(step.condition, step.parent.schema, "filter"), "filter")
-                condition = f"CASE WHEN _kind > {ROW} THEN true ELSE ({wanted}) END"
-                return f"SELECT * FROM ({self._sql(step.parent, inputs, known)}) WHERE {condition}"
-            case steps.Project():
-                kinds = step.schema.types
-                values = (_value(text, kinds[n], step.parent.schema, f"column '{n}'") for n, text in step.columns)
-                named = zip(values, step.schema.names, strict=True)
-                columns = ", ".join(f"{value} AS {_quoted(name)}" for value, name in named)
-                return f"SELECT {columns}, {stamps} FROM ({self._sql(step.parent, inputs, known)})"
+            case steps.Filter() | steps.Project():
+                tried = attempts(step) if steps.quarantines(step) else ()
+                if not tried:
+                    return _query(step, f"({self._sql(step.parent, inputs, known)})")
+                before = Queries(failures=self.failures).rows(step.parent, inputs, known)
+                after = self._attempted(step, before, partial(_query, step), tried)
+                return f"SELECT * FROM {self._named(after)}"
             case steps.FlatMap():
                 before = Queries(failures=self.failures).rows(step.parent, inputs, known)
                 return f"SELECT * FROM {self._named(self._flat_mapped(step, before))}"
@@ -138,6 +140,53 @@ class Queries:
             case _:
                 message = "a stateful step is computed by its kernel"
                 raise TypeError(message)
+
+    def _attempted(
+        self,
+        step: steps.Step,
+        rows: pa.Table,
+        query: Callable[[str], str],
+        tried: Sequence[Attempt],
+        keys: Sequence[str] = (),
+    ) -> pa.Table:
+        """What a query makes of rows, one by one where it fails; the rows it fails for are set aside.
+
+        Args:
+            step: whose query it is.
+            rows: stamped.
+            query: from the name of a table to SQL.
+            tried: the expressions in it.
+            keys: columns of the key, for the quarantine.
+        """
+        queries = Queries()
+
+        def run(part: pa.Table, sql: Callable[[str], str]) -> pa.Table:
+            return queries.run(sql(queries._named(part)), f"step of {type(step).__name__.lower()}")
+
+        found, failed, parts = [run(rows.slice(0, 0), query)], [], [rows]
+        while parts:
+            part = parts.pop()
+            try:
+                found.append(run(part, query))
+            except ExecutionError as error:
+                half = part.num_rows // 2
+                if half:
+                    parts += [part.slice(half), part.slice(0, half)]
+                elif part["_kind"][0].as_py() == ROW:  # what a retraction takes back was set aside, too
+                    failed.append((part, self._blamed(part, run, tried) or (tried[0], error.got)))
+        self.failures[step] = set_aside([_failure(part, *blamed, keys) for part, blamed in failed])
+        return pa.concat_tables(found)
+
+    def _blamed(
+        self, row: pa.Table, run: Callable[[pa.Table, Callable[[str], str]], pa.Table], tried: Sequence[Attempt]
+    ) -> tuple[Attempt, str] | None:
+        """The expression that fails for a row, and its message."""
+        for attempt in tried:
+            try:
+                run(row, lambda source, a=attempt: f"SELECT {_value(a.text, a.type, a.schema, a.step)} FROM {source}")  # type: ignore[misc]
+            except ExecutionError as error:
+                return attempt, error.got
+        return None
 
     def _flat_mapped(self, step: steps.FlatMap, rows: pa.Table) -> pa.Table:
         mapped = flat_mapped(step, rows.select(list(step.parent.schema.names)), rows["_kind"].to_pylist())
@@ -158,6 +207,32 @@ class Queries:
 def empty(schema: Schema) -> pa.Table:
     """No rows of a step."""
     return pa.schema([*arrow_schema(schema), *STAMP_SCHEMA]).empty_table()
+
+
+def _query(step: steps.Filter | steps.Project, source: str) -> str:
+    """What a step makes of a table.
+
+    Args:
+        step: that computes.
+        source: the table's name, or a query in parentheses.
+    """
+    schema = step.parent.schema
+    if isinstance(step, steps.Filter):
+        wanted = duckdb_sql(expression(step.condition, schema, "filter"), "filter")
+        return f"SELECT * FROM {source} WHERE CASE WHEN _kind > {ROW} THEN true ELSE ({wanted}) END"
+    kinds = step.schema.types
+    values = (_value(text, kinds[name], schema, f"column '{name}'") for name, text in step.columns)
+    columns = ", ".join(f"{v} AS {_quoted(name)}" for v, name in zip(values, step.schema.names, strict=True))
+    return f"SELECT {columns}, {', '.join(STAMPS)} FROM {source}"
+
+
+def _failure(row: pa.Table, attempt: Attempt, message: str, keys: Sequence[str]) -> tuple[int, int, int, Failure]:
+    """One row as ``set_aside`` wants it."""
+    values = row.to_pylist()[0]
+    given = {name: values[name] for name in attempt.schema.names}
+    key = {name: values[name] for name in keys} if keys else None
+    why = expression_failure(attempt.step, attempt.explained(message), given, key)
+    return values["_event_time"], values["_watermark"], values["_sequence"], why
 
 
 def _value(text: str, kind: str, schema: Schema, where: str) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +18,8 @@ from pyspark.sql import functions as F
 from floodmark.core import crash
 from floodmark.core.time import END, NEVER, Interval
 from floodmark.engines.spark import current, fast, history, tables, ticks
-from floodmark.engines.spark.compile import compiled, failures, stage_rows, without_failures
+from floodmark.engines.spark.attempts import blaming, explained
+from floodmark.engines.spark.compile import compiled, failures, set_aside_before, stage_rows, without_failures
 from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.lock import exclusive
 from floodmark.engines.spark.lost import found_lost
@@ -33,6 +35,7 @@ from floodmark.engines.spark.preaggregate import (
     unpacking,
 )
 from floodmark.engines.spark.readiness import covered, readiness, reads, shortfalls
+from floodmark.semantics.attempts import all_attempts
 from floodmark.semantics.columns import decode, inside
 from floodmark.semantics.elements import Cut, ElementStage, ProcessStage
 from floodmark.semantics.joins import JoinStage
@@ -101,7 +104,9 @@ def run_bounded(
         for piece in plan.missing:
             say(f"computing {operator.version} over {piece}")
             again = f"floodmark run {operator.name}"
-            with found_lost(operator, lake, again), tables.spark_boundary(f"bounded run of {operator.version}", again):
+            boundary = tables.spark_boundary(f"bounded run of {operator.version}", again)
+            where = partial(_failing, inputs=inputs, interval=piece, late_rows=late_rows, clock=clock, reached=reached)
+            with found_lost(operator, lake, again), boundary, blaming(operator, "bounded", where):
                 found = compute(operator, inputs, piece, late_rows, clock, reached)
                 counts = write(spark, operator, lake, found, piece, late_rows, versions)
             for table, (written, taken) in counts.items():
@@ -135,6 +140,35 @@ def read_inputs(spark: SparkSession, operator: Operator, lake: Lake, versions: d
     return found
 
 
+def _failing(
+    operator: Operator,
+    *,
+    inputs: dict[str, DataFrame],
+    interval: Interval,
+    late_rows: LateRows,
+    clock: list[Tick],
+    reached: int,
+) -> Iterator[DataFrame | None]:
+    """Where the row is for which an expression fails: before the stateful step, or else behind it."""
+    stage = stage_of(operator)
+    if stage is not None:
+        yield set_aside_before(stage, _within(inputs, reads(operator, interval)))
+    found = compute(operator, inputs, interval, late_rows, clock, reached)
+    try:
+        yield next((rows for output, rows in found.outputs if output.side == "quarantine"), None)
+    finally:
+        for frame in found.held:
+            frame.unpersist()
+
+
+def _within(inputs: dict[str, DataFrame], needed: Interval) -> dict[str, DataFrame]:
+    """The rows of an interval of event time."""
+    if needed.everything:
+        return inputs
+    low, high = (F.expr(f"timestamp_millis({ms})") for ms in (max(needed.start, NEVER), min(needed.end, END)))
+    return {n: df.filter((F.col("_event_time") >= low) & (F.col("_event_time") < high)) for n, df in inputs.items()}
+
+
 def _reached(path: str, version: int) -> int:
     """How far an input had come before it ended; NEVER where that is not known."""
     for commit in history.commits(path, limit=None):
@@ -164,11 +198,7 @@ def compute(
     """
     step = operator.stateful
     needed = reads(operator, interval)
-    if not interval.everything:
-        low, high = (F.expr(f"timestamp_millis({ms})") for ms in (max(needed.start, NEVER), min(needed.end, END)))
-        inputs = {
-            n: df.filter((F.col("_event_time") >= low) & (F.col("_event_time") < high)) for n, df in inputs.items()
-        }
+    inputs = inputs if interval.everything else _within(inputs, needed)
     if late_rows == "all":
         inputs = {n: df.withColumn("_watermark", F.lit(NEVER).cast("bigint")) for n, df in inputs.items()}
     if step is None:
@@ -177,7 +207,7 @@ def compute(
         return Computed(outputs=tuple(results + ([(operator.output("quarantine"), failed)] if failed else [])))
     revisable = any(i.revisable for i in operator.inputs)
     parent = compiled(step.parent, inputs)
-    fails = any(steps.quarantines(s) for s in steps.walk(step.parent))
+    fails = any(steps.quarantines(s) for _, result in operator.results for s in steps.walk(result))
     plain = isinstance(step, steps.WindowAggregate) and not fails
     if (
         isinstance(step, steps.WindowAggregate)
@@ -322,7 +352,8 @@ def write(
             main = output is found.outputs[0][0]
             name = "main" if main else "side"
             path = tables.ensure(spark, lake, operator, output, replace=interval.everything)
-            stamped = tables.stamped(rows, output, None)
+            aside = all_attempts(operator, stage_of(operator)) if output.side == "quarantine" else ()
+            stamped = tables.stamped(explained(rows, aside), output, None)
             if output.current:  # before the changelog: its commit is what counts as covered
                 stamped = stamped.persist(StorageLevel.MEMORY_AND_DISK)
                 crash.point("bounded.before_current")

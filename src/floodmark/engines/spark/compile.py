@@ -14,9 +14,11 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from floodmark.engines.spark.expressions import condition, value
+from floodmark.engines.spark.attempts import attempted, made
+from floodmark.engines.spark.expressions import condition, guarded, value
 from floodmark.semantics.assignment import kind_of
-from floodmark.semantics.failures import FAILURE_TYPE, Failure, Mapped, failed_kinds, flat_mapped
+from floodmark.semantics.attempts import attempts, is_column, stage_attempts
+from floodmark.semantics.failures import FAILURE_TYPE, Failure, Mapped, failed_kinds, flat_mapped, plain_texts
 from floodmark.semantics.stage import AnyStage
 from floodmark.spec import steps
 from floodmark.spec.operator import Operator
@@ -43,12 +45,22 @@ def compiled(
     match step:
         case steps.Read():
             return inputs[step.input]
+        case steps.Filter() if steps.quarantines(step):
+            rows = attempted(parents[0], attempts(step))
+            return rows.filter(guarded(made(0), F.lit(True))).select(*step.schema.names, *_stamps(rows))
         case steps.Filter():
             return parents[0].filter(condition(step.condition, otherwise=True))
         case steps.Project():
-            kinds = step.schema.types
-            columns = [value(text, kinds[name], step.parent.schema).alias(name) for name, text in step.columns]
-            return parents[0].select(*columns, *_stamps(parents[0]))
+            tried = attempts(step) if steps.quarantines(step) else ()
+            rows, places = attempted(parents[0], tried) if tried else parents[0], iter(range(len(tried)))
+            columns = [
+                made(next(places))
+                if tried and not is_column(text, step.parent.schema)
+                else value(text, kind, step.parent.schema)
+                for (_, text), kind in zip(step.columns, step.schema.types.values(), strict=True)
+            ]
+            names = [name for name, _ in step.columns]
+            return rows.select(*(c.alias(n) for c, n in zip(columns, names, strict=True)), *_stamps(rows))
         case steps.FlatMap():
             carried = (
                 parents[0].schema[CARRIER].simpleString().replace(":", " ") if CARRIER in parents[0].columns else ""
@@ -86,7 +98,16 @@ def failures(
     stamps = [name for name in STAMPS if name != "_kind"]
     rows = reduce(DataFrame.union, [rows.select(f"{FAILURE}.*", *stamps) for rows in found])
     rows = rows.dropDuplicates() if len(found) > 1 else rows  # a row that fails below both of two is met twice
+    rows = rows.mapInArrow(_plain_texts, ", ".join(f"`{name}` {kind}" for name, kind in rows.dtypes))
     return rows.withColumn("_kind", F.lit(ROW).cast("int"))
+
+
+def _plain_texts(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        table = pa.Table.from_batches([batch])
+        for name in ("key", "given"):
+            table = table.set_column(table.column_names.index(name), name, plain_texts(table[name]))
+        yield from table.combine_chunks().to_batches()
 
 
 def failing(operator: Operator) -> tuple[steps.Step, ...]:
@@ -104,6 +125,15 @@ def _failing(step: steps.Step) -> Iterator[steps.Step]:
         yield from _failing(parent)
 
 
+def set_aside_before(stage: AnyStage, inputs: Mapping[str, DataFrame]) -> DataFrame:
+    """The rows that fail on the way to the stateful step, as rows of the quarantine, with the stamps of the input."""
+    rows = stage_rows(stage, compiled(stage.step.parent, inputs))
+    if "failure" not in rows.columns:
+        rows = rows.filter("false").withColumn("failure", F.lit(None).cast(f"struct<{QUARANTINE.ddl()}>"))
+    stamps = ["timestamp_millis(t) AS `_event_time`", "s AS `_sequence`"]
+    return rows.filter(f"kind >= {FAILED}").selectExpr("failure.*", *stamps)
+
+
 def without_failures(rows: DataFrame) -> DataFrame:
     """The rows that did not fail."""
     return rows.filter(f"`_kind` <> {FAILED}").drop(FAILURE) if FAILURE in rows.columns else rows
@@ -112,6 +142,9 @@ def without_failures(rows: DataFrame) -> DataFrame:
 def stage_rows(stage: AnyStage, rows: DataFrame) -> DataFrame:
     """Rows as the stage's ``pack`` wants them: ``group``, keys, event time in ms, stamps, values, ``row``, ``side``."""
     step = stage.step
+    tried = stage_attempts(stage) if steps.quarantines(step) else ()
+    rows = attempted(rows, [attempt for _, attempt in tried], step.keys) if tried else rows
+    values = {place: made(number) for number, (place, _) in enumerate(tried)}
     group = (
         f"CAST(pmod(xxhash64({', '.join(f'`{k}`' for k in step.keys)}), {step.groups}) AS int)" if step.keys else "0"
     )
@@ -121,7 +154,9 @@ def stage_rows(stage: AnyStage, rows: DataFrame) -> DataFrame:
     columns += [_plain_zero(rows, key).alias(f"k{i}") for i, key in enumerate(step.keys)]
     columns += [F.expr("coalesce(unix_millis(`_event_time`), 0) AS t"), F.expr("`_watermark` AS w")]
     columns += [F.expr("`_sequence` AS s"), F.expr("`_kind` AS kind")]
-    columns += [value(v.sql, v.type, step.parent.schema).alias(f"v{j}") for j, v in enumerate(stage.values)]
+    columns += [
+        values.get(j, value(v.sql, v.type, step.parent.schema)).alias(f"v{j}") for j, v in enumerate(stage.values)
+    ]
     whole = F.struct(*(F.col(f"`{name}`") for name in step.parent.schema.names))
     if stage.whole_rows or step.reduces:
         columns.append(whole.alias("row"))

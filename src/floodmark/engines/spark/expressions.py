@@ -11,6 +11,7 @@ from __future__ import annotations
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from floodmark.semantics.attempts import is_column
 from floodmark.spec.expressions import quoted
 from floodmark.spec.schema import ROW, Schema
 
@@ -23,8 +24,8 @@ def value(text: str, kind: str, schema: Schema) -> Column:
         kind: Spark SQL type.
         schema: columns it is computed over.
     """
-    typed = f"CAST(({quoted(text)}) AS {kind})"
-    return F.expr(typed if text.strip("`") in schema else f"CASE WHEN `_kind` > {ROW} THEN NULL ELSE {typed} END")
+    found = F.expr(typed(text, kind))
+    return found if is_column(text, schema) else guarded(found)
 
 
 def condition(text: str, *, otherwise: bool) -> Column:
@@ -34,4 +35,19 @@ def condition(text: str, *, otherwise: bool) -> Column:
         text: Spark SQL.
         otherwise: what it is for markers.
     """
-    return F.expr(f"CASE WHEN `_kind` > {ROW} THEN {str(otherwise).lower()} ELSE ({quoted(text)}) END")
+    return guarded(F.expr(quoted(text)), F.lit(otherwise))
+
+
+def guarded(column: Column, otherwise: Column | None = None) -> Column:
+    """A column that is computed for rows alone.
+
+    Args:
+        column: of rows.
+        otherwise: its value for markers; null by default.
+    """
+    return F.when(F.col("_kind") > ROW, F.lit(None) if otherwise is None else otherwise).otherwise(column)
+
+
+def typed(text: str, kind: str) -> str:
+    """An expression as a value of a type, Spark SQL."""
+    return f"CAST(({quoted(text)}) AS {kind})"

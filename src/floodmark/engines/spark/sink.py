@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 from pyspark import StorageLevel
@@ -22,13 +22,15 @@ from floodmark.core import crash
 from floodmark.core.time import NEVER
 from floodmark.engines.spark import tables
 from floodmark.engines.spark.appender import Appender
-from floodmark.engines.spark.compile import compiled, failing, failures, without_failures
+from floodmark.engines.spark.attempts import blaming, explained
+from floodmark.engines.spark.compile import compiled, failing, failures, set_aside_before, without_failures
 from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.numbering import of_batch
 from floodmark.engines.spark.preaggregate import COUNTS, Stamping, output_ddl, unpacking
 from floodmark.engines.spark.ticks import Ticks
 from floodmark.engines.spark.timeline import Timeline
-from floodmark.semantics.stage import AnyStage
+from floodmark.semantics.attempts import all_attempts
+from floodmark.semantics.stage import AnyStage, stage_of
 from floodmark.spec.operator import Operator, Output, Side
 from floodmark.spec.run import BatchInfo
 from floodmark.spec.schema import MARKER, ROW, Schema
@@ -49,6 +51,7 @@ class Sink:
         timeline: whose micro-batches they are.
         stage: of the stateful step; None without one.
         inputs: turns a stateless micro-batch into the operator's inputs.
+        arrived: the rows of each input that no micro-batch before a number has read, for a stage.
         metadata: goes into every commit.
         stop: asks to stop before the next micro-batch.
         on_batch: told about each one.
@@ -61,6 +64,7 @@ class Sink:
     timeline: Timeline
     stage: AnyStage | None
     inputs: Callable[[DataFrame], Mapping[str, DataFrame]]
+    arrived: Callable[[SparkSession, int], Mapping[str, DataFrame]]
     metadata: Mapping[str, Any]
     stop: threading.Event
     on_batch: Callable[[BatchInfo], None]
@@ -114,26 +118,29 @@ class Sink:
         batch.persist(StorageLevel.MEMORY_AND_DISK)
         written: dict[str, int] = {}
         try:
-            total, groups = self._evaluated(batch)
-            progress = self.progress(number)
-            if self.ticks is not None:
-                self._record(self.ticks, batch.sparkSession, number, groups)
-            counted = {"batch": number, "progress": progress, "late": total["late"], "dropped": total["dropped"]}
-            for output in reversed(self.operator.outputs):
-                rows, count = self._rows(batch, output, number, progress, total)
-                if output.side and not count:
-                    continue
-                name, path = "main" if output is main else "side", self.lake.output(output.table)
-                fix = f"Begin anew: floodmark run {self.operator.name} --unbounded --from-scratch"
-                tables.check_there(path, f"output '{output.table}' of the running stream", fix)
-                metadata = {**self.metadata, **counted, "table": output.table, "rows": count}
-                if output.table in self.early and count:
-                    self.early[output.table](rows)
-                    crash.point("early.after_merge")
-                crash.point(f"micro_batch.before_{name}")
-                self._append(rows, output, self.timeline.app(output.table), number, metadata)
-                crash.point(f"micro_batch.after_{name}")
-                written[output.table] = count
+            with blaming(self.operator, "unbounded", partial(self._failing, batch=batch, number=number)):
+                total, groups = self._evaluated(batch)
+                progress = self.progress(number)
+                if self.ticks is not None:
+                    self._record(self.ticks, batch.sparkSession, number, groups)
+                counted = {"batch": number, "progress": progress, "late": total["late"], "dropped": total["dropped"]}
+                for output in reversed(self.operator.outputs):
+                    rows, count = self._rows(batch, output, number, progress, total)
+                    if output.side and not count:
+                        continue
+                    if output.side == "quarantine":
+                        rows = explained(rows, all_attempts(self.operator, self.stage))
+                    name, path = "main" if output is main else "side", self.lake.output(output.table)
+                    fix = f"Begin anew: floodmark run {self.operator.name} --unbounded --from-scratch"
+                    tables.check_there(path, f"output '{output.table}' of the running stream", fix)
+                    metadata = {**self.metadata, **counted, "table": output.table, "rows": count}
+                    if output.table in self.early and count:
+                        self.early[output.table](rows)
+                        crash.point("early.after_merge")
+                    crash.point(f"micro_batch.before_{name}")
+                    self._append(rows, output, self.timeline.app(output.table), number, metadata)
+                    crash.point(f"micro_batch.after_{name}")
+                    written[output.table] = count
         finally:
             batch.unpersist()
         info = BatchInfo(
@@ -148,6 +155,18 @@ class Sink:
         )
         self.done.append(info)
         self.on_batch(info)
+
+    def _failing(self, operator: Operator, *, batch: DataFrame, number: int) -> Iterator[DataFrame | None]:
+        """Where the row is for which an expression fails: before the stateful step, or else behind it."""
+        stage = stage_of(operator)
+        if stage is None:
+            yield failures(operator, self.inputs(batch))
+            return
+        yield set_aside_before(stage, self.arrived(batch.sparkSession, number))
+        total, _ = self._evaluated(batch)
+        numbering, tasks = of_batch(number, _numbered(total), total["rows"] // tables.ROWS_PER_FILE)
+        stamping, step = Stamping(progress=self.progress(number), ingested=0, numbering=numbering), stage.step
+        yield failures(operator, {}, {step: _unpacked(batch, step.schema, stamping, tasks)})
 
     def _record(self, ticks: Ticks, spark: SparkSession, number: int, groups: Sequence[Row]) -> None:
         """Where the clock stood, if it has moved in this micro-batch, and what is waited for now."""

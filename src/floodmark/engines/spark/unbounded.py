@@ -6,7 +6,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Collection, Mapping
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 from delta.tables import DeltaTable
@@ -36,7 +36,7 @@ from floodmark.engines.spark.timeline import Timeline, inputs_at
 from floodmark.semantics.stage import stage_of
 from floodmark.spec.operator import Input, Operator
 from floodmark.spec.run import BatchInfo, RunResult
-from floodmark.spec.schema import STAMPS
+from floodmark.spec.schema import MARKER, STAMPS
 from floodmark.spec.steps import WindowAggregate
 from floodmark.spec.windows import Global
 
@@ -196,7 +196,17 @@ def _prepare(
         "run": uuid.uuid4().hex,
         "timeline": timeline.number,
     }
-    sink = Sink(operator, lake, timeline, stage, lambda batch: _untagged(operator, batch), metadata, stop, tell)
+    sink = Sink(
+        operator,
+        lake,
+        timeline,
+        stage,
+        lambda batch: _untagged(operator, batch),
+        partial(_arrived, operator=operator, timeline=timeline),
+        metadata,
+        stop,
+        tell,
+    )
     if known:
         sink.settle(spark)
     return sink
@@ -380,6 +390,21 @@ def _read(spark: SparkSession, operator: Operator, timeline: Timeline, given: In
     rows = markers.with_starts(spark, operator, timeline, given, rows)
     carrier = F.expr(f"timestamp_millis(`_progress` + {SHIFT})").alias(CARRIER)
     return rows.select("*", carrier).withWatermark(CARRIER, "1 millisecond")
+
+
+def _arrived(spark: SparkSession, number: int, *, operator: Operator, timeline: Timeline) -> dict[str, DataFrame]:
+    """The rows of each input that no micro-batch before this one has read, of the last commit before it perhaps some that one has."""
+    before = inputs_at(timeline, number - 1) if number else {}
+    found = {}
+    for given in operator.inputs:
+        path = timeline.lake.input(given)
+        rows = spark.read.format("delta").load(path).filter(f"_progress IS NOT NULL AND _kind <> {MARKER}")
+        if given.name in before and before[given.name].version >= 0:
+            known = spark.read.format("delta").option("versionAsOf", before[given.name].version).load(path)
+            last = known.filter("_progress IS NOT NULL").agg(F.max("_sequence")).collect()[0][0]
+            rows = rows if last is None else rows.filter(F.col("_sequence") > last)
+        found[given.name] = rows.select(*(f"`{name}`" for name in (*given.schema.names, *STAMPS)))
+    return found
 
 
 def _with_restated(spark: SparkSession, path: str, rows: DataFrame) -> DataFrame:
