@@ -184,3 +184,14 @@ def test_a_decimal_of_more_digits_than_there_are_is_refused_when_defined():
             x: Decimal = Field(max_digits=60, decimal_places=2)
 
     assert refused.value.code == "DEFINITION-011"
+
+
+@pytest.mark.parametrize("expression", ["array(n)", "map('a', n)", "struct(n, at)", "named_struct('a', n)"])
+def test_only_values_that_can_be_compared_are_keys(expression):
+    with pytest.raises(DefinitionError) as refused:
+
+        @fm.operator(name="o")
+        def o(r: fm.Stream[R]) -> fm.Stream:
+            return r.with_columns(x=expression).key_by("x").window(fm.Tumbling("1 hour")).aggregate(c=fm.count())
+
+    assert refused.value.code == "DEFINITION-053"

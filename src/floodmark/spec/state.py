@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Protocol, Self
 from floodmark.core.code import code_of
 from floodmark.core.errors import DefinitionError, StateError, UserCodeError
 from floodmark.core.time import span
+from floodmark.core.types import parse
 from floodmark.spec.aggregates import Aggregate
 from floodmark.spec.kinds import Kind, widened
 
@@ -273,7 +274,7 @@ class MapState(State):
     ) -> None:
         super().__init__(ttl, version, migrate)
         self.keys_kind, self.kind = Kind.of(key_type, "MapState"), Kind.of(type, "MapState")
-        if self.keys_kind.columns is not None or self.keys_kind.text.startswith("array"):
+        if self.keys_kind.columns is not None or not parse(self.keys_kind.text, "MapState").is_groupable:
             fix = "Use a text, a number or a time as the key."
             raise DefinitionError(
                 "MapState", "keys that can be compared", self.keys_kind.text, fix, code="DEFINITION-120"

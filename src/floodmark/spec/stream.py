@@ -140,9 +140,9 @@ class Stream(Builder, Generic[Row_co]):
         for column in columns:
             self._known(column, where)
             kind = self.schema.types[column]
-            if columns.count(column) > 1 or kind.startswith("array"):
+            if columns.count(column) > 1 or not parse(kind, where).is_groupable:
                 got = f"'{column}' twice" if columns.count(column) > 1 else f"'{column}' of type {kind}"
-                fix = 'Name each column once; of an array take what is in it: with_columns(first="tags[0]").'
+                fix = 'Name each column once; of an array, a map or a struct take what is in it: with_columns(first="tags[0]").'
                 raise DefinitionError(where, "columns that tell rows apart", got, fix, code="DEFINITION-053")
         return KeyedStream(self, columns)
 
