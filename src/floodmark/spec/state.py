@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any, ClassVar, Protocol, Self
 
-from floodmark.core.code import code_of
+from floodmark.core.code import Code
 from floodmark.core.errors import DefinitionError, StateError, UserCodeError
 from floodmark.core.time import span
 from floodmark.core.types import parse
@@ -367,10 +367,11 @@ class ReducingState(State):
         if not callable(function):
             fix = "For example ReducingState(int, max)."
             raise DefinitionError("ReducingState", "a function", repr(function), fix, code="DEFINITION-120")
+        self.followed = Code(function)  # once in a process: the layout is asked for in every micro-batch
 
     def canonical(self) -> dict[str, object]:
         """See ``State.canonical``."""
-        return super().canonical() | {"function": code_of(self.function)}
+        return super().canonical() | {"function": str(self.followed)}
 
     def code(self) -> dict[str, Callable[..., Any]]:
         """See ``State.code``."""
@@ -410,10 +411,13 @@ class AggregatingState(State):
             fix = "Give an instance of a subclass of Aggregate."
             raise DefinitionError("AggregatingState", "an Aggregate", repr(aggregate), fix, code="DEFINITION-120")
         self.aggregate, self.kind = aggregate, Kind(aggregate.type)
+        self.followed: dict[str, object] | None = None
 
     def canonical(self) -> dict[str, object]:
         """See ``State.canonical``."""
-        return super().canonical() | {"aggregate": self.aggregate.canonical()}
+        if self.followed is None:  # once in a process: the layout is asked for in every micro-batch
+            self.followed = self.aggregate.canonical()
+        return super().canonical() | {"aggregate": self.followed}
 
     def code(self) -> dict[str, Callable[..., Any]]:
         """See ``State.code``."""

@@ -9,8 +9,8 @@ from typing import Any, Generic, get_args
 
 from typing_extensions import TypeVar
 
+from floodmark.core.code import settings_of
 from floodmark.core.errors import DefinitionError, closest
-from floodmark.core.fingerprint import incomparable
 from floodmark.core.time import describe_span, span
 from floodmark.core.types import parse
 from floodmark.spec import steps
@@ -238,7 +238,7 @@ class KeyedStream(Joins):
         Source: Flink, windows, allowed lateness and ``sideOutputLateData``; lateness is judged by the row's own stamp.
 
         Raises:
-            DefinitionError: DEFINITION-032..035, 054, 055, 135, 137.
+            DefinitionError: DEFINITION-032..035, 054, 055, 123, 135.
         """
         where = self.stream.where("window")
         lateness = span(allowed_lateness, f"{where}, allowed_lateness")
@@ -314,12 +314,8 @@ def _check_comparable(value: Window | Trigger, where: str) -> None:
 
 def _check_settings(value: object, where: str) -> None:
     """What an object of the user's holds is part of the operator's version."""
-    own = not type(value).__module__.startswith("floodmark.spec.")
-    why = incomparable(vars(value)) if own and hasattr(value, "__dict__") else None
-    if why:
-        fix = "Keep numbers, texts, times, lists and sets in its attributes; make all else of them where it is used."
-        got = f"{type(value).__name__} with {why}"
-        raise DefinitionError(where, "settings that can be compared", got, fix, code="DEFINITION-137")
+    if not type(value).__module__.startswith("floodmark.spec."):
+        settings_of(getattr(value, "__dict__", {}), f"{where}, {type(value).__name__}")
 
 
 def _check_keys(keys: tuple[str, ...], window: Window, where: str) -> None:

@@ -71,12 +71,14 @@ class Reach(Text):
     """
 
     opaque: tuple[str, ...] = ()
+    _direct = True
 
     def of(self, value: Any) -> Reach:
         """Walk from a function, class or any other value; this walk."""
         home = getattr(sys.modules.get(getattr(value, "__module__", None) or ""), "__dict__", {})
         self._value(value, Where(variables=home))
-        self.opaque = tuple(part.name for part in self.parts.values() if part.kind == "unknown")
+        self._direct = False
+        self.opaque += tuple(part.name for part in self.parts.values() if part.kind == "unknown")
         self.finish()
         return self
 
@@ -235,6 +237,8 @@ class Reach(Text):
         if shape is None:
             self._opaque(value, where)
             return
+        if shape.local and self._direct:
+            self.opaque += (f"a {shape.label}",)
         self._active.add(id(value))
         self.put(f"<{shape.label}")
         if shape.unordered:

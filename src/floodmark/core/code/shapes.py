@@ -27,11 +27,13 @@ class Shape:
         label: of its kind.
         parts: values that make it up.
         unordered: whether their order says nothing.
+        local: whether the object belongs to its process, and no other one can have it.
     """
 
     label: str
     parts: tuple[Any, ...] = ()
     unordered: bool = False
+    local: bool = False
 
 
 _NAME_ONLY = frozenset(
@@ -55,7 +57,7 @@ def shape_of(value: Any) -> Shape | None:
     kind = type(value)
     label = name_of(kind)
     if label in _NAME_ONLY or isinstance(value, _loggers()):
-        return Shape(label)
+        return Shape(label, local=True)
     known = _KNOWN.get(kind) or next((how for base, how in _BASES.items() if isinstance(value, base)), None)
     if known is not None:
         return Shape(label, tuple(known(value)))
