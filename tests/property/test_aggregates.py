@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from decimal import Context, Decimal
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from floodmark import Contract, EventTime, Sliding, Stream, Tumbling, operator
+from floodmark.core.errors import ExecutionError
+from floodmark.core.time import from_ms
+from floodmark.engines.local.engine import LocalRun
 from floodmark.semantics.aggregates.sketch import (
     KEPT_HASHES,
     hash_of,
@@ -19,8 +25,10 @@ from floodmark.semantics.aggregates.sketch import (
     sketch_merge,
 )
 from floodmark.semantics.columns import arrow_type
+from floodmark.spec.aggregates import LAWS, Builtin
+from floodmark.testing.log import Log
 from tests.support.aggregate_forms import FUNCTIONS, NOTHING, accepts, forms
-from tests.support.oracle_aggregates import answer, same, tolerance
+from tests.support.oracle_aggregates import OVERFLOW, answer, same, tolerance
 
 _ODD_INTS = (2**63 - 1, -(2**63), 2**62, -(2**62), 2**53 + 1, 0, 1, -1)
 _ODD_FLOATS = (math.nan, math.inf, -math.inf, -0.0, 0.0, 1e9 + 0.1, 1e9 + 0.2, 1e16, -1e16, 1.0, 0.1)
@@ -78,3 +86,79 @@ def test_a_sketch_by_row_is_bounded_and_does_not_depend_on_the_cut() -> None:
         parts[i % 2] = sketch_add(parts[i % 2], number)
     assert sketch_count(sketch_merge(*parts)) == sketch_count(whole)
     assert abs(sketch_count(whole) - 30_000) <= 0.06 * 30_000
+
+
+class Odd(Contract):
+    """A float and an integer under a key that may be NaN."""
+
+    at: EventTime
+    key: float | None = None
+    d: float | None = None
+    i: int | None = None
+
+
+def _program(window: Any, *, by_row: bool) -> Any:
+    """All aggregates of both columns."""
+    names = [name for name, law in LAWS.items() if by_row or not law.in_order]
+    measures = {
+        f"{name}_{v}": Builtin(name, v, v if name.endswith("_by") else None, 2 if name == "top_n" else None)
+        for name in names
+        for v in "di"
+    }
+
+    @operator(name="odd")
+    def odd(rows: Stream[Odd]) -> Stream[Any]:
+        settings: dict[str, Any] = {"order": "arrival"} if by_row else {}
+        return rows.key_by("key").window(window, **settings).aggregate(**measures)
+
+    return odd
+
+
+PROGRAMS = {
+    "tumbling": (_program(Tumbling("10 ms"), by_row=False), lambda t: [t // 10 * 10 + 10]),
+    "sliding": (_program(Sliding("20 ms", "10 ms"), by_row=False), lambda t: [t // 10 * 10 + 10, t // 10 * 10 + 20]),
+    "by row": (_program(Tumbling("10 ms"), by_row=True), lambda t: [t // 10 * 10 + 10]),
+}
+ROWS = st.lists(
+    st.tuples(
+        st.integers(0, 29),
+        st.sampled_from((math.nan, None, 0.0, -0.0, 1.5)),
+        st.one_of(st.none(), VALUES["double"]),
+        st.one_of(st.none(), st.sampled_from((2**63 - 1, -(2**63), 2**62, 5)), st.integers(-9, 9)),
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+@settings(max_examples=15, deadline=None)
+@given(rows=ROWS, cuts=st.lists(st.integers(1, 11), max_size=3))
+def test_any_rows_in_any_micro_batches_give_the_oracles_panes(program: str, rows: list[Any], cuts: list[int]) -> None:
+    op, ends = PROGRAMS[program]
+    panes: dict[tuple[str, int], list[Any]] = {}
+    for row in rows:
+        for end in ends(row[0]):
+            panes.setdefault((_named(row[1]), end), []).append(row)
+    log = Log(op.inputs[0].schema)
+    for time, key, d, i in rows:
+        log.row({"at": from_ms(time), "key": key, "d": d, "i": i}, time)
+    log.end()
+    bounds, run = [0, *sorted({c for c in cuts if c < len(rows)}), len(log.entries)], LocalRun(op)
+    batches = (run.batch({"rows": log.table(*part)})[""].to_pylist() for part in itertools.pairwise(bounds))
+    if any(answer("sum", "bigint", [row[3] for row in pane]) == OVERFLOW for pane in panes.values()):
+        with pytest.raises(ExecutionError, match=OVERFLOW):
+            list(batches)
+        return
+    out = [row for batch in batches for row in batch if row["_kind"] == 0]
+    assert sorted((_named(r["key"]), r["_event_time"] + 1) for r in out) == sorted(panes)
+    for result in out:
+        pane = panes[_named(result["key"]), result["_event_time"] + 1]
+        for name, aggregate in op.stateful.aggregates:
+            values = [row["di".index(str(aggregate.expression)) + 2] for row in pane]
+            kind, function = {"d": "double", "i": "bigint"}[str(aggregate.expression)], aggregate.function
+            assert same(result[name], answer(function, kind, values), tolerance(function, values)), name
+
+
+def _named(key: float | None) -> str:
+    return str(key if key is None else key + 0.0)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from floodmark.core.time import Interval
-from floodmark.semantics.aggregates.accumulators import Value
+from floodmark.semantics.aggregates.accumulators import Value, normalised
 from floodmark.semantics.columns import result_schema
 from floodmark.semantics.failures import split
 from floodmark.semantics.kernel import by_group
@@ -93,7 +93,7 @@ class ElementStage:
 
     def pack(self, batches: Iterable[pa.RecordBatch]) -> dict[int, dict[str, pa.Table]]:
         """Rows as they are, per key group."""
-        return _packed(batches)
+        return _packed(batches, self.keys)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ class ProcessStage:
 
     def pack(self, batches: Iterable[pa.RecordBatch]) -> dict[int, dict[str, pa.Table]]:
         """Rows as they are, per key group."""
-        return _packed(batches)
+        return _packed(batches, self.keys)
 
     def close(self) -> None:
         """Close the function, if it was opened."""
@@ -139,10 +139,10 @@ class ProcessStage:
             self.runner.pop().close()
 
 
-def _packed(batches: Iterable[pa.RecordBatch]) -> dict[int, dict[str, pa.Table]]:
+def _packed(batches: Iterable[pa.RecordBatch], keys: tuple[str, ...]) -> dict[int, dict[str, pa.Table]]:
     rows = [t for b in batches if (t := pa.Table.from_batches([b])).num_rows]
     if not rows:
         return {}
-    table, failed = split(pa.concat_tables(rows))
+    table, failed = split(normalised(pa.concat_tables(rows), keys))
     found = {"rows": table.filter(pc.not_equal(table["kind"], MARKER))}
     return by_group(found | ({"failed": failed[0]} if failed else {}))

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from floodmark.core.time import END, NEVER
-from floodmark.semantics.aggregates.accumulators import Value
+from floodmark.semantics.aggregates.accumulators import Value, normalised
 from floodmark.semantics.aggregates.grouping import group_ids
 from floodmark.semantics.columns import arrow_type, decode, encode, result_schema
 from floodmark.semantics.failures import split
@@ -69,7 +69,7 @@ class JoinStage:
         rows = [t for b in batches if (t := pa.Table.from_batches([b])).num_rows]
         if not rows:
             return {}
-        table, failed = split(pa.concat_tables(rows))
+        table, failed = split(normalised(pa.concat_tables(rows), self.keys))
         table = table.filter(pc.not_equal(table["kind"], MARKER))
         on_time = pc.greater(table["t"], table["w"])
         found = {}
