@@ -98,6 +98,9 @@ def test_an_expression_knows_the_columns_it_reads_and_is_read_once() -> None:
         ("x -> x + 1", "DEFINITION-145", "a lambda alone"),
         ("transform(ai, (a, c, e) -> a)", "DEFINITION-145", "one of 3"),
         ("a.i + 1", "DEFINITION-022", "'a'"),
+        ("upper(s, s)", "DEFINITION-145", "2"),
+        ("year()", "DEFINITION-145", "0"),
+        ("array_append()", "DEFINITION-145", "0"),
     ],
 )
 def test_what_is_no_expression_over_one_row_is_refused_when_defined(text: str, code: str, got: str) -> None:

@@ -142,11 +142,18 @@ def _call(node: Call, name: str, arguments: tuple[Node, ...], columns: _Columns,
         children = _with_lambdas(name, arguments, columns, scope)
     else:
         children = tuple(_infer(argument, columns, scope) for argument in arguments)
+    expected = _COUNTS.get(name, len(children))
+    if len(children) != expected:
+        raise Mismatch(f"{name} of {expected} argument{'s' * (expected > 1)}", str(len(children)))
     check = _CHECKS.get(name)
-    if check is not None:
-        check(name, children)
     rule = RULES.get(name)
-    return Typed(node, fixed_type(name) if rule is None else rule(children), children)
+    try:
+        if check is not None:
+            check(name, children)
+        kind = fixed_type(name) if rule is None else rule(children)
+    except IndexError:
+        raise Mismatch(f"more arguments of {name}", str(len(children))) from None
+    return Typed(node, kind, children)
 
 
 def _with_lambdas(name: str, arguments: tuple[Node, ...], columns: _Columns, scope: _Scope) -> tuple[Typed, ...]:
@@ -545,16 +552,12 @@ def _conditions(name: str, children: Sequence[Typed]) -> None:
 
 
 def _if_condition(name: str, children: Sequence[Typed]) -> None:
-    if len(children) != 3:  # noqa: PLR2004 - condition and both values
-        raise Mismatch(f"{name}(condition, value, otherwise)", f"{len(children)} arguments")
     if children[0].type not in {"boolean", "void", "string", ""}:
         raise Mismatch(f"a condition in {name}", children[0].type)
 
 
 def _membership(name: str, children: Sequence[Typed]) -> None:
-    if len(children) != 2:  # noqa: PLR2004 - an array and a value
-        raise Mismatch(f"{name}(array, value)", f"{len(children)} arguments")
-    array, value = children
+    array, value = children[0], children[1]
     of = element(array.type)
     if (array.type and of is None) or value.type == "void":
         raise Mismatch(f"an array and a value in {name}", f"{array.type} and {value.type}")
@@ -617,11 +620,105 @@ def _date(name: str, children: Sequence[Typed]) -> None:
         raise Mismatch(f"a date or a timestamp in {name}", children[0].type)
 
 
-def _two(name: str, children: Sequence[Typed]) -> None:
-    if len(children) != 2:  # noqa: PLR2004 - both of them
-        raise Mismatch(f"two arguments of {name}", str(len(children)))
-
-
+_COUNTS = {
+    **dict.fromkeys(
+        [
+            "upper",
+            "ucase",
+            "lower",
+            "lcase",
+            "length",
+            "len",
+            "char_length",
+            "character_length",
+            "reverse",
+            "isnan",
+            "isnull",
+            "isnotnull",
+            "not",
+            "abs",
+            "negative",
+            "positive",
+            "sqrt",
+            "exp",
+            "ln",
+            "log2",
+            "log10",
+            "log1p",
+            "expm1",
+            "sin",
+            "cos",
+            "tan",
+            "asin",
+            "acos",
+            "atan",
+            "year",
+            "month",
+            "day",
+            "dayofmonth",
+            "dayofyear",
+            "dayofweek",
+            "weekday",
+            "weekofyear",
+            "quarter",
+            "hour",
+            "minute",
+            "second",
+            "last_day",
+            "unix_date",
+            "unix_millis",
+            "unix_seconds",
+            "unix_micros",
+            "md5",
+            "sha1",
+            "array_max",
+            "array_min",
+            "array_distinct",
+            "array_compact",
+            "size",
+            "cardinality",
+            "array_size",
+            "initcap",
+            "ascii",
+            "sign",
+            "signum",
+            "flatten",
+            "hex",
+            "bin",
+        ],
+        1,
+    ),
+    **dict.fromkeys(
+        [
+            "trunc",
+            "date_trunc",
+            "mod",
+            "pmod",
+            "date_sub",
+            "add_months",
+            "next_day",
+            "instr",
+            "startswith",
+            "endswith",
+            "contains",
+            "array_contains",
+            "repeat",
+            "left",
+            "right",
+            "pow",
+            "power",
+            "nullif",
+            "ifnull",
+            "nvl",
+            "date_format",
+            "from_utc_timestamp",
+            "to_utc_timestamp",
+        ],
+        2,
+    ),
+    **dict.fromkeys(("if", "nvl2", "timestampdiff", "timestampadd", "split_part"), 3),
+}
+"""How many arguments a function takes, of those that always take as many and that people use."""
 _OF_DATES = [
     "year",
     "month",
@@ -642,7 +739,6 @@ _CHECKS: Mapping[str, Callable[[str, Sequence[Typed]], None]] = {
     **dict.fromkeys(("array_contains", "array_position", "array_remove"), _membership),
     **dict.fromkeys(("extract", "date_part", "datepart"), _part),
     **dict.fromkeys(_OF_DATES, _date),
-    **dict.fromkeys(("trunc", "date_trunc", "mod", "pmod", "date_sub", "add_months", "next_day"), _two),
 }
 
 
