@@ -473,6 +473,25 @@ def test_a_helper_made_by_a_program_counts_with_all_of_its_module(tmp_path):
     assert (unknown.name, unknown.place) == ("made, made by a program in making", "counts with all of module making")
 
 
+def test_a_version_that_is_asked_for_while_its_module_is_imported_sees_what_stands_below(tmp_path):
+    versions = []
+    for rate in ("2", "2", "3"):
+        text = FLOWS.replace("def below(row):", "EARLY = by_module.version\n\n\ndef below(row):")
+        with imported(FILES | {"flows.py": text.replace("helpers.cents(row)", f"row['v'] * {rate}")}, tmp_path):
+            versions.append(named("flows.EARLY"))
+    assert versions[0] == versions[1] != versions[2]
+
+
+def test_a_module_that_counts_as_a_whole_may_define_the_operator(tmp_path):
+    versions = []
+    for rate in ("2", "2", "3"):
+        text = FLOWS.replace("return helpers.cents(row)", f"return globals()['helpers'].cents(row) * {rate}")
+        with imported(FILES | {"flows.py": text}, tmp_path):
+            versions += [(named("flows.by_module").version, named("flows.by_process").version)]
+    assert versions[0] == versions[1]
+    assert versions[0][0] != versions[2][0]
+
+
 # ---- it settles
 
 

@@ -121,6 +121,8 @@ class Reach(Text):
                 self._unknown(f"{name}() in {where.module}", where)
         else:
             self.put(f"?{reference}")
+            if where.loading:
+                self._unknown(f"{reference} in {where.module}, which has no value yet", where)
 
     def _global(self, name: str, attributes: tuple[str, ...], where: Where) -> None:
         """A variable of a module; one that is imported from a library by the name it has there."""

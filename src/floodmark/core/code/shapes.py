@@ -67,8 +67,10 @@ def shape_of(value: Any) -> Shape | None:
         origin = typing.get_origin(value)
         union = origin in {typing.Union, UnionType}
         return Shape("union" if union else "alias", (*(() if union else (origin,)), *typing.get_args(value)))
-    if kind.__module__.startswith("floodmark.") and hasattr(value, "fingerprint"):
-        return Shape(label, (value.name,))  # operators and sources have versions of their own
+    if kind.__module__.startswith("floodmark.") and (hasattr(kind, "fingerprint") or hasattr(kind, "__set_name__")):
+        return Shape(
+            label, (value.name,)
+        )  # operators and sources have versions, states and timers a place of their own
     foreign = _foreign(value, kind)
     if foreign is not None:
         return Shape(label, foreign)

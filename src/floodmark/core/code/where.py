@@ -27,6 +27,11 @@ class Where:
         return str(self.variables.get("__name__", ""))
 
     @property
+    def loading(self) -> bool:
+        """Whether the module is still being imported: what stands further down is not there yet."""
+        return bool(getattr(self.variables.get("__spec__"), "_initializing", False))
+
+    @property
     def file(self) -> str:
         """The file of the module."""
         return str(self.variables.get("__file__") or "")
