@@ -295,7 +295,7 @@ EDITS = {
     "failures before the window are set aside": (
         op(before=lambda s: s.flat_map(split, Sale)),
         op(before=lambda s: s.flat_map(split, Sale, on_error="quarantine")),
-        "forward-only",
+        "stateless change",
     ),
     # the state
     "an aggregate more": (op(), op(agg(total=fm.sum("cents"), n=fm.count())), "rebuild"),
