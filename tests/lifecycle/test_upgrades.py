@@ -6,13 +6,14 @@ import errno
 import os
 import shutil
 from dataclasses import replace
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from events import Event, row, source
+from events import START, Event, row, source
 from pyspark.sql import SparkSession
 
 from floodmark import (
@@ -30,11 +31,13 @@ from floodmark import (
 )
 from floodmark.core import crash
 from floodmark.core.errors import ExecutionError, LifecycleError, PlanError, StateError
+from floodmark.core.time import Interval, to_ms
 from floodmark.engines.spark import savepoints
 from floodmark.engines.spark.bounded import run_bounded
 from floodmark.engines.spark.fork import fork
 from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.landing import land
+from floodmark.engines.spark.readiness import coverage
 from floodmark.engines.spark.rollback import roll_back
 from floodmark.engines.spark.switch import pending, perform
 from floodmark.engines.spark.unbounded import run_unbounded
@@ -157,6 +160,26 @@ def test_last_values_go_on_after_columns_were_taken_back(spark: SparkSession, la
     assert all(double == 2 * total for *_, total, double in read(lake))
     run_unbounded(spark, revised(wide=True), lake, until_caught_up=True)
     assert read(lake) == latest(lake)
+
+
+def test_last_values_of_a_bounded_run_stay_until_the_stream_has_computed_them(spark: SparkSession, lake: Lake) -> None:
+    def totals(events: Stream[Event]) -> Stream:
+        windowed = events.key_by("key").window(Tumbling("10 minutes"), allowed_lateness="10 minutes")
+        return windowed.aggregate(n=count(), total=sum("value"))
+
+    revised = operator(totals)
+    put(spark, lake, 95)
+    run_bounded(spark, revised, lake)  # also of windows that are not complete
+    before = read(lake)
+    assert len(before) == 2 * 10
+    run_unbounded(spark, revised, lake, until_caught_up=True)
+    assert len(latest(lake)) < len(before)
+    assert read(lake) == before
+    assert any(one.interval.end < to_ms(START + timedelta(minutes=95)) for one in coverage(revised, lake, Interval()))
+    put(spark, lake, 130, end=True)
+    run_unbounded(spark, revised, lake, until_caught_up=True)
+    assert read(lake) == latest(lake)
+    assert len(read(lake)) == 2 * 13
 
 
 @pytest.mark.feature("V1", "V4")

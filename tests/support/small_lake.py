@@ -62,8 +62,9 @@ def row(key: str | None, total: int, sequence: int, kind: int = ROW) -> dict[str
 MARK = dict.fromkeys(row("a", 1, 1)) | {"_kind": MARKER, "_progress": 0}
 
 
-def batch(lake: Lake, number: int, rows: list[dict[str, Any]], *, version: str = "", code: Operator = TOTALS) -> None:
+def batch(lake: Lake, number: int, rows: list[dict[str, Any]]) -> None:
     """A micro-batch: its input, its rows in every output, its files in the checkpoint, and what the follower makes of it."""
+    code = TOTALS
     timeline = Timeline.current(lake, code.name)
     write_deltalake(lake.log(LOG), pa.table({"value": [number]}), mode="append")
     log = DeltaTable(lake.log(LOG))
@@ -82,7 +83,7 @@ def batch(lake: Lake, number: int, rows: list[dict[str, Any]], *, version: str =
     for output in reversed(code.outputs):
         said = {
             "operator": code.name,
-            "version": version or code.version,
+            "version": code.version,
             "mode": "unbounded",
             "timeline": timeline.number,
             "table": output.table,

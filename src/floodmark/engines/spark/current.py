@@ -82,7 +82,8 @@ def follow(
         begun = bool(Checkpoint(checkpoint).batches("offsets"))
         first = _rebuilt(spark, operator, timeline, output) if not begun and _filled(spark, path) else 0
         last_values.followed(timeline, output.table, first)
-    _reach(operator, timeline, output, first)
+    if first > 0:
+        _reach(operator, timeline, output, first)
     tables.ensure(spark, lake, operator, current)
     reader = spark.readStream.format("delta").option("startingVersion", first).option("skipChangeCommits", "true")
     rows = reader.load(lake.output(output.table)).filter(_OF_STREAM)

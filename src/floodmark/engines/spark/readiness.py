@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any
@@ -22,12 +22,12 @@ from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.timeline import Timeline, inputs_at
 from floodmark.lifecycle.coverage import Entry, Now, Segment, Todo, segments, todo
 from floodmark.semantics.assignment import first_needed
-from floodmark.spec.operator import Operator
+from floodmark.spec.operator import Operator, Output
 from floodmark.spec.partitions import split
 from floodmark.spec.run import LateRows, RunResult
 from floodmark.spec.schema import MARKER
-from floodmark.spec.steps import IntervalJoin, WindowAggregate
-from floodmark.spec.windows import Session
+from floodmark.spec.steps import IntervalJoin, Project, WindowAggregate
+from floodmark.spec.windows import Global, Session
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +105,31 @@ def coverage(operator: Operator, lake: Lake, interval: Interval, *, late_rows: L
 
 
 def _runs(operator: Operator, lake: Lake) -> Iterator[Entry]:
-    return history.bounded_runs(lake.output(operator.outputs[0].table))
+    """Bounded runs, newest first, with what is there of them: a stream that began has removed the rows of those before it."""
+    path = lake.output(operator.outputs[0].table)
+    done, lateness = history.progress(path), operator.stateful.allowed_lateness if operator.stateful else 0
+    limit = END + 1 if done is None or done >= END else done - lateness + 1
+    for entry in history.bounded_runs(path):
+        if done is None or done >= END or entry.interval.end <= limit:
+            yield entry
+        elif entry.interval.start < limit:
+            yield replace(entry, interval=replace(entry.interval, end=limit))
+
+
+def replaces_each(operator: Operator, lake: Lake, output: Output) -> bool:
+    """Whether a stream will compute each key that bounded runs have left in the last values of an output, and so replace all of them.
+
+    The same code has computed them from rows as they landed, and a key is a window of a grid: more rows change its value, never its key.
+    """
+    step = operator.stateful
+    if not isinstance(step, WindowAggregate) or not step.columnar or isinstance(step.window, Global):
+        return False
+    result = dict(operator.results).get(output.name)
+    while isinstance(result, Project):
+        result = result.parent
+    runs = list(history.commits(lake.output(operator.outputs[0].table)))
+    same = all(run["mode"] == "bounded" and run["fingerprint"] == operator.fingerprint for run in runs)
+    return result is step and bool(runs) and same and all(run["late_rows"] == "as_landed" for run in runs)
 
 
 def _now(operator: Operator, lake: Lake, versions: dict[str, int], late_rows: LateRows) -> Now:

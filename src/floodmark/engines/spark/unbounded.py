@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial, reduce
 from typing import Any
 
 from delta.tables import DeltaTable
+from deltalake import DeltaTable as DeltaRs
 from pyarrow.fs import FileType
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -20,7 +21,7 @@ from floodmark.connectors.storage import file_system
 from floodmark.core import machine
 from floodmark.core.errors import ExecutionError, FloodmarkError, StateError
 from floodmark.core.time import END, NEVER, Interval
-from floodmark.engines.spark import current, history, markers, tables
+from floodmark.engines.spark import current, history, last_values, markers, readiness, tables
 from floodmark.engines.spark.carrier import SHIFT
 from floodmark.engines.spark.compile import CARRIER, compiled, stage_rows
 from floodmark.engines.spark.lake import Lake
@@ -176,17 +177,12 @@ def _prepare(
     paths = [tables.ensure(spark, lake, operator, output) for output in operator.outputs]
     if not known:  # a checkpoint may have been lost or taken away: what it wrote is marked as written
         timeline = timeline.unused(output.table for output in operator.outputs)
+        _take_over(spark, operator, timeline, paths)
         timeline.make_current()
         timeline.checkpoint.claim(operator)
     last = timeline.checkpoint.last_committed()
     if last >= 0:
         check_inputs(lake, operator.name, inputs_at(timeline, last))
-    if not known:  # the stream computes the whole log: what bounded runs left would be there twice
-        revised = [lake.output(c.table) for o in operator.outputs if (c := o.current)]
-        for path in [*(p for p in revised if DeltaTable.isDeltaTable(spark, p)), *paths]:
-            table = DeltaTable.forPath(spark, path) if history.holds_files(path) else None
-            if table is not None and not table.toDF().filter("_kind <> 1").isEmpty():
-                table.delete("_kind <> 1")
     stage = stage_of(operator)
     metadata = {
         "operator": operator.name,
@@ -233,6 +229,33 @@ def check_logs(timeline: Timeline, *, clocked: bool) -> None:
             f"No table has rows of micro-batch {planned}, so the stream can plan it again. Remove the file: rm '{file}'"
         )
         raise StateError(error.where, error.expected, error.got, fix, code=error.code) from error
+
+
+def _take_over(spark: SparkSession, operator: Operator, timeline: Timeline, paths: Sequence[str]) -> None:
+    """Remove what bounded runs have computed: a stream that begins computes the whole log, and its rows would be there twice.
+
+    Last values are there once per key. They stay until the stream replaces them, also those of windows the stream has yet to reach, where
+    the stream computes the same keys. Done again after a crash: the stream owns its checkpoint only afterwards.
+    """
+    lake = timeline.lake
+    for output in operator.outputs:
+        table = output.current
+        if table is not None and not readiness.replaces_each(operator, lake, output):
+            _empty(spark, lake.output(table.table))
+    for path in paths:
+        _empty(spark, path)
+    for output, path in zip(operator.outputs, paths, strict=True):
+        if output.current is not None and (version := DeltaRs(path).version()) > 0:
+            last_values.followed(timeline, output.table, version + 1)
+
+
+def _empty(spark: SparkSession, path: str) -> None:
+    """Delete the rows of a table but for its markers."""
+    if not DeltaTable.isDeltaTable(spark, path) or not history.holds_files(path):
+        return
+    table = DeltaTable.forPath(spark, path)
+    if not table.toDF().filter("_kind <> 1").isEmpty():
+        table.delete("_kind <> 1")
 
 
 def _forget(spark: SparkSession, operator: Operator, lake: Lake) -> None:

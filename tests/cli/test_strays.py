@@ -1,0 +1,66 @@
+"""Verbs in a lake with stray files everywhere, and with savepoints that cannot be read. No JVM starts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from small_lake import make
+
+from floodmark.engines.spark import savepoints
+from floodmark.engines.spark.lake import Lake
+
+from .conftest import Verb
+
+STRAYS = (".DS_Store", "Thumbs.db", "0~", "notes.txt", "empty/", "12abc/", "Übung 1/", "1.tmp")
+
+
+@pytest.fixture
+def lake(shop: Path, tmp_path: Path) -> Lake:
+    return make(tmp_path / "lake")
+
+
+def test_stray_files_in_every_folder_mean_nothing_to_verbs(verb: Verb, shop: Path, lake: Lake) -> None:
+    made = savepoints.create("totals", lake)
+    control = shop / ".floodmark" / "control"
+    for folder in ("packages", "logs/totals"):
+        (control / folder).mkdir(parents=True)
+    inside = [path for root in (control, Path(lake.root)) for path in root.rglob("*") if path.is_dir()]
+    for path, stray in ((home / stray, stray) for home in [control, Path(lake.root), *inside] for stray in STRAYS):
+        path.mkdir() if stray.endswith("/") else path.write_text("of somebody's")
+    expected = {
+        ("status",): "hourly_sales",
+        ("savepoint", "list"): made.id,
+        ("savepoint", "show", made.id): "micro-batch 1",
+        ("savepoint", "verify", made.id): "files are as they were written",
+        ("maintain", "--dry-run"): "totals__current",
+        ("maintain",): "totals__current",
+        ("savepoint", "delete", made.id): "deleted",
+    }
+    for arguments, text in expected.items():
+        result = verb(*arguments, "--lake", lake.root)
+        assert result.exit_code == 0, (arguments, result.stderr)
+        assert text in result.stdout, arguments
+
+
+@pytest.mark.parametrize(("content", "reason"), [(b'{"format": 2}', "format 2"), (b"", "cannot be read")])
+def test_a_savepoint_that_cannot_be_read_is_listed_and_can_be_deleted(
+    verb: Verb, lake: Lake, content: bytes, reason: str
+) -> None:
+    made = savepoints.create("totals", lake)
+    Path(made.path, "manifest.json").write_bytes(content)
+    there = ("--lake", lake.root)
+    listed = verb("savepoint", "list", *there)
+    assert listed.exit_code == 0
+    assert f"unreadable: {made.id}: " in listed.stdout
+    assert reason in listed.stdout
+    (document,) = json.loads(verb("savepoint", "list", "--json", *there).stdout)["damaged"]
+    assert (document["id"], document["pinned"]) == (made.id, False)
+    for arguments in (("savepoint", "delete", made.id), ("savepoint", "show", made.id)):
+        assert verb(*arguments, *there).stderr.startswith("STATE-02")
+    refused = verb("maintain", *there)
+    assert refused.exit_code == 1
+    assert refused.stderr.startswith("LIFECYCLE-060")
+    assert verb("savepoint", "delete", made.id, "--unreadable", *there).exit_code == 0
+    assert verb("maintain", *there).exit_code == 0

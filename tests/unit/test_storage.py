@@ -1,0 +1,50 @@
+"""Files that are replaced whole: by several writers at once, and after writers that were killed."""
+
+from __future__ import annotations
+
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from floodmark.connectors.storage import folders, read, write
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_writers_at_once_leave_the_whole_content_of_one_and_no_draft(tmp_path: Path) -> None:
+    contents = [bytes([number]) * 200_000 for number in range(16)]
+    path = str(tmp_path / "pointer.json")
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(lambda content: write(path, content), contents))
+    assert read(path) in contents
+    assert names(tmp_path) == ["pointer.json"]
+
+
+def test_the_draft_of_a_writer_that_was_killed_goes_with_the_next_write(tmp_path: Path) -> None:
+    old, young, other = (tmp_path / name for name in ("a.json.1.draft", "a.json.2.draft", "b.json.3.draft"))
+    for draft in (old, young, other):
+        draft.write_bytes(b"half")
+    for draft in (old, other):
+        os.utime(draft, (time.time() - 7200,) * 2)
+    write(str(tmp_path / "a.json"), b"whole")
+    assert names(tmp_path) == ["a.json", "a.json.2.draft", "b.json.3.draft"]
+
+
+def test_a_write_that_fails_leaves_no_draft(tmp_path: Path) -> None:
+    (tmp_path / "taken").mkdir()
+    with pytest.raises(OSError, match="taken"):
+        write(str(tmp_path / "taken"), b"whole")
+    assert names(tmp_path) == ["taken"]
+
+
+def test_folders_are_those_that_somebody_made_on_purpose(tmp_path: Path) -> None:
+    for name in ("b", "a", ".hidden"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "file").touch()
+    assert folders(str(tmp_path)) == ["a", "b"]
+    assert folders(str(tmp_path / "nowhere")) == []
