@@ -35,7 +35,7 @@ def server(inbox: Path, landed_log: Lake, tmp_path_factory: pytest.TempPathFacto
     folder = tmp_path_factory.mktemp("apart")
     shutil.copytree(landed_log.root, folder / "lake")
     (folder / "apart.py").write_text(MODULE)
-    (folder / "pyproject.toml").write_text('[tool.floodmark]\ndefinitions = "definitions"\n')
+    (folder / "pyproject.toml").write_text('[tool.floodmark]\ndefinitions = "apart"\n')
     load = "{module_name: apart, working_directory: .}"
     (folder / "workspace.yaml").write_text(f"load_from: [{{python_module: {load}}}]\n")
     variables = {"FLOODMARK_LAKE": str(folder / "lake"), "FLOODMARK_FOLDER": str(inbox.parent), "PYTHONPATH": str(ROOT)}
