@@ -1,7 +1,7 @@
 """A total order of values of one type: the same in every process, in every Python, and whatever a library prints of them.
 
 Null comes first; false before true; numbers by value, -0.0 before 0.0 and NaN last, as Spark SQL has it; texts by code point; lists by
-their elements; rows by their columns in the order of the columns' names.
+their elements; rows by their columns, the first column first.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _KEYS: tuple[tuple[type | tuple[type, ...], Callable[[Any], Any]], ...] = (
     (date, date.toordinal),
     (time, time.isoformat),
     (timedelta, lambda value: value),
-    (Mapping, lambda value: [(str(name), order_key(value[name])) for name in sorted(value, key=str)]),
+    (Mapping, lambda value: [(str(name), order_key(value[name])) for name in value]),
     ((list, tuple), lambda value: [order_key(one) for one in value]),
 )
 """Types in their order, and how values of each compare; a subclass before its base."""
