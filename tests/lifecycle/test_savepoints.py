@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from floodmark import Stream, Tumbling, count, max, operator, sum
 from floodmark.core import crash
-from floodmark.core.errors import ExecutionError, LifecycleError, StateError
+from floodmark.core.errors import ExecutionError, LifecycleError, SetupError, StateError
 from floodmark.core.time import Interval, to_ms
 from floodmark.demo.comparison import compare
 from floodmark.engines.spark import savepoints, ticks
@@ -394,7 +394,7 @@ def test_a_micro_batch_that_is_half_written_is_ended_or_taken_back_first(
     """Its rows are in one table and not in the other: computed again on another timeline, or by other code, they would be there twice."""
     put(spark, begun, 120)
     fail_at(monkeypatch, "micro_batch.after_side")
-    with pytest.raises(ExecutionError, match="No space left"):
+    with pytest.raises(SetupError, match="SETUP-052 .*No space left"):
         run_unbounded(spark, totals, begun, until_caught_up=True)
     monkeypatch.undo()
     was = values(begun, "totals__late")
@@ -421,7 +421,7 @@ def test_a_micro_batch_that_only_spark_knows_nothing_of_is_left_to_the_new_versi
 ) -> None:
     put(spark, begun, 120)
     fail_at(monkeypatch, "micro_batch.after_main")
-    with pytest.raises(ExecutionError, match="No space left"):
+    with pytest.raises(SetupError, match="SETUP-052 .*No space left"):
         run_unbounded(spark, totals, begun, until_caught_up=True)
     monkeypatch.undo()
     with pytest.raises(LifecycleError, match="LIFECYCLE-044"):
