@@ -17,7 +17,7 @@ from floodmark.core.time import from_ms
 from floodmark.engines.local.casts import sql_type
 from floodmark.engines.local.engine import LocalRun
 from floodmark.engines.local.expressions import Queries
-from floodmark.engines.local.translate import duckdb_sql
+from floodmark.engines.local.translation import duckdb_sql
 from floodmark.spec.expressions import expression
 from floodmark.testing.log import Log
 

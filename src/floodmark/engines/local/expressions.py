@@ -16,7 +16,7 @@ import pyarrow as pa
 from floodmark.core.errors import ExecutionError
 from floodmark.engines.local.casts import MACROS, sql_type
 from floodmark.engines.local.hashes import register
-from floodmark.engines.local.translate import duckdb_sql, unlike
+from floodmark.engines.local.translation import duckdb_sql, unlike
 from floodmark.semantics.attempts import Attempt, attempts, stage_attempts
 from floodmark.semantics.columns import arrow_schema
 from floodmark.semantics.failures import Failure, expression_failure, flat_mapped, set_aside
