@@ -10,10 +10,11 @@ from functools import lru_cache
 from floodmark.core.errors import DefinitionError, closest
 from floodmark.core.types import known
 from floodmark.spec.expressions.functions import WHY, classified, names
-from floodmark.spec.expressions.inference import Mismatch, Typed, UnknownColumn, infer
+from floodmark.spec.expressions.inference import UnknownColumn, infer
 from floodmark.spec.expressions.parse import SCALAR_NAMES, parse
 from floodmark.spec.expressions.tokens import Unreadable, tokens
 from floodmark.spec.expressions.tree import Call, Column, walk
+from floodmark.spec.expressions.typed import Mismatch, Typed
 from floodmark.spec.schema import Schema
 
 _CODES = {"aggregate": "DEFINITION-023"}
@@ -38,7 +39,7 @@ class Expression:
     @property
     def type(self) -> str:
         """Spark SQL type; empty if it is not known, or the type of NULL."""
-        return "" if "void" in self.tree.type or self.tree.type in {"decimal", "?"} else self.tree.type
+        return "" if "void" in self.tree.type or self.tree.type == "decimal" else self.tree.type
 
     @property
     def constant(self) -> bool:

@@ -1,6 +1,6 @@
 """Every function Spark 4.2 lists: whether its answer depends on the row alone, and its result type where that is always the same.
 
-The tests ask Spark for its list; a name that is missing here fails there. What is neither here nor in ``inference.RULES`` has no
+The tests ask Spark for its list; a name that is missing here fails there. What is neither here nor in ``rules.RULES`` has no
 known type: it needs a CAST.
 """
 
@@ -164,7 +164,7 @@ RULED = [
     "map_values",
     "map_filter",
 ]
-"""Pure functions and operators whose type follows from their arguments (``inference.RULES``)."""
+"""Pure functions and operators whose type follows from their arguments (``rules.RULES``)."""
 
 UNTYPED = [
     "approx_top_k_estimate",

@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
+from floodmark.spec.expressions.checks import CHECKS, COUNTS, check_cast
 from floodmark.spec.expressions.functions import BARE, fixed_type
+from floodmark.spec.expressions.rules import RULES
 from floodmark.spec.expressions.tree import Call, Case, Cast, Column, Field, Lambda, Literal, Node
-from floodmark.spec.expressions.widening import (
-    FLOATS,
-    INTEGERS,
-    SCALARS,
-    arithmetic,
-    as_decimal,
-    bounded,
-    common,
-    common_of,
-    digits,
-    element,
-    is_number,
-    members,
-)
+from floodmark.spec.expressions.typed import Mismatch, Typed, kinds, together
+from floodmark.spec.expressions.widening import element, members
 
 
 class UnknownColumn(Exception):  # noqa: N818 - made a DefinitionError by ``check``
@@ -29,36 +18,6 @@ class UnknownColumn(Exception):  # noqa: N818 - made a DefinitionError by ``chec
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self.name = name
-
-
-class Mismatch(Exception):  # noqa: N818 - made a DefinitionError by ``check``
-    """Types Spark refuses: what was expected, and what is there."""
-
-    def __init__(self, expected: str, got: str) -> None:
-        super().__init__(f"expected {expected}, got {got}")
-        self.expected, self.got = expected, got
-
-
-@dataclass(frozen=True, slots=True)
-class Typed:
-    """A node with its type and those below it, in the order of ``tree.children``.
-
-    Args:
-        node: of the tree.
-        type: Spark SQL type; ``void`` of NULL, empty if it is not known.
-        children: typed.
-        column: the column of the schema a name stands for; empty for everything else.
-    """
-
-    node: Node
-    type: str
-    children: tuple[Typed, ...] = ()
-    column: str = ""
-
-    @property
-    def kinds(self) -> list[str]:
-        """The types of the children."""
-        return [child.type for child in self.children]
 
 
 def infer(node: Node, columns: Mapping[str, str]) -> Typed:
@@ -86,7 +45,7 @@ def _infer(node: Node, columns: _Columns, scope: _Scope) -> Typed:
             return _column(node, name, columns, scope)
         case Cast(value=value, type=kind):
             inner = _infer(value, columns, scope)
-            _check_cast(inner.type, kind)
+            check_cast(inner.type, kind)
             return Typed(node, kind, (inner,))
         case Case(branches=branches, otherwise=otherwise):
             return _case(node, branches, otherwise, columns, scope)
@@ -134,7 +93,7 @@ def _case(
     if otherwise is not None:
         values.append(_infer(otherwise, columns, scope))
         below.append(values[-1])
-    return Typed(node, _together(values, "CASE"), tuple(below))
+    return Typed(node, together(values, "CASE"), tuple(below))
 
 
 def _call(node: Call, name: str, arguments: tuple[Node, ...], columns: _Columns, scope: _Scope) -> Typed:
@@ -142,10 +101,10 @@ def _call(node: Call, name: str, arguments: tuple[Node, ...], columns: _Columns,
         children = _with_lambdas(name, arguments, columns, scope)
     else:
         children = tuple(_infer(argument, columns, scope) for argument in arguments)
-    expected = _COUNTS.get(name, len(children))
+    expected = COUNTS.get(name, len(children))
     if len(children) != expected:
         raise Mismatch(f"{name} of {expected} argument{'s' * (expected > 1)}", str(len(children)))
-    check = _CHECKS.get(name)
+    check = CHECKS.get(name)
     rule = RULES.get(name)
     try:
         if check is not None:
@@ -171,21 +130,21 @@ def _with_lambdas(name: str, arguments: tuple[Node, ...], columns: _Columns, sco
 
 
 def _parameters(name: str, before: Sequence[Typed], count: int) -> tuple[str, ...]:
-    kinds = [child.type for child in before]
-    of = [element(kind) or "" for kind in kinds]
+    types = kinds(before)
+    of = [element(kind) or "" for kind in types]
     match name:
-        case "transform" | "filter" if kinds:
+        case "transform" | "filter" if types:
             shapes: tuple[tuple[str, ...], ...] = ((of[0],), (of[0], "int"))
-        case "exists" | "forall" if kinds:
+        case "exists" | "forall" if types:
             shapes = ((of[0],),)
-        case "array_sort" if kinds:
+        case "array_sort" if types:
             shapes = ((of[0], of[0]),)
-        case "aggregate" | "reduce" if len(kinds) > 1:
-            shapes = ((kinds[1], of[0]),) if len(kinds) == 2 else ((kinds[1],),)  # noqa: PLR2004 - array and start
-        case "zip_with" if len(kinds) > 1:
+        case "aggregate" | "reduce" if len(types) > 1:
+            shapes = ((types[1], of[0]),) if len(types) == 2 else ((types[1],),)  # noqa: PLR2004 - array and start
+        case "zip_with" if len(types) > 1:
             shapes = ((of[0], of[1]),)
-        case "map_filter" | "transform_keys" | "transform_values" if kinds:
-            inner = [kind for _, kind in members(kinds[0])]
+        case "map_filter" | "transform_keys" | "transform_values" if types:
+            inner = [kind for _, kind in members(types[0])]
             shapes = ((inner[0], inner[1]) if len(inner) == 2 else ("", ""),)  # noqa: PLR2004 - key and value
         case "map_zip_with":
             shapes = (("", "", ""),)
@@ -196,566 +155,3 @@ def _parameters(name: str, before: Sequence[Typed], count: int) -> tuple[str, ..
         if len(shape) == count:
             return shape
     raise Mismatch(f"a lambda of {len(shapes[0])} parameters in {name}", f"one of {count}")
-
-
-# ---- rules: children -> type
-
-
-def _together(values: Sequence[Typed], what: str) -> str:
-    kind = common_of([value.type for value in values])
-    if kind is None:
-        shown = ", ".join(dict.fromkeys(value.type for value in values))
-        raise Mismatch(f"values of one type in {what}", shown)
-    return kind
-
-
-def _arithmetic(operator: str) -> Callable[[Sequence[Typed]], str]:
-    def rule(children: Sequence[Typed]) -> str:
-        if len(children) == 1 and operator in {"+", "-"}:
-            return _signed(children)
-        if len(children) != 2:  # noqa: PLR2004 - left and right
-            raise Mismatch(f"two values around {operator}", str(len(children)))
-        left, right = children
-        return _dates(operator, left.type, right.type) or _numbers(operator, left, right)
-
-    return rule
-
-
-def _dates(operator: str, left: str, right: str) -> str:
-    """The type where dates, timestamps or intervals take part; empty where none does."""
-    temporal = {"date", "timestamp"}
-    spans = [kind.startswith("interval") for kind in (left, right)]
-    if left not in temporal and right not in temporal and not any(spans):
-        return ""
-    if operator == "-" and {left, right} <= temporal:
-        return "interval day" if left == right == "date" else "interval day to second"
-    if operator in {"+", "-"} and left == "date" and right in {"tinyint", "smallint", "int"}:
-        return "date"
-    if operator == "+" and right == "date" and left in {"tinyint", "smallint", "int"}:
-        return "date"
-    if operator in {"+", "-"} and left in temporal and spans[1]:
-        return _moved(left, right)
-    if operator == "+" and right in temporal and spans[0]:
-        return _moved(right, left)
-    if any(spans) or "" in {left, right} or "void" in {left, right} or "string" in {left, right}:
-        return _UNKNOWN
-    raise Mismatch(f"numbers, or a date and days, around {operator}", f"{left} and {right}")
-
-
-_UNKNOWN = "?"
-
-
-def _moved(kind: str, span: str) -> str:
-    if kind == "timestamp":
-        return kind
-    if span in {"interval day", "interval year", "interval month", "interval year to month", "interval"}:
-        return "date"
-    return "timestamp"
-
-
-def _numbers(operator: str, left: Typed, right: Typed) -> str:
-    kinds = left.type, right.type
-    if "" in kinds:
-        return ""
-    for kind in kinds:
-        if kind in {"boolean", "binary"} or element(kind) is not None or kind.startswith(("map", "struct")):
-            raise Mismatch(f"numbers around {operator}", f"{kinds[0]} and {kinds[1]}")
-    one, two = (_promoted(kind, other) for kind, other in (kinds, kinds[::-1]))
-    if one == "void" or two == "void":
-        one, two = (two, two) if one == "void" else (one, one)
-    if one == "void" or not one or not two or not is_number(one) or not is_number(two):
-        return ""
-    if operator == "div":
-        if one in FLOATS or two in FLOATS:
-            raise Mismatch("whole numbers or decimals around div", f"{kinds[0]} and {kinds[1]}")
-        return "bigint"
-    if one in FLOATS or two in FLOATS:
-        return "double" if operator == "/" or one != two else one
-    if one in INTEGERS and two in INTEGERS:
-        return "double" if operator == "/" else max(one, two, key=INTEGERS.index)
-    first, second = as_decimal(one, left.node), as_decimal(two, right.node)
-    assert first is not None
-    assert second is not None
-    return arithmetic(operator, first, second)
-
-
-def _promoted(kind: str, other: str) -> str:
-    """A string beside a number is read as a number."""
-    if kind != "string":
-        return kind
-    return "bigint" if other in INTEGERS else "double" if is_number(other) or other == "string" else ""
-
-
-def _known(rule: Callable[[Sequence[Typed]], str]) -> Callable[[Sequence[Typed]], str]:
-    def known(children: Sequence[Typed]) -> str:
-        kind = rule(children)
-        return "" if kind == _UNKNOWN else kind
-
-    return known
-
-
-def _signed(children: Sequence[Typed]) -> str:
-    kind = children[0].type
-    if kind in {"boolean", "binary", "date", "timestamp"} or element(kind) is not None:
-        raise Mismatch("a number behind the sign", kind)
-    return "double" if kind in {"string", "void"} else kind
-
-
-def _rounded(children: Sequence[Typed]) -> str:
-    kind, places = children[0].type, _places(children)
-    if kind in INTEGERS or kind in FLOATS:
-        return kind
-    if kind in {"string", "void"}:
-        return "double"
-    known = digits(kind)
-    if known is None or places is None:
-        return ""
-    precision, scale = known
-    whole = precision - scale + 1
-    if places < 0:
-        return bounded(max(whole, -places + 1), 0)
-    kept = min(scale, places)
-    return f"decimal({min(whole + kept, 38)},{kept})"
-
-
-def _places(children: Sequence[Typed]) -> int | None:
-    if len(children) == 1:
-        return 0
-    node = children[1].node
-    return node.value if isinstance(node, Literal) and isinstance(node.value, int) else None
-
-
-def _whole(children: Sequence[Typed]) -> str:
-    """Of ceil and floor."""
-    kind = children[0].type
-    if len(children) > 1:
-        return ""
-    known = digits(kind)
-    if known is not None:
-        return bounded(known[0] - known[1] + 1, 0) if known[1] else kind
-    return "bigint" if kind in INTEGERS or kind in FLOATS else ""
-
-
-def _bits(children: Sequence[Typed]) -> str:
-    kind = common_of(children_kinds(children))
-    if kind is None or kind in FLOATS or kind == "boolean" or digits(kind or "") is not None:
-        raise Mismatch("whole numbers", " and ".join(children_kinds(children)))
-    return kind if kind in INTEGERS else ""
-
-
-def children_kinds(children: Sequence[Typed]) -> list[str]:
-    """The types of several nodes."""
-    return [child.type for child in children]
-
-
-def _shifted(children: Sequence[Typed]) -> str:
-    kind = children[0].type
-    return "int" if kind in {"tinyint", "smallint", "int"} else kind if kind == "bigint" else ""
-
-
-def _same(children: Sequence[Typed]) -> str:
-    return children[0].type if children else ""
-
-
-def _text(children: Sequence[Typed]) -> str:
-    """Of functions of text that take bytes, too."""
-    kind = children[0].type if children else ""
-    return "binary" if kind == "binary" else "string" if kind else ""
-
-
-def _concatenated(children: Sequence[Typed]) -> str:
-    kinds = children_kinds(children)
-    if "" in kinds or not kinds:
-        return "" if kinds else "string"
-    if all(kind == "binary" for kind in kinds):
-        return "binary"
-    arrays = [kind for kind in kinds if element(kind) is not None]
-    if arrays:
-        if len(arrays) != len([kind for kind in kinds if kind != "void"]):
-            raise Mismatch("arrays alone, or none, in concat", ", ".join(kinds))
-        return _together(children, "concat")
-    return "string"
-
-
-def _element(children: Sequence[Typed]) -> str:
-    kind = children[0].type
-    if kind.startswith("map<"):
-        return members(kind)[1][1]
-    of = element(kind)
-    if of is None and kind:
-        raise Mismatch("an array or a map", kind)
-    return of or ""
-
-
-def _array(children: Sequence[Typed]) -> str:
-    kind = _together(children, "array")
-    return f"array<{kind}>" if kind else ""
-
-
-def _array_of_first(children: Sequence[Typed]) -> str:
-    kind = children[0].type
-    if kind and kind != "void" and element(kind) is None:
-        raise Mismatch("an array", kind)
-    return kind
-
-
-def _extended(children: Sequence[Typed]) -> str:
-    """An array and something of its kind."""
-    kind = common(_array_of_first(children), f"array<{children[-1].type}>") if children[-1].type else ""
-    return children[0].type if kind == children[0].type else ""
-
-
-def _sequence(children: Sequence[Typed]) -> str:
-    kind = common_of(children_kinds(children[:2])) or ""
-    return f"array<{kind}>" if kind in INTEGERS or kind in {"date", "timestamp"} else ""
-
-
-def _folded(children: Sequence[Typed]) -> str:
-    start, merged = children[1].type, children[2].type
-    if len(children) > 3:  # noqa: PLR2004 - with a finish
-        return children[3].type
-    return start if start == merged else ""
-
-
-def _optional(children: Sequence[Typed]) -> str:
-    return _together(children, "coalesce")
-
-
-def _if(children: Sequence[Typed]) -> str:
-    return _together(children[1:], "if") if len(children) > 1 else ""
-
-
-def _when(children: Sequence[Typed]) -> str:
-    values = [child for position, child in enumerate(children) if position % 2 or position == len(children) - 1]
-    return _together(values, "when")
-
-
-def _extracted(children: Sequence[Typed]) -> str:
-    part, source = children[0].node, children[1].type
-    if not isinstance(part, Literal) or source not in {"date", "timestamp", "string"}:
-        return ""
-    name = str(part.value).lower()
-    return "decimal(8,6)" if name in {"second", "s", "sec", "seconds", "secs"} else "int"
-
-
-def _struct(children: Sequence[Typed]) -> str:
-    fields = []
-    for name, value in zip(children[::2], children[1::2], strict=False):
-        if not isinstance(name.node, Literal) or not isinstance(name.node.value, str) or not value.type:
-            return ""
-        fields.append(f"{name.node.value}:{value.type}")
-    return f"struct<{','.join(fields)}>"
-
-
-def _plain_struct(children: Sequence[Typed]) -> str:
-    if not all(child.type for child in children):
-        return ""
-    named = [
-        (child.node.name if isinstance(child.node, Column) else f"col{number}", child.type)
-        for number, child in enumerate(children, 1)
-    ]
-    return f"struct<{','.join(f'{name}:{kind}' for name, kind in named)}>"
-
-
-def _map(children: Sequence[Typed]) -> str:
-    keys, values = (common_of(children_kinds(children[side::2])) for side in (0, 1))
-    return f"map<{keys},{values}>" if keys and values and children else ""
-
-
-def _map_part(side: int) -> Callable[[Sequence[Typed]], str]:
-    def rule(children: Sequence[Typed]) -> str:
-        inner = members(children[0].type)
-        return f"array<{inner[side][1]}>" if inner else ""
-
-    return rule
-
-
-def _cast(kind: str) -> Callable[[Sequence[Typed]], str]:
-    return lambda _: kind
-
-
-def _zero(children: Sequence[Typed]) -> str:
-    return common(children[0].type, "int") or ""
-
-
-RULES: Mapping[str, Callable[[Sequence[Typed]], str]] = {
-    **{name: _known(_arithmetic(name)) for name in ("+", "-", "*", "/", "%", "div")},
-    **{name: _known(_arithmetic("%")) for name in ("mod", "pmod", "try_mod")},
-    "try_add": _known(_arithmetic("+")),
-    "try_subtract": _known(_arithmetic("-")),
-    "try_multiply": _known(_arithmetic("*")),
-    "try_divide": _known(_arithmetic("/")),
-    **dict.fromkeys(("abs", "negative", "positive"), _signed),
-    **dict.fromkeys(("round", "bround"), _rounded),
-    **dict.fromkeys(("ceil", "ceiling", "floor"), _whole),
-    **dict.fromkeys(("&", "|", "^", "~"), _bits),
-    **dict.fromkeys(("<<", ">>", ">>>", "shiftleft", "shiftright", "shiftrightunsigned"), _shifted),
-    **dict.fromkeys(("coalesce", "ifnull", "nvl", "greatest", "least", "array_union"), _optional),
-    **dict.fromkeys(("if",), _if),
-    "nvl2": _if,
-    "when": _when,
-    **dict.fromkeys(("nullif", "nullifzero", "reverse_array", "slice"), _same),
-    "nanvl": lambda children: "double" if children[0].type == "double" and is_number(children[-1].type) else "",
-    "zeroifnull": _zero,
-    **dict.fromkeys(("concat", "||"), _concatenated),
-    **dict.fromkeys(
-        ("trim", "ltrim", "rtrim", "left", "right", "lpad", "rpad", "substr", "substring", "overlay"), _text
-    ),
-    "reverse": lambda children: children[0].type if element(children[0].type) is not None else _text(children),
-    **dict.fromkeys(("[]", "element_at", "try_element_at", "get"), _element),
-    **dict.fromkeys(("array_max", "array_min", "flatten"), _element),
-    "array": _array,
-    "array_repeat": lambda children: f"array<{children[0].type}>" if children[0].type else "",
-    **dict.fromkeys(
-        ("array_compact", "array_distinct", "array_sort", "sort_array", "array_remove", "filter", "shuffle"),
-        _array_of_first,
-    ),
-    **dict.fromkeys(("array_append", "array_prepend", "array_insert"), _extended),
-    **dict.fromkeys(
-        ("array_except", "array_intersect"), lambda children: _optional(children) if len(children) > 1 else ""
-    ),
-    "sequence": _sequence,
-    "transform": lambda children: f"array<{children[1].type}>" if len(children) > 1 and children[1].type else "",
-    "zip_with": lambda children: f"array<{children[2].type}>" if len(children) > 2 and children[2].type else "",  # noqa: PLR2004
-    **dict.fromkeys(("aggregate", "reduce"), _folded),
-    **dict.fromkeys(("extract", "date_part", "datepart"), _extracted),
-    "dateadd": lambda _: "date",
-    "named_struct": _struct,
-    "struct": _plain_struct,
-    "map": _map,
-    "map_keys": _map_part(0),
-    "map_values": _map_part(1),
-    "map_filter": _same,
-    "interval": lambda children: children[1].type,
-    **{name: _cast(name) for name in (*SCALARS,)},
-    "decimal": _cast("decimal(10,0)"),
-    "uniform": lambda children: common_of(children_kinds(children[:2])) or "",
-    "unix_timestamp": lambda _: "bigint",
-    "getdate": lambda _: "timestamp",
-}
-"""Name -> the type that follows from the arguments."""
-
-
-# ---- checks: what Spark's analyser refuses
-
-
-def _compared(name: str, children: Sequence[Typed]) -> None:
-    kinds = children_kinds(children)
-    if common_of(kinds) is None:
-        raise Mismatch(f"values that compare, around {name}", " and ".join(dict.fromkeys(kinds)))
-
-
-def _conditions(name: str, children: Sequence[Typed]) -> None:
-    for child in children:
-        if child.type not in {"boolean", "void", "string", ""}:
-            raise Mismatch(f"conditions around {name.upper()}", child.type)
-
-
-def _if_condition(name: str, children: Sequence[Typed]) -> None:
-    if children[0].type not in {"boolean", "void", "string", ""}:
-        raise Mismatch(f"a condition in {name}", children[0].type)
-
-
-def _membership(name: str, children: Sequence[Typed]) -> None:
-    array, value = children[0], children[1]
-    of = element(array.type)
-    if (array.type and of is None) or value.type == "void":
-        raise Mismatch(f"an array and a value in {name}", f"{array.type} and {value.type}")
-    if of is not None and common(of, value.type) is None:
-        raise Mismatch(f"a value of type {of} in {name}", value.type)
-
-
-_FIELDS = frozenset(
-    [
-        "year",
-        "y",
-        "years",
-        "yr",
-        "yrs",
-        "yearofweek",
-        "quarter",
-        "qtr",
-        "month",
-        "mon",
-        "mons",
-        "months",
-        "week",
-        "w",
-        "weeks",
-        "day",
-        "d",
-        "days",
-        "dayofweek",
-        "dow",
-        "dayofweek_iso",
-        "dow_iso",
-        "doy",
-        "hour",
-        "h",
-        "hours",
-        "hr",
-        "hrs",
-        "minute",
-        "m",
-        "min",
-        "mins",
-        "minutes",
-        "second",
-        "s",
-        "sec",
-        "seconds",
-        "secs",
-    ]
-)
-
-
-def _part(name: str, children: Sequence[Typed]) -> None:
-    node = children[0].node if children else None
-    if isinstance(node, Literal) and str(node.value).lower() not in _FIELDS:
-        raise Mismatch(f"a part of a date in {name}, such as YEAR or HOUR", repr(node.value))
-
-
-def _date(name: str, children: Sequence[Typed]) -> None:
-    if children and children[0].type not in {"date", "timestamp", "timestamp_ntz", "string", "void", ""}:
-        raise Mismatch(f"a date or a timestamp in {name}", children[0].type)
-
-
-_COUNTS = {
-    **dict.fromkeys(
-        [
-            "upper",
-            "ucase",
-            "lower",
-            "lcase",
-            "length",
-            "len",
-            "char_length",
-            "character_length",
-            "reverse",
-            "isnan",
-            "isnull",
-            "isnotnull",
-            "not",
-            "abs",
-            "negative",
-            "positive",
-            "sqrt",
-            "exp",
-            "ln",
-            "log2",
-            "log10",
-            "log1p",
-            "expm1",
-            "sin",
-            "cos",
-            "tan",
-            "asin",
-            "acos",
-            "atan",
-            "year",
-            "month",
-            "day",
-            "dayofmonth",
-            "dayofyear",
-            "dayofweek",
-            "weekday",
-            "weekofyear",
-            "quarter",
-            "hour",
-            "minute",
-            "second",
-            "last_day",
-            "unix_date",
-            "unix_millis",
-            "unix_seconds",
-            "unix_micros",
-            "md5",
-            "sha1",
-            "array_max",
-            "array_min",
-            "array_distinct",
-            "array_compact",
-            "size",
-            "cardinality",
-            "array_size",
-            "initcap",
-            "ascii",
-            "sign",
-            "signum",
-            "flatten",
-            "hex",
-            "bin",
-        ],
-        1,
-    ),
-    **dict.fromkeys(
-        [
-            "trunc",
-            "date_trunc",
-            "mod",
-            "pmod",
-            "date_sub",
-            "add_months",
-            "next_day",
-            "instr",
-            "startswith",
-            "endswith",
-            "contains",
-            "array_contains",
-            "repeat",
-            "left",
-            "right",
-            "pow",
-            "power",
-            "nullif",
-            "ifnull",
-            "nvl",
-            "date_format",
-            "from_utc_timestamp",
-            "to_utc_timestamp",
-        ],
-        2,
-    ),
-    **dict.fromkeys(("if", "nvl2", "timestampdiff", "timestampadd", "split_part"), 3),
-}
-"""How many arguments a function takes, of those that always take as many and that people use."""
-_OF_DATES = [
-    "year",
-    "month",
-    "day",
-    "dayofmonth",
-    "dayofyear",
-    "dayofweek",
-    "weekday",
-    "weekofyear",
-    "quarter",
-    "last_day",
-    "add_months",
-]
-_CHECKS: Mapping[str, Callable[[str, Sequence[Typed]], None]] = {
-    **dict.fromkeys(("=", "<>", "<", "<=", ">", ">=", "<=>", "in", "between", "nullif", "equal_null"), _compared),
-    **dict.fromkeys(("and", "or", "not"), _conditions),
-    "if": _if_condition,
-    **dict.fromkeys(("array_contains", "array_position", "array_remove"), _membership),
-    **dict.fromkeys(("extract", "date_part", "datepart"), _part),
-    **dict.fromkeys(_OF_DATES, _date),
-}
-
-
-def _check_cast(source: str, target: str) -> None:
-    """Casts ANSI mode refuses whatever the value."""
-    complex_ = ("array", "map", "struct")
-    refused = (
-        (source == "boolean" and target in {"date", "timestamp"})
-        or (source == "date" and (is_number(target) or target in {"boolean", "binary"}))
-        or (source == "timestamp" and target in {"boolean", "binary"})
-        or (is_number(source) and target == "date")
-        or (is_number(source) and target == "binary")
-        or (source == "binary" and (is_number(target) or target in {"boolean", "date", "timestamp"}))
-        or (source.startswith(complex_) and target in SCALARS - {"string"})
-        or (source in SCALARS and source != "string" and target.startswith(complex_))
-        or (source == "string" and target.startswith(complex_))
-        or (source in {"date", "timestamp"} and digits(target) is not None and source == "date")
-    )
-    if refused:
-        raise Mismatch(f"a value that casts to {target}", source)
