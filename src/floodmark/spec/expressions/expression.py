@@ -81,6 +81,14 @@ def expression(text: object, schema: Schema, where: str) -> Expression:
 @lru_cache(maxsize=4096)
 def _read(text: str, schema: Schema) -> Expression | _Problem:
     try:
+        return _understood(text, schema)
+    except RecursionError:
+        fix = "Take it apart with several with_columns(...); IN (...) for many alternatives."
+        return _Problem("an expression that is not so deep", f"{text[:60]!r}...", fix, "DEFINITION-021")
+
+
+def _understood(text: str, schema: Schema) -> Expression | _Problem:
+    try:
         node = parse(text)
     except Unreadable as error:
         expected = "an expression over one row" if error.code == "DEFINITION-023" else "a Spark SQL expression"

@@ -12,6 +12,8 @@ from floodmark.spec.expressions.tokens import Unreadable
 from floodmark.spec.expressions.tree import Literal
 
 _DIGITS = 38
+_LONGEST = 1000
+_LARGEST = "A double holds numbers up to 1.8e308."
 _BITS = {"Y": (8, "tinyint"), "S": (16, "smallint"), "L": (64, "bigint")}
 _UNITS = ("YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND")
 _FINER = {"WEEK": "DAY", "MILLISECOND": "SECOND", "MICROSECOND": "SECOND"}
@@ -27,7 +29,11 @@ def number(text: str, *, negative: bool = False) -> Literal:
     assert match is not None
     digits, suffix = match[1], match[2] or ""
     signed = f"-{digits}" if negative else digits
+    if len(digits) > _LONGEST:
+        raise Unreadable(f"a number of {len(digits)} characters", "No type holds it; write 1e40 for a double.")
     if suffix in {"D", "F"}:
+        if math.isinf(float(signed)):
+            raise Unreadable(text, _LARGEST)
         return Literal(float(signed), "double" if suffix == "D" else "float")
     if suffix in _BITS:
         bits, kind = _BITS[suffix]
@@ -36,7 +42,7 @@ def number(text: str, *, negative: bool = False) -> Literal:
         return Literal(int(signed), kind)
     if "E" in digits and suffix != "BD":
         if math.isinf(float(signed)):
-            raise Unreadable(text, "A double holds numbers up to 1.8e308.")
+            raise Unreadable(text, _LARGEST)
         return Literal(float(signed), "double")
     if digits.isdigit() and suffix != "BD":
         value = int(signed)
@@ -62,6 +68,9 @@ def decimal_type(value: Decimal) -> str:
     return f"decimal({precision},{scale})"
 
 
+_KNOWN_UNITS = "Units are YEAR, MONTH, WEEK, DAY, HOUR, MINUTE and SECOND."
+
+
 def interval_type(units: Sequence[str]) -> str:
     """The type of an interval of these units.
 
@@ -70,7 +79,9 @@ def interval_type(units: Sequence[str]) -> str:
     """
     names = [_FINER.get(unit.upper().removesuffix("S"), unit.upper().removesuffix("S")) for unit in units]
     if unknown := [name for name in names if name not in _UNITS]:
-        raise Unreadable(f"an interval of {unknown[0]!r}", "Units are YEAR, MONTH, WEEK, DAY, HOUR, MINUTE and SECOND.")
+        raise Unreadable(f"an interval of {unknown[0]!r}", _KNOWN_UNITS)
+    if not names:
+        raise Unreadable("an interval without a unit", _KNOWN_UNITS)
     order = sorted({_UNITS.index(name) for name in names})
     months = _UNITS.index("MONTH")
     if order[0] <= months < order[-1]:
@@ -80,11 +91,13 @@ def interval_type(units: Sequence[str]) -> str:
 
 
 def check_day(text: str) -> None:
-    """Refuse a DATE or TIMESTAMP that begins with a day no calendar has.
+    """Refuse a DATE or TIMESTAMP of the clock, and one that begins with a day no calendar has.
 
     Raises:
-        Unreadable: such as ``2020-02-30``.
+        Unreadable: such as ``2020-02-30``, ``today``.
     """
+    if text.strip().lower() in {"now", "today", "tomorrow", "yesterday"}:
+        raise Unreadable(repr(text), "Write current_date() or current_timestamp(); a literal is the same every day.")
     if match := re.match(r"(\d{4})-(\d\d?)-(\d\d?)(?!\d)", text.strip()):
         try:
             date(*(int(part) for part in match.groups()))

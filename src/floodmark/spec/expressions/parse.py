@@ -324,18 +324,17 @@ class _Reader:
 
     def interval(self) -> Node:
         parts: list[tuple[Node, str]] = []
-        while (
-            self.token.kind in {"number", "string"} or self.token.text in {"-", "+", "("} or self.ahead().word in _UNITS
-        ):
+        while self.quantity(first=not parts):
             value = self.unary() if self.token.kind != "string" else Literal(self.take().text, "string")
             if self.token.word not in _UNITS:
                 if parts or not isinstance(value, Literal) or value.type != "string":
                     raise Unreadable(
                         "an interval without a unit", "Write INTERVAL 1 HOUR, or `interval` for the column."
                     )
-                return Literal(
-                    str(value.value), interval_type([part.split()[-1] for part in str(value.value).split(",")])
-                )
+                units = [
+                    unit for unit in re.findall("[a-z]+", str(value.value), re.IGNORECASE) if unit.lower() != "interval"
+                ]
+                return Literal(value.value, interval_type(units))
             unit = self.take().word.removesuffix("S")
             if self.accept("TO"):
                 last = self.take().word.removesuffix("S")
@@ -345,6 +344,14 @@ class _Reader:
             raise Unreadable("an interval without a number", "Write INTERVAL 1 HOUR, or `interval` for the column.")
         whole = interval_type([unit for _, unit in parts])
         return Call("interval", tuple(node for value, unit in parts for node in (value, Literal(unit, whole))))
+
+    def quantity(self, *, first: bool) -> bool:
+        """Whether the number of a unit comes next; behind the first one ``+`` may as well add what is no part of the interval."""
+        signed = self.token.kind == "operator" and self.token.text in {"-", "+"}
+        number, unit = (self.ahead(), self.ahead(2)) if signed else (self.token, self.ahead())
+        if first:
+            return signed or number.kind in {"number", "string"} or number.text == "(" or unit.word in _UNITS
+        return number.kind in {"number", "string"} and unit.word in _UNITS
 
     # ---- calls
 

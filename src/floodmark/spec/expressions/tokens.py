@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import dataclass
 from typing import Literal
 
@@ -59,6 +60,8 @@ _TOKEN = re.compile(
 )
 _RAW = re.compile(r"""[rR](?:'[^']*'|"[^"]*")""")
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[01][0-7]{2}|.)", re.DOTALL)
+_HALF = re.compile("[\ud800-\udfff]")
+"""Half a character; Spark keeps a question mark in place of one that has no other half."""
 _ESCAPES = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": r"\%", "_": r"\_"}
 
 
@@ -105,11 +108,14 @@ def unescaped(text: str) -> str:
     if text[0] in "rR":
         return text[2:-1]
     body = text[1:-1].replace(text[0] * 2, text[0])
-    return _ESCAPE.sub(lambda match: _escaped(match[1]), body)
+    units = _ESCAPE.sub(lambda match: _escaped(match[1]), body).encode("utf-16-le", "surrogatepass")
+    return _HALF.sub("?", units.decode("utf-16-le", "surrogatepass"))
 
 
 def _escaped(code: str) -> str:
     if code[0] in "uU" and len(code) > 1:
+        if int(code[1:], 16) > sys.maxunicode:
+            raise Unreadable(f"\\{code}", "Characters end at \\U0010FFFF.")
         return chr(int(code[1:], 16))
     if len(code) == len("000"):
         return chr(int(code, 8))

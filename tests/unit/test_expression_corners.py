@@ -1,0 +1,75 @@
+"""Corners of Spark's grammar: intervals in sums, half characters, numbers and nestings no type and no reader holds."""
+
+from __future__ import annotations
+
+import pytest
+from spark_answers import SCHEMA
+
+from floodmark.core.errors import DefinitionError
+from floodmark.spec.expressions import expression
+from floodmark.spec.expressions.tree import Literal
+from floodmark.spec.schema import Column, Schema
+
+
+def read(text):
+    return expression(text, SCHEMA, "test")
+
+
+def refused(text):
+    with pytest.raises(DefinitionError) as raised:
+        read(text)
+    return raised.value
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ts + INTERVAL 1 DAY + INTERVAL 2 HOURS",
+        "ts - INTERVAL 1 DAY - INTERVAL '1' MONTH",
+        "INTERVAL 1 DAY + ts",
+        "INTERVAL '1 day' + ts",
+        "CASE WHEN i > 0 THEN INTERVAL 1 DAY + at ELSE ts END",
+    ],
+)
+def test_what_is_added_to_an_interval_is_no_part_of_it(text):
+    assert read(text).type == "timestamp"
+
+
+def test_a_column_named_as_a_unit_may_stand_behind_an_interval():
+    schema = Schema((*SCHEMA.columns, Column(name="day", type="int")))
+    assert expression("ts < at + INTERVAL 1 DAY AND day = 3", schema, "test").columns == ("ts", "at", "day")
+
+
+def test_an_interval_of_several_units_is_one():
+    assert read("INTERVAL 1 DAY 2 HOURS").tree.type == "interval day to hour"
+    assert read("INTERVAL 1 DAY - 2 HOURS").tree.type == "interval day to hour"
+    assert read("INTERVAL '3 hours 2 days'").tree.type == "interval day to hour"
+    assert read("dt + INTERVAL '3 hours 2 days'").type == "timestamp"
+
+
+@pytest.mark.parametrize(
+    ("text", "got"),
+    [
+        ("ts + INTERVAL ''", "an interval without a unit"),
+        ("ts + INTERVAL '1 month 2 days'", "an interval of months and of days"),
+        (r"s = '\U0011FFFF'", "0011FFFF"),
+        ("i > " + "9" * 5000, "a number of 5000 characters"),
+        ("f > 1e400D", "1e400D"),
+        ("ts > TIMESTAMP 'now'", "'now'"),
+        ("dt = DATE 'Today '", "'Today '"),
+        ("(" * 300 + "i" + ")" * 300, "((("),
+        ("i + " * 2000 + "i", "i + i"),
+        (" OR ".join(f"i = {n}" for n in range(2000)), "i = 0 OR i = 1"),
+        ("NOT " * 1000 + "b", "NOT NOT"),
+    ],
+)
+def test_what_no_reader_holds_is_refused_with_a_code(text, got):
+    error = refused(text)
+    assert error.code == "DEFINITION-021"
+    assert got in error.got
+
+
+def test_halves_of_a_character_are_one_character():
+    assert read(r"'\ud83d\ude00'").tree.node == Literal("😀", "string")
+    assert read(r"'\ud83d'").tree.node == Literal("?", "string")
+    assert read("'😀'").tree.node == Literal("😀", "string")
