@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 from spark_answers import SCHEMA
 
 from floodmark.core.errors import DefinitionError
+from floodmark.engines.local.expressions import Queries
+from floodmark.engines.local.translation.expression import duckdb_sql
 from floodmark.spec.expressions import expression
 from floodmark.spec.expressions.tree import Literal
 from floodmark.spec.schema import Column, Schema
@@ -73,3 +76,26 @@ def test_halves_of_a_character_are_one_character():
     assert read(r"'\ud83d\ude00'").tree.node == Literal("😀", "string")
     assert read(r"'\ud83d'").tree.node == Literal("?", "string")
     assert read("'😀'").tree.node == Literal("😀", "string")
+
+
+def answers(text, values):
+    """What the local engine says for each value of a column ``s``."""
+    value = duckdb_sql(expression(text, SCHEMA, "test"), "test")
+    connection = Queries().connection
+    connection.register("corner_rows", pa.table({"s": values}))
+    return [row[0] for row in connection.sql(f"SELECT {value} FROM corner_rows").fetchall()]
+
+
+def test_not_like_any_holds_where_one_pattern_does_not_fit():
+    assert answers("s NOT LIKE ANY ('a%', '%c')", ["abc", "ab", "bc", "b"]) == [False, True, True, True]
+    assert answers("s NOT LIKE ALL ('a%', '%c')", ["abc", "ab", "bc", "b"]) == [False, False, False, True]
+    assert answers("s NOT LIKE 'a!%' ESCAPE '!'", ["a%", "ab"]) == [False, True]
+
+
+def test_the_first_argument_of_trim_is_what_is_taken_away():
+    assert answers("trim('a', s)", ["aba"]) == ["b"]
+    assert answers("ltrim('a', s)", ["aba"]) == ["ba"]
+    assert answers("rtrim('a', s)", ["aba"]) == ["ab"]
+    assert answers("trim('a' FROM s)", ["aba"]) == ["b"]
+    assert answers("btrim(s, 'a')", ["aba"]) == ["b"]
+    assert answers("trim(s)", [" b "]) == ["b"]

@@ -152,7 +152,7 @@ class _Reader:
         elif self.accept("IN"):
             node = self.member(value)
         elif word := self.accept("LIKE", "ILIKE"):
-            node = self.like(word.lower(), value)
+            return self.like(word.lower(), value, negated=negated)
         elif self.accept("RLIKE", "REGEXP"):
             node = Call("rlike", (value, self.binary(0)))
         elif negated:
@@ -183,19 +183,25 @@ class _Reader:
             raise Unreadable("IN (), an empty list", "Name at least one value: code IN ('a', 'b').")
         return Call("in", (value, *self.arguments()))
 
-    def like(self, word: str, value: Node) -> Node:
+    def like(self, word: str, value: Node, *, negated: bool) -> Node:
+        """Of several patterns each is negated: NOT LIKE ANY holds where one of them does not fit."""
+
+        def fits(*arguments: Node) -> Node:
+            node = Call(word, (value, *arguments))
+            return Call("not", (node,)) if negated else node
+
         if self.token.word in {"ANY", "SOME", "ALL"} and self.ahead().text == "(":
             quantifier = "and" if self.take().word == "ALL" else "or"
             self.expect("(")
             patterns = self.arguments()
             if not patterns:
                 raise Unreadable("LIKE of an empty list", "Name at least one pattern.")
-            node: Node = Call(word, (value, patterns[0]))
+            node = fits(patterns[0])
             for pattern in patterns[1:]:
-                node = Call(quantifier, (node, Call(word, (value, pattern))))
+                node = Call(quantifier, (node, fits(pattern)))
             return node
         pattern = self.binary(0)
-        return Call(word, (value, pattern, self.binary(0))) if self.accept("ESCAPE") else Call(word, (value, pattern))
+        return fits(pattern, self.binary(0)) if self.accept("ESCAPE") else fits(pattern)
 
     # ---- values
 
@@ -379,6 +385,8 @@ class _Reader:
         if self.token.word in {"OVER", "FILTER", "WITHIN"}:
             fix = "Aggregates belong into .window(...).aggregate(name=count()); a subquery into an operator of its own."
             raise Unreadable(f"{name}(...) {self.token.word}", fix, "DEFINITION-023")
+        if name in {"trim", "ltrim", "rtrim"}:
+            arguments = arguments[::-1]  # trim(characters, text), as TRIM(characters FROM text)
         return Call(name, arguments)
 
     def arguments(self) -> tuple[Node, ...]:
