@@ -200,7 +200,7 @@ def taken_back(page: Page, server: Server, store: Store, shop: Path, tmp_path: P
         assert lander.returncode == 0
     switch(page, server)  # while that run is at work nothing else is launched
     back = ended(store, "rolled back")
-    assert "it crashed: EXECUTION-004" in (back.reason or "")
+    assert "it crashed: EXECUTION-050" in (back.reason or "")
     assert "CAST_INVALID_INPUT" in (back.reason or "")
     failed = until(lambda: next((r for r in server.runs("upgrade") if r["status"] == "FAILURE"), None), 60)
     edit(shop, *reversed(BAD))
