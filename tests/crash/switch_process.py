@@ -21,18 +21,7 @@ def rebuild(lake: Lake, beside: Lake) -> None:
     if begun is None:
         timeline = Timeline.current(lake, "totals")
         taken = savepoints.take_in(lake, savepoints.create("totals", beside).path).manifest
-        step = Step(
-            operator="totals",
-            savepoint=taken.id,
-            version=taken.version,
-            timeline=timeline.next().number,
-            ends=timeline.number,
-            batch=taken.batch,
-            watermark=taken.watermark,
-            inputs=len(taken.inputs),
-            tables=taken.outputs,
-            source=beside.root,
-        )
+        step = Step.onto(taken, timeline=timeline.next().number, ends=timeline.number, source=beside.root)
         begun = Switch(again="floodmark apply totals --rebuild", steps=(step,))
     with stopped(lake, begun.operators):
         perform(lake, begun)

@@ -88,20 +88,34 @@ def apply(invocation: Invocation, /, operators: tuple[str, ...], *, dry_run: boo
 
 def _checked(opened: Opened, console: Console, operator: Operator, wanted: _Wanted) -> dict[str, Any]:
     from floodmark.engines.spark.lake import Lake
-    from floodmark.engines.spark.timeline import Timeline
-    from floodmark.engines.spark.upgrade import check
-    from floodmark.lifecycle.plan import plan
+    from floodmark.engines.spark.upgrade import Upgraded, check, check_rebuild
 
     lake = Lake.of(opened.workspace.settings)
     if wanted.rebuild:
-        found = plan(Timeline.current(lake, operator.name).checkpoint.deployed(), operator)
+        would = check_rebuild(operator, lake)
     else:
-        found = check(operator, lake, forward_only=wanted.forward_only)
-    if found.deployed is None:
-        console.say(_no_stream(operator))
-    else:
-        console.say(f"{found.deployed} -> {found.defined}: {found.verdict}; it can be applied")
-    return document(found) | {"savepoint": None, "readers": []}
+        would = Upgraded(plan=check(operator, lake, forward_only=wanted.forward_only))
+    console.say(_would(operator, would, rebuild=wanted.rebuild))
+    for reader in would.readers:
+        console.say(f"  {reader} would have read what is replaced, and would have to be computed anew")
+    return document(would.plan) | {"savepoint": would.savepoint, "readers": list(would.readers)}
+
+
+def _would(operator: Operator, would: Upgraded, *, rebuild: bool) -> str:
+    """What applying the changes would do, in one line."""
+    changes = would.plan
+    if would.savepoint is not None:
+        return f"{changes.defined}: the rebuild that was begun and stopped on the way would be finished"
+    if changes.deployed is None:
+        return _no_stream(operator)
+    if not changes.changes:
+        return f"{changes.defined}: nothing to do"
+    way = (
+        "--rebuild computes all of it anew beside the stream, and replaces state and tables in one switch"
+        if rebuild
+        else "it can be applied"
+    )
+    return f"{changes.deployed} -> {changes.defined}: {changes.verdict}; {way}"
 
 
 def _stopped(opened: Opened, console: Console, operator: Operator, wanted: _Wanted) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 
 from pydantic import TypeAdapter
 
-from floodmark.lifecycle.savepoint import TableVersion
+from floodmark.lifecycle.savepoint import Manifest, TableVersion
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +43,29 @@ class Step:
     tables: tuple[TableVersion, ...]
     source: str = ""
     moves: Mapping[int, str] = field(default_factory=dict)
+
+    @staticmethod
+    def onto(state: Manifest, *, timeline: int, ends: int, source: str) -> Step:
+        """The step of a stream that goes on from a savepoint which was made in another lake.
+
+        Args:
+            state: what the savepoint holds.
+            timeline: see the class.
+            ends: see the class.
+            source: see the class.
+        """
+        return Step(
+            operator=state.operator,
+            savepoint=state.id,
+            version=state.version,
+            timeline=timeline,
+            ends=ends,
+            batch=state.batch,
+            watermark=state.watermark,
+            inputs=len(state.inputs),
+            tables=state.outputs,
+            source=source,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

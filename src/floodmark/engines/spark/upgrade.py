@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from deltalake import DeltaTable, Field
 from deltalake import Schema as DeltaSchema
@@ -141,6 +141,31 @@ def _widen(path: str, schema: Schema) -> None:
         table.alter.add_columns(lacking)
 
 
+def check_rebuild(operator: Operator, lake: Lake) -> Upgraded:
+    """What a rebuild would do: the changes, and the streams that have read the tables that it replaces. No JVM is needed.
+
+    The savepoint is that of a switch which was begun and not finished: the rebuild would finish it, and do nothing else.
+
+    Args:
+        operator: as the code defines it.
+        lake: its stream runs in.
+
+    Raises:
+        LifecycleError: LIFECYCLE-034 another rollback or rebuild is not finished, LIFECYCLE-042 the stream has moved to another lake.
+    """
+    refuse_another(lake, operator.name, _again(operator))
+    refuse_moved(lake, operator.name)
+    changes = plan(Timeline.current(lake, operator.name).checkpoint.deployed(), operator)
+    begun = pending(lake)
+    reading = tuple(readers(operator.name, streams(lake))) if begun or changes.changes else ()
+    return Upgraded(plan=changes, savepoint=begun.back if begun else None, readers=reading)
+
+
+def _again(operator: Operator) -> str:
+    """The command that begins a rebuild, and finishes one that was interrupted."""
+    return f"floodmark apply {operator.name} --rebuild"
+
+
 def rebuild(
     spark: SparkSession,
     operator: Operator,
@@ -168,29 +193,26 @@ def rebuild(
     Raises:
         LifecycleError: LIFECYCLE-003 the stream is at work, LIFECYCLE-034 another rollback or rebuild is not finished.
     """
-    again = f"floodmark apply {operator.name} --rebuild"
     stop, timeline = stop or threading.Event(), Timeline.current(lake, operator.name)
-    found = plan(timeline.checkpoint.deployed(), operator)
+    would = check_rebuild(operator, lake)
     begun = pending(lake)
-    if begun is not None and begun.again == again:
+    if begun is not None and begun.again == _again(operator):
         if pause is not None:
             pause(list(begun.operators))
         with stopped(lake, begun.operators):
             perform(lake, begun)
         _tidy(lake, begun.steps[0].savepoint, begun.steps[0].source)
-        return Upgraded(plan=found, savepoint=begun.back, readers=tuple(readers(operator.name, streams(lake))))
-    refuse_another(lake, operator.name)
-    refuse_moved(lake, operator.name)
+        return replace(would, savepoint=begun.back, readers=tuple(readers(operator.name, streams(lake))))
     beside = _beside(lake, operator)
-    if found.deployed is None or not found.changes:
+    if would.plan.deployed is None or not would.plan.changes:
         for one in savepoints.savepoints(lake, operator.name):  # of one that was done but for this
             if one.manifest.why == _why(operator):
                 savepoints.delete(one)
         remove(beside.root)
-        return Upgraded(plan=found)
+        return would
     run_unbounded(spark, operator, beside, until_caught_up=True, stop=stop, on_batch=on_batch)
     if stop.is_set():
-        return Upgraded(plan=found)
+        return Upgraded(plan=would.plan)
     reading = readers(operator.name, streams(lake))
     made = pause([operator.name, *reading]) if pause is not None else None
     with stopped(lake, [operator.name, *reading]):
@@ -199,21 +221,10 @@ def rebuild(
         crash.point("upgrade.after_savepoint")
         new = savepoints.create(operator.name, beside, why=_why(operator))
         taken = savepoints.take_in(lake, new.path).manifest
-        step = Step(
-            operator=operator.name,
-            savepoint=taken.id,
-            version=taken.version,
-            timeline=timeline.next().number,
-            ends=timeline.number,
-            batch=taken.batch,
-            watermark=taken.watermark,
-            inputs=len(taken.inputs),
-            tables=taken.outputs,
-            source=beside.root,
-        )
-        perform(lake, Switch(again=again, steps=(step,), back=made.manifest.id))
+        step = Step.onto(taken, timeline=timeline.next().number, ends=timeline.number, source=beside.root)
+        perform(lake, Switch(again=_again(operator), steps=(step,), back=made.manifest.id))
     _tidy(lake, taken.id, beside.root)
-    return Upgraded(plan=found, savepoint=made.manifest.id, readers=tuple(reading))
+    return Upgraded(plan=would.plan, savepoint=made.manifest.id, readers=tuple(reading))
 
 
 def _with_readers(name: str, lake: Lake, why: str) -> Savepoint:
