@@ -99,3 +99,19 @@ def test_the_first_argument_of_trim_is_what_is_taken_away():
     assert answers("trim('a' FROM s)", ["aba"]) == ["b"]
     assert answers("btrim(s, 'a')", ["aba"]) == ["b"]
     assert answers("trim(s)", [" b "]) == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("text", "type_", "columns"),
+    [
+        ("datediff(day, DATE '2024-01-01')", "int", ("day",)),
+        ("date_diff(dt, day)", "int", ("dt", "day")),
+        ("date_diff(day, dt)", "int", ("dt", "day")),
+        ("date_add(day, 3)", "date", ("day",)),
+        ("datediff(day, dt, day)", "bigint", ("dt", "day")),
+    ],
+)
+def test_the_first_of_two_arguments_named_as_a_unit_is_a_column(text, type_, columns):
+    schema = Schema((*SCHEMA.columns, Column(name="day", type="date")))
+    made = expression(text, schema, "test")
+    assert (made.type, made.columns) == (type_, columns)

@@ -509,10 +509,14 @@ def _overlay(reader: _Reader, _: Token) -> Node | None:
 
 
 def _shift(reader: _Reader, token: Token) -> Node:
-    unit = Literal(reader.take().text.lower(), "string")
+    """A unit, then two arguments; with one argument behind it the word is a column, as in ``datediff(day, moment)``."""
+    unit = reader.take()
     reader.expect(",")
+    arguments = reader.arguments()
+    if len(arguments) == 1:
+        return Call(token.text.lower(), (Column(unit.text), *arguments))
     name = "timestampdiff" if "DIFF" in token.word else "timestampadd"
-    return Call(name, (unit, *reader.arguments()))
+    return Call(name, (Literal(unit.text.lower(), "string"), *arguments))
 
 
 def _struct(reader: _Reader, _: Token) -> Node:
