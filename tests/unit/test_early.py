@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from deltalake import CommitProperties, write_deltalake
 
 from floodmark import BoundedOutOfOrderness, Contract, EventTime, Files, Source, Stream, operator
+from floodmark.connectors.unit import Landed
 from floodmark.core.errors import ConnectorError, ExecutionError, LifecycleError, StateError
-from floodmark.engines.spark import landing, unbounded
+from floodmark.engines.spark import landing, quarantine, unbounded
 from floodmark.engines.spark.lake import Lake
+from floodmark.engines.spark.log import Landing
 from floodmark.engines.spark.timeline import Timeline
 
 
@@ -57,3 +61,22 @@ def test_an_inbox_that_vanished_is_refused_and_so_is_a_log_of_another_lake(lake:
         landing.check_start(source(tmp_path / "inbo"), lake)
     with pytest.raises(LifecycleError, match="LIFECYCLE-012"):
         landing.check_start(source(tmp_path / "inbox"), Lake(lake.root, logs=str(tmp_path / "other")))
+
+
+def test_more_to_land_after_the_end_of_input_is_refused(lake: Lake, tmp_path: Path) -> None:
+    (tmp_path / "inbox").mkdir()
+    (tmp_path / "inbox" / "1.csv").write_text("at,key\n2020-01-01T00:00:00Z,a\n")
+    events = source(tmp_path / "inbox")
+    (first,) = landing.reader_of(events).pending({})[0]
+    unit = Landed(name=first.name, size=first.size, modified=first.modified, digest="x", status="landed", ordinal=0)
+    ended = Landing(source="events", ordinal=0, units=(unit,), definition=events.canonical(), ended=True)
+    metadata = CommitProperties(custom_metadata={"userMetadata": ended.metadata(events.fingerprint)})
+    write_deltalake(lake.log("events"), pa.table({"key": ["a"]}), commit_properties=metadata)
+    landing.check_start(events, lake)
+    quarantine.check_replay(events, lake)
+    (tmp_path / "inbox" / "2.csv").write_text("at,key\n2020-01-02T00:00:00Z,a\n")
+    with pytest.raises(LifecycleError, match=r"LIFECYCLE-011 .*1 more to land, first 2\.csv"):
+        landing.check_start(events, lake)
+    write_deltalake(lake.quarantine("events"), pa.table({"raw": ["x"]}))
+    with pytest.raises(LifecycleError, match="LIFECYCLE-011 source 'events'"):
+        quarantine.check_replay(events, lake)

@@ -85,9 +85,12 @@ def replay(invocation: Invocation, source: str) -> None:
         got = f"the operator '{source}', whose functions see each row in its place"
         raise DefinitionError("quarantine replay", "a source", got, fix, code="DEFINITION-074")
     chosen = opened.workspace.source(source)
-    spark, lake = start(opened, console)
+    from floodmark.engines.spark.lake import Lake
+    from floodmark.engines.spark.quarantine import check_replay
     from floodmark.engines.spark.quarantine import replay as replayed
 
+    check_replay(chosen, Lake.of(opened.workspace.settings))
+    spark, lake = start(opened, console)
     with console.step(f"replaying the quarantine of {chosen.name}"):
         done = replayed(spark, chosen, lake, workspace=Path(opened.workspace.settings.folder))
     console.say(

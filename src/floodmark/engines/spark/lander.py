@@ -111,12 +111,8 @@ class Lander:
         if touched:
             self.landed.add(replace(unit, ordinal=self.last.ordinal) for unit in touched)
         found = [unit for unit in found if unit.name not in self.waiting]
-        if found and self.last.ended:
-            got = f"{len(found)} more to land, first {found[0].name}"
-            fix = "The watermark is at its end, so every row would be late. Land it under a new source name, or into a new lake."
-            raise LifecycleError(
-                f"source '{self.source.name}'", "nothing after its end of input", got, fix, code="LIFECYCLE-011"
-            )
+        if self.last.ended:
+            refuse_ended(self.source, found)
         return found
 
     def commit(self, found: Sequence[Unit]) -> Landing | None:
@@ -309,6 +305,14 @@ class Lander:
             fix = "Keep one landing per source; this one has written nothing and can be started again when the other has ended."
             where = f"source '{self.source.name}' in {self.lake.root}"
             raise LifecycleError(where, "no other landing", "a commit of another one", fix, code="LIFECYCLE-010")
+
+
+def refuse_ended(source: Source, waiting: Sequence[Unit]) -> None:
+    """Raise LifecycleError LIFECYCLE-011 when units wait to land at a source whose log has its end of input."""
+    if waiting:
+        where, got = f"source '{source.name}'", f"{len(waiting)} more to land, first {waiting[0].name}"
+        fix = "The watermark is at its end, so every row would be late. Land it under a new source name, or into a new lake."
+        raise LifecycleError(where, "nothing after its end of input", got, fix, code="LIFECYCLE-011")
 
 
 def _raised(problem: dict[str, str]) -> FloodmarkError:

@@ -19,7 +19,8 @@ from floodmark.connectors.files import FileReader
 from floodmark.core.errors import LifecycleError
 from floodmark.engines.spark import log
 from floodmark.engines.spark.lake import Lake
-from floodmark.engines.spark.lander import Lander, reader_of
+from floodmark.engines.spark.landed import LandedUnits
+from floodmark.engines.spark.lander import Lander, reader_of, refuse_ended
 from floodmark.engines.spark.lock import exclusive
 from floodmark.engines.spark.log import Landing
 from floodmark.engines.spark.tables import spark_boundary
@@ -148,7 +149,7 @@ def check_start(source: Source, lake: Lake, workspace: Path | None = None) -> No
     Raises:
         ConnectorError: CONNECTOR-002 the folder is missing, CONNECTOR-003 it is a file.
         PlanError: PLAN-010, the source no longer fits its log.
-        LifecycleError: LIFECYCLE-012, the log is another lake's.
+        LifecycleError: LIFECYCLE-011 the source has ended and has more to land, LIFECYCLE-012 the log is another lake's.
     """
     _check_own(lake, source)
     reader, path = reader_of(source, workspace), lake.log(source.name)
@@ -156,6 +157,8 @@ def check_start(source: Source, lake: Lake, workspace: Path | None = None) -> No
         reader.check_there()
     if DeltaTable.is_deltatable(path) and (last := next(log.landings(path), None)):
         log.check_fits(source, last.definition)
+        if last.ended:
+            refuse_ended(source, reader.pending(LandedUnits.load(lake, last).known)[0])
 
 
 def _check_own(lake: Lake, source: Source) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 from delta.tables import DeltaTable as Table
+from deltalake import DeltaTable
 from pyspark import TaskContext
 
 from floodmark.connectors.formats import Csv, csv_records
@@ -24,6 +25,7 @@ from floodmark.engines.spark import log, units
 from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.lander import Lander
 from floodmark.engines.spark.landing import locked
+from floodmark.engines.spark.log import Landing
 from floodmark.engines.spark.units import ROWS, Blob, Report
 from floodmark.semantics.watermarks import Trace, compress
 from floodmark.spec.source import Punctuated, Source
@@ -121,6 +123,26 @@ def show(spark: SparkSession, source: str, lake: Lake, *, limit: int = 20) -> Qu
     return Quarantine(source=source, rows=sum(count for _, count in counted), by_reason=counted, newest=entries)
 
 
+def check_replay(source: Source, lake: Lake) -> None:
+    """Everything that can be said of a replay before Spark is needed.
+
+    Raises:
+        LifecycleError: LIFECYCLE-011, there is a quarantine and the source has ended.
+    """
+    path = lake.log(source.name)
+    if DeltaTable.is_deltatable(lake.quarantine(source.name)) and DeltaTable.is_deltatable(path):
+        _refuse_ended(source, next(log.landings(path), None))
+
+
+def _refuse_ended(source: Source, last: Landing | None) -> None:
+    if last is not None and last.ended:
+        where, fix = (
+            f"source '{source.name}'",
+            "Every row would be late. Land the mended rows under a new source name, or into a new lake.",
+        )
+        raise LifecycleError(where, "a source that goes on", "its end of input", fix, code="LIFECYCLE-011")
+
+
 def replay(
     spark: SparkSession,
     source: Source,
@@ -146,11 +168,7 @@ def _replay(lander: Lander) -> Replayed:
     nothing = Replayed(source=source.name, landed=0, still_broken=0, not_replayable=0, late=0, ordinal=None)
     if not log.exists(spark, path):
         return nothing
-    if lander.last.ended:
-        fix = "Every row would be late. Land the mended rows under a new source name, or into a new lake."
-        raise LifecycleError(
-            f"source '{source.name}'", "a source that goes on", "its end of input", fix, code="LIFECYCLE-011"
-        )
+    _refuse_ended(source, lander.last)
     lander.recover()
     waiting = spark.read.format("delta").load(path).where(_OPEN)
     nothing = replace(nothing, not_replayable=waiting.where("_replay IS NULL").count())
