@@ -11,6 +11,7 @@ import os
 import re
 import subprocess
 import sys
+import sysconfig
 import threading
 import time
 from collections import deque
@@ -109,6 +110,8 @@ def spark_session(
         # the Java of an earlier session of this process is used again
         SparkContext(conf=conf, gateway=SparkContext._gateway or _launch(conf))  # noqa: SLF001
     spark = SparkSession.builder.getOrCreate()
+    if _is_local(cores):
+        spark.sparkContext.environment["PYTHONPATH"] = os.pathsep.join(import_folders(sys.path))
     for key, value in {"spark.sql.shuffle.partitions": str(shuffle_partitions), **extra}.items():
         if spark.conf.isModifiable(key):
             spark.conf.set(key, value)
@@ -128,6 +131,15 @@ def stop_session(spark: SparkSession) -> None:
     if process is not None:
         process.stdin.close()  # Java ends when this does
         process.wait(timeout=60)
+
+
+def import_folders(path: Sequence[str]) -> tuple[str, ...]:
+    """The folders of a ``sys.path`` that a worker on this machine does not search by itself: a workspace's, wherever the command was typed."""
+    known = {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")}
+    own = (place for place in path if Path(place).is_dir() and place not in {"", *known})
+    return tuple(
+        dict.fromkeys(p for p in own if not {"site-packages", "dist-packages", "lib-dynload"} & {*Path(p).parts})
+    )
 
 
 def _prepare_process(cores: str) -> None:
