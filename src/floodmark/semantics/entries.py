@@ -17,9 +17,10 @@ from zoneinfo import ZoneInfo
 
 from floodmark.core.errors import StateError, UserCodeError
 from floodmark.core.time import END
+from floodmark.semantics.identity import identity
 from floodmark.semantics.store import Store
 
-CODEC = 2
+CODEC = 3
 """Version of the format of buckets and index."""
 
 NONE = END + 1
@@ -120,15 +121,15 @@ class Entries:
     _events: list[int] = field(default_factory=list)
     _ticks: list[int] = field(default_factory=list)
     _open: dict[int, _Bucket] = field(default_factory=dict)
-    _live: dict[tuple[Any, ...], Entry | None] = field(default_factory=dict)
+    _live: dict[bytes, Entry | None] = field(default_factory=dict)
 
     @staticmethod
     def open(store: Store) -> Entries:
         """As it was last closed."""
-        found = store.index()
-        if found is None:
+        index = store.index()
+        if index is None:
             return Entries(store)
-        codec, extra, counts, events, ticks = unpack(found)
+        codec, extra, counts, events, ticks = unpack(index)
         if codec != CODEC:
             fix = "Run with the floodmark release that wrote it."
             raise StateError("state index", f"format version {CODEC}", f"version {codec}", fix, code="STATE-001")
@@ -136,33 +137,31 @@ class Entries:
 
     def get(self, key: tuple[Any, ...]) -> Entry | None:
         """The entry of a key; changes to it are kept."""
-        if key in self._live:
-            return self._live[key]
-        identity = repr(key).encode()
-        place = self._place(identity)
-        found = self._bucket(place).entries.get(identity) if self._counts else None
-        entry = Entry(key, unpack(found[2])[1], found[0], found[1]) if found else None
-        self._live[key] = entry
+        name = identity(key)
+        if name in self._live:
+            return self._live[name]
+        stored = self._bucket(self._number(name)).entries.get(name) if self._counts else None
+        entry = Entry(key, unpack(stored[2])[1], stored[0], stored[1]) if stored else None
+        self._live[name] = entry
         return entry
 
     def put(self, entry: Entry) -> None:
         """A new entry."""
-        self._live[entry.key] = entry
+        self._live[identity(entry.key)] = entry
 
     def drop(self, key: tuple[Any, ...]) -> None:
         """Forget a key."""
-        self._live[key] = None
+        self._live[identity(key)] = None
 
     def due(self, progress: int, clock: int) -> Iterator[Entry]:
         """Every entry that waits for ``progress`` or ``clock``, or for less."""
-        for place in range(len(self._counts)):
-            if self._events[place] > progress and self._ticks[place] > clock:
+        for number in range(len(self._counts)):
+            if self._events[number] > progress and self._ticks[number] > clock:
                 continue
-            for event, tick, data in list(self._bucket(place).entries.values()):
+            for name, (event, tick, data) in list(self._bucket(number).entries.items()):
                 if event <= progress or tick <= clock:
                     key, value = unpack(data)
-                    key = _one_nan(key)
-                    self._live.setdefault(key, Entry(key, value, event, tick))
+                    self._live.setdefault(name, Entry(_one_nan(key), value, event, tick))
         for entry in list(self._live.values()):
             if entry is not None and (entry.event <= progress or entry.tick <= clock):
                 yield entry
@@ -173,21 +172,21 @@ class Entries:
 
     def close(self) -> tuple[int, int]:
         """Write what has changed; the earliest progress and clock any entry waits for."""
-        for key, entry in self._live.items():
-            self._keep(key, entry)
+        for name, entry in self._live.items():
+            self._keep(name, entry)
         self._live.clear()
-        for place, bucket in self._open.items():
-            self._settle(place, bucket)
+        for number, bucket in self._open.items():
+            self._settle(number, bucket)
         held = sum(self._counts)
         while held > _FULL * len(self._counts):
             self._split()
-        for place, bucket in self._open.items():
+        for number, bucket in self._open.items():
             if not bucket.changed:
                 continue
             if bucket.stored and (not bucket.entries or bucket.stored > _LARGE):
-                self.store.remove(place)
+                self.store.remove(number)
             if bucket.entries:
-                self.store.put(place, pack(bucket.entries))
+                self.store.put(number, pack(bucket.entries))
         self._open.clear()
         if not held:
             self._counts, self._events, self._ticks = [], [], []
@@ -195,35 +194,34 @@ class Entries:
         self.store.put_index(pack((CODEC, self.extra, self._counts, self._events, self._ticks)) if keeps else None)
         return min(self._events, default=NONE), min(self._ticks, default=NONE)
 
-    def _keep(self, key: tuple[Any, ...], entry: Entry | None) -> None:
+    def _keep(self, name: bytes, entry: Entry | None) -> None:
         if not self._counts:
             if entry is None:
                 return
             self._grow()
-        identity = repr(key).encode()
-        bucket = self._bucket(self._place(identity))
+        bucket = self._bucket(self._number(name))
         if entry is None:
-            bucket.changed |= bucket.entries.pop(identity, None) is not None
+            bucket.changed |= bucket.entries.pop(name, None) is not None
         else:
-            bucket.entries[identity] = entry.event, entry.tick, pack((key, entry.value))
+            bucket.entries[name] = entry.event, entry.tick, pack((entry.key, entry.value))
             bucket.changed = True
 
-    def _place(self, identity: bytes) -> int:
-        """Linear hashing: buckets below the split point have one bit more."""
+    def _number(self, name: bytes) -> int:
+        """The bucket of a key. Linear hashing: buckets below the split point have one bit more."""
         size = len(self._counts)
         if not size:
             return 0
         level = 1 << (size.bit_length() - 1)
-        code = zlib.crc32(identity)
-        place = code & (2 * level - 1)
-        return place if place < size else code & (level - 1)
+        code = zlib.crc32(name)
+        number = code & (2 * level - 1)
+        return number if number < size else code & (level - 1)
 
-    def _bucket(self, place: int) -> _Bucket:
-        found = self._open.get(place)
-        if found is None:
-            data = self.store.get(place) if self._counts[place] else b""
-            found = self._open[place] = _Bucket(unpack(data) if data else {}, len(data))
-        return found
+    def _bucket(self, number: int) -> _Bucket:
+        bucket = self._open.get(number)
+        if bucket is None:
+            data = self.store.get(number) if self._counts[number] else b""
+            bucket = self._open[number] = _Bucket(unpack(data) if data else {}, len(data))
+        return bucket
 
     def _grow(self) -> None:
         self._counts.append(0)
@@ -234,23 +232,23 @@ class Entries:
     def _split(self) -> None:
         """One bucket more: it takes its share of the one it is split from."""
         size = len(self._counts)
-        place = size - (1 << (size.bit_length() - 1))
-        old = self._bucket(place)
+        number = size - (1 << (size.bit_length() - 1))
+        old = self._bucket(number)
         self._grow()
-        moved = {identity: data for identity, data in old.entries.items() if self._place(identity) == size}
-        for identity in moved:
-            del old.entries[identity]
+        moved = {name: data for name, data in old.entries.items() if self._number(name) == size}
+        for name in moved:
+            del old.entries[name]
         old.changed = True
         new = self._open[size]
         new.entries.update(moved)
-        self._settle(place, old)
+        self._settle(number, old)
         self._settle(size, new)
 
-    def _settle(self, place: int, bucket: _Bucket) -> None:
+    def _settle(self, number: int, bucket: _Bucket) -> None:
         values = bucket.entries.values()
-        self._counts[place] = len(values)
-        self._events[place] = min((event for event, _, _ in values), default=NONE)
-        self._ticks[place] = min((tick for _, tick, _ in values), default=NONE)
+        self._counts[number] = len(values)
+        self._events[number] = min((event for event, _, _ in values), default=NONE)
+        self._ticks[number] = min((tick for _, tick, _ in values), default=NONE)
 
 
 def _one_nan(key: tuple[Any, ...]) -> tuple[Any, ...]:

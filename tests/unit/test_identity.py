@@ -1,0 +1,102 @@
+"""The bytes that name a key in state."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta, timezone
+from decimal import Decimal
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from floodmark.core.errors import StateError
+from floodmark.semantics.entries import CODEC, Entries, Entry, pack
+from floodmark.semantics.identity import identity
+from floodmark.semantics.store import MemoryStore
+
+NAN = float("nan")
+MOMENT = datetime(2020, 1, 1, tzinfo=UTC)
+
+ONE_KEY = [
+    ((NAN,), (-NAN,)),
+    ((0.0,), (-0.0,)),
+    ((Decimal("1.0"),), (Decimal("1.00"),)),
+    ((Decimal("10"),), (Decimal("1E+1"),)),
+    ((Decimal("0.00"),), (Decimal("-0"),)),
+    ((MOMENT,), (MOMENT.replace(tzinfo=timezone(timedelta(0), "UTC")),)),
+    ((MOMENT,), (MOMENT.replace(tzinfo=ZoneInfo("UTC")),)),
+    ((MOMENT,), (MOMENT.astimezone(ZoneInfo("Europe/Berlin")),)),
+]
+
+SEVERAL = [
+    (),
+    (None,),
+    (None, None),
+    ("",),
+    ("None",),
+    ("'",),
+    ("a", "b"),
+    ("a', 'b",),
+    ("ab",),
+    ("as1:b",),
+    ("a", None),
+    (1,),
+    (11,),
+    (1, 1),
+    ("1",),
+    (-1,),
+    (1.0,),
+    (float("inf"),),
+    (-float("inf"),),
+    (True,),
+    (False,),
+    (Decimal(1),),
+    (Decimal(-1),),
+    (Decimal("0.1"),),
+    (Decimal("12345678901234567890123456789012345678"),),
+    (Decimal("12345678901234567890123456789012345679"),),
+    (b"a",),
+    (date(2020, 1, 1),),
+    (MOMENT,),
+    (MOMENT.replace(tzinfo=None),),
+    (MOMENT + timedelta(microseconds=1),),
+    (timedelta(microseconds=1),),
+    (["a"],),
+    ([["a"]],),
+]
+
+
+@pytest.mark.parametrize(("key", "same"), ONE_KEY, ids=repr)
+def test_what_is_kept_for_a_key_is_found_however_the_key_is_written(key, same):
+    store = MemoryStore()
+    entries = Entries.open(store)
+    entries.put(Entry(key, "kept"))
+    entries.close()
+    again = Entries.open(store)
+    stored = again.get(same)
+    assert stored is not None
+    assert stored.value == "kept"
+    again.put(Entry(same, "newer"))
+    again.close()
+    assert len(Entries.open(store)) == 1
+
+
+def test_different_keys_have_different_bytes():
+    assert len({identity(key) for key in SEVERAL}) == len(SEVERAL)
+
+
+def test_the_bytes_depend_on_no_release_of_python_or_unicode():
+    """A text that ``repr`` escapes in one Python and not in the next, as its Unicode tables grow."""
+    assert identity(("\U000105c0é\ud800", 7, None)) == b"s9:\xf0\x90\x97\x80\xc3\xa9\xed\xa0\x80i1:7n"
+    assert identity((1.5, Decimal("-1.50"))) == b"d\x3f\xf8\x00\x00\x00\x00\x00\x00D6:-15e-1"
+    assert identity((MOMENT, date(2020, 1, 1))) == b"T16:1577836800000000a6:737425"
+
+
+def test_what_no_key_column_holds_is_an_error():
+    with pytest.raises(TypeError, match="a key of dict"):
+        identity(({},))
+
+
+def test_state_of_the_format_that_named_keys_otherwise_is_refused():
+    store = MemoryStore(head=pack((CODEC - 1, {}, [], [], [])))
+    with pytest.raises(StateError, match=f"STATE-001 .*format version {CODEC}, got version {CODEC - 1}"):
+        Entries.open(store)
