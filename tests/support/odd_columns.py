@@ -123,7 +123,7 @@ COMPUTED = (
     Expression("if(d > 1, d, null)", "double", _strict("d", lambda v: v if _above(v, 1) else None)),
     Expression("isnan(d)", "boolean", lambda row: row["d"] is not None and math.isnan(row["d"])),
     Expression("d = d", "boolean", _strict("d", lambda _: True)),
-    Expression("-x", "decimal(38,2)", _strict("x", lambda v: v.copy_negate() if v else v)),
+    Expression("0 - x", "decimal(38,2)", _strict("x", lambda v: v.copy_negate() if v else v), local=False),
     Expression(
         "cast(x as decimal(38,0))",
         "decimal(38,0)",

@@ -14,6 +14,8 @@ NARROW_DIGITS = 18
 """A decimal of at most so many digits is held in 64 bits."""
 _ROUNDED_DIGITS = 10
 """Places a DECIMAL(38, n) holds beside a whole part of 1e16."""
+_NEGATED_DIGITS = 34
+"""Spark's minus and abs round a negated decimal to so many digits; ``0 - x`` does not."""
 _BY_ZERO = failure("DIVIDE_BY_ZERO", attempt=False)
 
 
@@ -111,6 +113,9 @@ def _numeric(name: str) -> Rule:
         kind = call.known_type
         if not is_number(kind):
             raise NotTranslated(f"{name} of {kind}")
+        shape = digits(kind)
+        if name != "+" and shape is not None and shape[0] > _NEGATED_DIGITS:
+            raise NotTranslated(f"{name} of a decimal of more than {_NEGATED_DIGITS} digits, which Spark rounds,")
         return f"{name}({call.children[0].cast(kind)})"
 
     return rule
