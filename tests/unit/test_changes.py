@@ -347,3 +347,35 @@ def test_a_row_finds_what_the_table_held_at_its_time():
             for t, c in ((9, "Bonn"), (10, "Rome"), (19, "Rome"), (20, None), (29, None), (30, "Oslo"))
         ]
     )
+
+
+def test_setting_rows_aside_is_named_where_it_is_why_rows_cannot_be_taken_back():
+    class Total(fm.Aggregate):
+        """Without retract, and so computed from the values that are left."""
+
+        type = "bigint"
+
+        def create(self):
+            return 0
+
+        def add(self, accumulator, value):
+            return accumulator + value
+
+        def merge(self, left, right):
+            return left + right
+
+        def result(self, accumulator):
+            return accumulator
+
+    def totals(on_error):
+        @fm.operator(name="totals", inputs={"customers": TABLE})
+        def made(customers: fm.Stream[Customer]):
+            windowed = customers.key_by("city").window(fm.Tumbling("1 hour"), on_error=on_error)
+            return windowed.aggregate(points=Total("points"))
+
+        return made
+
+    assert totals("stop")
+    wanted = 'CAPABILITY-003 .*on_error="quarantine", got .*Leave out on_error="quarantine" at this window; or read an operator'
+    with pytest.raises(CapabilityError, match=wanted):
+        totals("quarantine")

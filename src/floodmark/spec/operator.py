@@ -414,9 +414,15 @@ def _check_stages(graph: tuple[tuple[str, steps.Step], ...], inputs: tuple[Input
             "Read an operator without allowed_lateness, early panes or rolling aggregates, or use Tumbling, Sliding, Calendar or "
             "Global with aggregates that do not depend on order."
         )
-        what = special.describe_window()
-        what += " with order or a trigger of its own" if isinstance(special, steps.WindowAggregate) else ""
-        expected = f"an input of final rows for {what}"
+        expected = f"an input of final rows for {special.describe_window()}"
+        if isinstance(special, steps.WindowAggregate):
+            blames = _takes_back(replace(special, on_error="stop"))
+            expected += (
+                ' with aggregates of its own and on_error="quarantine"'
+                if blames
+                else " with order or a trigger of its own"
+            )
+            fix = f'Leave out on_error="quarantine" at this window; or {fix[0].lower()}{fix[1:]}' if blames else fix
         if isinstance(special, steps.KeyedProcess) and isinstance(special.function.function, ProcessFunction):
             fix = f"Write on_retract on {type(special.function.function).__name__}; or read final rows: {fix[0].lower()}{fix[1:]}"
         raise CapabilityError(where, expected, got, fix, code="CAPABILITY-003")

@@ -41,6 +41,7 @@ _SETTINGS: Mapping[str, str] = MappingProxyType(
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.session.timeZone": "UTC",
+        "spark.sql.variable.substitute": "false",  # else the text '${x}' in an expression is an empty one
         # transformWithState runs on RocksDB only; without a changelog each batch writes a whole snapshot
         f"{_STATE}.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
         f"{_STATE}.rocksdb.changelogCheckpointing.enabled": "true",
