@@ -33,8 +33,10 @@ _DATE = "CAST(concat_ws('-', y, m, '01') AS date)"
 @fm.operator
 def stateless(months: fm.Stream[Month]) -> fm.Outputs:
     """Conditions and columns, one upon the other."""
-    good = months.filter(f"{_DATE} > DATE '2020-06-01'").filter("1000 / coalesce(v, 0) > 1")
-    whole = good.with_columns(day=_DATE, per="100 / coalesce(v, 0)", twice="100 / coalesce(v, 0) + 1")
+    good = months.filter(f"{_DATE} > DATE '2020-06-01'").filter("1000 / coalesce(v, 0) > 1").filter("y <> '${x}'")
+    whole = good.with_columns(
+        text="'${x} ${env:HOME}'", day=_DATE, per="100 / coalesce(v, 0)", twice="100 / coalesce(v, 0) + 1"
+    )
     return fm.Outputs(high=whole.filter("per > 20"), low=whole.filter("twice > 1"))
 
 

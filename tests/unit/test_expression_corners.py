@@ -115,3 +115,82 @@ def test_the_first_of_two_arguments_named_as_a_unit_is_a_column(text, type_, col
     schema = Schema((*SCHEMA.columns, Column(name="day", type="date")))
     made = expression(text, schema, "test")
     assert (made.type, made.columns) == (type_, columns)
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "expected", "got", "fix"),
+    [
+        ("dt + INTERVAL n DAY", "021", "Spark SQL", "a number expected behind INTERVAL", "n * INTERVAL 1 DAY"),
+        ("INTERVAL '1.5' DAY", "021", "Spark SQL", "an interval of 1.5 DAY", "seconds alone"),
+        ("extract('year' FROM dt)", "021", "Spark SQL", "'year' before FROM", "extract(YEAR FROM at)"),
+        ("localtimestamp", "022", "columns", "'localtimestamp'", "Write localtimestamp() for the function."),
+        ("s * '2'", "145", "a number on one side of *", "string and string", "Cast"),
+        ("array_contains(ai, '1')", "145", "a value of type bigint", "string", "Cast"),
+        ("greatest(s, i)", "145", "values of one type in greatest", "string and bigint", "Cast"),
+        ("ai['a']", "145", "an index of type tinyint or smallint or int or bigint in []", "string", "Cast"),
+        ("ai[1.0]", "145", "in []", "decimal(2,1)", "Cast"),
+        ("element_at(ai, i)", "145", "an index of type tinyint or smallint or int in element_at", "bigint", "Cast"),
+        ("coalesce()", "145", "coalesce of 1 or more arguments", "0 in", "Cast"),
+        ("substring(s)", "145", "substring of 2 or 3 arguments", "1 in", "Cast"),
+        ("map('a')", "145", "map of an even number of arguments", "1 in", "Cast"),
+        ("make_timestamp_ntz(1)", "145", "make_timestamp_ntz of 2 or 6 arguments", "1 in", "Cast"),
+        ("DATE 'foo'", "021", "Spark SQL", "DATE 'foo'", "YYYY-MM-DD"),
+        ("TIMESTAMP '2020-01-01 25:00:00'", "021", "Spark SQL", "25:00:00", "hh:mm:ss"),
+        ("TIMESTAMP '12:30'", "021", "Spark SQL", "'12:30'", "the same every day"),
+        ("DATE '2021-02-29'", "021", "Spark SQL", "'2021-02-29': day", "a day that exists"),
+        ("case + 1", "021", "Spark SQL", "WHEN expected", "`case` in backticks"),
+        ("s:a", "145", "a variant before the colon", "string", "Cast"),
+        ("builtin.sum(i)", "023", "over one row", "sum(...)", "aggregate"),
+        ("builtin.nope(i)", "142", "a function", "nope(...)", "flat_map"),
+        ("getdate()", "142", "a function", "getdate(...)", "flat_map"),
+    ],
+)
+def test_what_spark_refuses_is_refused_when_defined(text, code, expected, got, fix):
+    error = refused(text)
+    assert error.code == f"DEFINITION-{code}"
+    assert expected in error.expected
+    assert got in error.got
+    assert fix in error.fix
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("i !> j", "boolean"),
+        ("array(named_struct('f', i)).f", "array<bigint>"),
+        ("builtin.abs(n) + system.builtin.abs(n)", "int"),
+        ("parse_json(s):a.b[0]['c']::int", "int"),
+        ("dt + n * INTERVAL 1 DAY", "timestamp"),
+        ("`builtin`.length(s)", "int"),
+    ],
+)
+def test_what_spark_takes_is_taken(text, kind):
+    assert read(text).type == kind
+
+
+@pytest.mark.parametrize(
+    "text", ["case", "not", "case > 1", "not > 1", "n = case", "n * not", "CASE WHEN not THEN case END"]
+)
+def test_case_and_not_may_name_columns(text):
+    schema = Schema((*SCHEMA.columns, Column(name="case", type="int"), Column(name="not", type="boolean")))
+    if text in {"not > 1", "n * not"}:
+        schema = Schema((*SCHEMA.columns, Column(name="not", type="int")))
+    assert {"case", "not"} & set(expression(text, schema, "test").columns)
+
+
+def test_what_follows_a_deciding_condition_is_not_computed():
+    """As on Spark; DuckDB computes both sides of AND and of OR."""
+    given = ["abc", "12", None]
+    assert answers("s RLIKE '^[0-9]' AND CAST(s AS int) > 5", given) == [False, True, None]
+    assert answers("NOT (s RLIKE '^[0-9]') OR CAST(s AS int) > 5", given) == [True, True, None]
+    assert answers("s IN ('abc', CAST(CAST(s AS int) AS string))", given) == [True, True, None]
+    assert answers("'b' BETWEEN s AND CAST(CAST(s AS int) AS string)", ["c"]) == [False]
+    assert duckdb_sql(expression("i = 1 AND j = 2 OR s LIKE 'a%'", SCHEMA, "test"), "test").count("CASE") == 0
+
+
+def test_numbers_at_the_edge_and_nothing_to_join_are_answered():
+    assert answers("CAST(9.223372036854775807E18D AS bigint)", ["x"]) == [(1 << 63) - 1]
+    assert answers("CAST(0.12345678901234567890123456789012345678 AS string)", ["x"]) == [
+        "0.12345678901234567890123456789012345678"
+    ]
+    assert answers("concat_ws(',')", ["x"]) == [""]

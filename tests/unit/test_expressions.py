@@ -202,8 +202,6 @@ def test_builders_still_copy_pickle_and_answer_hasattr() -> None:
         "current_timestamp()",
         "current_date()",
         "curdate()",
-        "getdate()",
-        "localtimestamp",
         "localtimestamp()",
         "rand()",
         "randn()",

@@ -65,7 +65,7 @@ def _cast(sql: str, before: Type, after: Type, *, attempt: bool) -> str | None:
         numeric = after.is_numeric or after.name == "string"
         return plain if numeric else f"({sql} <> 0)" if after.name == "boolean" else None
     if before.is_decimal:
-        return _of_decimal(sql, after, plain)
+        return _of_decimal(sql, before, after, plain)
     if before.is_floating:
         return _of_float(sql, before, after, attempt=attempt)
     if before.name == "string":
@@ -98,13 +98,15 @@ def _four_digits(sql: str, written: str) -> str:
     return f"CASE WHEN year({sql}) BETWEEN 1000 AND 9999 THEN {written} WHEN {sql} IS NOT NULL THEN {failure('a year outside 1000 to 9999 as text', attempt=False)} END"
 
 
-def _of_decimal(sql: str, after: Type, plain: str) -> str | None:
+def _of_decimal(sql: str, before: Type, after: Type, plain: str) -> str | None:
     if after.is_integer:
         return plain.replace(sql, f"trunc({sql})", 1)
     if after.is_floating:
         return f"CAST(CAST({sql} AS VARCHAR) AS {after.duckdb})"
     if after.name == "boolean":
         return f"({sql} <> 0)"
+    if after.name == "string" and before.precision == before.scale:  # DuckDB writes no zero before the point
+        return f"regexp_replace({plain}, '^(-?)[.]', '\\10.')"
     return plain if after.is_decimal or after.name == "string" else None
 
 
@@ -112,7 +114,11 @@ def _of_float(sql: str, before: Type, after: Type, *, attempt: bool) -> str | No
     if after.name == "double":
         return f"CAST({sql} AS DOUBLE)"
     if after.is_integer:
-        return f"{'TRY_CAST' if attempt else 'CAST'}(trunc({sql}) AS {after.duckdb})"
+        whole = f"{'TRY_CAST' if attempt else 'CAST'}(trunc({sql}) AS {after.duckdb})"
+        if after.name != "bigint":
+            return whole
+        # the largest bigint is no double; as one it is 2 to the power of 63, which Java takes for it
+        return f"CASE WHEN {sql} = 9223372036854775808.0::DOUBLE THEN 9223372036854775807 ELSE {whole} END"
     if after.name == "boolean":
         return f"({sql} <> 0)"
     if before.name == "double" and after.is_decimal:

@@ -1,30 +1,17 @@
-"""What Spark's analyser refuses: a wrong number of arguments, values that do not compare, casts that fail for every value."""
+"""What Spark's analyser refuses beside a wrong number of arguments: values that do not compare, casts that fail for every value."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from floodmark.spec.expressions.tree import Literal
+from floodmark.spec.expressions.tree import Column, Literal
 from floodmark.spec.expressions.typed import Mismatch, Typed, kinds
-from floodmark.spec.expressions.widening import SCALARS, common, common_of, element, is_number
+from floodmark.spec.expressions.widening import INTEGERS, SCALARS, alike, common_of, element, is_number, members
 
 _PARTS = """year y years yr yrs yearofweek quarter qtr month mon mons months week w weeks day d days
         dayofweek dow dayofweek_iso dow_iso doy hour h hours hr hrs minute m min mins minutes second
         s sec seconds secs"""
 _OF_DATES = "year month day dayofmonth dayofyear dayofweek weekday weekofyear quarter last_day"
-_ARGUMENTS: Mapping[int, str] = {
-    1: f"""{_OF_DATES} upper ucase lower lcase length len char_length character_length reverse isnan isnull
-        isnotnull not abs negative positive sqrt exp ln log2 log10 log1p expm1 sin cos tan asin acos
-        atan hour minute second unix_date unix_millis unix_seconds unix_micros md5 sha1 array_max
-        array_min array_distinct array_compact size cardinality array_size initcap ascii sign signum
-        flatten hex bin""",
-    2: """trunc date_trunc mod pmod date_sub add_months next_day instr startswith endswith contains
-        array_contains repeat left right pow power nullif ifnull nvl date_format from_utc_timestamp
-        to_utc_timestamp""",
-    3: "if nvl2 timestampdiff timestampadd split_part",
-}
-COUNTS: Mapping[str, int] = {name: count for count, names in _ARGUMENTS.items() for name in names.split()}
-"""Function -> how many arguments it takes, of the functions in wide use that always take as many."""
 
 
 def _compared(name: str, children: Sequence[Typed]) -> None:
@@ -48,12 +35,32 @@ def _membership(name: str, children: Sequence[Typed]) -> None:
     of = element(array.type)
     if (array.type and of is None) or value.type == "void":
         raise Mismatch(f"an array and a value in {name}", f"{array.type} and {value.type}")
-    if of is not None and common(of, value.type) is None:
+    if of is not None and alike([of, value.type]) is None:
         raise Mismatch(f"a value of type {of} in {name}", value.type)
+
+
+def _alike(name: str, children: Sequence[Typed]) -> None:
+    if alike(kinds(children)) is None:
+        raise Mismatch(f"values of one type in {name}", " and ".join(dict.fromkeys(kinds(children))))
+
+
+def _index(name: str, children: Sequence[Typed]) -> None:
+    holder, index = children[0].type, children[1].type
+    if element(holder) is not None and index not in {*INDEXES[name], "void", ""}:
+        raise Mismatch(f"an index of type {' or '.join(INDEXES[name])} in {name}", index)
+    if holder.startswith("map<") and name != "[]" and alike([members(holder)[0][1], index]) is None:
+        raise Mismatch(f"a key of type {members(holder)[0][1]} in {name}", index)
+
+
+def _variant(_: str, children: Sequence[Typed]) -> None:
+    if children[0].type not in {"variant", ""}:
+        raise Mismatch("a variant before the colon", children[0].type)
 
 
 def _part(name: str, children: Sequence[Typed]) -> None:
     node = children[0].node if children else None
+    if isinstance(node, Column):
+        raise Mismatch(f"a part of a date in {name} that is written out", f"the column {node.name}")
     if isinstance(node, Literal) and str(node.value).lower() not in _PARTS.split():
         raise Mismatch(f"a part of a date in {name}, such as YEAR or HOUR", repr(node.value))
 
@@ -63,11 +70,21 @@ def _date(name: str, children: Sequence[Typed]) -> None:
         raise Mismatch(f"a date or a timestamp in {name}", children[0].type)
 
 
+INDEXES: Mapping[str, Sequence[str]] = {
+    "[]": INTEGERS,
+    **dict.fromkeys(("element_at", "try_element_at"), tuple(kind for kind in INTEGERS if kind != "bigint")),
+}
+"""What takes an index as it is, not cast -> the types of an index of an array."""
+
 CHECKS: Mapping[str, Callable[[str, Sequence[Typed]], None]] = {
     **dict.fromkeys(("=", "<>", "<", "<=", ">", ">=", "<=>", "in", "between", "nullif", "equal_null"), _compared),
     **dict.fromkeys(("and", "or", "not"), _conditions),
     "if": _if_condition,
     **dict.fromkeys(("array_contains", "array_position", "array_remove"), _membership),
+    **dict.fromkeys(("array_append", "array_prepend"), _membership),
+    **dict.fromkeys(("greatest", "least", "array_union", "array_except", "array_intersect", "arrays_overlap"), _alike),
+    **dict.fromkeys(INDEXES, _index),
+    ":": _variant,
     **dict.fromkeys(("extract", "date_part", "datepart"), _part),
     **dict.fromkeys((*_OF_DATES.split(), "add_months"), _date),
 }

@@ -99,7 +99,8 @@ def _understood(text: str, schema: Schema) -> Expression | _Problem:
     try:
         tree = infer(node, schema.types)
     except UnknownColumn as error:
-        fix = f"{closest(error.name, schema.names)}Columns: {schema.describe()}."
+        called = f"Write {error.name}() for the function. " if error.name.lower() in names() else ""
+        fix = f"{called or closest(error.name, schema.names)}Columns: {schema.describe()}."
         return _Problem("columns of the stream", f"'{error.name}'", fix, "DEFINITION-022")
     except Mismatch as error:
         fix = "Cast one of them, such as CAST(amount AS double)."

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
+from floodmark.spec.expressions.rules import RULES
+
 Class = Literal["pure", "impure", "aggregate", "generator", "window", "table", "foreign", "time"]
 
 RESULTS: Mapping[str, str] = {
@@ -42,7 +44,7 @@ RESULTS: Mapping[str, str] = {
     "date": "add_months date_add date_from_unix_date date_sub last_day make_date next_day to_date trunc try_to_date",
     "timestamp": """date_trunc from_utc_timestamp make_timestamp_ltz timestamp_micros timestamp_millis timestamp_seconds
         timestampadd to_timestamp to_timestamp_ltz to_utc_timestamp try_make_timestamp_ltz try_to_timestamp""",
-    "timestamp_ntz": "make_timestamp_ntz to_timestamp_ntz try_make_timestamp_ntz try_to_timestamp_ntz",
+    "timestamp_ntz": "make_timestamp_ntz to_timestamp_ntz try_make_timestamp_ntz",
     "array<string>": "json_object_keys regexp_extract_all split xpath",
     "array<float>": "vector_normalize",
     "array<array<string>>": "sentences",
@@ -50,121 +52,10 @@ RESULTS: Mapping[str, str] = {
     "interval day to second": "make_dt_interval",
     "interval year to month": "make_ym_interval",
     "interval": "make_interval try_make_interval",
-    "variant": "parse_json try_parse_json to_variant_object",
+    "variant": ": parse_json try_parse_json to_variant_object",
     "void": "assert_true raise_error",
 }
 """Result type -> the pure functions and operators that always have it."""
-
-RULED = [
-    "%",
-    "&",
-    "*",
-    "+",
-    "-",
-    "/",
-    "<<",
-    ">>",
-    ">>>",
-    "^",
-    "|",
-    "~",
-    "||",
-    "[]",
-    "abs",
-    "aggregate",
-    "array",
-    "array_append",
-    "array_compact",
-    "array_distinct",
-    "array_except",
-    "array_insert",
-    "array_intersect",
-    "array_max",
-    "array_min",
-    "array_prepend",
-    "array_remove",
-    "array_repeat",
-    "array_sort",
-    "array_union",
-    "bigint",
-    "binary",
-    "boolean",
-    "bround",
-    "cast",
-    "case",
-    "ceil",
-    "ceiling",
-    "coalesce",
-    "concat",
-    "date",
-    "date_part",
-    "dateadd",
-    "datepart",
-    "decimal",
-    "double",
-    "element_at",
-    "extract",
-    "filter",
-    "flatten",
-    "float",
-    "floor",
-    "get",
-    "greatest",
-    "if",
-    "ifnull",
-    "int",
-    "interval",
-    "least",
-    "left",
-    "lpad",
-    "ltrim",
-    "mod",
-    "named_struct",
-    "nanvl",
-    "negative",
-    "nullif",
-    "nullifzero",
-    "nvl",
-    "nvl2",
-    "overlay",
-    "pmod",
-    "positive",
-    "reduce",
-    "reverse",
-    "right",
-    "round",
-    "rpad",
-    "rtrim",
-    "sequence",
-    "shiftleft",
-    "shiftright",
-    "shiftrightunsigned",
-    "slice",
-    "smallint",
-    "sort_array",
-    "string",
-    "struct",
-    "substr",
-    "substring",
-    "timestamp",
-    "tinyint",
-    "transform",
-    "trim",
-    "try_add",
-    "try_divide",
-    "try_element_at",
-    "try_mod",
-    "try_multiply",
-    "try_subtract",
-    "when",
-    "zeroifnull",
-    "zip_with",
-    "map",
-    "map_keys",
-    "map_values",
-    "map_filter",
-]
-"""Pure functions and operators whose type follows from their arguments (``rules.RULES``)."""
 
 UNTYPED = [
     "approx_top_k_estimate",
@@ -205,12 +96,12 @@ IMPURE: Mapping[str, str] = {
     "double": "rand randn random",
     "string": """current_catalog current_database current_path current_schema current_timezone current_user input_file_name
         randstr session_user user uuid version""",
-    "timestamp": "current_timestamp localtimestamp_ltz now",
+    "timestamp": "current_timestamp now",
     "timestamp_ntz": "localtimestamp",
     "date": "curdate current_date",
     "bigint": "input_file_block_length input_file_block_start monotonically_increasing_id",
     "int": "spark_partition_id",
-    "": "current_time shuffle uniform unix_timestamp getdate",
+    "": "current_time shuffle uniform unix_timestamp",
 }
 """Functions of the clock, of chance, of the session or of where a row lies: result type -> names."""
 
@@ -254,14 +145,10 @@ WHY: Mapping[str, tuple[str, str]] = {
 
 BARE = frozenset(
     [
-        "current_catalog",
-        "current_database",
         "current_date",
-        "current_schema",
         "current_time",
         "current_timestamp",
         "current_user",
-        "localtimestamp",
         "session_user",
         "user",
     ]
@@ -274,7 +161,7 @@ def _by_name(table: Mapping[str, str]) -> dict[str, str]:
 
 
 _FIXED, _IMPURE, _REFUSED = _by_name(RESULTS), _by_name(IMPURE), _by_name(REFUSED)  # type: ignore[arg-type]  # keys are str
-_PURE = frozenset({*_FIXED, *RULED, *UNTYPED, "!=", "==", "case"})
+_PURE = frozenset({*_FIXED, *RULES, *UNTYPED, "!=", "=="})
 
 
 def classified(name: str) -> Class | None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from floodmark.spec.expressions.checks import CHECKS, COUNTS, check_cast
+from floodmark.spec.expressions.arity import described, takes
+from floodmark.spec.expressions.checks import CHECKS, check_cast
 from floodmark.spec.expressions.functions import BARE, fixed_type
 from floodmark.spec.expressions.rules import RULES
 from floodmark.spec.expressions.tree import Call, Case, Cast, Column, Field, Lambda, Literal, Node
@@ -75,6 +76,10 @@ def _field(kind: str, name: str) -> str:
         return ""
     if kind.startswith("map<"):
         return members(kind)[1][1]
+    of = element(kind)
+    if of is not None and of.startswith("struct<"):
+        inner = _field(of, name)
+        return f"array<{inner}>" if inner else ""
     for field, inner in members(kind):
         if field.lower() == name.lower():
             return inner
@@ -101,9 +106,8 @@ def _call(node: Call, name: str, arguments: tuple[Node, ...], columns: _Columns,
         children = _with_lambdas(name, arguments, columns, scope)
     else:
         children = tuple(_infer(argument, columns, scope) for argument in arguments)
-    expected = COUNTS.get(name, len(children))
-    if len(children) != expected:
-        raise Mismatch(f"{name} of {expected} argument{'s' * (expected > 1)}", str(len(children)))
+    if not takes(name, len(children)):
+        raise Mismatch(f"{name} of {described(name)}", str(len(children)))
     check = CHECKS.get(name)
     rule = RULES.get(name)
     try:

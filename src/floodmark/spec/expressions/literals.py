@@ -90,16 +90,37 @@ def interval_type(units: Sequence[str]) -> str:
     return f"interval {first}" if first == last else f"interval {first} to {last}"
 
 
-def check_day(text: str) -> None:
-    """Refuse a DATE or TIMESTAMP of the clock, and one that begins with a day no calendar has.
+_DAY = r"[+-]?(?P<year>\d{4,7})(?:-(?P<month>\d\d?)(?:-(?P<day>\d\d?)(?P<behind>[ T].*)?)?)?"
+_TIME = r"(?P<hour>\d\d?)(?::(?P<minute>\d\d?)(?::(?P<second>\d\d?)(?:\.\d*)?)?)?"
+_ZONE = r"\s*(?:Z|[A-Z][\w+-]*(?:/[\w+-]+)*(?::\d\d)?|[+-](?P<offset>\d\d?)(?::?\d\d?){0,2})?"
+_CLOCK = r"(?:now|today|tomorrow|yesterday)\b.*"
+_LATEST = {"hour": 23, "minute": 59, "second": 59, "offset": 18}
+_FIX = "Write a day that exists, as YYYY-MM-DD."
+
+
+def check_day(kind: str, text: str) -> None:
+    """Refuse a DATE or TIMESTAMP Spark cannot read, and one of the clock: a literal is the same every day.
 
     Raises:
-        Unreadable: such as ``2020-02-30``, ``today``.
+        Unreadable: such as ``2020-02-30``, ``foo``, ``today``, ``12:00``.
     """
-    if text.strip().lower() in {"now", "today", "tomorrow", "yesterday"}:
+    written = text.strip()
+    if re.fullmatch(_CLOCK, written, re.IGNORECASE) or (kind != "DATE" and re.fullmatch(f"T?{_TIME}{_ZONE}", written)):
         raise Unreadable(repr(text), "Write current_date() or current_timestamp(); a literal is the same every day.")
-    if match := re.match(r"(\d{4})-(\d\d?)-(\d\d?)(?!\d)", text.strip()):
-        try:
-            date(*(int(part) for part in match.groups()))
-        except ValueError as error:
-            raise Unreadable(f"{text!r}: {error}", "Write a day that exists, as YYYY-MM-DD.") from None
+    if written.lower() == "epoch":
+        return
+    day = re.fullmatch(_DAY, written, re.DOTALL)
+    if day is None:
+        raise Unreadable(f"{kind} {text!r}", _FIX)
+    try:
+        date(int(day["year"]) % 400 + 2000, int(day["month"] or 1), int(day["day"] or 1))
+    except ValueError as error:
+        raise Unreadable(f"{text!r}: {error}", _FIX) from None
+    if kind != "DATE" and day["behind"] is not None:
+        _check_time(kind, text, day["behind"][1:])
+
+
+def _check_time(kind: str, text: str, written: str) -> None:
+    time = re.fullmatch(_TIME + _ZONE, written)
+    if time is None or any(int(time[part] or 0) > latest for part, latest in _LATEST.items()):
+        raise Unreadable(f"{kind} {text!r}", "Write a time that exists, as YYYY-MM-DD hh:mm:ss.")

@@ -44,13 +44,25 @@ def _dates(operator: str, left: str, right: str) -> str:
         return "date"
     if operator == "+" and right == "date" and left in {"tinyint", "smallint", "int"}:
         return "date"
+    if operator in {"*", "/"} and spans[0] and is_number(right):
+        return _multiplied(left)
+    if operator == "*" and spans[1] and is_number(left):
+        return _multiplied(right)
     if operator in {"+", "-"} and left in _TEMPORAL and spans[1]:
         return _moved(left, right)
     if operator == "+" and right in _TEMPORAL and spans[0]:
         return _moved(right, left)
-    if any(spans) or "" in {left, right} or "void" in {left, right} or "string" in {left, right}:
+    if operator == "-" and "string" in {left, right} and not any(spans):
+        return "interval day" if "date" in {left, right} else "interval day to second"
+    if any(spans) or "" in {left, right} or "void" in {left, right}:
         return ""
     raise Mismatch(f"numbers, or a date and days, around {operator}", f"{left} and {right}")
+
+
+def _multiplied(span: str) -> str:
+    """An interval times a number, in days and seconds or in years and months; empty for one of both."""
+    months = span.rsplit(maxsplit=1)[-1] in {"year", "month"}
+    return "" if span == "interval" else "interval year to month" if months else "interval day to second"
 
 
 def _moved(kind: str, span: str) -> str:
@@ -66,12 +78,12 @@ def _numbers(operator: str, left: Typed, right: Typed) -> str:
     if "" in kinds:
         return ""
     for kind in kinds:
-        if kind in {"boolean", "binary"} or element(kind) is not None or kind.startswith(("map", "struct")):
+        if kind in {"boolean", "binary", "variant"} or element(kind) is not None or kind.startswith(("map", "struct")):
             raise Mismatch(f"numbers around {operator}", f"{kinds[0]} and {kinds[1]}")
-    first, second = (_promoted(kind, other) for kind, other in (kinds, kinds[::-1]))
-    if first == "void" or second == "void":
-        first, second = (second, second) if first == "void" else (first, first)
-    if first == "void" or not first or not second or not is_number(first) or not is_number(second):
+    first, second = _promoted_both(operator, *kinds)
+    if first == "void":
+        return "bigint" if operator == "div" else "double"
+    if not is_number(first) or not is_number(second):
         return ""
     if operator == "div":
         if first in FLOATS or second in FLOATS:
@@ -85,6 +97,16 @@ def _numbers(operator: str, left: Typed, right: Typed) -> str:
     assert left_shape is not None
     assert right_shape is not None
     return arithmetic(operator, left_shape, right_shape)
+
+
+def _promoted_both(operator: str, left: str, right: str) -> tuple[str, str]:
+    """As numbers; NULL has the type of the other."""
+    if "string" in {left, right} and {left, right} <= {"string", "void"}:
+        raise Mismatch(f"a number on one side of {operator}", f"{left} and {right}")
+    first, second = _promoted(left, right), _promoted(right, left)
+    if "void" in {first, second}:
+        first, second = (second, second) if first == "void" else (first, first)
+    return first, second
 
 
 def _promoted(kind: str, other: str) -> str:

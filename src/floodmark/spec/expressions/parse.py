@@ -14,7 +14,7 @@ from floodmark.spec.expressions.tokens import Token, Unreadable, tokens
 from floodmark.spec.expressions.tree import Call, Case, Cast, Column, Field, Lambda, Literal, Node
 
 _BINARY: tuple[tuple[str, ...], ...] = (
-    ("=", "==", "<=>", "<>", "!=", "<", "<=", ">", ">="),
+    ("=", "==", "<=>", "<>", "!=", "<", "<=", "!>", ">", ">=", "!<"),
     ("|",),
     ("^",),
     ("&",),
@@ -23,7 +23,7 @@ _BINARY: tuple[tuple[str, ...], ...] = (
     ("*", "/", "%", "DIV"),
 )
 """Operators of values, from loose to tight; all of them group from the left."""
-_SAME = {"==": "=", "!=": "<>"}
+_SAME = {"==": "=", "!=": "<>", "!>": "<=", "!<": ">="}
 _TYPED = frozenset({"DATE", "TIMESTAMP", "TIMESTAMP_NTZ", "TIMESTAMP_LTZ", "TIME", "X"})
 _UNITS = frozenset(
     [
@@ -48,6 +48,8 @@ _UNITS = frozenset(
     ]
 )
 _SHIFTED = frozenset({"TIMESTAMPADD", "DATEADD", "DATE_ADD", "TIMESTAMPDIFF", "DATEDIFF", "DATE_DIFF", "TIMEDIFF"})
+_PACKAGES = frozenset({("builtin",), ("system", "builtin")})
+"""What may stand before the name of a function of Spark's own."""
 _SUBQUERY = "A subquery belongs into an operator of its own; join its result."
 _DEEPEST = 200
 SCALAR_NAMES = tuple(form.name for form in SCALARS if form.column)
@@ -133,7 +135,7 @@ class _Reader:
         return left
 
     def negation(self) -> Node:
-        if self.token.word == "NOT" and self.ahead().text != ")":
+        if self.token.word == "NOT" and not self.behind_name(1):
             self.take()
             return Call("not", (self.negation(),))
         if self.accept("!"):
@@ -144,7 +146,7 @@ class _Reader:
         value = self.binary(0)
         if self.accept("IS"):
             return self.described(value)
-        negated = bool(self.token.word == "NOT" and self.accept("NOT"))
+        negated = bool(self.accept("NOT"))
         if self.accept("BETWEEN"):
             low = self.binary(0)
             self.expect("AND")
@@ -223,19 +225,40 @@ class _Reader:
         return self.suffixed(self.primary())
 
     def suffixed(self, node: Node) -> Node:
-        while operator := self.accept("[", ".", "::"):
+        while operator := self.accept("[", ".", "::", ":"):
             if operator == "[":
                 node = Call("[]", (node, self.expression()))
                 self.expect("]")
             elif operator == "::":
                 node = Cast(node, self.type())
-            elif self.token.kind in {"word", "quoted"}:
-                node = Field(node, self.take().text)
-            else:
+            elif operator == ":":
+                node = Call(":", (node, Literal(self.path(), "string")))
+            elif self.token.kind not in {"word", "quoted"}:
                 raise self.unexpected("a name expected, ")
+            elif self.ahead().text == "(" and _names(node) in _PACKAGES:
+                node = self.plain_call(self.take())
+            else:
+                node = Field(node, self.take().text)
         if self.token.word == "COLLATE":
             raise Unreadable("COLLATE", "Compare lower(a) with lower(b).")
         return node
+
+    def path(self) -> str:
+        """Where in a variant a value lies: ``a.b[0]['c']``."""
+        start = self.position
+        while not self.position > start or self.token.text in {".", "["}:
+            if self.accept("["):
+                if self.take().kind not in {"number", "string"}:
+                    self.position -= 1
+                    raise self.unexpected("a number or a text expected, ")
+                self.expect("]")
+                continue
+            if self.position > start:
+                self.expect(".")
+            if self.take().kind not in {"word", "quoted"}:
+                self.position -= 1
+                raise self.unexpected("a name expected, ")
+        return "".join(token.text for token in self.tokens[start : self.position])
 
     def primary(self) -> Node:
         token = self.token
@@ -293,7 +316,7 @@ class _Reader:
         word = token.word
         if word in {"NULL", "TRUE", "FALSE"}:
             return Literal(None, "void") if word == "NULL" else Literal(word == "TRUE", "boolean")
-        if word == "CASE":
+        if word == "CASE" and not self.behind_name():
             return self.case()
         if word == "INTERVAL":
             return self.interval()
@@ -311,7 +334,7 @@ class _Reader:
             if not re.fullmatch(r"[0-9a-fA-F]*", text):
                 raise Unreadable(f"X'{text}'", "Write hexadecimal digits: X'1F'.")
             return Literal(bytes.fromhex(text if len(text) % 2 == 0 else f"0{text}"), "binary")
-        check_day(text)
+        check_day(word, text)
         return Literal(text, str(known(word)))
 
     def case(self) -> Node:
@@ -323,15 +346,22 @@ class _Reader:
             condition = condition if subject is None else Call("=", (subject, condition))
             branches.append((condition, self.expression()))
         if not branches:
-            raise self.unexpected("WHEN expected, ")
+            raise Unreadable(self.unexpected("WHEN expected, ").got, "Write `case` in backticks for the column.")
         otherwise = self.expression() if self.accept("ELSE") else None
         self.expect("END")
         return Case(tuple(branches), otherwise)
 
+    def behind_name(self, ahead: int = 0) -> bool:
+        """Whether what comes can only follow a value, so that the word before it, CASE or NOT, names a column."""
+        token = self.ahead(ahead)
+        return (
+            token.kind == "end" or token.word in _FOLLOWING or (token.kind == "operator" and token.text in _FOLLOWING)
+        )
+
     def interval(self) -> Node:
         parts: list[tuple[Node, str]] = []
         while self.quantity(first=not parts):
-            value = self.unary() if self.token.kind != "string" else Literal(self.take().text, "string")
+            value = self.amount()
             if self.token.word not in _UNITS:
                 if parts or not isinstance(value, Literal) or value.type != "string":
                     raise Unreadable(
@@ -345,11 +375,24 @@ class _Reader:
             if self.accept("TO"):
                 last = self.take().word.removesuffix("S")
                 return Call("interval", (value, Literal(f"{unit} TO {last}", interval_type([unit, last]))))
+            _check_amount(value, unit)
             parts.append((value, unit))
         if not parts:
             raise Unreadable("an interval without a number", "Write INTERVAL 1 HOUR, or `interval` for the column.")
         whole = interval_type([unit for _, unit in parts])
         return Call("interval", tuple(node for value, unit in parts for node in (value, Literal(unit, whole))))
+
+    def amount(self) -> Node:
+        """The number of a unit: written out, with a sign or without."""
+        sign = self.accept("-", "+")
+        if self.token.kind not in {"number", "string"}:
+            written = "Write the number itself, or multiply: n * INTERVAL 1 DAY, make_dt_interval(n)."
+            raise Unreadable(self.unexpected("a number expected behind INTERVAL, ").got, written)
+        token = self.take()
+        if token.kind == "number":
+            return number(token.text, negative=sign == "-")
+        text = Literal(token.text, "string")
+        return Call("negative", (text,)) if sign == "-" else text
 
     def quantity(self, *, first: bool) -> bool:
         """Whether the number of a unit comes next; behind the first one ``+`` may as well add what is no part of the interval."""
@@ -374,8 +417,14 @@ class _Reader:
         self.take()
         self.no_query()
         node = special(self, token) if special is not None else None
-        if node is not None:
-            return node
+        return self.arguments_of(token) if node is None else node
+
+    def plain_call(self, token: Token) -> Node:
+        """A call without words among its arguments, as behind ``builtin.``."""
+        self.expect("(")
+        return self.arguments_of(token)
+
+    def arguments_of(self, token: Token) -> Node:
         name = token.text.lower()
         if self.token.text == "*" and self.ahead().text == ")":
             raise Unreadable(f"{name}(*)", "Name the columns; count() counts rows.", "DEFINITION-023")
@@ -428,6 +477,22 @@ class _Reader:
         return _known(" ".join(words))
 
 
+def _check_amount(value: Node, unit: str) -> None:
+    """Refuse what is no number of a unit; seconds alone have a fraction."""
+    written = value.arguments[0] if isinstance(value, Call) else value
+    amount = str(written.value) if isinstance(written, Literal) else ""
+    if not re.fullmatch(r"\s*[+-]?\d+(\.\d*)?\s*" if unit == "SECOND" else r"\s*[+-]?\d+\s*", amount):
+        raise Unreadable(f"an interval of {amount} {unit}", "Write whole numbers; seconds alone have a fraction.")
+
+
+def _names(node: Node) -> tuple[str, ...]:
+    """The names of ``a.b.c`` in lower case; empty for anything else."""
+    if isinstance(node, Field):
+        before = _names(node.value)
+        return (*before, node.name.lower()) if before else ()
+    return (node.name.lower(),) if isinstance(node, Column) else ()
+
+
 def _known(text: str) -> str:
     kind = known(text)
     if kind is None and text.lower() not in {"variant", "interval"}:
@@ -439,6 +504,10 @@ def _known(text: str) -> str:
 
 _SEPARATORS = frozenset({",", ")", "=", "<>", "<", ">", "<=", ">=", "+", "-", "/", "%", "||", "IS", "AND", "OR", "."})
 """What may follow a column; none of it begins a query."""
+_FOLLOWING = frozenset(
+    {*_SEPARATORS, "==", "!=", "<=>", "!>", "!<", "*", "|", "^", "&", "]", "::", "[", "DIV", "THEN", "ELSE", "END"}
+) - {"+", "-"}
+"""What may follow a value and begins none."""
 
 
 def _cast(reader: _Reader, token: Token) -> Node:
@@ -450,8 +519,11 @@ def _cast(reader: _Reader, token: Token) -> Node:
 
 
 def _extract(reader: _Reader, _: Token) -> Node | None:
-    if reader.token.kind not in {"word", "string"} or reader.ahead().word != "FROM":
+    if reader.token.kind == "end" or reader.ahead().word != "FROM":
         return None
+    if reader.token.kind not in {"word", "quoted"}:
+        shown = f"{reader.token.text!r} before FROM"
+        raise Unreadable(shown, "Write the part as a word: extract(YEAR FROM at), or date_part('YEAR', at).")
     part = Literal(reader.take().text.lower(), "string")
     reader.expect("FROM")
     value = reader.expression()

@@ -170,6 +170,5 @@ RULES: Mapping[str, Rule] = {
     **{name: _cast(name) for name in (*SCALARS,)},
     "decimal": _cast("decimal(10,0)"),
     "unix_timestamp": lambda _: "bigint",
-    "getdate": lambda _: "timestamp",
 }
 """Name -> the type that follows from the arguments."""

@@ -142,3 +142,14 @@ def common_of(kinds: Sequence[str]) -> str | None:
         if not result:
             return ""
     return result
+
+
+def alike(kinds: Sequence[str]) -> str | None:
+    """``common_of`` where no text is read as a value of another type: in ``greatest``, and of an array and its elements."""
+    inner = {_innermost(kind) for kind in kinds} - {"void", ""}
+    return None if "string" in inner and len(inner) > 1 else common_of(kinds)
+
+
+def _innermost(kind: str) -> str:
+    of = element(kind)
+    return kind if of is None else _innermost(of)

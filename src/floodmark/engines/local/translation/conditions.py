@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from floodmark.engines.local.casts import NotTranslated, text
 from floodmark.engines.local.translation.operand import Operand, Rule, template, widened
-from floodmark.spec.expressions.widening import SCALARS, common_of, element
+from floodmark.spec.expressions.tree import Call, Column, Literal
+from floodmark.spec.expressions.widening import SCALARS, common_of, element, is_number
 
 
 def _comparison(operator: str) -> Rule:
@@ -32,17 +33,62 @@ def _comparable(kinds: Sequence[str]) -> str:
 def _between(call: Operand) -> str:
     value, low, high = call.children
     lower, upper = _comparable([value.type, low.type]), _comparable([value.type, high.type])
-    return f"({value.cast(lower)} >= {low.cast(lower)}) AND ({value.cast(upper)} <= {high.cast(upper)})"
+    parts = [f"({value.cast(lower)} >= {low.cast(lower)})", f"({value.cast(upper)} <= {high.cast(upper)})"]
+    return _in_turn("AND", parts, plain=_never_fails(high))
 
 
 def _in(call: Operand) -> str:
     kind = _comparable(call.typed.kinds)
     value, *options = (child.cast(kind) for child in call.children)
-    return f"{value} IN ({', '.join(options)})"
+    if all(_never_fails(child) for child in call.children[2:]):
+        return f"{value} IN ({', '.join(options)})"
+    return f"CASE WHEN {value} IS NULL THEN NULL ELSE {_in_turn('OR', [f'({value} = {option})' for option in options])} END"
 
 
 def _logic(operator: str) -> Rule:
-    return lambda call: f" {operator} ".join(child.cast("boolean") for child in call.children)
+    def rule(call: Operand) -> str:
+        parts = _chain(call, operator.lower())
+        settled = any(
+            isinstance(part.typed.node, Literal) for part in parts[1:]
+        )  # DuckDB stops at it, wherever it stands
+        plain = all(_never_fails(part) for part in (parts if settled else parts[1:]))
+        return _in_turn(operator, [part.cast("boolean") for part in parts], plain=plain)
+
+    return rule
+
+
+def _chain(call: Operand, name: str) -> list[Operand]:
+    """What stands between the ``and`` of a chain, or the ``or``, from left to right."""
+    left, right = call.children
+    node = left.typed.node
+    before = _chain(left, name) if isinstance(node, Call) and node.name == name else [left]
+    return [*before, right]
+
+
+def _in_turn(operator: str, parts: Sequence[str], *, plain: bool = False) -> str:
+    """Conditions joined by AND or OR. DuckDB computes them all; Spark stops at the first that decides, and so fails for less.
+
+    Args:
+        operator: AND or OR.
+        parts: the conditions.
+        plain: none but the first can fail.
+    """
+    whole = f" {operator} ".join(parts)
+    if plain:
+        return whole
+    decided = "false" if operator == "AND" else "true"
+    stops = " ".join(f"WHEN {'NOT ' if operator == 'AND' else ''}{part} THEN {decided}" for part in parts[:-1])
+    return f"CASE {stops} ELSE {whole} END"
+
+
+def _never_fails(operand: Operand) -> bool:
+    """Whether it has a value for every row: columns, constants, and comparisons of what is not cast."""
+    node, kinds = operand.typed.node, set(operand.typed.kinds)
+    if isinstance(node, (Column, Literal)):
+        return True
+    uncast = len(kinds - {"void"}) == 1 or all(is_number(kind) for kind in kinds)
+    fixed = isinstance(node, Call) and (node.name in _TESTS or (node.name in _COMPARISONS and uncast))
+    return fixed and all(_never_fails(child) for child in operand.children)
 
 
 def _like(operator: str) -> Rule:
@@ -89,6 +135,11 @@ def _nullif(call: Operand) -> str:
 def _conversion(kind: str) -> Rule:
     return lambda call: call.children[0].cast(kind)
 
+
+_COMPARISONS = frozenset(
+    {"=", "<>", "<", "<=", ">", ">=", "<=>", "in", "between", "like", "ilike", "startswith", "endswith"}
+)
+_TESTS = frozenset({"isnull", "isnotnull", "and", "or", "not"})
 
 RULES: Mapping[str, Rule] = {
     **{name: _comparison(name) for name in ("=", "<>", "<", "<=", ">", ">=")},

@@ -106,7 +106,8 @@ def _concat(call: Operand) -> str:
 def _concat_ws(call: Operand) -> str:
     if any(element(child.type) is not None for child in call.children):
         raise NotTranslated("concat_ws of arrays")
-    return f"concat_ws({', '.join(child.cast('string') for child in call.children)})"
+    texts = [child.cast("string") for child in call.children]
+    return f"concat_ws({', '.join(texts if len(texts) > 1 else [*texts, text('')])})"  # DuckDB wants a text to join
 
 
 def _matches(call: Operand) -> str:
