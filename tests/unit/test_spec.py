@@ -107,10 +107,10 @@ Column.__module__ = "pyspark.sql.classic.column"
             ),
         ),
         (
-            lambda f: f.with_columns(long="from_json(dep_delay)"),
+            lambda f: f.with_columns(long="make_timestamp(dep_delay)"),
             (
                 "DEFINITION-043 operator 'departures', step 'with_columns', column 'long': expected an expression of known type, got "
-                "'from_json(dep_delay)'. Say the type: long=\"CAST(from_json(dep_delay) AS double)\"."
+                "'make_timestamp(dep_delay)'. Say the type: long=\"CAST(from_json(dep_delay) AS double)\"."
             ),
         ),
         (

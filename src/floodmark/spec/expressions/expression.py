@@ -103,8 +103,7 @@ def _understood(text: str, schema: Schema) -> Expression | _Problem:
         fix = f"{called or closest(error.name, schema.names)}Columns: {schema.describe()}."
         return _Problem("columns of the stream", f"'{error.name}'", fix, "DEFINITION-022")
     except Mismatch as error:
-        fix = "Cast one of them, such as CAST(amount AS double)."
-        return _Problem(error.expected, f"{error.got} in {text!r}", fix, "DEFINITION-145")
+        return _Problem(error.expected, f"{error.got} in {text!r}", error.fix, "DEFINITION-145")
     used = {part.column for part in _typed(tree)}
     impure = any(isinstance(part.node, Call) and _impure(part.node) for part in _typed(tree))
     return Expression(text, tree, tuple(name for name in schema.names if name in used), not impure)

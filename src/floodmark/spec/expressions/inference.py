@@ -107,7 +107,7 @@ def _call(node: Call, name: str, arguments: tuple[Node, ...], columns: _Columns,
     else:
         children = tuple(_infer(argument, columns, scope) for argument in arguments)
     if not takes(name, len(children)):
-        raise Mismatch(f"{name} of {described(name)}", str(len(children)))
+        raise Mismatch(f"{name} of {described(name)}", str(len(children)), f"Write {name} with {described(name)}.")
     check = CHECKS.get(name)
     rule = RULES.get(name)
     try:

@@ -10,11 +10,11 @@ from floodmark.spec.expressions.widening import common_of
 
 
 class Mismatch(Exception):  # noqa: N818 - made a DefinitionError by ``check``
-    """Types Spark refuses: what was expected, and what is there."""
+    """Types Spark refuses: what was expected, what is there, and what to do."""
 
-    def __init__(self, expected: str, got: str) -> None:
+    def __init__(self, expected: str, got: str, fix: str = "Cast one of them, such as CAST(amount AS double).") -> None:
         super().__init__(f"expected {expected}, got {got}")
-        self.expected, self.got = expected, got
+        self.expected, self.got, self.fix = expected, got, fix
 
 
 @dataclass(frozen=True, slots=True)
