@@ -110,7 +110,7 @@ Column.__module__ = "pyspark.sql.classic.column"
             lambda f: f.with_columns(long="make_timestamp(dep_delay)"),
             (
                 "DEFINITION-043 operator 'departures', step 'with_columns', column 'long': expected an expression of known type, got "
-                "'make_timestamp(dep_delay)'. Say the type: long=\"CAST(from_json(dep_delay) AS double)\"."
+                "'make_timestamp(dep_delay)'. Say the type: long=\"CAST(make_timestamp(dep_delay) AS double)\"."
             ),
         ),
         (
