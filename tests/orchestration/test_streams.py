@@ -121,9 +121,12 @@ def switch(page: Page, server: Server) -> None:
 
 
 def savepoints(server: Server) -> list[str]:
-    """Those in the list."""
-    query = """query ($k: AssetKeyInput!) { assetNodeOrError(assetKey: $k) { ... on AssetNode { partitionKeys } } }"""
-    return list(server.ask(query, k={"path": ["savepoints"]})["assetNodeOrError"]["partitionKeys"])
+    """Those in the list of the job that goes back to one."""
+    query = """query ($r: RepositorySelector!) { partitionSetsOrError(repositorySelector: $r, pipelineName: "rollback") {
+        ... on PartitionSets { results { partitionsOrError { ... on Partitions { results { name } } } } } } }"""
+    where = {"repositoryName": "__repository__", "repositoryLocationName": server.location}
+    (listed,) = server.ask(query, r=where)["partitionSetsOrError"]["results"]
+    return [partition["name"] for partition in listed["partitionsOrError"]["results"]]
 
 
 def ended(store: Store, step: str) -> Action:

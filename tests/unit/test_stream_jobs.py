@@ -173,3 +173,27 @@ def test_a_supervised_stream_that_crashed_is_restarted_not_run():
     assert "floodmark restart per_hour" in supervised(crash, "per_hour").fix
     other = ExecutionError("a", "b", "c", "as it is", code="EXECUTION-002")
     assert supervised(other, "per_hour") is other
+
+
+def test_the_asset_of_savepoints_is_never_materialized_as_long_as_there_was_none(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("floodmark.orchestration.jobs.kept", lambda *_: True)
+    definitions = build_definitions(workspace, root=tmp_path)
+    asset = definitions.resolve_asset_graph().get(dg.AssetKey("savepoints"))
+    assert asset.partitions_def is None, "Dagster shows all of no partitions as materialized"
+    with dg.DagsterInstance.ephemeral() as instance:
+        sensor = definitions.resolve_sensor_def("streams")
+
+        def look() -> dg.SensorResult:
+            result = sensor(dg.build_sensor_context(instance, repository_def=definitions.get_repository_def()))
+            assert isinstance(result, dg.SensorResult)
+            return result
+
+        assert not look().asset_events
+        instance.add_dynamic_partitions("floodmark_savepoints", ["per_hour-1"])
+        (event,) = look().asset_events
+        assert isinstance(event, dg.AssetMaterialization)
+        assert (event.asset_key.to_user_string(), event.partition) == ("savepoints", None)
+        assert event.metadata["deleted"].value == "per_hour-1"
+        assert event.metadata["savepoints left"].value == 0

@@ -37,8 +37,12 @@ def stream_definitions(workspace: Workspace, streams: Streams) -> dg.Definitions
     if not workspace.operators:
         return dg.Definitions()
     built = jobs(workspace, streams)
-    what = "Savepoints of streams; job rollback goes back to one."
-    spec = dg.AssetSpec(KEY, partitions_def=SAVEPOINTS, kinds={"deltalake"}, description=what)
+    what = (
+        "Savepoints of streams: a materialization each, and one when some were deleted; none yet where it was never materialized. "
+        "Job rollback goes back to one, and lists those there are as its partitions."
+    )
+    # without partitions: Dagster shows an asset that has none of its partitions missing as materialized, also where there are no partitions
+    spec = dg.AssetSpec(KEY, kinds={"deltalake"}, description=what)
     schedules = [
         _schedule(asset.operator.name, asset.upgrades, built["upgrade"])
         for asset in workspace.operator_assets
@@ -110,6 +114,9 @@ def _sensor(workspace: Workspace, streams: Streams) -> dg.SensorDefinition:
         if gone := sorted(listed - there.keys()):
             requests.append(SAVEPOINTS.build_delete_request(gone))
         events = [materialized(there[name]) for name in new]
+        if gone:
+            about: dict[str, Any] = {"deleted": ", ".join(gone), "savepoints left": len(there)}
+            events.append(dg.AssetMaterialization(asset_key=KEY, metadata=about))
         deployed = streams.fleet(context.log.info).deployments(one.name for one in workspace.operators)
         for asset in workspace.operator_assets:
             if asset.operator.name in deployed:

@@ -309,15 +309,16 @@ def _listed(context: dg.OpExecutionContext, made: list["Savepoint"]) -> None:
 
 def materialized(one: "Savepoint") -> dg.AssetMaterialization:
     """A savepoint as Dagster shows it."""
-    found = one.manifest
+    manifest = one.manifest
     about: dict[str, Any] = {
-        "operator": found.operator,
-        "version": found.version,
-        "made": iso(found.at),
-        "up to": describe(found.watermark),
-        "micro-batch": found.batch,
-        "bytes": found.size,
-        "note": found.why,
+        "savepoint": manifest.id,
+        "operator": manifest.operator,
+        "version": manifest.version,
+        "made": iso(manifest.at),
+        "up to": describe(manifest.watermark),
+        "micro-batch": manifest.batch,
+        "bytes": manifest.size,
+        "note": manifest.why,
         "path": dg.MetadataValue.path(one.path),
     }
-    return dg.AssetMaterialization(asset_key=KEY, partition=found.id, metadata=about)
+    return dg.AssetMaterialization(asset_key=KEY, metadata=about)
