@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from floodmark import Stream, operator
-from floodmark.core.errors import ConnectorError, LifecycleError, PlanError
+from floodmark.core.errors import ConnectorError, ExecutionError, LifecycleError, PlanError
 from floodmark.core.time import END, NEVER, to_ms
 from floodmark.engines.spark import history, quarantine
 from floodmark.engines.spark.lake import Lake
@@ -264,6 +264,18 @@ def test_only_punctuation_moves_the_watermark(spark, lake) -> None:
     inbox = source(Rows(rows), watermark=Punctuated("4 / coalesce(value, 0) = 4"))  # fails for what is no row
     land(spark, inbox, lake, clock=clock)
     assert [stamp for _, stamp, *_ in log(spark, lake)] == [NEVER, NEVER, ms(20) - 1, ms(20) - 1, ms(20) - 1]
+
+
+def test_a_row_for_which_punctuation_fails_is_named(spark, lake) -> None:
+    inbox = source(Rows([row(10, value=1), row(20, value=0)]), watermark=Punctuated("4 / value = 4"))
+    with pytest.raises(
+        ExecutionError, match=r"EXECUTION-050 landing of '.*', Punctuated.*DIVIDE_BY_ZERO.*\"value\": ?\"?0"
+    ) as error:
+        land(spark, inbox, lake, clock=clock)
+    assert "floodmark land" in error.value.fix
+    again = source(Rows([row(10, value=1), row(20, value=0)]), watermark=Punctuated("try_divide(4, value) = 4"))
+    land(spark, again, lake, clock=clock)
+    assert len(log(spark, lake)) == 3
 
 
 @pytest.mark.feature("T11")

@@ -48,6 +48,12 @@ def attempted(rows: DataFrame, attempts: Sequence[Attempt], keys: Sequence[str] 
     return rows.filter(f"`_kind` >= {ROW} OR NOT ({fails})").withColumns({FAILURE: why, "_kind": kind})
 
 
+def failures(rows: DataFrame, attempt: Attempt) -> DataFrame:
+    """The rows for which an expression fails, with the row as JSON in ``given``."""
+    rows = rows.withColumn(_tried(0), _try(attempt))
+    return rows.filter(f"`{_tried(0)}` IS NULL").withColumn("given", _json(attempt.schema.names, attempt.schema))
+
+
 def made(place: int) -> Column:
     """The value of an attempt; null where it failed, and for markers."""
     return F.col(f"`{_tried(place)}`.`value`")
@@ -106,14 +112,14 @@ def explained(rows: DataFrame, attempts: Sequence[Attempt]) -> DataFrame:
     failed = rows.filter(F.col("reason").isin(reasons)).select(*columns).distinct().orderBy(*columns).limit(_MESSAGES)
     reason = F.col("reason")
     for row in failed.collect():
-        found = next((text for a in matching(attempts, row.asDict()) if (text := _message(a, row["given"]))), None)
+        found = next((text for a in matching(attempts, row.asDict()) if (text := message(a, row["given"]))), None)
         if found is not None:
             same = [F.col(name) == row[name] for name in columns]
             reason = F.when(same[0] & same[1] & same[2], F.lit(found)).otherwise(reason)
     return rows.withColumn("reason", reason)
 
 
-def _message(attempt: Attempt, given: str) -> str | None:
+def message(attempt: Attempt, given: str) -> str | None:
     """Why an attempt fails for a row; None where it does not fail for what JSON keeps of the row."""
     row = SparkSession.active().range(1).select(F.from_json(F.lit(given), attempt.schema.ddl()).alias("row"))
     try:
@@ -125,7 +131,7 @@ def _message(attempt: Attempt, given: str) -> str | None:
 
 # ---- runs that stop
 
-_OF_DATA = re.compile(r"SQLSTATE: (22\w{3}|P0001)")
+OF_DATA = re.compile(r"SQLSTATE: (22\w{3}|P0001)")
 """What Spark says of values an expression cannot take, and of ``raise_error``."""
 
 
@@ -145,7 +151,7 @@ def blaming(operator: Operator, mode: str, places: Callable[[Operator], Iterable
     try:
         yield
     except (PySparkException, Py4JError) as error:
-        found = _blamed(operator, places) if _OF_DATA.search(str(error)) else None
+        found = _blamed(operator, places) if OF_DATA.search(str(error)) else None
         if found is None:
             raise
         raise stopped(operator, mode, found, found["_event_time"], found["_sequence"]) from error
@@ -161,7 +167,7 @@ def _blamed(operator: Operator, places: Callable[[Operator], Iterable[DataFrame 
             first = None if rows is None else rows.filter(F.col("reason").isin(reasons)).orderBy("_sequence").limit(1)
             first = first if first is None else first.withColumn("_event_time", F.expr("unix_millis(`_event_time`)"))
             for row in () if first is None else first.collect():
-                message = next((m for a in matching(attempts, row.asDict()) if (m := _message(a, row["given"]))), None)
+                message = next((m for a in matching(attempts, row.asDict()) if (m := message(a, row["given"]))), None)
                 return {**row.asDict(), "reason": message or row["reason"]}
     except (PySparkException, Py4JError, FloodmarkError):
         return None

@@ -19,7 +19,7 @@ from floodmark.connectors.validation import Rules
 from floodmark.core import crash, errors
 from floodmark.core.errors import ConnectorError, FloodmarkError, LifecycleError
 from floodmark.core.time import END
-from floodmark.engines.spark import log, shipping, stamping, units
+from floodmark.engines.spark import log, punctuation, shipping, stamping, units
 from floodmark.engines.spark.appender import Appender, append_by_spark
 from floodmark.engines.spark.lake import Lake, absolute
 from floodmark.engines.spark.landed import LandedUnits
@@ -120,15 +120,17 @@ class Lander:
 
         Raises:
             ConnectorError: one of them cannot be landed; those before it are.
+            ExecutionError: EXECUTION-050, the predicate of a Punctuated strategy fails for a row.
         """
         now = self.clock()
         rules = Rules(self.source, now)
-        blobs = units.parsed(self.spark, self.reader, found, rules)
+        parsed = blobs = units.parsed(self.spark, self.reader, found, rules)
         if isinstance(self.source.watermark, Punctuated):
-            blobs = units.punctuated(blobs, self.source)
+            blobs = punctuation.punctuated(blobs, self.source)
         blobs = blobs.persist(StorageLevel.MEMORY_AND_DISK)
         try:
-            reports = units.reports_of(blobs)
+            with punctuation.blaming(parsed, self.source):
+                reports = units.reports_of(blobs)
             problem = next((report.error for report in reports if report.error is not None), None)
             done = reports[: next((report.unit for report in reports if report.error is not None), len(reports))]
             decided = [report for report in done if report.status != "changing"]

@@ -21,7 +21,7 @@ from floodmark.connectors.validation import Rules, trace_of
 from floodmark.core import crash
 from floodmark.core.errors import LifecycleError
 from floodmark.core.time import to_ms
-from floodmark.engines.spark import log, units
+from floodmark.engines.spark import log, punctuation, units
 from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.lander import Lander
 from floodmark.engines.spark.landing import locked
@@ -173,11 +173,12 @@ def _replay(lander: Lander) -> Replayed:
     waiting = spark.read.format("delta").load(path).where(_OPEN)
     nothing = replace(nothing, not_replayable=waiting.where("_replay IS NULL").count())
     now = lander.clock()
-    blobs = _blobs(waiting.where("_replay IS NOT NULL"), Rules(source, now))
+    parsed = blobs = _blobs(waiting.where("_replay IS NOT NULL"), Rules(source, now))
     if isinstance(source.watermark, Punctuated):
-        blobs = units.punctuated(blobs, source)
+        blobs = punctuation.punctuated(blobs, source)
     # not persist(): the MERGE below changes the table these rows come from, upon which Spark would read them again
-    blobs = blobs.localCheckpoint()
+    with punctuation.blaming(parsed, source):
+        blobs = blobs.localCheckpoint()
     reports = {report.unit: report for report in units.reports_of(blobs)}
     landed = sum(report.rows for report in reports.values())
     broken = sum(report.broken for report in reports.values())

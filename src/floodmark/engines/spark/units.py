@@ -16,13 +16,9 @@ import numpy as np
 import pyarrow as pa
 
 from floodmark.connectors.unit import Content, Reader, Status, Unit, Unreadable
-from floodmark.connectors.validation import ASKED, CHANGE, EVENT, Broken, Rules, trace_of
+from floodmark.connectors.validation import Broken, Rules, trace_of
 from floodmark.core.errors import FloodmarkError
-from floodmark.core.time import NEVER
-from floodmark.semantics.columns import arrow_type
 from floodmark.semantics.watermarks import Trace, compress
-from floodmark.spec.expressions import quoted
-from floodmark.spec.source import Punctuated, Source
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -31,7 +27,7 @@ BLOB_DDL = "_unit int, _part int, _kind int, _data binary"
 ROWS, BROKEN, REPORT = 0, 1, 2
 _TASKS_PER_CORE = 4
 _MICROSECONDS = pa.timestamp("us", tz="UTC")
-_BLOB = pa.schema([("_unit", pa.int32()), ("_part", pa.int32()), ("_kind", pa.int32()), ("_data", pa.binary())])
+BLOB = pa.schema([("_unit", pa.int32()), ("_part", pa.int32()), ("_kind", pa.int32()), ("_data", pa.binary())])
 _QUARANTINED = pa.schema(
     [
         ("source", pa.string()),
@@ -115,7 +111,7 @@ def reports_of(blobs: DataFrame) -> list[Report]:
 def blob_batch(blob: Blob) -> pa.RecordBatch:
     """One blob on its way to Spark."""
     return pa.RecordBatch.from_arrays(
-        [pa.array([value], type=f.type) for value, f in zip(blob, _BLOB, strict=True)], schema=_BLOB
+        [pa.array([value], type=f.type) for value, f in zip(blob, BLOB, strict=True)], schema=BLOB
     )
 
 
@@ -198,70 +194,6 @@ def _broken(rows: Sequence[Broken], replay: str | None) -> bytes:
     return json.dumps(
         [[row.position, row.raw, row.reason, replay if row.replayable else None] for row in rows]
     ).encode()
-
-
-def punctuated(blobs: DataFrame, source: Source) -> DataFrame:
-    """Blobs whose rows move the watermark only where the source's predicate holds, as Spark SQL sees it."""
-    assert isinstance(source.watermark, Punctuated)
-    partition_by = source.partition_by
-    more = {**({CHANGE: "int"} if source.revisable else {}), EVENT: "bigint", ASKED: "bigint"}
-    ddl = ", ".join([source.schema.ddl(), *(f"`{name}` {kind}" for name, kind in more.items())])
-    empty = pa.schema(
-        [(column.name, arrow_type(column.type)) for column in source.schema.columns]
-        + [(name, pa.int32() if kind == "int" else pa.int64()) for name, kind in more.items()]
-    )
-
-    def explode(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for blob in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                yield _opened(blob, empty)
-
-    def close(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        traces: dict[int, list[Trace]] = {}
-        for (unit, part, kind, data), rows in _closed(batches):
-            if rows is not None:
-                traces.setdefault(unit, []).append(compress(trace_of(rows, partition_by)))
-                yield blob_batch((unit, part, kind, arrow_file(rows)))
-            elif kind == REPORT and unit in traces:
-                report = replace(Report.from_json(data), trace=compress(joined(traces[unit])))
-                yield blob_batch(report.as_blob(part))
-            else:
-                yield blob_batch((unit, part, kind, data))
-
-    exploded = blobs.mapInArrow(explode, f"{BLOB_DDL}, {ddl}")
-    holds = f"CASE WHEN `_kind` = {ROWS} THEN coalesce(({quoted(source.watermark.predicate)}), false) ELSE false END"
-    moving = exploded.selectExpr("*", f"{holds} AS _moves")  # a blob that is no row of the source stands beside nulls
-    return moving.mapInArrow(close, BLOB_DDL)
-
-
-def _opened(blob: Blob, empty: pa.Schema) -> pa.RecordBatch:
-    """A blob's rows with the blob's coordinates beside each; another blob stays one row of nulls."""
-    unit, part, kind, data = blob
-    if kind == ROWS:
-        rows = rows_of(data)
-        data = None  # type: ignore[assignment]  # its rows stand beside it
-    else:
-        rows = pa.RecordBatch.from_arrays([pa.nulls(1, field.type) for field in empty], schema=empty)
-    size = len(rows)
-    beside = [pa.array([value] * size, type=f.type) for value, f in zip((unit, part, kind, data), _BLOB, strict=True)]
-    return pa.RecordBatch.from_arrays([*beside, *rows.columns], names=[*_BLOB.names, *rows.schema.names])
-
-
-def _closed(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[Blob, pa.RecordBatch | None]]:
-    """Opened blobs put together again, a stretch of equal coordinates at a time."""
-    for batch in batches:
-        unit, part, kind = (batch.column(name).to_numpy() for name in ("_unit", "_part", "_kind"))
-        changes = np.flatnonzero((np.diff(unit) != 0) | (np.diff(part) != 0)) + 1
-        for start, stop in zip([0, *changes], [*changes, len(batch)], strict=True):
-            piece = batch.slice(start, stop - start)
-            blob = int(unit[start]), int(part[start]), int(kind[start]), piece.column("_data")[0].as_py()
-            if blob[2] != ROWS:
-                yield blob, None
-                continue
-            moves = piece.column("_moves").to_numpy(zero_copy_only=False)
-            rows = piece.drop_columns([*_BLOB.names, "_moves"])
-            asked = np.where(moves, rows.column(ASKED).to_numpy(), NEVER)
-            yield blob, rows.set_column(rows.schema.get_field_index(ASKED), ASKED, pa.array(asked))
 
 
 def each(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, int, bytes]]:
