@@ -11,7 +11,8 @@ from floodmark.core.errors import DefinitionError, closest
 from floodmark.core.types import known
 from floodmark.spec.expressions.functions import WHY, classified, names
 from floodmark.spec.expressions.inference import UnknownColumn, infer
-from floodmark.spec.expressions.parse import SCALAR_NAMES, parse
+from floodmark.spec.expressions.operators import parse
+from floodmark.spec.expressions.reader import SCALAR_NAMES
 from floodmark.spec.expressions.tokens import Unreadable, tokens
 from floodmark.spec.expressions.tree import Call, Column, walk
 from floodmark.spec.expressions.typed import Mismatch, Typed
