@@ -41,7 +41,7 @@ def _cents(units: int) -> Decimal:
 
 POOLS: dict[str, tuple[Any, ...]] = {
     "s": (None, "", " ", "a", "A", "é", "ñ", "\u0000", "😀", "it's", "a long text of more than eight bytes"),
-    "d": (None, math.nan, math.inf, -math.inf, -0.0, 0.0, 1e9 + 0.1, 1e9 + 0.2, 1e16, -1e16, 5e-324, 0.1, -1.5),
+    "d": (None, math.nan, math.inf, -math.inf, -0.0, 0.0, 1e9 + 0.1, 1e9 + 0.2, 1e16, -1e16, 1e-150, 0.1, -1.5),
     "i": (None, 2**63 - 1, -(2**63), 2**62, -(2**62), 2**53 + 1, 0, 1, -1, 7),
     "x": (None, _cents(10**38 - 1), _cents(1 - 10**38), _cents(9 * 10**37), _cents(0), _cents(1), _cents(-150)),
     "y": (None, _cents(10**9 - 1), _cents(1 - 10**9), _cents(0), _cents(10), _cents(20), _cents(-5)),

@@ -171,6 +171,8 @@ class Program:
         )
 
 
+IN_SQL = ("count", "sum", "min", "max", "mean", "count_distinct")
+"""Aggregates that a bounded run computes in SQL, if all of an operator's are among them; those without an order are computed in columns."""
 FAR = END - 40 * 86_400_000
 """Event times from here on do not move the watermark."""
 
@@ -189,7 +191,8 @@ def draw_program(seed: int, *, local: bool = False) -> Program:
     arguments += [_column(name, kind) for name, kind in columns.items() if name not in KINDS]
     keyed = [name for name, kind in columns.items() if name != "n" and (kind != "timestamp" or rng.random() < 0.1)]
     keys = tuple(rng.sample(keyed, min(len(keyed), rng.choice([0, 1, 1, 1, 2]))))
-    windows = draw_windows(rng)
+    functions = rng.choice([IN_SQL, [name for name, law in LAWS.items() if not law.in_order], list(LAWS)])
+    windows = draw_windows(rng, plain=functions is IN_SQL and rng.random() < 0.8)
     rows = _rows(rng, windows.unit)
     entries = len(rows) + 1
     cuts = tuple(sorted(rng.sample(range(1, entries), min(entries - 1, rng.choice([1, 2, 3])))))
@@ -198,7 +201,7 @@ def draw_program(seed: int, *, local: bool = False) -> Program:
         steps=tuple(steps),
         keys=keys,
         windows=windows,
-        measures={f"a{k}": _measured(rng, arguments) for k in range(rng.randint(3, 9))},
+        measures={f"a{k}": _measured(rng, functions, arguments) for k in range(rng.randint(3, 9))},
         rows=tuple(rows),
         behind=rng.choice([0, windows.unit // 2, windows.unit * 2]),
         cuts=cuts,
@@ -255,9 +258,9 @@ def _reads(expression: Expression) -> set[str]:
     return {name for name in KINDS if name in _WORD.findall(expression.sql)}
 
 
-def _measured(rng: random.Random, arguments: Sequence[Expression]) -> Measured:
-    argument = rng.choice(arguments)
-    function = rng.choice([f for f in LAWS if accepts(f, argument.kind)])
+def _measured(rng: random.Random, functions: Sequence[str], arguments: Sequence[Expression]) -> Measured:
+    argument = rng.choice([e for e in arguments if any(accepts(f, e.kind) for f in functions)])
+    function = rng.choice([f for f in functions if accepts(f, argument.kind)])
     if not function.endswith("_by"):
         return Measured(function, argument)
     return Measured(function, argument, rng.choice([e for e in arguments if e.kind != "binary"]))
