@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
+from deltalake import DeltaTable
+
+from floodmark.connectors.copies import remove
 from floodmark.core import crash
 from floodmark.core.errors import LifecycleError
-from floodmark.engines.spark import fence, savepoints
+from floodmark.engines.spark import fence, last_values, savepoints
+from floodmark.engines.spark.checkpoint import Checkpoint
 from floodmark.engines.spark.cuts import begun, readers
 from floodmark.engines.spark.graft import graft
 from floodmark.engines.spark.lake import Lake
@@ -47,31 +51,57 @@ def fork(lake: Lake, savepoint: Savepoint, root: str, *, fresh: bool = False) ->
     target = lake.fork(root)
     crash.point("fork.before_tables")
     with data_files(lake, "fork", _PATIENCE_SECONDS), data_files(target, "fork", _PATIENCE_SECONDS):
-        _graft_outputs(lake, savepoint, timeline, () if fresh else manifest.outputs)
+        outputs = () if fresh else manifest.outputs
+        _graft_outputs(lake, savepoint, timeline, outputs)
+        following = dict(_graft_values(savepoint, timeline, outputs))
     savepoints.restore(savepoint, timeline.folder())
+    for table, version in following.items():  # what a crash leaves out, the stream's start computes from the changelog
+        last_values.followed(timeline, table, version)
     crash.point("fork.after_state")
     return target
 
 
 def _graft_outputs(lake: Lake, savepoint: Savepoint, timeline: Timeline, outputs: Iterable[TableVersion]) -> None:
     """Link or copy the outputs of a savepoint into the lake of a timeline."""
-    manifest = savepoint.manifest
     for output in outputs:
-        words = {
-            "operator": manifest.operator,
-            "version": manifest.version,
-            "mode": "fork",
-            "timeline": timeline.number,
-            "table": output.table,
-            "restored": -1,
-            "savepoint": manifest.id,
-            "batch": manifest.batch,
-            "progress": manifest.watermark,
-            "rows": 0,
-        }
-        app = f"{timeline.app(output.table)}/fork/{manifest.id}"
+        app, words = (
+            f"{timeline.app(output.table)}/fork/{savepoint.manifest.id}",
+            _words(savepoint, timeline, output.table),
+        )
         graft(lake.output(output.table), timeline.lake.output(output.table), app, words, output.version)
         crash.point("fork.after_table")
+
+
+def _graft_values(
+    savepoint: Savepoint, timeline: Timeline, outputs: Iterable[TableVersion]
+) -> Iterator[tuple[str, int]]:
+    """Write the last values of the outputs that have been grafted; each output, with the version of its changelog that is to be followed."""
+    keys, scratch = Checkpoint(f"{savepoint.path}/checkpoint").result_keys(), timeline.folder("forking")
+    for table in [output.table for output in outputs if output.table in keys]:
+        path, values = timeline.lake.output(table), f"{table}__current"
+        version = DeltaTable(path).version()
+        last_values.write(path, version, keys[table], scratch)
+        app = f"{timeline.app(f'current/{table}')}/fork/{savepoint.manifest.id}"
+        graft(scratch, timeline.lake.output(values), app, _words(savepoint, timeline, values))
+        remove(scratch)
+        yield table, version + 1
+
+
+def _words(savepoint: Savepoint, timeline: Timeline, table: str) -> dict[str, object]:
+    """What the commit of a fork says of itself."""
+    manifest = savepoint.manifest
+    return {
+        "operator": manifest.operator,
+        "version": manifest.version,
+        "mode": "fork",
+        "timeline": timeline.number,
+        "table": table,
+        "restored": -1,
+        "savepoint": manifest.id,
+        "batch": manifest.batch,
+        "progress": manifest.watermark,
+        "rows": 0,
+    }
 
 
 def refuse_begun(lake: Lake, operator: str, target: Lake, again: str) -> None:

@@ -1,7 +1,7 @@
 """The last value per key of a changelog at one of its versions, as a table that ``<output>__current`` becomes in one commit. No JVM is needed.
 
 The stream's follower keeps ``<output>__current`` up to date while the changelog grows (``current``). A rollback or a rebuild replaces the
-changelog, and ``<output>__current`` with it.
+changelog, and ``<output>__current`` with it; a fork begins with both.
 """
 
 from __future__ import annotations
