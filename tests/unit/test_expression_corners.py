@@ -10,6 +10,7 @@ from floodmark.core.errors import DefinitionError
 from floodmark.engines.local.expressions import Queries
 from floodmark.engines.local.translation.expression import duckdb_sql
 from floodmark.spec.expressions import expression
+from floodmark.spec.expressions.functions import classified
 from floodmark.spec.expressions.tree import Literal
 from floodmark.spec.schema import Column, Schema
 
@@ -194,3 +195,8 @@ def test_numbers_at_the_edge_and_nothing_to_join_are_answered():
         "0.12345678901234567890123456789012345678"
     ]
     assert answers("concat_ws(',')", ["x"]) == [""]
+
+
+def test_what_spark_lists_beside_its_functions_is_classified():
+    assert {classified(name) for name in ("case", "cast", "!=", "==")} == {"pure"}
+    assert {classified(name) for name in ("getdate", "localtimestamp_ltz", "try_to_timestamp_ntz")} == {None}

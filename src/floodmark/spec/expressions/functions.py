@@ -161,7 +161,9 @@ def _by_name(table: Mapping[str, str]) -> dict[str, str]:
 
 
 _FIXED, _IMPURE, _REFUSED = _by_name(RESULTS), _by_name(IMPURE), _by_name(REFUSED)  # type: ignore[arg-type]  # keys are str
-_PURE = frozenset({*_FIXED, *RULES, *UNTYPED, "!=", "=="})
+_FORMS = ("!=", "==", "case", "cast")
+"""What Spark lists beside its functions, and the parser reads as something else."""
+_PURE = frozenset({*_FIXED, *RULES, *UNTYPED, *_FORMS})
 
 
 def classified(name: str) -> Class | None:
