@@ -15,9 +15,9 @@ def prepare(folder: Path, out: Path, **_: Any) -> dict[str, Any]:
     """Land the year."""
     from definitions import workspace
     from floodmark.demo.inbox import write_inbox
-    from floodmark.engines.spark.lake import Lake
     from floodmark.engines.spark.landing import land
     from floodmark.engines.spark.session import spark_session
+    from floodmark.lake.paths import Lake
 
     write_inbox(folder / "inbox")
     began = time.perf_counter()
@@ -30,8 +30,8 @@ def bounded(folder: Path, out: Path, **_: Any) -> dict[str, Any]:
     from definitions import workspace
     from floodmark.core.time import Interval, to_ms
     from floodmark.engines.spark.bounded import run_bounded
-    from floodmark.engines.spark.lake import Lake
     from floodmark.engines.spark.session import spark_session
+    from floodmark.lake.paths import Lake
 
     spark, lake = spark_session(), Lake(str(out), logs=str(folder / "lake"))
     began = time.perf_counter()

@@ -19,10 +19,10 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from floodmark import Outputs, Stream, Tumbling, count, operator
 from floodmark.engines.spark.bounded import run_bounded
-from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.landing import land
 from floodmark.engines.spark.session import spark_session
 from floodmark.engines.spark.unbounded import run_unbounded
+from floodmark.lake.paths import Lake
 
 MANY = 500
 """Micro-batches with fewer rows only close windows; they are not steady ones."""

@@ -20,9 +20,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from floodmark import Contract, Pane, Session, Stream, Tumbling, count, operator, sum
-from floodmark.engines.spark import savepoints
-from floodmark.engines.spark.lake import Lake
-from floodmark.engines.spark.rollback import roll_back
+from floodmark.lake import savepoints
+from floodmark.lake.paths import Lake
+from floodmark.lake.rollback import roll_back
 
 GAP_SECONDS = 5
 HELD_BATCHES, HELD_ROWS = 8, 1000

@@ -15,7 +15,7 @@ settings.load_profile("floodmark")
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from floodmark.engines.spark.lake import Lake
+    from floodmark.lake.paths import Lake
 
 
 @pytest.fixture(scope="session")
@@ -43,7 +43,7 @@ def compiled(spark: SparkSession) -> Iterator[None]:
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
     """An empty lake of the test's own."""
-    from floodmark.engines.spark.lake import Lake
+    from floodmark.lake.paths import Lake
 
     return Lake(str(tmp_path / "lake"))
 
@@ -61,7 +61,7 @@ def landed(spark: SparkSession, flights_inbox: Path, tmp_path_factory: pytest.Te
     """A lake whose log holds the four days in 20 commits, and their end."""
     from flights import land_all
 
-    from floodmark.engines.spark.lake import Lake
+    from floodmark.lake.paths import Lake
 
     lake = Lake(str(tmp_path_factory.mktemp("landed")))
     land_all(spark, flights_inbox, lake, end=True)

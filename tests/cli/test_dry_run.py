@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from small_lake import TOTALS, make
 
-from floodmark.connectors.storage import write
-from floodmark.engines.spark.lake import Lake
+from floodmark.lake.paths import Lake
+from floodmark.lake.storage import write
 from floodmark.lifecycle.switch import Switch
 
 from .conftest import Verb

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from small_lake import make
 
-from floodmark.engines.spark import savepoints
-from floodmark.engines.spark.lake import Lake
+from floodmark.lake import savepoints
+from floodmark.lake.paths import Lake
 
 from .conftest import Verb
 

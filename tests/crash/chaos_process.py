@@ -31,17 +31,17 @@ from floodmark import (
 from floodmark.core import crash
 from floodmark.core.errors import FloodmarkError
 from floodmark.core.time import Interval, to_ms
-from floodmark.engines.spark import cuts, savepoints
 from floodmark.engines.spark.bounded import run_bounded
-from floodmark.engines.spark.fork import fork
-from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.landing import land
 from floodmark.engines.spark.rescale import rescale
-from floodmark.engines.spark.rollback import roll_back
 from floodmark.engines.spark.session import spark_session
-from floodmark.engines.spark.timeline import Timeline
 from floodmark.engines.spark.unbounded import run_unbounded
 from floodmark.engines.spark.upgrade import upgrade
+from floodmark.lake import cuts, savepoints
+from floodmark.lake.fork import fork
+from floodmark.lake.paths import Lake
+from floodmark.lake.rollback import roll_back
+from floodmark.lake.timeline import Timeline
 
 
 class Sum(Contract):
@@ -120,7 +120,7 @@ def versions(world: str, lake: Lake) -> tuple[Operator, ...]:
     """The definitions the streams go on with: those they were started with."""
     found = []
     for plain, wide in WORLDS[world]:
-        deployed = Timeline.current(lake, plain.name).checkpoint.deployed()
+        deployed = Timeline.current(lake, plain.name).identity.deployed()
         found.append(wide if deployed is not None and deployed.version == wide.version else plain)
     return tuple(found)
 

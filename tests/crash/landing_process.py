@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from floodmark.engines.spark import quarantine
-from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.landing import land
+from floodmark.lake.paths import Lake
 from floodmark.spec.contract import Contract, EventTime
 from floodmark.spec.source import Files, Learned, Source
 

@@ -8,13 +8,13 @@ from borrowed import borrow
 from operator_process import Event
 
 from floodmark import Stream, Tumbling, count, max, operator, sum
-from floodmark.engines.spark import savepoints
-from floodmark.engines.spark.fork import fork, move
-from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.rescale import rescale
-from floodmark.engines.spark.rollback import roll_back
 from floodmark.engines.spark.session import spark_session
 from floodmark.engines.spark.upgrade import upgrade
+from floodmark.lake import savepoints
+from floodmark.lake.fork import fork, move
+from floodmark.lake.paths import Lake
+from floodmark.lake.rollback import roll_back
 
 
 def totals(events: Stream[Event]) -> Stream:

@@ -21,9 +21,9 @@ from floodmark import (
     sum,
 )
 from floodmark.engines.spark.bounded import run_bounded
-from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.session import spark_session
 from floodmark.engines.spark.unbounded import run_unbounded
+from floodmark.lake.paths import Lake
 
 START = datetime(2020, 1, 1, tzinfo=UTC)
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "support"))
 
-from floodmark.engines.spark import savepoints
-from floodmark.engines.spark.lake import Lake
-from floodmark.engines.spark.rollback import roll_back
-from floodmark.engines.spark.switch import pending, perform, stopped
-from floodmark.engines.spark.timeline import Timeline
+from floodmark.lake import savepoints
+from floodmark.lake.paths import Lake
+from floodmark.lake.rollback import roll_back
+from floodmark.lake.switch import pending, perform, stopped
+from floodmark.lake.timeline import Timeline
 from floodmark.lifecycle.switch import Step, Switch
 
 

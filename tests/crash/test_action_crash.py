@@ -29,11 +29,11 @@ from floodmark.control.store import Action, Driver
 from floodmark.control.supervisor import Supervisor
 from floodmark.core import crash
 from floodmark.core.errors import ExecutionError, LifecycleError
-from floodmark.engines.spark import savepoints
-from floodmark.engines.spark.lake import Lake
-from floodmark.engines.spark.savepoints import Savepoint
-from floodmark.engines.spark.timeline import Timeline
 from floodmark.engines.spark.upgrade import upgrade as upgrade_stopped
+from floodmark.lake import savepoints
+from floodmark.lake.paths import Lake
+from floodmark.lake.savepoints import Savepoint
+from floodmark.lake.timeline import Timeline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -100,7 +100,7 @@ def done(found: Fleet, lake: Lake, action: str, *names: str) -> str:
 
 
 def deployed(lake: Lake) -> str:
-    found = Timeline.current(lake, "totals").checkpoint.deployed()
+    found = Timeline.current(lake, "totals").identity.deployed()
     assert found is not None
     return found.version
 

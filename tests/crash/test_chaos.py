@@ -24,11 +24,11 @@ from seeds import seed_of
 from floodmark.core import crash
 from floodmark.demo.comparison import compare
 from floodmark.demo.tables import final
-from floodmark.engines.spark import savepoints
-from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.landing import land
-from floodmark.engines.spark.switch import pending
 from floodmark.engines.spark.unbounded import run_unbounded
+from floodmark.lake import savepoints
+from floodmark.lake.paths import Lake
+from floodmark.lake.switch import pending
 
 PROGRAM = Path(__file__).with_name("chaos_process.py")
 COMMITS = 10

@@ -34,10 +34,11 @@ from seeds import seed_of
 from floodmark.control.fleet import Fleet
 from floodmark.core.errors import FloodmarkError
 from floodmark.engines.local.engine import LocalRun
-from floodmark.engines.spark import history, savepoints
-from floodmark.engines.spark.fork import fork
-from floodmark.engines.spark.lake import Lake
-from floodmark.engines.spark.timeline import Timeline
+from floodmark.lake import history, savepoints
+from floodmark.lake.commits import MicroBatch
+from floodmark.lake.fork import fork
+from floodmark.lake.paths import Lake
+from floodmark.lake.timeline import Timeline
 from floodmark.testing.log import Log
 
 HERE = Path(__file__).parent
@@ -255,11 +256,10 @@ def position(lake: Lake) -> int:
 def check_writers(lake: Lake) -> None:
     """On each timeline micro-batches follow one another, and no writer comes back after another one has written."""
     runs, batches = defaultdict[int, list[str]](list), defaultdict[int, list[int]](list)
-    for commit in sorted(DeltaTable(lake.output("totals")).history(), key=lambda one: one["version"]):
-        said = history.said(commit)
-        if said and said["mode"] == "unbounded":
-            runs[said["timeline"]].append(said["run"])
-            batches[said["timeline"]].append(said["batch"])
+    for commit in sorted(history.every(lake.output("totals")), key=lambda one: one.version):
+        if isinstance(commit.record, MicroBatch):
+            runs[commit.record.timeline].append(commit.record.run)
+            batches[commit.record.timeline].append(commit.record.batch)
     for number, found in batches.items():
         assert found == list(range(found[0], found[0] + len(found))), (number, found)
         changes = [run for run, before in zip(runs[number], [None, *runs[number]], strict=False) if run != before]

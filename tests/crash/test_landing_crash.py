@@ -16,8 +16,9 @@ from borrowed import lend, take_back
 from pyspark.sql import SparkSession
 
 from floodmark.core import crash
-from floodmark.engines.spark import history
-from floodmark.engines.spark.lake import Lake
+from floodmark.lake import history
+from floodmark.lake.commits import Landing
+from floodmark.lake.paths import Lake
 
 PROGRAM = Path(__file__).with_name("landing_process.py")
 _LATER = {"landing.before_log": 2, "landing.after_log": 2}
@@ -65,13 +66,13 @@ def tables(spark, root: Path) -> dict[str, list[tuple[object, ...]]]:
     log = spark.read.format("delta").load(lake.log("readings")).orderBy("_sequence").collect()
     quarantine = spark.read.format("delta").load(lake.quarantine("readings")).orderBy("file", "position").collect()
     files = spark.read.format("delta").load(lake.internal("sources", "readings", "files"))
-    newest = next(history.commits(lake.log("readings")))
+    _, newest = next(history.standing_of(lake.log("readings"), Landing))
     names = files.select("name", "status", "ordinal").distinct().orderBy("ordinal", "name").collect()
     return {
         "log": [tuple(r) for r in log],
         "quarantine": [tuple(r) for r in quarantine],
         "files": [tuple(r) for r in names],
-        "state": [(newest["watermark_state"],)],
+        "state": [(newest.state.as_json(),)],
     }
 
 

@@ -21,17 +21,17 @@ from pyspark.sql import SparkSession
 from floodmark.core import crash
 from floodmark.core.errors import LifecycleError
 from floodmark.demo.comparison import compare
-from floodmark.engines.spark import savepoints
-from floodmark.engines.spark.cuts import together
-from floodmark.engines.spark.fork import fork, move
-from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.landing import land
 from floodmark.engines.spark.rescale import rescale
-from floodmark.engines.spark.rollback import roll_back
-from floodmark.engines.spark.switch import pending, refuse_moved, refuse_while_pending
-from floodmark.engines.spark.timeline import Timeline
 from floodmark.engines.spark.unbounded import run_unbounded
 from floodmark.engines.spark.upgrade import upgrade
+from floodmark.lake import savepoints
+from floodmark.lake.cuts import together
+from floodmark.lake.fork import fork, move
+from floodmark.lake.paths import Lake
+from floodmark.lake.rollback import roll_back
+from floodmark.lake.switch import pending, refuse_moved, refuse_while_pending
+from floodmark.lake.timeline import Timeline
 from floodmark.spec.workspace import Settings
 
 PROGRAM = Path(__file__).with_name("lifecycle_process.py")
@@ -176,12 +176,12 @@ def test_an_upgrade_killed_anywhere_is_done_by_the_next_one(streams: Streams, tm
     for point in crash.POINTS["upgrade"]:
         lake = copy_of(streams, tmp_path / point)
         assert not die(point, "upgrade", lake), point
-        deployed = Timeline.current(lake, "totals").checkpoint.deployed()
+        deployed = Timeline.current(lake, "totals").identity.deployed()
         assert deployed is not None
         assert (deployed.version == WIDER.version) == (point == "upgrade.after_deploy"), point
         assert (upgrade(WIDER, lake).savepoint is None) == (point == "upgrade.after_deploy"), point
         assert "double" in {field.name for field in DeltaTable(lake.output("totals")).schema().fields}
-        again = Timeline.current(lake, "totals").checkpoint.deployed()
+        again = Timeline.current(lake, "totals").identity.deployed()
         assert again is not None
         assert again.version == WIDER.version
 
@@ -193,7 +193,7 @@ def test_a_fork_killed_anywhere_is_finished_by_the_next_one(streams: Streams, tm
         target = str(tmp_path / point)
         assert not die(point, "fork", streams.lake, streams.savepoint, target), point
         done = point == "fork.after_state"
-        assert (Timeline.current(Lake(target), "totals").checkpoint.deployed() is not None) == done, point
+        assert (Timeline.current(Lake(target), "totals").identity.deployed() is not None) == done, point
         if done:
             continue
         found = fork(streams.lake, savepoints.find(streams.lake, streams.savepoint), target)

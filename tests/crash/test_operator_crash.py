@@ -23,10 +23,10 @@ from floodmark.core import crash
 from floodmark.demo.comparison import compare
 from floodmark.engines.spark import ticks
 from floodmark.engines.spark.bounded import run_bounded
-from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.landing import land
-from floodmark.engines.spark.timeline import Timeline
 from floodmark.engines.spark.unbounded import run_unbounded
+from floodmark.lake.paths import Lake
+from floodmark.lake.timeline import Timeline
 
 PROGRAM = Path(__file__).with_name("operator_process.py")
 TABLES = ("revised", "revised__late")

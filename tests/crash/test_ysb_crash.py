@@ -16,10 +16,10 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 from ysb_process import ADS, CAMPAIGNS, generate, source, views
 
-from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.landing import land
-from floodmark.engines.spark.timeline import Timeline
 from floodmark.engines.spark.unbounded import run_unbounded
+from floodmark.lake.paths import Lake
+from floodmark.lake.timeline import Timeline
 
 PROGRAM = Path(__file__).with_name("ysb_process.py")
 ROUNDS, FILES = 4, 14

@@ -15,12 +15,13 @@ from pyspark.sql import SparkSession
 from floodmark import Stream, operator
 from floodmark.core.errors import StateError
 from floodmark.core.time import to_ms
-from floodmark.engines.spark import canonical, savepoints, ticks
-from floodmark.engines.spark.fork import fork
-from floodmark.engines.spark.lake import Lake
-from floodmark.engines.spark.rollback import roll_back
-from floodmark.engines.spark.timeline import Timeline
+from floodmark.engines.spark import canonical, ticks
 from floodmark.engines.spark.unbounded import run_unbounded
+from floodmark.lake import savepoints
+from floodmark.lake.fork import fork
+from floodmark.lake.paths import Lake
+from floodmark.lake.rollback import roll_back
+from floodmark.lake.timeline import Timeline
 from floodmark.lifecycle.savepoint import MANIFEST, MARKS
 
 from .test_savepoints import TABLES, clocked, differences, put, totals, truth, values

@@ -13,16 +13,18 @@ import pytest
 from delta.tables import DeltaTable as SparkTable
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
+from records import micro_batch
 
 from floodmark.core.errors import LifecycleError
-from floodmark.engines.spark import savepoints, tables
-from floodmark.engines.spark.appender import Appender, Written, append_by_spark
-from floodmark.engines.spark.cuts import together
-from floodmark.engines.spark.lake import Lake
+from floodmark.engines.spark.appender import Appender, append_by_spark
 from floodmark.engines.spark.rescale import rescale
-from floodmark.engines.spark.rollback import roll_back
-from floodmark.engines.spark.timeline import Timeline
 from floodmark.engines.spark.unbounded import run_unbounded
+from floodmark.lake import savepoints
+from floodmark.lake.cuts import together
+from floodmark.lake.files import Written
+from floodmark.lake.paths import Lake
+from floodmark.lake.rollback import roll_back
+from floodmark.lake.timeline import Timeline
 
 from .test_savepoints import largest, put, totals, values
 
@@ -35,7 +37,7 @@ class Zombie:
         self.batch = self.timeline.checkpoint.last_committed() + 1
         self.path = lake.output("totals")
         self.appender = Appender(self.path)
-        self.appender._current()
+        self.appender._writer.table()
         self.rows = spark.read.format("delta").load(self.path).limit(3).localCheckpoint()
 
     @property
@@ -43,11 +45,10 @@ class Zombie:
         return self.timeline.app("totals")
 
     def write(self) -> bool:
-        said = tables.said({"operator": "totals", "mode": "unbounded"})
-        return self.appender.append(self.rows, self.app, self.batch, said)
+        return self.appender.append(self.rows, self.app, self.batch, micro_batch())
 
     def write_by_spark(self) -> None:
-        append_by_spark(self.rows, self.path, self.app, self.batch, tables.said({}))
+        append_by_spark(self.rows, self.path, self.app, self.batch, micro_batch())
 
 
 @pytest.fixture(scope="module")

@@ -13,15 +13,16 @@ from flights import changelog, land_all, write_small_inbox
 from pyspark.sql import SparkSession
 
 from floodmark import Calendar, Every, Global, Stream, Tumbling, count, max, mean, operator, sum
-from floodmark.engines.spark import canonical, savepoints
-from floodmark.engines.spark.cuts import together
-from floodmark.engines.spark.fork import fork
-from floodmark.engines.spark.lake import Lake
+from floodmark.engines.spark import canonical
 from floodmark.engines.spark.rescale import rescale
-from floodmark.engines.spark.rollback import roll_back
-from floodmark.engines.spark.timeline import Timeline
 from floodmark.engines.spark.unbounded import run_unbounded
 from floodmark.engines.spark.upgrade import rebuild, upgrade
+from floodmark.lake import savepoints
+from floodmark.lake.cuts import together
+from floodmark.lake.fork import fork
+from floodmark.lake.paths import Lake
+from floodmark.lake.rollback import roll_back
+from floodmark.lake.timeline import Timeline
 from floodmark.spec.operator import Operator
 from operators.aircraft import connection_pairs, stranded_aircraft
 from operators.flights import Flight, delay_sessions, hourly_departures, moving_median, rolling_departures

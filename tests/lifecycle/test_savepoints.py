@@ -20,18 +20,19 @@ from floodmark.core import crash
 from floodmark.core.errors import ExecutionError, LifecycleError, SetupError, StateError
 from floodmark.core.time import Interval, to_ms
 from floodmark.demo.comparison import compare
-from floodmark.engines.spark import savepoints, ticks
+from floodmark.engines.spark import ticks
 from floodmark.engines.spark.bounded import run_bounded
-from floodmark.engines.spark.cuts import together
-from floodmark.engines.spark.fork import fork
-from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.landing import land
 from floodmark.engines.spark.rescale import rescale
-from floodmark.engines.spark.rollback import prepare, roll_back
-from floodmark.engines.spark.switch import pending
-from floodmark.engines.spark.timeline import Timeline
 from floodmark.engines.spark.unbounded import run_unbounded
 from floodmark.engines.spark.upgrade import upgrade
+from floodmark.lake import savepoints
+from floodmark.lake.cuts import together
+from floodmark.lake.fork import fork
+from floodmark.lake.paths import Lake
+from floodmark.lake.rollback import prepare, roll_back
+from floodmark.lake.switch import pending
+from floodmark.lake.timeline import Timeline
 from floodmark.spec.workspace import Settings
 
 

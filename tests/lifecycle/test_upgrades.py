@@ -32,16 +32,16 @@ from floodmark import (
 from floodmark.core import crash
 from floodmark.core.errors import ExecutionError, LifecycleError, PlanError, StateError
 from floodmark.core.time import Interval, to_ms
-from floodmark.engines.spark import savepoints
 from floodmark.engines.spark.bounded import run_bounded
-from floodmark.engines.spark.fork import fork
-from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.landing import land
-from floodmark.engines.spark.readiness import coverage
-from floodmark.engines.spark.rollback import roll_back
-from floodmark.engines.spark.switch import pending, perform
 from floodmark.engines.spark.unbounded import run_unbounded
 from floodmark.engines.spark.upgrade import check, rebuild, upgrade
+from floodmark.lake import savepoints
+from floodmark.lake.fork import fork
+from floodmark.lake.paths import Lake
+from floodmark.lake.readiness import coverage
+from floodmark.lake.rollback import roll_back
+from floodmark.lake.switch import pending, perform
 from floodmark.lifecycle.switch import Switch
 from floodmark.observe.status import status
 

@@ -9,12 +9,12 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from floodmark import Stream, Tumbling, operator, sum
-from floodmark.engines.spark import savepoints
-from floodmark.engines.spark.cuts import together
-from floodmark.engines.spark.lake import Lake
-from floodmark.engines.spark.rollback import roll_back
 from floodmark.engines.spark.unbounded import run_unbounded
-from floodmark.engines.spark.upkeep import Kept, maintain
+from floodmark.lake import savepoints
+from floodmark.lake.cuts import together
+from floodmark.lake.paths import Lake
+from floodmark.lake.rollback import roll_back
+from floodmark.lake.upkeep import Kept, maintain
 
 from .test_savepoints import differences, largest, put, totals, values
 

@@ -33,8 +33,8 @@ from floodmark import (
     sum,
 )
 from floodmark.core.errors import DefinitionError
-from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.landing import land
+from floodmark.lake.paths import Lake
 from operators.flights import hourly_departures
 
 

@@ -15,7 +15,7 @@ from flights import same, versions
 
 from definitions import workspace
 from floodmark.engines.spark.bounded import run_bounded
-from floodmark.engines.spark.lake import Lake
+from floodmark.lake.paths import Lake
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

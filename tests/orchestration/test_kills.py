@@ -16,7 +16,7 @@ from flights import answer, changelog
 
 from definitions import workspace
 from floodmark.engines.spark.bounded import run_bounded
-from floodmark.engines.spark.lake import Lake
+from floodmark.lake.paths import Lake
 from floodmark.orchestration.partitions import definition, interval_of
 
 ASSETS = ("hourly_departures", "hourly_departures__late")

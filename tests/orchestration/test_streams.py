@@ -31,7 +31,7 @@ UNEXPECTED = ("orders=count()", 'orders=sum("-items")')
 LANDER = """
 from pathlib import Path
 from definitions import workspace
-from floodmark.engines.spark.lake import Lake
+from floodmark.lake.paths import Lake
 from floodmark.engines.spark.landing import land
 from floodmark.engines.spark.session import spark_session
 found = workspace("dev").at(str(Path.cwd()))

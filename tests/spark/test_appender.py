@@ -12,8 +12,10 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from floodmark.core.errors import LifecycleError
 from floodmark.engines.spark import appender as appending
 from floodmark.engines.spark.appender import Appender, append_by_spark, committed_by_spark
-from floodmark.engines.spark.fence import FENCE
+from floodmark.lake.commits import Ticked, encode
+from floodmark.lake.writer import FENCE, Writer
 
+RECORD, OTHER = Ticked(operator="totals", batch=1), Ticked(operator="totals", batch=2)
 DDL = "n bigint, t timestamp, s string, x double, b boolean, d date, p string"
 
 
@@ -49,8 +51,8 @@ def tables(spark, tmp_path, rows, *, partition_by=()):
     parts = [rows.filter("n % 2 = 0"), rows.filter("n % 2 <> 0 OR n IS NULL"), rows.filter("t IS NULL").coalesce(1)]
     appender = Appender(ours)
     for number, part in enumerate(parts):
-        assert appender.append(part, "app", number, '{"said": 1}', partition_by=partition_by)
-        append_by_spark(part, theirs, "app", number, '{"said": 1}')
+        assert appender.append(part, "app", number, RECORD, partition_by=partition_by)
+        append_by_spark(part, theirs, "app", number, RECORD)
     return ours, theirs
 
 
@@ -95,7 +97,7 @@ def test_files_out_of_range_are_skipped(spark, tmp_path):
     days = spark.range(10).selectExpr("timestampadd(DAY, id, timestamp'2013-01-01') AS t")
     days.limit(0).write.format("delta").save(path)
     for number in range(10):
-        Appender(path).append(days.filter(f"day(t) = {number + 1}").coalesce(1), "app", number, "{}")
+        Appender(path).append(days.filter(f"day(t) = {number + 1}").coalesce(1), "app", number, RECORD)
     assert len(spark.read.format("delta").load(path).filter("t >= '2013-01-09'").inputFiles()) == 2
 
 
@@ -103,26 +105,26 @@ def test_files_out_of_range_are_skipped(spark, tmp_path):
 def test_the_same_number_is_appended_once_whoever_comes_second(spark, tmp_path):
     path, row = str(tmp_path / "t"), spark.range(1)
     row.limit(0).write.format("delta").save(path)
-    assert Appender(path).append(row, "app", 7, "{}")
-    assert not Appender(path).append(row, "app", 7, "{}")
-    assert not Appender(path).append(row, "app", 3, "{}")
-    append_by_spark(row, path, "app", 7, "{}")
-    append_by_spark(row, path, "app", 8, "{}")
-    assert not Appender(path).append(row, "app", 8, "{}")
-    assert Appender(path).append(row, "other", 8, '{"a": "b"}')
+    assert Appender(path).append(row, "app", 7, RECORD)
+    assert not Appender(path).append(row, "app", 7, RECORD)
+    assert not Appender(path).append(row, "app", 3, RECORD)
+    append_by_spark(row, path, "app", 7, RECORD)
+    append_by_spark(row, path, "app", 8, RECORD)
+    assert not Appender(path).append(row, "app", 8, RECORD)
+    assert Appender(path).append(row, "other", 8, OTHER)
     assert spark.read.format("delta").load(path).count() == 3
-    assert SparkTable.forPath(spark, path).history(1).collect()[0].userMetadata == '{"a": "b"}'
+    assert SparkTable.forPath(spark, path).history(1).collect()[0].userMetadata == encode(OTHER)
 
 
 def test_an_appender_sees_what_others_have_committed(spark, tmp_path):
     path, row = str(tmp_path / "t"), spark.range(1)
     row.limit(0).write.format("delta").save(path)
     ours = Appender(path)
-    ours.append(row, "app", 0, "{}")
-    append_by_spark(row, path, "app", 1, "{}")
+    ours.append(row, "app", 0, RECORD)
+    append_by_spark(row, path, "app", 1, RECORD)
     SparkTable.forPath(spark, path).delete("id = 0")
-    assert not ours.append(row, "app", 1, "{}")
-    assert ours.append(row, "app", 2, "{}")
+    assert not ours.append(row, "app", 1, RECORD)
+    assert ours.append(row, "app", 2, RECORD)
     assert DeltaTable(path).to_pyarrow_table().num_rows == spark.read.format("delta").load(path).count() == 1
 
 
@@ -130,7 +132,7 @@ def test_partition_values_that_need_quoting_come_back(spark, tmp_path):
     path = str(tmp_path / "t")
     rows = spark.createDataFrame([(1, "a b"), (2, "x/y=z%41:é"), (3, None)], "n bigint, p string")
     rows.limit(0).write.format("delta").partitionBy("p").save(path)
-    Appender(path).append(rows, "app", 0, "{}", partition_by=("p",))
+    Appender(path).append(rows, "app", 0, RECORD, partition_by=("p",))
     found = {row.n: row.p for row in spark.read.format("delta").load(path).collect()}
     assert found == {1: "a b", 2: "x/y=z%41:é", 3: None}
     assert {r["n"]: r["p"] for r in DeltaTable(path).to_pyarrow_table().to_pylist()} == found
@@ -156,22 +158,22 @@ def test_whole_files_are_replaced_and_nothing_else(spark, tmp_path):
     stamped(spark, 1).limit(0).write.format("delta").save(path)
     table = Appender(path)
     for number, day in enumerate((1, 2, 3, 0)):
-        table.append(stamped(spark, day).coalesce(1), "app", number, "{}")
+        table.append(stamped(spark, day).coalesce(1), "app", number, RECORD)
     written = table.write(stamped(spark, 2, 2, 2))
     assert written.kinds() == {0: 3}
-    assert table.replace(written, *between(2, 3), '{"said": 1}')
+    assert table.replace(written, *between(2, 3), RECORD)
     assert days_of(spark, path) == [0, 1, 2, 2, 2]
-    assert SparkTable.forPath(spark, path).history(1).collect()[0].userMetadata == '{"said": 1}'
+    assert SparkTable.forPath(spark, path).history(1).collect()[0].userMetadata == encode(RECORD)
 
 
 def test_a_file_that_holds_more_than_the_interval_is_not_replaced_whole(spark, tmp_path):
     path = str(tmp_path / "t")
     stamped(spark, 1).limit(0).write.format("delta").save(path)
     table = Appender(path)
-    table.append(stamped(spark, 1, 2).coalesce(1), "app", 0, "{}")
-    assert not table.replace(table.write(stamped(spark, 2, 2)), *between(2, 2), "{}")
-    table.append(stamped(spark, 5, 0).coalesce(1), "app", 1, "{}")
-    assert not table.replace(table.write(stamped(spark, 5, 5)), *between(5, 5), "{}")
+    table.append(stamped(spark, 1, 2).coalesce(1), "app", 0, RECORD)
+    assert not table.replace(table.write(stamped(spark, 2, 2)), *between(2, 2), RECORD)
+    table.append(stamped(spark, 5, 0).coalesce(1), "app", 1, RECORD)
+    assert not table.replace(table.write(stamped(spark, 5, 5)), *between(5, 5), RECORD)
     assert days_of(spark, path) == [0, 1, 2, 5]
 
 
@@ -179,10 +181,10 @@ def test_replacing_by_nothing_takes_the_rows_away_and_leaves_its_mark(spark, tmp
     path = str(tmp_path / "t")
     stamped(spark, 1).limit(0).write.format("delta").save(path)
     table = Appender(path)
-    table.append(stamped(spark, 1).coalesce(1), "app", 0, "{}")
-    for said in ('{"said": 1}', '{"said": 2}'):
-        assert table.replace(table.write(stamped(spark, 1).limit(0)), *between(1, 1), said)
-        assert SparkTable.forPath(spark, path).history(1).collect()[0].userMetadata == said
+    table.append(stamped(spark, 1).coalesce(1), "app", 0, RECORD)
+    for record in (RECORD, OTHER):
+        assert table.replace(table.write(stamped(spark, 1).limit(0)), *between(1, 1), record)
+        assert SparkTable.forPath(spark, path).history(1).collect()[0].userMetadata == encode(record)
     assert days_of(spark, path) == []
 
 
@@ -190,17 +192,17 @@ def test_a_writer_that_comes_in_between_is_waited_for(spark, tmp_path, monkeypat
     path = str(tmp_path / "t")
     stamped(spark, 1).limit(0).write.format("delta").save(path)
     ours, theirs = Appender(path), Appender(path)
-    ours.append(stamped(spark, 1).coalesce(1), "app", 0, "{}")
+    ours.append(stamped(spark, 1).coalesce(1), "app", 0, RECORD)
     written, other = ours.write(stamped(spark, 1, 1)), theirs.write(stamped(spark, 1, 1, 1))
     stale, looks = DeltaTable(path), []
-    assert theirs.replace(other, *between(1, 1), "{}")
+    assert theirs.replace(other, *between(1, 1), RECORD)
 
     def first_too_old(_) -> DeltaTable:
         looks.append(0)
         return stale if len(looks) == 1 else DeltaTable(path)
 
-    monkeypatch.setattr(Appender, "_current", first_too_old)
-    assert ours.replace(written, *between(1, 1), "{}")
+    monkeypatch.setattr(Writer, "table", first_too_old)
+    assert ours.replace(written, *between(1, 1), RECORD)
     assert len(looks) == 2
     assert days_of(spark, path) == [1, 1]
 
@@ -211,12 +213,12 @@ def test_a_fence_is_seen_on_every_file_system(spark, tmp_path, rows, monkeypatch
     monkeypatch.setattr(appending, "is_local", lambda _: False)
     appender = Appender(path)
     assert committed_by_spark(spark, path, "app") is None
-    assert appender.append(rows, "app", 3, "{}")
+    assert appender.append(rows, "app", 3, RECORD)
     assert committed_by_spark(spark, path, "app") == 3
-    assert not appender.append(rows, "app", 3, "{}")
+    assert not appender.append(rows, "app", 3, RECORD)
     table = DeltaTable(path)
     fence = CommitProperties(app_transactions=[Transaction("app", FENCE)])
     table.create_write_transaction([], "append", table.schema(), [], commit_properties=fence)
     with pytest.raises(LifecycleError, match="LIFECYCLE-057"):
-        appender.append(rows, "app", 4, "{}")
+        appender.append(rows, "app", 4, RECORD)
     assert spark.read.format("delta").load(path).count() == 300

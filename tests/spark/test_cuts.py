@@ -16,7 +16,7 @@ from floodmark.core.time import END, NEVER
 from floodmark.demo.comparison import compare
 from floodmark.engines.spark.bounded import run_bounded
 from floodmark.engines.spark.compile import compiled, stage_rows
-from floodmark.engines.spark.lake import Lake
+from floodmark.lake.paths import Lake
 from floodmark.semantics.kernel import Kernel, Stage, pack
 from floodmark.semantics.store import MemoryStore
 from floodmark.spec.operator import Operator

@@ -36,9 +36,9 @@ from floodmark.core.errors import CapabilityError, ExecutionError, LifecycleErro
 from floodmark.core.time import Interval, parse_instant
 from floodmark.demo.comparison import compare
 from floodmark.engines.spark.bounded import run_bounded
-from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.landing import land
 from floodmark.engines.spark.unbounded import run_unbounded
+from floodmark.lake.paths import Lake
 
 ZONE = "America/New_York"
 

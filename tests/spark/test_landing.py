@@ -19,10 +19,12 @@ import pytest
 from floodmark import Stream, operator
 from floodmark.core.errors import ConnectorError, ExecutionError, LifecycleError, PlanError
 from floodmark.core.time import END, NEVER, to_ms
-from floodmark.engines.spark import history, quarantine
-from floodmark.engines.spark.lake import Lake
+from floodmark.engines.spark import quarantine
 from floodmark.engines.spark.landing import land
 from floodmark.engines.spark.unbounded import run_unbounded
+from floodmark.lake import history
+from floodmark.lake.commits import Landing
+from floodmark.lake.paths import Lake
 from floodmark.observe.bounds import report
 from floodmark.semantics.delays import Delays
 from floodmark.semantics.learning import Decision, Learning
@@ -470,7 +472,9 @@ def test_ingestion_time_is_fixed_by_the_first_landing(spark, lake) -> None:
 
 def learned_of(lake: Lake) -> Learning:
     """What the newest commit says was learned."""
-    return Learning.from_json(next(history.commits(lake.log("readings")))["watermark_state"]["learned"])
+    _, newest = next(history.standing_of(lake.log("readings"), Landing))
+    assert newest.state.learned is not None
+    return newest.state.learned
 
 
 @pytest.mark.feature("T13")

@@ -15,8 +15,8 @@ from floodmark.demo.comparison import compare
 from floodmark.demo.oracle import Oracle
 from floodmark.demo.tables import final
 from floodmark.engines.spark.bounded import run_bounded
-from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.unbounded import run_unbounded
+from floodmark.lake.paths import Lake
 from floodmark.spec.operator import Operator
 from operators.flights import busiest_hour, daily_carriers, hourly_departures, rolling_departures, split_delays
 

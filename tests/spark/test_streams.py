@@ -33,11 +33,11 @@ from floodmark.core.time import END, Interval, to_ms
 from floodmark.demo.comparison import compare
 from floodmark.engines.spark import shipping, unbounded
 from floodmark.engines.spark.bounded import run_bounded
-from floodmark.engines.spark.history import commits
-from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.landing import land
-from floodmark.engines.spark.lock import exclusive
 from floodmark.engines.spark.unbounded import run_unbounded
+from floodmark.lake import history
+from floodmark.lake.locks import exclusive
+from floodmark.lake.paths import Lake
 
 
 def rows(first: int, last: int, step: int = 1) -> list[dict[str, object]]:
@@ -49,7 +49,7 @@ def put(spark: SparkSession, lake: Lake, name: str, events: list[dict[str, objec
 
 
 def progress(lake: Lake, table: str) -> int:
-    return int(next(commits(lake.output(table)))["progress"])
+    return history.progress(lake.output(table))
 
 
 @operator

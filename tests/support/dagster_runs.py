@@ -10,7 +10,7 @@ import dagster as dg
 
 from definitions import workspace
 from floodmark import Settings, Workspace
-from floodmark.engines.spark.lake import Lake
+from floodmark.lake.paths import Lake
 
 
 @dataclass

@@ -14,26 +14,25 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from lifecycle_process import TOTALS, WIDER
 
-from floodmark.connectors.storage import read, write
 from floodmark.control.store import Store
 from floodmark.core.errors import FloodmarkError
 from floodmark.core.time import NEVER
 from floodmark.engines.local.engine import LocalRun, Savepoint
-from floodmark.engines.spark import tables
 from floodmark.engines.spark.carrier import SHIFT
-from floodmark.engines.spark.checkpoint import Checkpoint
-from floodmark.engines.spark.fence import FENCE
-from floodmark.engines.spark.lake import Lake
-from floodmark.engines.spark.lock import exclusive
-from floodmark.engines.spark.savepoints import check_inputs
-from floodmark.engines.spark.switch import refuse_while_pending
-from floodmark.engines.spark.timeline import Timeline, inputs_at
+from floodmark.lake.checkpoint import Checkpoint
+from floodmark.lake.commits import MicroBatch, encode
+from floodmark.lake.locks import exclusive
+from floodmark.lake.paths import Lake
+from floodmark.lake.savepoints import check_inputs
+from floodmark.lake.storage import read, write
+from floodmark.lake.switch import refuse_while_pending
+from floodmark.lake.timeline import Timeline, inputs_at
+from floodmark.lake.writer import FENCE
 from floodmark.spec.operator import Operator
 
 VERSIONS = {one.version: one for one in (TOTALS, WIDER)}
@@ -44,13 +43,13 @@ def run(operator: Operator, lake: Lake, stop: Callable[[], bool], tell: Callable
     with exclusive(lake, "operators", operator.name, "run"):
         refuse_while_pending(lake, operator.name)
         timeline = Timeline.current(lake, operator.name)
-        if timeline.checkpoint.deployed() is None:
+        if timeline.identity.deployed() is None:
             timeline = timeline.unused(
                 o.table for o in operator.outputs if DeltaTable.is_deltatable(lake.output(o.table))
             )
             timeline.make_current()
             write(f"{timeline.checkpoint.path}/metadata", json.dumps({"id": str(uuid.uuid4())}).encode())
-        timeline.checkpoint.claim(operator)
+        timeline.identity.claim(operator)
         last = timeline.checkpoint.last_committed()
         if last >= 0:
             check_inputs(lake, operator.name, inputs_at(timeline, last))
@@ -76,9 +75,16 @@ def _batches(timeline: Timeline, operator: Operator, lake: Lake, stop: Callable[
         state = uuid.uuid4().hex
         write(f"{checkpoint.path}/state/0/0/{batch + 1}_{state}.zip", pickle.dumps(local.savepoint()))
         for output in reversed(operator.outputs):
-            words = {"operator": operator.name, "version": operator.version, "mode": "unbounded", "run": who}
-            words |= {"timeline": timeline.number, "table": output.table, "batch": batch, "progress": before, "rows": 0}
-            _append(timeline, output.table, made[output.name], batch, words)
+            record = MicroBatch(
+                operator=operator.name,
+                version=operator.version,
+                timeline=timeline.number,
+                table=output.table,
+                batch=batch,
+                progress=before,
+                run=who,
+            )
+            _append(timeline, made[output.name], record)
         after = {"nextBatchWatermarkMs": _spark(local.progress), "stateUniqueIds": {"0": [[[state][0]]]}}
         write(f"{checkpoint.path}/commits/{batch}", f"v2\n{json.dumps(after)}".encode())
         yield batch
@@ -113,8 +119,8 @@ def _rows(log: str, version: int) -> pa.Table:
     return pa.parquet.read_table(new.removeprefix("file://"))
 
 
-def _append(timeline: Timeline, name: str, rows: pa.Table, batch: int, words: dict[str, Any]) -> None:
-    path, app = timeline.lake.output(name), timeline.app(name)
+def _append(timeline: Timeline, rows: pa.Table, record: MicroBatch) -> None:
+    path, app, batch = timeline.lake.output(record.table), timeline.app(record.table), record.batch
     rows = rows.append_column("_ingest_time", pa.nulls(rows.num_rows, pa.timestamp("us", "UTC")))
     if DeltaTable.is_deltatable(path):
         table = DeltaTable(path)
@@ -127,7 +133,7 @@ def _append(timeline: Timeline, name: str, rows: pa.Table, batch: int, words: di
             if field.name not in rows.column_names:
                 rows = rows.append_column(field.name, pa.nulls(rows.num_rows, pa.field(field).type))
     said = CommitProperties(
-        custom_metadata={"userMetadata": tables.said(words)}, app_transactions=[Transaction(app, batch)]
+        custom_metadata={"userMetadata": encode(record)}, app_transactions=[Transaction(app, batch)]
     )
     write_deltalake(path, rows, mode="append", commit_properties=said)
 

@@ -11,8 +11,9 @@ import pyarrow as pa
 from deltalake import CommitProperties, write_deltalake
 
 from floodmark.core.time import NEVER
-from floodmark.engines.spark.lake import Lake
-from floodmark.engines.spark.log import Landing, bound_of
+from floodmark.lake.commits import Landing, encode
+from floodmark.lake.log import bound_of
+from floodmark.lake.paths import Lake
 from floodmark.semantics.watermarks import WHOLE, Trace, WatermarkState, advance, candidates, decide, delays_of, unheld
 from floodmark.spec.source import Learned, Source
 
@@ -58,8 +59,9 @@ def land(source: Source, lake: Lake, rows: Sequence[Row], last: Landing | None =
         state=state,
         rows=len(rows),
         definition=source.canonical(),
+        fingerprint=source.fingerprint,
     )
-    said = CommitProperties(custom_metadata={"userMetadata": landing.metadata(source.fingerprint)})
+    said = CommitProperties(custom_metadata={"userMetadata": encode(landing)})
     Path(lake.log(source.name)).parent.mkdir(parents=True, exist_ok=True)
     write_deltalake(lake.log(source.name), _table(rows, stamps, landing), mode="append", commit_properties=said)
     return landing

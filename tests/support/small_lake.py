@@ -13,11 +13,12 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from events import Event
 
 from floodmark import Operator, Stream, Tumbling, count, operator, sum
-from floodmark.connectors.storage import write
-from floodmark.engines.spark.lake import Lake
-from floodmark.engines.spark.timeline import Timeline
+from floodmark.lake.commits import MicroBatch, encode
+from floodmark.lake.paths import Lake
+from floodmark.lake.rows import row_schema
+from floodmark.lake.storage import write
+from floodmark.lake.timeline import Timeline
 from floodmark.lifecycle.savepoint import TableVersion
-from floodmark.semantics.columns import arrow_schema
 from floodmark.spec.operator import Output
 from floodmark.spec.schema import MARKER, RETRACTION, ROW
 
@@ -31,20 +32,11 @@ def _totals(events: Stream[Event]) -> Stream:
 TOTALS: Operator = operator(_totals, name="totals")
 LOG, CHANGELOG, LATE, CURRENT = "events", "totals", "totals__late", "totals__current"
 _START = datetime(2020, 1, 1, tzinfo=UTC)
-_STAMPS = {
-    "_event_time": pa.timestamp("us", tz="UTC"),
-    "_watermark": pa.int64(),
-    "_progress": pa.int64(),
-    "_sequence": pa.int64(),
-    "_ingest_time": pa.timestamp("us", tz="UTC"),
-    "_kind": pa.int32(),
-}
 
 
 def schema(output: Output) -> pa.Schema:
     """The columns of an output's table."""
-    own = arrow_schema(output.schema)
-    return pa.schema([*own, *(pa.field(name, kind) for name, kind in _STAMPS.items())])
+    return row_schema(output.schema)
 
 
 def row(key: str | None, total: int, sequence: int, kind: int = ROW) -> dict[str, Any]:
@@ -68,8 +60,8 @@ def batch(lake: Lake, number: int, rows: list[dict[str, Any]]) -> None:
     timeline = Timeline.current(lake, code.name)
     write_deltalake(lake.log(LOG), pa.table({"value": [number]}), mode="append")
     log = DeltaTable(lake.log(LOG))
-    if timeline.checkpoint.deployed() is None:
-        timeline.checkpoint.deploy(code)
+    if timeline.identity.deployed() is None:
+        timeline.identity.deploy(code)
         write(f"{timeline.checkpoint.path}/metadata", json.dumps({"id": str(uuid.uuid4())}).encode())
     offset = {
         "sourceVersion": 1,
@@ -81,16 +73,15 @@ def batch(lake: Lake, number: int, rows: list[dict[str, Any]]) -> None:
     source = json.dumps(offset | {"isStartingVersion": False})
     write(f"{timeline.checkpoint.path}/offsets/{number}", "\n".join(["v1", json.dumps(marks), source]).encode())
     for output in reversed(code.outputs):
-        said = {
-            "operator": code.name,
-            "version": code.version,
-            "mode": "unbounded",
-            "timeline": timeline.number,
-            "table": output.table,
-            "batch": number,
-            "progress": number * 60_000,
-            "rows": len(rows),
-        }
+        record = MicroBatch(
+            operator=code.name,
+            version=code.version,
+            timeline=timeline.number,
+            table=output.table,
+            batch=number,
+            progress=number * 60_000,
+            rows=len(rows),
+        )
         own = [r for r in rows if not output.side] + [MARK]
         names = schema(output)
         write_deltalake(
@@ -98,7 +89,7 @@ def batch(lake: Lake, number: int, rows: list[dict[str, Any]]) -> None:
             pa.Table.from_pylist([{name: r.get(name) for name in names.names} for r in own], schema=names),
             mode="append",
             commit_properties=CommitProperties(
-                custom_metadata={"userMetadata": json.dumps({"floodmark": said})},
+                custom_metadata={"userMetadata": encode(record)},
                 app_transactions=[Transaction(timeline.app(output.table), number)],
             ),
         )

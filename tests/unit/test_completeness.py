@@ -9,7 +9,7 @@ import pytest
 from definitions import workspace
 from floodmark.core.errors import LifecycleError
 from floodmark.core.time import NEVER, Interval
-from floodmark.engines.spark.readiness import Shortfall
+from floodmark.lake.readiness import Shortfall
 from floodmark.orchestration.completeness import divide, together
 from floodmark.spec.asset import OperatorAsset
 from floodmark.spec.partitions import split

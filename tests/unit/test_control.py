@@ -44,7 +44,7 @@ from floodmark.control.package import pack
 from floodmark.control.store import Deployment, Driver, Store
 from floodmark.control.supervisor import BUDGET, LEASE, Supervisor, crashed, delay
 from floodmark.core.errors import LifecycleError, SetupError
-from floodmark.engines.spark.lake import Lake
+from floodmark.lake.paths import Lake
 
 FAKE = Path(__file__).parent.parent / "support" / "fake_driver.py"
 

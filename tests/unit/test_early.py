@@ -6,15 +6,16 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import CommitProperties, write_deltalake
+from deltalake import write_deltalake
+from records import properties
 
 from floodmark import BoundedOutOfOrderness, Contract, EventTime, Files, Source, Stream, operator
 from floodmark.connectors.unit import Landed
 from floodmark.core.errors import ConnectorError, ExecutionError, LifecycleError, StateError
 from floodmark.engines.spark import landing, quarantine, unbounded
-from floodmark.engines.spark.lake import Lake
-from floodmark.engines.spark.log import Landing
-from floodmark.engines.spark.timeline import Timeline
+from floodmark.lake.commits import Landing
+from floodmark.lake.paths import Lake
+from floodmark.lake.timeline import Timeline
 
 
 class Event(Contract):
@@ -42,7 +43,7 @@ def source(folder: Path) -> Source:
 def test_a_stream_of_another_version_is_refused(lake: Lake) -> None:
     Path(lake.log("events"), "_delta_log").mkdir(parents=True)
     before, now = read("same", "key = 'a'"), read("same", "key = 'b'")
-    Timeline(lake, "same").checkpoint.deploy(before)
+    Timeline(lake, "same").identity.deploy(before)
     unbounded.check_start(before, lake)
     with pytest.raises(StateError, match=r"STATE-003 .*floodmark plan same"):
         unbounded.check_start(now, lake)
@@ -70,8 +71,7 @@ def test_more_to_land_after_the_end_of_input_is_refused(lake: Lake, tmp_path: Pa
     (first,) = landing.reader_of(events).pending({})[0]
     unit = Landed(name=first.name, size=first.size, modified=first.modified, digest="x", status="landed", ordinal=0)
     ended = Landing(source="events", ordinal=0, units=(unit,), definition=events.canonical(), ended=True)
-    metadata = CommitProperties(custom_metadata={"userMetadata": ended.metadata(events.fingerprint)})
-    write_deltalake(lake.log("events"), pa.table({"key": ["a"]}), commit_properties=metadata)
+    write_deltalake(lake.log("events"), pa.table({"key": ["a"]}), commit_properties=properties(ended))
     landing.check_start(events, lake)
     quarantine.check_replay(events, lake)
     (tmp_path / "inbox" / "2.csv").write_text("at,key\n2020-01-02T00:00:00Z,a\n")

@@ -8,10 +8,10 @@ import pytest
 from deltalake import DeltaTable
 from small_lake import CHANGELOG, CURRENT, batch, make, row, totals
 
-from floodmark.engines.spark import last_values, savepoints
-from floodmark.engines.spark.fork import fork
-from floodmark.engines.spark.lake import Lake
-from floodmark.engines.spark.timeline import Timeline
+from floodmark.lake import last_values, savepoints
+from floodmark.lake.fork import fork
+from floodmark.lake.paths import Lake
+from floodmark.lake.timeline import Timeline
 
 
 @pytest.fixture

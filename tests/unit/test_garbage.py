@@ -10,9 +10,9 @@ from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 
 from floodmark import Contract, EventTime, Stream, operator
 from floodmark.core.errors import StateError
-from floodmark.engines.spark.lake import Lake
-from floodmark.engines.spark.timeline import Timeline
 from floodmark.engines.spark.unbounded import check_logs
+from floodmark.lake.paths import Lake
+from floodmark.lake.timeline import Timeline
 
 OFFSETS = 'v1\n{"batchWatermarkMs":0,"batchTimestampMs":0,"conf":{}}\n{"reservoirId":"t","reservoirVersion":1,"index":-1,"isStartingVersion":false}'
 COMMITS = 'v1\n{"nextBatchWatermarkMs":0}'
@@ -35,7 +35,7 @@ def timeline(tmp_path: Path) -> Timeline:
     """A stream that has committed micro-batch 0 and planned the next one."""
     lake = Lake(str(tmp_path))
     timeline = Timeline(lake, "same")
-    timeline.checkpoint.deploy(same)
+    timeline.identity.deploy(same)
     DeltaTable.create(lake.output("same"), Schema.from_arrow(pa.schema([("a", pa.int32())])))
     _write(lake.output("same"), timeline.app("same"), 0)
     for log, text in (("offsets", OFFSETS), ("commits", COMMITS)):
@@ -101,4 +101,4 @@ def test_a_garbled_plan_of_a_micro_batch_that_was_written_stays(timeline: Timeli
 def test_a_garbled_identity_is_named(timeline: Timeline) -> None:
     _put(timeline, "floodmark.json", "}")
     with pytest.raises(StateError, match=r"STATE-036 file .*/floodmark.json"):
-        timeline.checkpoint.deployed()
+        timeline.identity.deployed()

@@ -7,20 +7,23 @@ import json
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake import DeltaTable, write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
+from records import bounded_run, micro_batch, properties, restored
 
 from floodmark.core.errors import CapabilityError, LifecycleError, SetupError, StateError
-from floodmark.engines.spark import history, rollback, savepoints, tables
-from floodmark.engines.spark.lake import Lake
-from floodmark.engines.spark.timeline import Timeline
+from floodmark.lake import history, rollback, savepoints
+from floodmark.lake.commits import Record
+from floodmark.lake.history import Commit
+from floodmark.lake.paths import Lake
+from floodmark.lake.rollback import undone
+from floodmark.lake.timeline import Timeline
 from floodmark.lifecycle.plan import Deployed
-from floodmark.lifecycle.rollback import cut, moves, undone
+from floodmark.lifecycle.rollback import cut, moves
 from floodmark.lifecycle.savepoint import File, Manifest, TableVersion, damage, differences
 from floodmark.lifecycle.switch import Step, Switch
 
@@ -111,17 +114,18 @@ def test_a_switch_reads_back_as_it_was_written():
 
 
 def test_what_a_table_loses_is_counted_and_what_others_wrote_is_named():
-    stream = {"mode": "unbounded", "rows": 5}
     found = undone(
         "totals",
         [
-            {"version": 9, "operation": "WRITE", "said": stream},
-            {"version": 8, "operation": "WRITE", "said": stream | {"settled": True, "rows": 0}},
-            {"version": 7, "operation": "WRITE", "said": {"mode": "bounded", "rows": 3}, "interval": "2013"},
-            {"version": 6, "operation": "MERGE", "said": None},
+            Commit(10, 0, "WRITE", restored(mode="rebuild")),
+            Commit(9, 0, "WRITE", micro_batch(rows=5)),
+            Commit(8, 0, "WRITE", micro_batch(settled=True)),
+            Commit(7, 0, "WRITE", bounded_run(rows=3)),
+            Commit(6, 0, "MERGE", None),
         ],
     )
-    assert (found.commits, found.rows, found.backfills, found.foreign) == (1, 5, ("2013",), ("MERGE at version 6",))
+    assert (found.commits, found.rows, found.rebuilds) == (1, 5, 1)
+    assert (found.backfills, found.foreign) == (("all of time",), ("MERGE at version 6",))
 
 
 # ---- cuts
@@ -197,18 +201,15 @@ def test_a_state_is_of_its_timeline_although_a_rollback_has_taken_the_table_back
     lake = Lake(str(tmp_path))
     path = lake.output("totals")
 
-    def commit(timeline: int, batch: int, **more: Any) -> None:
-        words = {"mode": "unbounded", "timeline": timeline, "batch": batch} | more
-        said = CommitProperties(custom_metadata={"userMetadata": tables.said(words)})
-        if "restored" in more:
-            DeltaTable(path).restore(more["restored"], commit_properties=said)
-        else:
-            write_deltalake(path, pa.table({"n": [batch]}), mode="append", commit_properties=said)
+    def commit(timeline: int, batch: int) -> None:
+        about = properties(micro_batch(timeline=timeline, batch=batch))
+        write_deltalake(path, pa.table({"n": [batch]}), mode="append", commit_properties=about)
 
     for batch in range(4):
         commit(0, batch)
     write_deltalake(path, pa.table({"n": [-1]}), mode="append")  # somebody else's, behind micro-batch 3
-    commit(1, 1, mode="rollback", restored=1)  # begun, and killed before the stream was told
+    back = properties(restored(timeline=1, batch=1, restored=1))
+    DeltaTable(path).restore(1, commit_properties=back)  # begun, and killed before the stream was told
     assert [savepoints._version_at(Timeline(lake, "totals", 0), "totals", batch) for batch in range(4)] == [0, 1, 2, 4]
     commit(1, 2)
     assert [savepoints._version_at(Timeline(lake, "totals", 1), "totals", batch) for batch in (1, 2)] == [5, 6]
@@ -248,16 +249,15 @@ def test_progress_is_found_behind_any_number_of_bounded_runs(tmp_path: Path) -> 
     """More than are looked at first."""
     path, rows = str(tmp_path / "totals"), pa.table({"n": [1]})
 
-    def put(**words: Any) -> int:
-        said = CommitProperties(custom_metadata={"userMetadata": tables.said(words)})
-        write_deltalake(path, rows, mode="append", commit_properties=said)
+    def put(record: Record) -> int:
+        write_deltalake(path, rows, mode="append", commit_properties=properties(record))
         return int(DeltaTable(path).version())
 
     assert history.progress(path) is None
-    put(mode="unbounded", progress=5)
-    last = put(mode="unbounded", progress=7)
+    put(micro_batch(progress=5))
+    last = put(micro_batch(progress=7))
     for _ in range(30):
-        put(mode="bounded")
+        put(bounded_run())
     assert history.progress(path) == 7
     assert history.progress(path, last - 1) == 5
     assert history.progress(path, last + 25) == 7

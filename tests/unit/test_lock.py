@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from floodmark.core.errors import LifecycleError
-from floodmark.engines.spark.lake import Lake
-from floodmark.engines.spark.lock import exclusive
+from floodmark.lake.locks import exclusive
+from floodmark.lake.paths import Lake
 
 
 def test_a_run_that_waits_says_which_process_it_waits_for(tmp_path: Path):

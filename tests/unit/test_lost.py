@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import CommitProperties, write_deltalake
+from deltalake import write_deltalake
+from records import properties
 
 from floodmark import (
     BoundedOutOfOrderness,
@@ -23,8 +23,9 @@ from floodmark import (
     operator,
 )
 from floodmark.core.errors import ExecutionError
-from floodmark.engines.spark.lake import Lake
-from floodmark.engines.spark.lost import found_lost, lost_files
+from floodmark.lake.commits import Landed, Landing
+from floodmark.lake.lost import found_lost, lost_files
+from floodmark.lake.paths import Lake
 from floodmark.observe.status import status
 
 
@@ -54,12 +55,12 @@ def _land(path: str, ordinal: int, first: int, hour: int, unit: str) -> None:
         "_sequence": [first, first + 1, first + 2],
         "_kind": pa.array([0, 0, 1], pa.int32()),
     }
-    landing = {
-        "source": "events", "ordinal": ordinal, "next_sequence": first + 3, "rows": 2, "progress": 0, "ended": False,
-        "units": [[unit, 1, 1, "d", "landed"], [f"{unit}.cut", 1, 1, "d", "unreadable"]],
-    }  # fmt: skip
-    said = CommitProperties(custom_metadata={"userMetadata": json.dumps({"landing": landing})})
-    write_deltalake(path, pa.table(columns), mode="append", commit_properties=said)
+    units = tuple(
+        Landed(name=name, size=1, modified=1, digest="d", status=status, ordinal=ordinal)
+        for name, status in ((unit, "landed"), (f"{unit}.cut", "unreadable"))
+    )
+    landing = Landing(source="events", ordinal=ordinal, next_sequence=first + 3, rows=2, units=units)
+    write_deltalake(path, pa.table(columns), mode="append", commit_properties=properties(landing))
 
 
 @pytest.fixture

@@ -15,20 +15,21 @@ import pytest
 from deltalake import DeltaTable
 from events import source
 from filelock import FileLock
+from records import restored
 from small_lake import CHANGELOG, CURRENT, LATE, TOTALS, batch, make, row, totals
 from switch_process import rebuild
 
 from floodmark import Workspace, operator_asset, source_asset
 from floodmark.core import crash
 from floodmark.core.errors import LifecycleError, StateError
-from floodmark.engines.spark import last_values, savepoints
-from floodmark.engines.spark.fork import fork
-from floodmark.engines.spark.graft import graft
-from floodmark.engines.spark.lake import Lake
-from floodmark.engines.spark.rollback import prepare, roll_back
-from floodmark.engines.spark.switch import pending
-from floodmark.engines.spark.timeline import Timeline
-from floodmark.engines.spark.upkeep import maintain
+from floodmark.lake import history, last_values, savepoints
+from floodmark.lake.fork import fork
+from floodmark.lake.graft import graft
+from floodmark.lake.paths import Lake
+from floodmark.lake.rollback import prepare, roll_back
+from floodmark.lake.switch import pending
+from floodmark.lake.timeline import Timeline
+from floodmark.lake.upkeep import maintain
 from floodmark.lifecycle.savepoint import MANIFEST
 from floodmark.observe.status import status
 
@@ -102,15 +103,15 @@ def test_upkeep_leaves_the_files_of_a_graft_that_has_yet_to_commit(lake: Lake, m
     for path in data(lake):
         os.utime(path, (month, month))
     monkeypatch.setattr(crash, "point", lambda name: name == "graft.before_commit" and maintain(target))
-    graft(lake.output(CURRENT), target.output(CURRENT), "app", {"mode": "rebuild"})
+    graft(lake.output(CURRENT), target.output(CURRENT), "app", restored(mode="rebuild"))
     assert totals(target) == THEN
 
 
 @pytest.mark.feature("V1")
 def test_upkeep_and_grafts_wait_for_each_other(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("floodmark.engines.spark.upkeep._PATIENCE_SECONDS", 0)
-    monkeypatch.setattr("floodmark.engines.spark.switch._UPKEEP_SECONDS", 0)
-    monkeypatch.setattr("floodmark.engines.spark.fork._PATIENCE_SECONDS", 0)
+    monkeypatch.setattr("floodmark.lake.upkeep._PATIENCE_SECONDS", 0)
+    monkeypatch.setattr("floodmark.lake.switch._UPKEEP_SECONDS", 0)
+    monkeypatch.setattr("floodmark.lake.fork._PATIENCE_SECONDS", 0)
     made = savepoints.create("totals", lake)
     with FileLock(lake.internal("actions", "files", "lock")):
         for act in (
@@ -216,7 +217,7 @@ def test_a_rebuild_that_writes_an_output_no_more_empties_it(lake: Lake, tmp_path
     assert totals(lake, CHANGELOG)
     for table in (CURRENT, LATE):
         assert not DeltaTable(lake.output(table)).to_pyarrow_table().num_rows, table
-        assert '"restored": -1' in DeltaTable(lake.output(table)).history(1)[0]["userMetadata"]
+        assert next(history.every(lake.output(table), 1)).record.restored == -1
 
 
 # ---- pieces of savepoints

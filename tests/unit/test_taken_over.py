@@ -2,40 +2,38 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
-from deltalake import CommitProperties, write_deltalake
+from deltalake import write_deltalake
+from records import bounded_run, micro_batch, properties
 from small_lake import CHANGELOG, LOG, TOTALS, schema
 
 from floodmark.core.time import Interval
-from floodmark.engines.spark.lake import Lake
-from floodmark.engines.spark.readiness import coverage, replaces_each
+from floodmark.lake.commits import Record
+from floodmark.lake.paths import Lake
+from floodmark.lake.readiness import coverage, replaces_each
 
 HOUR = 3_600_000
 FIVE = Interval(start=0, end=5 * HOUR)
 
 
-def said(lake: Lake, **words: object) -> None:
-    """A commit that says this of itself."""
-    words |= {"operator": TOTALS.name, "version": TOTALS.version, "rows": 0}
-    properties = CommitProperties(custom_metadata={"userMetadata": json.dumps({"floodmark": words})})
+def note(lake: Lake, record: Record) -> None:
+    """A commit with that record."""
     nothing = schema(TOTALS.outputs[0]).empty_table()
-    write_deltalake(lake.output(CHANGELOG), nothing, mode="append", commit_properties=properties)
+    write_deltalake(lake.output(CHANGELOG), nothing, mode="append", commit_properties=properties(record))
 
 
 def bounded(lake: Lake, *, fingerprint: str = TOTALS.fingerprint, late_rows: str = "as_landed") -> None:
     """A bounded run of five hours."""
     write_deltalake(lake.log(LOG), schema(TOTALS.outputs[0]).empty_table())
-    inputs = {LOG: {"version": 0}}
-    times = {"from": FIVE.start, "to": FIVE.end}
-    said(lake, mode="bounded", fingerprint=fingerprint, late_rows=late_rows, inputs=inputs, **times)
+    run = {"fingerprint": fingerprint, "late_rows": late_rows, "inputs": {LOG: {"version": 0}}, "interval": FIVE}
+    note(lake, bounded_run(version=TOTALS.version, **run))
 
 
 def streamed(lake: Lake, progress: int) -> None:
     """A micro-batch."""
-    said(lake, mode="unbounded", timeline=0, batch=0, progress=progress)
+    note(lake, micro_batch(progress=progress))
 
 
 @pytest.mark.parametrize(

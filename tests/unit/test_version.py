@@ -15,7 +15,8 @@ from floodmark.core.code import Followed, Reach, code_of
 from floodmark.core.errors import DefinitionError, StateError
 from floodmark.core.fingerprint import METHOD, compare, hex_of, method_of
 from floodmark.core.time import Interval
-from floodmark.engines.spark.checkpoint import IDENTITY, Checkpoint
+from floodmark.lake.checkpoint import checkpoint_at
+from floodmark.lake.identity import IDENTITY, Identity
 from floodmark.lifecycle.coverage import Entry, Now, segments
 from floodmark.lifecycle.plan import Deployed, plan
 
@@ -324,25 +325,24 @@ def test_an_operator_without_functions_is_comparable_across_methods(tmp_path):
 def test_a_checkpoint_by_another_method_is_taken_over_where_no_function_can_have_changed(tmp_path):
     with imported({"plain.py": PLAIN}, tmp_path):
         found = named("plain.plain")
-    checkpoint = checkpoint_of(tmp_path, found, older(found))
-    checkpoint.claim(found)
-    assert checkpoint.deployed().fingerprint == found.fingerprint
+    identity = identity_of(tmp_path, found, older(found))
+    identity.claim(found)
+    assert identity.deployed().fingerprint == found.fingerprint
 
 
 def test_a_checkpoint_by_another_method_asks_where_a_function_may_have_changed(tmp_path):
     found = operator(tmp_path, "by_module")
-    checkpoint = checkpoint_of(tmp_path, found, older(found))
+    identity = identity_of(tmp_path, found, older(found))
     with pytest.raises(StateError, match=r"STATE-003 .*, whose code cannot be compared\. See what has changed"):
-        checkpoint.claim(found)
+        identity.claim(found)
 
 
-def checkpoint_of(tmp_path, operator, deployed):
-    checkpoint = Checkpoint(str(tmp_path / "checkpoint"))
-    checkpoint.deploy(operator)
-    identity = tmp_path / "checkpoint" / IDENTITY
-    told = json.loads(identity.read_text()) | {"fingerprint": deployed.fingerprint, "graph": deployed.graph}
-    identity.write_text(json.dumps(told))
-    return checkpoint
+def identity_of(tmp_path, operator, deployed):
+    identity, file = Identity(checkpoint_at(str(tmp_path / "checkpoint"))), tmp_path / "checkpoint" / IDENTITY
+    identity.deploy(operator)
+    content = json.loads(file.read_text()) | {"fingerprint": deployed.fingerprint, "graph": deployed.graph}
+    file.write_text(json.dumps(content))
+    return identity
 
 
 # ---- what a version cannot see

@@ -19,7 +19,7 @@ import floodmark as fm
 from floodmark.core.errors import DefinitionError, ExecutionError, UserCodeError
 from floodmark.core.time import END, NEVER, from_ms, to_ms, zone
 from floodmark.engines.local.engine import LocalRun
-from floodmark.engines.spark.appender import statistics
+from floodmark.lake.files import statistics
 from floodmark.semantics.assignment import assigner, first_needed, judge, kind_of
 from floodmark.semantics.windows import extent
 from floodmark.semantics.windows.grid import Grid

@@ -87,8 +87,8 @@ def apply(invocation: Invocation, /, operators: tuple[str, ...], *, dry_run: boo
 
 
 def _checked(opened: Opened, console: Console, operator: Operator, wanted: _Wanted) -> dict[str, Any]:
-    from floodmark.engines.spark.lake import Lake
     from floodmark.engines.spark.upgrade import Upgraded, check, check_rebuild
+    from floodmark.lake.paths import Lake
 
     lake = Lake.of(opened.workspace.settings)
     if wanted.rebuild:
@@ -119,8 +119,8 @@ def _would(operator: Operator, would: Upgraded, *, rebuild: bool) -> str:
 
 
 def _stopped(opened: Opened, console: Console, operator: Operator, wanted: _Wanted) -> dict[str, Any]:
-    from floodmark.engines.spark.lake import Lake
     from floodmark.engines.spark.upgrade import rebuild, upgrade
+    from floodmark.lake.paths import Lake
 
     lake = Lake.of(opened.workspace.settings)
     if wanted.rebuild:

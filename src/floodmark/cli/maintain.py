@@ -28,8 +28,8 @@ def maintain(invocation: Invocation, *, hours: int, dry_run: bool) -> None:
     """Make large files of small ones in the output tables, and remove what neither a savepoint nor a stream can need any more."""
     console = Console(as_json=invocation.json)
     opened = opened_lake(invocation, console)
-    from floodmark.engines.spark.lake import Lake
-    from floodmark.engines.spark.upkeep import maintain as maintained
+    from floodmark.lake.paths import Lake
+    from floodmark.lake.upkeep import maintain as maintained
 
     found = maintained(Lake.of(opened.workspace.settings), hours=hours, dry_run=dry_run)
     rows = [

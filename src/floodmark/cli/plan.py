@@ -25,14 +25,14 @@ def plan(invocation: Invocation, operators: tuple[str, ...]) -> None:
     console = Console(as_json=invocation.json)
     opened = opened_lake(invocation, console)
     asked = {opened.workspace.operator(name).name for name in operators}
-    from floodmark.engines.spark.lake import Lake
-    from floodmark.engines.spark.timeline import Timeline
+    from floodmark.lake.paths import Lake
+    from floodmark.lake.timeline import Timeline
     from floodmark.lifecycle.plan import plan as planned
 
     lake, found = Lake.of(opened.workspace.settings), []
     for operator in opened.workspace.operators:
         if not asked or operator.name in asked:
-            found.append(planned(Timeline.current(lake, operator.name).checkpoint.deployed(), operator))
+            found.append(planned(Timeline.current(lake, operator.name).identity.deployed(), operator))
             _say(console, found[-1])
     console.document({"lake": opened.lake, "plans": [document(one) for one in found]})
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from floodmark.engines.spark.lake import Lake
+    from floodmark.lake.paths import Lake
 
 
 @click.command()
@@ -122,8 +122,8 @@ def _bounded(
     late_rows: LateRows,
     force: bool,
 ) -> list[RunResult]:
-    from floodmark.engines.spark.lake import Lake
-    from floodmark.engines.spark.readiness import covered, readiness
+    from floodmark.lake.paths import Lake
+    from floodmark.lake.readiness import covered, readiness
 
     lake, spark, results = Lake.of(opened.workspace.settings), None, []
     for operator in operators:
@@ -161,8 +161,8 @@ class _Unbounded:
 
 
 def _unbounded(opened: Opened, operators: tuple[Operator, ...], console: Console, how: _Unbounded) -> list[RunResult]:
-    from floodmark.engines.spark.lake import Lake
     from floodmark.engines.spark.unbounded import check_start
+    from floodmark.lake.paths import Lake
 
     lake, before = Lake.of(opened.workspace.settings), set[str]()
     for operator in operators:

@@ -20,8 +20,8 @@ from floodmark.core.time import describe, iso
 from floodmark.lifecycle.savepoint import Manifest, broken, differences
 
 if TYPE_CHECKING:
-    from floodmark.engines.spark.lake import Lake
-    from floodmark.engines.spark.savepoints import Savepoint
+    from floodmark.lake.paths import Lake
+    from floodmark.lake.savepoints import Savepoint
 
 
 @click.group()
@@ -39,8 +39,8 @@ def savepoint() -> None:
 def create(invocation: Invocation, operator: str, note: str, *, with_downstream: bool) -> None:
     """Make a savepoint of the stream of OPERATOR; a running stream goes on meanwhile."""
     console, opened, lake = _opened(invocation)
-    from floodmark.engines.spark import savepoints
-    from floodmark.engines.spark.cuts import together
+    from floodmark.lake import savepoints
+    from floodmark.lake.cuts import together
 
     name, code = opened.workspace.operator(operator).name, code_of(opened.root)
     streams = known(opened, console.say)
@@ -63,7 +63,7 @@ def create(invocation: Invocation, operator: str, note: str, *, with_downstream:
 def list_(invocation: Invocation, operator: str | None) -> None:
     """List the savepoints of OPERATOR, by default of all, oldest first."""
     console, opened, lake = _opened(invocation)
-    from floodmark.engines.spark import savepoints
+    from floodmark.lake import savepoints
 
     name = opened.workspace.operator(operator).name if operator else None
     found, unreadable = savepoints.survey(lake, name)
@@ -100,7 +100,7 @@ def list_(invocation: Invocation, operator: str | None) -> None:
 def show(invocation: Invocation, name: str) -> None:
     """Show what SAVEPOINT holds."""
     console, opened, lake = _opened(invocation)
-    from floodmark.engines.spark import savepoints
+    from floodmark.lake import savepoints
 
     one = savepoints.find(lake, name)
     found = one.manifest
@@ -129,7 +129,7 @@ def show(invocation: Invocation, name: str) -> None:
 def verify(invocation: Invocation, name: str) -> None:
     """Check every file of SAVEPOINT against its checksum."""
     console, opened, lake = _opened(invocation)
-    from floodmark.engines.spark import savepoints
+    from floodmark.lake import savepoints
 
     one = savepoints.find(lake, name)
     wrong = savepoints.verify(one)
@@ -149,7 +149,7 @@ def verify(invocation: Invocation, name: str) -> None:
 def diff(invocation: Invocation, first: str, second: str) -> None:
     """Show in what two savepoints differ."""
     console, opened, lake = _opened(invocation)
-    from floodmark.engines.spark import savepoints
+    from floodmark.lake import savepoints
 
     pair = [savepoints.find(lake, name).manifest for name in (first, second)]
     found = list(differences(*pair))
@@ -169,7 +169,7 @@ def diff(invocation: Invocation, first: str, second: str) -> None:
 def pin(invocation: Invocation, name: str, *, off: bool) -> None:
     """Keep SAVEPOINT from being deleted."""
     console, opened, lake = _opened(invocation)
-    from floodmark.engines.spark import savepoints
+    from floodmark.lake import savepoints
 
     savepoints.pin(savepoints.find_any(lake, name), pinned=not off)
     console.say(f"{name}: {'may be deleted' if off else 'pinned'}")
@@ -184,7 +184,7 @@ def pin(invocation: Invocation, name: str, *, off: bool) -> None:
 def delete(invocation: Invocation, name: str, *, unreadable: bool) -> None:
     """Delete SAVEPOINT."""
     console, opened, lake = _opened(invocation)
-    from floodmark.engines.spark import savepoints
+    from floodmark.lake import savepoints
 
     savepoints.delete(savepoints.find_any(lake, name) if unreadable else savepoints.find(lake, name))
     console.say(f"{name}: deleted")
@@ -200,7 +200,7 @@ def delete(invocation: Invocation, name: str, *, unreadable: bool) -> None:
 def export_(invocation: Invocation, name: str, folder: str, *, canonical: bool) -> None:
     """Copy SAVEPOINT into FOLDER, a folder or URI, where it shares nothing with the lake."""
     console, opened, lake = _opened(invocation)
-    from floodmark.engines.spark import savepoints
+    from floodmark.lake import savepoints
 
     target, found = _folder(folder), savepoints.find(lake, name)
     if canonical:
@@ -221,7 +221,7 @@ def export_(invocation: Invocation, name: str, folder: str, *, canonical: bool) 
 def import_(invocation: Invocation, folder: str) -> None:
     """Copy an exported savepoint from FOLDER into the lake; of a canonical one, make one of this engine."""
     console, opened, lake = _opened(invocation)
-    from floodmark.engines.spark import savepoints
+    from floodmark.lake import savepoints
 
     source = _folder(folder)
     if savepoints.opened(source).manifest.canonical:
@@ -240,7 +240,7 @@ def _folder(given: str) -> str:
 
 
 def _opened(invocation: Invocation) -> tuple[Console, Opened, Lake]:
-    from floodmark.engines.spark.lake import Lake
+    from floodmark.lake.paths import Lake
 
     console = Console(as_json=invocation.json)
     opened = opened_lake(invocation, console)

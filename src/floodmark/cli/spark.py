@@ -13,7 +13,7 @@ from floodmark.core import machine
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from floodmark.engines.spark.lake import Lake
+    from floodmark.lake.paths import Lake
 
 
 def start(opened: Opened, console: Console, *, writes: bool = True) -> tuple[SparkSession, Lake]:
@@ -31,8 +31,8 @@ def start(opened: Opened, console: Console, *, writes: bool = True) -> tuple[Spa
     if writes:
         machine.refuse_read_only(opened.lake, f"lake {opened.lake}")
     with console.step("starting Spark"):
-        from floodmark.engines.spark.lake import Lake
         from floodmark.engines.spark.session import spark_session
+        from floodmark.lake.paths import Lake
 
         spark = spark_session(
             app="floodmark",

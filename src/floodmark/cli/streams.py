@@ -18,9 +18,9 @@ from floodmark.core.errors import LifecycleError
 from floodmark.core.time import describe
 
 if TYPE_CHECKING:
-    from floodmark.engines.spark.lake import Lake
-    from floodmark.engines.spark.rollback import Prepared
-    from floodmark.engines.spark.savepoints import Savepoint
+    from floodmark.lake.paths import Lake
+    from floodmark.lake.rollback import Prepared
+    from floodmark.lake.savepoints import Savepoint
     from floodmark.spec.operator import Operator
 
 
@@ -43,8 +43,8 @@ def rollback(
     """
     console = Console(as_json=invocation.json)
     opened = opened_lake(invocation, console)
-    from floodmark.engines.spark.lake import Lake
-    from floodmark.engines.spark.rollback import prepare, roll_back
+    from floodmark.lake.paths import Lake
+    from floodmark.lake.rollback import prepare, roll_back
 
     lake, chosen = Lake.of(opened.workspace.settings), opened.workspace.operator(operator)
     savepoint = _of(chosen, lake, name)
@@ -81,7 +81,7 @@ def rollback(
 
 def _of(operator: Operator, lake: Lake, name: str) -> Savepoint:
     """A savepoint of an operator, by name."""
-    from floodmark.engines.spark import savepoints
+    from floodmark.lake import savepoints
 
     found = savepoints.find(lake, name)
     if found.manifest.operator != operator.name:
@@ -102,8 +102,8 @@ def fork(invocation: Invocation, operator: str, name: str, into: str, *, fresh: 
     """Begin a stream of OPERATOR where a savepoint stands, in a lake of its own, which reads what this one reads and never writes it."""
     console = Console(as_json=invocation.json)
     opened = opened_lake(invocation, console)
-    from floodmark.engines.spark.fork import fork as forked
-    from floodmark.engines.spark.lake import Lake
+    from floodmark.lake.fork import fork as forked
+    from floodmark.lake.paths import Lake
 
     lake, chosen = Lake.of(opened.workspace.settings), opened.workspace.operator(operator)
     savepoint = _of(chosen, lake, name)
@@ -129,8 +129,8 @@ def move(invocation: Invocation, operator: str, into: str) -> None:
     """Let the stopped stream of OPERATOR go on in another lake, and not here any more; it reads what it has read."""
     console = Console(as_json=invocation.json)
     opened = opened_lake(invocation, console)
-    from floodmark.engines.spark.fork import move as moved
-    from floodmark.engines.spark.lake import Lake
+    from floodmark.lake.fork import move as moved
+    from floodmark.lake.paths import Lake
 
     name = opened.workspace.operator(operator).name
     found, going = moved(Lake.of(opened.workspace.settings), name, into)

@@ -56,7 +56,7 @@ def show(invocation: Invocation, name: str, limit: int) -> None:
 
 
 def _show_operator(opened: Opened, console: Console, name: str, limit: int) -> None:
-    from floodmark.engines.spark.lake import Lake
+    from floodmark.lake.paths import Lake
     from floodmark.observe.quarantine import set_aside
 
     found = set_aside(opened.workspace.operator(name), Lake.of(opened.workspace.settings), limit=limit)
@@ -85,9 +85,9 @@ def replay(invocation: Invocation, source: str) -> None:
         got = f"the operator '{source}', whose functions see each row in its place"
         raise DefinitionError("quarantine replay", "a source", got, fix, code="DEFINITION-074")
     chosen = opened.workspace.source(source)
-    from floodmark.engines.spark.lake import Lake
     from floodmark.engines.spark.quarantine import check_replay
     from floodmark.engines.spark.quarantine import replay as replayed
+    from floodmark.lake.paths import Lake
 
     check_replay(chosen, Lake.of(opened.workspace.settings))
     spark, lake = start(opened, console)

@@ -52,7 +52,7 @@ def watermark(
     console = Console(as_json=invocation.json)
     opened = opened_lake(invocation, console)
     chosen = opened.workspace.source(source)
-    from floodmark.engines.spark.lake import Lake
+    from floodmark.lake.paths import Lake
     from floodmark.observe.bounds import Window, picture, report
 
     windows = None if size is None else Window(size=size, lateness=allowed)

@@ -168,7 +168,7 @@ def status(invocation: Invocation) -> None:
     console.lake(opened.lake, opened.environment)
     if opened.logs:
         console.say(f"logs {opened.logs} (read only)")
-    from floodmark.engines.spark.lake import Lake
+    from floodmark.lake.paths import Lake
     from floodmark.observe.status import status as found
 
     rows = found(opened.workspace, Lake.of(opened.workspace.settings))
@@ -220,9 +220,9 @@ def land(
         console.say("the workspace has no sources; list them in its definitions: Workspace(sources=[...])")
         console.document({"lake": opened.lake, "sources": []})
         return
-    from floodmark.engines.spark.lake import Lake
     from floodmark.engines.spark.landing import check_start
     from floodmark.engines.spark.landing import land as land_source
+    from floodmark.lake.paths import Lake
 
     for source in chosen:
         check_start(source, Lake.of(workspace.settings), Path(workspace.settings.folder))

@@ -14,11 +14,12 @@ import pyarrow.parquet as pq
 from pyarrow import NativeFile
 from pyarrow.fs import FileSelector, FileSystem
 
-from floodmark.connectors.storage import file_system
-from floodmark.connectors.unit import Landed, Record, Unit
+from floodmark.connectors.unit import Record, Unit
 from floodmark.connectors.validation import CHANGE_TYPE
 from floodmark.core.errors import ConnectorError
 from floodmark.core.fingerprint import digest
+from floodmark.lake.commits import Landed
+from floodmark.lake.storage import file_system
 from floodmark.spec.source import DeltaTable
 
 _PREFIX = "version "

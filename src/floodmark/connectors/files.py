@@ -14,9 +14,10 @@ from typing import Literal
 from pyarrow.fs import FileSelector, FileType
 
 from floodmark.connectors.formats import Csv, csv_records, header_of, json_records, lines_of, parquet_columns, whole
-from floodmark.connectors.storage import Hashed, digest_of, file_system, open_hashed
-from floodmark.connectors.unit import Columns, Landed, Record, Unit
+from floodmark.connectors.unit import Columns, Record, Unit
 from floodmark.core.errors import ConnectorError, closest
+from floodmark.lake.commits import Landed
+from floodmark.lake.storage import Hashed, digest_of, file_system, open_hashed
 from floodmark.spec.contract import Contract
 from floodmark.spec.source import Files
 

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from floodmark.connectors.unit import Landed, Record, Unit
+from floodmark.connectors.unit import Record, Unit
 from floodmark.core.errors import ConnectorError
 from floodmark.core.fingerprint import digest
+from floodmark.lake.commits import Landed
 from floodmark.spec.source import Rows
 
 

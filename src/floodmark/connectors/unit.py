@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple, Protocol
 
 import pyarrow as pa
 
-Status = Literal["landed", "unreadable", "replaced", "changing"]
+from floodmark.lake.commits import Landed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,28 +26,6 @@ class Unit:
     size: int = 0
     modified: int = 0
     replaces: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Landed:
-    """What became of a unit.
-
-    Args:
-        name: of the unit.
-        size: bytes, when it was read.
-        modified: ns, when it was read.
-        digest: of its content.
-        status: ``landed``; ``unreadable``: reported, and pending again once it is replaced; ``replaced``: landed, and reported
-            because it has changed since; ``changing``: it was being written, nothing happened.
-        ordinal: of the landing commit that decided it.
-    """
-
-    name: str
-    size: int
-    modified: int
-    digest: str
-    status: Status
-    ordinal: int
 
 
 class Record(NamedTuple):

@@ -18,6 +18,7 @@ from pydantic.fields import FieldInfo
 
 from floodmark.connectors import columnar
 from floodmark.connectors.unit import Columns, Record
+from floodmark.core.errors import shown
 from floodmark.core.time import describe, describe_span
 from floodmark.semantics.columns import arrow_type
 from floodmark.semantics.watermarks import Trace, candidates, candidates_from_column
@@ -277,16 +278,6 @@ def _explain(detail: Any) -> str:
         wanted = message.removeprefix("Input should be ").split(", unable to")[0]
         return f"{prefix}expected {wanted}, got {shown(detail['input'])}"
     return f"{prefix}{message.removeprefix('Value error, ')}, got {shown(detail['input'])}"
-
-
-def shown(value: object) -> str:
-    """A value for a message: at most some eighty characters of it."""
-    if value is None:
-        return "null"
-    if isinstance(value, bytes):
-        value = value.decode(errors="backslashreplace")
-    text = repr(value if not isinstance(value, str) else value[:100])
-    return text if len(text) <= 80 else f"{text[:77]}..."  # noqa: PLR2004 - a line
 
 
 def readable(raw: bytes) -> tuple[str, bool]:

@@ -21,12 +21,12 @@ from floodmark.control.store import Action, Desired
 from floodmark.control.verification import Verification, verify
 from floodmark.core import crash
 from floodmark.core.errors import FloodmarkError, LifecycleError
-from floodmark.engines.spark import cuts, rollback, savepoints, switch
-from floodmark.engines.spark.savepoints import Savepoint
-from floodmark.engines.spark.timeline import Timeline, streams
 from floodmark.engines.spark.upgrade import Upgraded, check
 from floodmark.engines.spark.upgrade import rebuild as rebuild_beside
 from floodmark.engines.spark.upgrade import upgrade as upgrade_stopped
+from floodmark.lake import cuts, rollback, savepoints, switch
+from floodmark.lake.savepoints import Savepoint
+from floodmark.lake.timeline import Timeline, streams
 from floodmark.lifecycle.plan import Plan
 from floodmark.lifecycle.savepoint import Manifest
 from floodmark.spec.operator import Operator
@@ -252,7 +252,7 @@ def _settle(fleet: Fleet, name: str, turn: Callable[[], None]) -> None:
 def _settle_rebuild(fleet: Fleet, left: Action) -> None:
     """Let what a killed rebuild has switched to run, or what there was before."""
     name = left.operator
-    deployed = Timeline.current(fleet.lake, name).checkpoint.deployed()
+    deployed = Timeline.current(fleet.lake, name).identity.deployed()
     if switch.pending(fleet.lake) is None and deployed is not None and deployed.version == left.version:
         package = left.old[name].get("next") or fleet.pack()
         fleet.deploy(name, package, left.version, _desired(left.old[name]))
@@ -378,7 +378,7 @@ def _may_catch_up(fleet: Fleet, name: str) -> bool:
 def _undo(fleet: Fleet, action: Action, reason: str, turn: Callable[[], None]) -> Action:
     """The stream as it was before an upgrade."""
     fleet.store.go_on(action.id, "rolling back", reason=reason)
-    deployed = Timeline.current(fleet.lake, action.operator).checkpoint.deployed()
+    deployed = Timeline.current(fleet.lake, action.operator).identity.deployed()
     if action.savepoint is None or deployed is None or deployed.version == action.old[action.operator]["version"]:
         fleet.stop([action.operator])
         _restored(fleet, action.old)  # nothing had been changed
@@ -427,7 +427,7 @@ def _rolled_back(
 def _go_on(fleet: Fleet, old: Old) -> None:
     """Streams that were stopped for nothing run on, in the code they have now where that is the code of their state."""
     for name, one in fleet.deployments(old).items():
-        deployed = Timeline.current(fleet.lake, name).checkpoint.deployed()
+        deployed = Timeline.current(fleet.lake, name).identity.deployed()
         if deployed is None or deployed.version == one.version:
             fleet.want(name, _desired(old[name]))
 

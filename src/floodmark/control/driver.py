@@ -18,7 +18,7 @@ from floodmark.spec.operator import Operator
 from floodmark.spec.run import BatchInfo
 
 if TYPE_CHECKING:
-    from floodmark.engines.spark.lake import Lake
+    from floodmark.lake.paths import Lake
 
 BEAT_SECONDS = 2.0
 _LOOK_SECONDS = 1.0
@@ -60,9 +60,9 @@ def _run(store: Store, driver: Driver, packages: Path, stop: threading.Event) ->
         fix = f"Deploy it again: floodmark start {driver.operator}"
         where = f"package {deployment.package} of '{driver.operator}'"
         raise LifecycleError(where, deployment.version, operator.version, fix, code="LIFECYCLE-051")
-    from floodmark.engines.spark.lake import Lake  # noqa: PLC0415 - Spark is slow to import
     from floodmark.engines.spark.session import spark_session  # noqa: PLC0415
     from floodmark.engines.spark.unbounded import run_unbounded  # noqa: PLC0415
+    from floodmark.lake.paths import Lake  # noqa: PLC0415 - Spark is slow to import
 
     settings = workspace.settings
     _stop_at(stop)

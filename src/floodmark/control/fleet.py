@@ -12,10 +12,10 @@ from floodmark.control.package import home, pack
 from floodmark.control.store import Deployment, Desired, Driver, Store
 from floodmark.control.supervisor import LEASE, is_here, lives
 from floodmark.core.errors import LifecycleError
-from floodmark.engines.spark.lake import Lake
-from floodmark.engines.spark.savepoints import check_inputs
-from floodmark.engines.spark.switch import refuse_moved, refuse_while_pending
-from floodmark.engines.spark.timeline import Timeline, inputs_at
+from floodmark.lake.paths import Lake
+from floodmark.lake.savepoints import check_inputs
+from floodmark.lake.switch import refuse_moved, refuse_while_pending
+from floodmark.lake.timeline import Timeline, inputs_at
 from floodmark.spec.operator import Operator
 from floodmark.spec.source import Files
 from floodmark.spec.workspace import Workspace
@@ -84,8 +84,8 @@ class Fleet:
             refuse_while_pending(self.lake, operator.name)
             refuse_moved(self.lake, operator.name)
             timeline = Timeline.current(self.lake, operator.name)
-            if timeline.checkpoint.deployed() is not None:
-                timeline.checkpoint.claim(operator)
+            if timeline.identity.deployed() is not None:
+                timeline.identity.claim(operator)
                 if (last := timeline.checkpoint.last_committed()) >= 0:
                     check_inputs(self.lake, operator.name, inputs_at(timeline, last))
         package = self.pack()

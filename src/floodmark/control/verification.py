@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from deltalake import DeltaTable
 
 from floodmark.control.fleet import Fleet
-from floodmark.engines.spark import history, savepoints
-from floodmark.engines.spark.savepoints import Savepoint
-from floodmark.engines.spark.timeline import Timeline, inputs_at
+from floodmark.lake import history, savepoints
+from floodmark.lake.commits import MicroBatch
+from floodmark.lake.savepoints import Savepoint
+from floodmark.lake.timeline import Timeline, inputs_at
 from floodmark.lifecycle.savepoint import Manifest
 from floodmark.spec.operator import Operator
 
@@ -93,11 +94,9 @@ def _begins_to_set_aside(fleet: Fleet, operator: Operator, manifest: Manifest) -
     for output in operator.outputs:
         if output.side != "quarantine":
             continue
-        written = [said for said in history.commits(fleet.lake.output(output.table)) if said.get("mode") == "unbounded"]
-        now = sum(
-            said["rows"] for said in written if said["version"] == operator.version and said["batch"] > manifest.batch
-        )
-        before = sum(said["rows"] for said in written if said["version"] == manifest.version)
+        written = [batch for _, batch in history.standing_of(fleet.lake.output(output.table), MicroBatch)]
+        now = sum(b.rows for b in written if b.version == operator.version and b.batch > manifest.batch)
+        before = sum(b.rows for b in written if b.version == manifest.version)
         if now and not before:
             return f"it sets rows aside, which {manifest.version} did not: {now:,} in '{output.table}'"
     return None

@@ -130,3 +130,13 @@ def described(error: BaseException) -> str:
 def printable(text: str) -> str:
     """A text that is Unicode: lone surrogates, which no table can hold, are written out."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def shown(value: object) -> str:
+    """A value for a message: at most some eighty characters of it."""
+    if value is None:
+        return "null"
+    if isinstance(value, bytes):
+        value = value.decode(errors="backslashreplace")
+    text = repr(value if not isinstance(value, str) else value[:100])
+    return text if len(text) <= 80 else f"{text[:77]}..."  # noqa: PLR2004 - a line

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from floodmark.engines.spark.lake import Lake
+from floodmark.lake.paths import Lake
 
 
 class Progress(Protocol):

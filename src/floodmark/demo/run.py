@@ -16,7 +16,7 @@ from floodmark.demo.inbox import write_inbox
 from floodmark.demo.oracle import Oracle
 from floodmark.demo.places import Places, Progress
 from floodmark.demo.tables import commits, final, read, without_stamps
-from floodmark.engines.spark.lake import Lake
+from floodmark.lake.paths import Lake
 from floodmark.spec.operator import Operator, Output
 from floodmark.spec.run import RunResult
 from floodmark.spec.workspace import Workspace

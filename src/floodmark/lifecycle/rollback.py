@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Protocol, TypeVar
 
 from floodmark.lifecycle.plan import Deployed
 from floodmark.lifecycle.savepoint import TableVersion
@@ -27,50 +26,6 @@ class State(Protocol):
 
 
 Some = TypeVar("Some", bound=State)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Undone:
-    """What going back to a version takes out of a table.
-
-    Args:
-        table: its name.
-        commits: of the stream.
-        rows: of these commits.
-        backfills: intervals of bounded runs that are undone with it, in words.
-        foreign: commits that floodmark did not make, in words.
-        rebuilds: how often it was computed anew since; what it held before comes back.
-    """
-
-    table: str
-    commits: int = 0
-    rows: int = 0
-    backfills: tuple[str, ...] = ()
-    foreign: tuple[str, ...] = ()
-    rebuilds: int = 0
-
-
-def undone(table: str, commits: Iterable[Mapping[str, Any]]) -> Undone:
-    """What a table loses.
-
-    Args:
-        table: its name.
-        commits: those behind the version it goes back to: ``operation`` and, of floodmark's own, ``said``.
-    """
-    batches, rows, rebuilds, backfills, foreign = 0, 0, 0, [], []
-    for commit in commits:
-        said, operation = commit.get("said"), str(commit["operation"])
-        if said is not None:
-            if said["mode"] == "bounded":
-                backfills.append(str(commit["interval"]))
-            elif said["mode"] == "unbounded":
-                batches, rows = batches + (not said.get("settled")), rows + int(said["rows"])
-            rebuilds += said["mode"] == "rebuild"
-        else:
-            foreign.append(f"{operation} at version {commit['version']}")
-    return Undone(
-        table=table, commits=batches, rows=rows, backfills=tuple(backfills), foreign=tuple(foreign), rebuilds=rebuilds
-    )
 
 
 Agrees = Callable[[TableVersion, TableVersion, frozenset[str]], bool]

@@ -20,8 +20,10 @@ from deltalake.exceptions import TableNotFoundError
 
 from floodmark.core.errors import CapabilityError, ExecutionError
 from floodmark.core.time import NEVER, describe_span
-from floodmark.engines.spark import history
-from floodmark.engines.spark.lake import Lake
+from floodmark.lake import history
+from floodmark.lake.commits import Landing
+from floodmark.lake.log import bound_of
+from floodmark.lake.paths import Lake
 from floodmark.observe.charts import curve
 from floodmark.semantics.delays import Delays, Milliseconds, last_of
 from floodmark.semantics.learning import Decision, Learning
@@ -266,14 +268,17 @@ def _landed(source: Source, lake: Lake) -> tuple[DeltaTable, tuple[Decision, ...
         table = DeltaTable(path)
     except TableNotFoundError:
         table = None
-    last = next(history.commits(path), None)  # after the table: what it says covers every row of it
+    _, last = next(
+        history.standing_of(path, Landing), (None, None)
+    )  # after the table: what it says covers every row of it
     if last is None or table is None:
         fix = f"Land it first: floodmark land {source.name}"
         raise ExecutionError(where, f"a Delta table at {path}", "none", fix, code="EXECUTION-002")
-    if "learned" in last["watermark_state"]:
-        learned = Learning.from_json(last["watermark_state"]["learned"])
-        return table, learned.decisions, learned
-    return table, (Decision(0, int(last["definition"]["watermark"]["bound"])),), None
+    if last.state.learned is not None:
+        return table, last.state.learned.decisions, last.state.learned
+    bound = bound_of(last.definition)
+    assert bound is not None
+    return table, (Decision(0, bound),), None
 
 
 def _scanned(table: DeltaTable, decisions: Sequence[Decision]) -> Iterator[tuple[Rows, int]]:

@@ -8,7 +8,7 @@ from typing import Any
 import duckdb
 from deltalake import DeltaTable
 
-from floodmark.engines.spark.lake import Lake
+from floodmark.lake.paths import Lake
 from floodmark.spec.operator import Operator
 from floodmark.spec.schema import QUARANTINE, ROW
 

@@ -11,8 +11,8 @@ import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
 from floodmark.core.time import END, NEVER, Interval, from_ms
-from floodmark.engines.spark.lake import Lake
-from floodmark.engines.spark.readiness import input_versions, reads
+from floodmark.lake.paths import Lake
+from floodmark.lake.readiness import input_versions, reads
 from floodmark.spec.operator import Operator
 from floodmark.spec.schema import MARKER
 

@@ -10,11 +10,12 @@ from deltalake.exceptions import TableNotFoundError
 
 from floodmark.core.errors import FloodmarkError, StateError
 from floodmark.core.time import NEVER, describe, describe_span
-from floodmark.engines.spark import history
-from floodmark.engines.spark.lake import Lake
-from floodmark.engines.spark.lost import lost_files
-from floodmark.engines.spark.savepoints import check_inputs
-from floodmark.engines.spark.timeline import Timeline, inputs_at
+from floodmark.lake import history
+from floodmark.lake.commits import BoundedRun, Landing, MicroBatch, Restored
+from floodmark.lake.lost import lost_files
+from floodmark.lake.paths import Lake
+from floodmark.lake.savepoints import check_inputs
+from floodmark.lake.timeline import Timeline, inputs_at
 from floodmark.spec.operator import Operator, Output
 from floodmark.spec.source import Source
 from floodmark.spec.workspace import Workspace
@@ -46,52 +47,53 @@ def status(workspace: Workspace, lake: Lake) -> list[dict[str, Any]]:
 
 def _source(source: Source, lake: Lake) -> tuple[dict[str, Any], int]:
     base = {"kind": "source", "name": source.name, "table": lake.log(source.name)}
-    last = next(history.commits(lake.log(source.name), LOOK_BACK), None)
-    if last is None:
+    commit, last = next(history.standing_of(lake.log(source.name), Landing, LOOK_BACK), (None, None))
+    if commit is None or last is None:
         return base | {"state": f"nothing landed yet: floodmark land {source.name}"}, NEVER
     quarantined = _count(lake.quarantine(source.name))
-    entry = {
-        "state": "ended" if last["ended"] else "open",
-        "progress": describe(last["progress"]),
-        "commits": last["ordinal"] + 1,
-        "rows": _rows(lake.log(source.name)) - last["ordinal"] - 1,
+    entry: dict[str, Any] = {
+        "state": "ended" if last.ended else "open",
+        "progress": describe(last.progress),
+        "commits": last.ordinal + 1,
+        "rows": _rows(lake.log(source.name)) - last.ordinal - 1,
         "quarantined": quarantined,
-        "ended": last["ended"],
-        "last_run": last["at"],
+        "ended": last.ended,
+        "last_run": describe(commit.at),
     }
     if gone := lost_files(lake.log(source.name)):
         rows = sum(file.rows or 0 for file in gone)
         entry["state"] = f"{len(gone)} of its files gone, {rows:,} rows: {gone[0].describe()}"
         entry["lost"] = [asdict(file) for file in gone]
-    return base | entry, last["progress"]
+    return base | entry, last.progress
 
 
 def _output(operator: Operator, output: Output, lake: Lake, reached: dict[str, int]) -> tuple[dict[str, Any], int]:
     base = {"kind": "output", "name": operator.name, "table": lake.output(output.table)}
-    seen = list(history.commits(lake.output(output.table), LOOK_BACK))
+    looked_at = history.standing(lake.output(output.table), LOOK_BACK)
+    seen = [(c, c.record) for c in looked_at if isinstance(c.record, MicroBatch | BoundedRun | Restored)]
     if not seen:
         return base | {"state": f"not run yet: floodmark run {operator.name}"}, NEVER
-    last = seen[0]
-    told = (c["progress"] for c in seen if c["mode"] != "bounded" and c.get("progress") is not None)
-    stream = next((int(progress) for progress in told), None)  # a rebuild or a rollback says how far the stream is, too
+    commit, last = seen[0]
+    streams = (record.progress for _, record in seen if not isinstance(record, BoundedRun))
+    stream = next(streams, None)  # a rebuild or a rollback says how far the stream is, too
     entry: dict[str, Any] = {
         "state": "up to date"
-        if last["version"] == operator.version
-        else f"computed by {last['version']}, now {operator.version}",
-        "version": last["version"],
-        "mode": last["mode"],
-        "last_run": last["at"],
+        if last.version == operator.version
+        else f"computed by {last.version}, now {operator.version}",
+        "version": last.version,
+        "mode": last.mode,
+        "last_run": describe(commit.at),
     }
     if stream is not None:
         behind = min(reached.get(given.table, NEVER) for given in operator.inputs)
         lag = max(0, behind - stream)
         entry |= {"progress": describe(stream), "lag": describe_span(lag) if stream > NEVER else "all of it"}
-        if lag and last["version"] == operator.version:
+        if lag and last.version == operator.version:
             entry["state"] = "behind its input"
         if stale := _stale(operator, lake):
             entry["state"] = stale
-    elif last["mode"] == "bounded":
-        entry["progress"] = f"computed {describe(last['from'])} to {describe(last['to'])}"
+    elif isinstance(last, BoundedRun):
+        entry["progress"] = f"computed {describe(last.interval.start)} to {describe(last.interval.end)}"
     return base | entry, stream if stream is not None else NEVER
 
 
@@ -100,7 +102,7 @@ def _stale(operator: Operator, lake: Lake) -> str | None:
     try:
         timeline = Timeline.current(lake, operator.name)
         timeline.checkpoint.check_newest()
-        last = timeline.checkpoint.last_committed() if timeline.checkpoint.deployed() is not None else -1
+        last = timeline.checkpoint.last_committed() if timeline.identity.deployed() is not None else -1
         if last >= 0:
             check_inputs(lake, operator.name, inputs_at(timeline, last))
     except FloodmarkError as error:

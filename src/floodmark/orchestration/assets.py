@@ -15,8 +15,9 @@ from pydantic import Field
 
 from floodmark.core.errors import LifecycleError
 from floodmark.core.time import Interval, describe
-from floodmark.engines.spark import history
-from floodmark.engines.spark.readiness import coverage, covered, readiness
+from floodmark.lake import history
+from floodmark.lake.commits import Landing
+from floodmark.lake.readiness import coverage, covered, readiness
 from floodmark.orchestration import metadata, partitions
 from floodmark.orchestration.completeness import await_inputs, together
 from floodmark.orchestration.config import LandingConfig, OperatorConfig, defaults
@@ -310,10 +311,10 @@ def _coverage(operator: Operator, cut: Partitions, place: Place, late_rows: Late
 def landed_last(place: Place, source: str) -> tuple[int, int]:
     """First and last ``_sequence`` of what the newest landing brought; an empty range before the first one."""
     newest, low, high = "", 0, -1
-    for commit in history.commits(place.lake.log(source)):
-        newest = newest or commit["run"]
-        if commit["run"] != newest:
+    for _, landing in history.standing_of(place.lake.log(source), Landing):
+        newest = newest or landing.run
+        if landing.run != newest:
             break
-        high = max(high, commit["next_sequence"] - 1)
-        low = commit["next_sequence"] - commit["rows"] - 1
+        high = max(high, landing.next_sequence - 1)
+        low = landing.next_sequence - landing.rows - 1
     return low, high

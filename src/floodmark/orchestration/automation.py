@@ -4,14 +4,15 @@
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import dagster as dg
 
 from floodmark.core.errors import DefinitionError
 from floodmark.core.time import NEVER, describe, span
-from floodmark.engines.spark import history
+from floodmark.lake import history
+from floodmark.lake.commits import MicroBatch
 from floodmark.orchestration import partitions
 from floodmark.orchestration.assets import output_key
 from floodmark.orchestration.jobs import KEY, SAVEPOINTS, Streams, jobs, materialized
@@ -103,7 +104,7 @@ def _sensor(workspace: Workspace, streams: Streams) -> dg.SensorDefinition:
     def look(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         if not streams.any:
             return dg.SkipReason("no stream was started here: floodmark start OPERATOR, or job start")
-        from floodmark.engines.spark import savepoints  # noqa: PLC0415 - definitions load without Spark
+        from floodmark.lake import savepoints  # noqa: PLC0415 - definitions load without Spark
 
         known = json.loads(context.cursor or "{}")
         there = {one.manifest.id: one for one in savepoints.savepoints(streams.place.lake)}
@@ -129,18 +130,19 @@ def _sensor(workspace: Workspace, streams: Streams) -> dg.SensorDefinition:
 def _progress(asset: OperatorAsset, place: Place, known: dict[str, Any]) -> Iterator[dg.AssetMaterialization]:
     """What a stream has completed of its assets since the last look; ``known`` keeps how far that is."""
     for output in asset.operator.outputs:
-        said = next(history.commits(place.lake.output(output.table), _MOST), None)
-        if said is None or said.get("mode") != "unbounded" or said["progress"] <= NEVER:
+        newest = next(history.standing(place.lake.output(output.table), _MOST), None)
+        record = None if newest is None else newest.record
+        if not isinstance(record, MicroBatch) or record.progress <= NEVER:
             continue
         key = output_key(output)
-        about = _about(said)
+        about = _about(record)
         seen = known.get(output.table, {"progress": NEVER, "at": 0.0})
         if asset.partitions is None:
-            if said["progress"] > seen["progress"] and time.time() - seen["at"] > _COALESCED_SECONDS:
-                known[output.table] = {"progress": said["progress"], "at": time.time()}
+            if record.progress > seen["progress"] and time.time() - seen["at"] > _COALESCED_SECONDS:
+                known[output.table] = {"progress": record.progress, "at": time.time()}
                 yield dg.AssetMaterialization(asset_key=key, metadata=about)
             continue
-        for name, end in _complete(asset, seen["progress"], said["progress"]):
+        for name, end in _complete(asset, seen["progress"], record.progress):
             known[output.table] = {"progress": end - 1, "at": time.time()}
             yield dg.AssetMaterialization(asset_key=key, partition=name, metadata=about)
 
@@ -158,12 +160,12 @@ def _complete(asset: OperatorAsset, since: int, progress: int) -> Iterator[tuple
             yield name, end
 
 
-def _about(said: Mapping[str, Any]) -> dict[str, Any]:
+def _about(record: MicroBatch) -> dict[str, Any]:
     return {
         "by": "the stream",
-        "version": str(said["version"]),
-        "micro-batch": int(said["batch"]),
-        "watermark": describe(int(said["progress"])),
-        "late": int(said.get("late", 0)),
-        "dropped": int(said.get("dropped", 0)),
+        "version": record.version,
+        "micro-batch": record.batch,
+        "watermark": describe(record.progress),
+        "late": record.late,
+        "dropped": record.dropped,
     }

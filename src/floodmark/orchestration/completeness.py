@@ -10,8 +10,8 @@ import dagster as dg
 
 from floodmark.core.errors import LifecycleError
 from floodmark.core.time import Interval
-from floodmark.engines.spark.lake import Lake
-from floodmark.engines.spark.readiness import Shortfall, shortfalls
+from floodmark.lake.paths import Lake
+from floodmark.lake.readiness import Shortfall, shortfalls
 from floodmark.orchestration.config import OperatorConfig
 from floodmark.spec.asset import OperatorAsset
 from floodmark.spec.partitions import Partitions, first, split

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from floodmark.control.fleet import Fleet
     from floodmark.control.store import Action
     from floodmark.control.verification import Check
-    from floodmark.engines.spark.savepoints import Savepoint
+    from floodmark.lake.savepoints import Savepoint
 
 SAVEPOINTS = dg.DynamicPartitionsDefinition(name="floodmark_savepoints")
 """The savepoints of a lake, to choose one from a list."""
@@ -164,7 +164,7 @@ def _saving(streams: Streams, names: Any) -> dg.JobDefinition:
 
     @dg.op(name="save_stream")
     def act(context: dg.OpExecutionContext, config: Config) -> None:
-        from floodmark.engines.spark import cuts, savepoints  # noqa: PLC0415 - definitions load without Spark
+        from floodmark.lake import cuts, savepoints  # noqa: PLC0415 - definitions load without Spark
 
         name, lake = _tagged(context, config.operator.value), streams.place.lake
         with failing(name):
@@ -184,7 +184,7 @@ def _upgrading(streams: Streams, names: Any) -> dg.JobDefinition:
 
     @dg.op(name="upgrade_stream")
     def act(context: dg.OpExecutionContext, config: Config) -> None:
-        from floodmark.engines.spark import savepoints  # noqa: PLC0415 - definitions load without Spark
+        from floodmark.lake import savepoints  # noqa: PLC0415 - definitions load without Spark
 
         name = _tagged(context, config.operator.value)
         asset = next(a for a in streams.place.workspace.operator_assets if a.operator.name == name)
@@ -211,7 +211,7 @@ def _rolling_back(streams: Streams) -> dg.JobDefinition:
     @dg.op(name="roll_back_streams")
     def act(context: dg.OpExecutionContext, config: RollbackConfig) -> None:
         from floodmark.control.actions import roll_back  # noqa: PLC0415 - definitions load without Spark
-        from floodmark.engines.spark import savepoints  # noqa: PLC0415 - definitions load without Spark
+        from floodmark.lake import savepoints  # noqa: PLC0415 - definitions load without Spark
 
         lake = streams.place.lake
         with failing():

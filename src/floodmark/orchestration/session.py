@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from floodmark.engines.spark.lake import Lake
+from floodmark.lake.paths import Lake
 from floodmark.spec.workspace import Workspace
 
 if TYPE_CHECKING:

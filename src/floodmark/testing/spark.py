@@ -15,8 +15,8 @@ from pyspark.sql import SparkSession
 from floodmark.core.time import Interval
 from floodmark.engines.spark import ticks
 from floodmark.engines.spark.bounded import run_bounded
-from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.unbounded import run_unbounded
+from floodmark.lake.paths import Lake
 from floodmark.spec.operator import Operator
 from floodmark.spec.run import RunResult
 from floodmark.spec.schema import TICK

@@ -19,7 +19,7 @@ from pyspark import cloudpickle
 from floodmark.core import crash
 from floodmark.core.time import END, NEVER
 from floodmark.engines.spark import ticks
-from floodmark.engines.spark.lake import Lake
+from floodmark.lake.paths import Lake
 from floodmark.spec.operator import Operator
 from floodmark.spec.workspace import Settings
 from floodmark.testing.proof import Answer, Entry, differences, progress_of, tables_of, tally

@@ -17,12 +17,9 @@ from pyspark.sql import functions as F
 
 from floodmark.core import crash
 from floodmark.core.time import END, NEVER, Interval
-from floodmark.engines.spark import current, fast, history, tables, ticks
+from floodmark.engines.spark import current, fast, tables, ticks
 from floodmark.engines.spark.attempts import blaming, explained
 from floodmark.engines.spark.compile import compiled, failures, set_aside_before, stage_rows, without_failures
-from floodmark.engines.spark.lake import Lake
-from floodmark.engines.spark.lock import exclusive
-from floodmark.engines.spark.lost import found_lost
 from floodmark.engines.spark.numbering import of_bounded_run
 from floodmark.engines.spark.preaggregate import (
     COUNTED,
@@ -34,7 +31,13 @@ from floodmark.engines.spark.preaggregate import (
     packing,
     unpacking,
 )
-from floodmark.engines.spark.readiness import covered, readiness, reads, shortfalls
+from floodmark.lake import history
+from floodmark.lake.commits import BoundedRun, progress_of
+from floodmark.lake.locks import exclusive
+from floodmark.lake.lost import found_lost
+from floodmark.lake.outputs import set_aside
+from floodmark.lake.paths import Lake
+from floodmark.lake.readiness import covered, readiness, reads, shortfalls
 from floodmark.semantics.attempts import all_attempts
 from floodmark.semantics.columns import decode, inside
 from floodmark.semantics.elements import Cut, ElementStage, ProcessStage
@@ -126,7 +129,7 @@ def run_bounded(
         watermark=min(interval.end - 1, END),
         skipped=plan.covered,
         reasons=plan.reasons,
-        warnings=(*(one.text for one in shortfalls(operator, lake, interval)), *tables.set_aside(operator, rows)),
+        warnings=(*(one.text for one in shortfalls(operator, lake, interval)), *set_aside(operator, rows)),
     )
 
 
@@ -171,10 +174,10 @@ def _within(inputs: dict[str, DataFrame], needed: Interval) -> dict[str, DataFra
 
 def _reached(path: str, version: int) -> int:
     """How far an input had come before it ended; NEVER where that is not known."""
-    for commit in history.commits(path, limit=None):
-        progress = commit.get("progress")
-        if int(commit["table_version"]) <= version and progress is not None and NEVER < int(progress) < END:
-            return int(progress)
+    for commit in history.standing(path, limit=None):
+        progress = progress_of(commit.record)
+        if commit.version <= version and progress is not None and NEVER < progress < END:
+            return progress
     return NEVER
 
 
@@ -335,17 +338,16 @@ def write(
     versions: dict[str, int],
 ) -> dict[str, tuple[int, int]]:
     """Replace the interval in every output, side outputs first: the first output's commit is what counts as covered."""
-    metadata: dict[str, Any] = {
-        "operator": operator.name,
-        "version": operator.version,
-        "fingerprint": operator.fingerprint,
-        "mode": "bounded",
-        "run": uuid.uuid4().hex,
-        "from": interval.start,
-        "to": interval.end,
-        "late_rows": late_rows,
-        "inputs": {table: {"version": version} for table, version in versions.items()},
-    }
+    run = BoundedRun(
+        operator=operator.name,
+        version=operator.version,
+        fingerprint=operator.fingerprint,
+        table="",
+        interval=interval,
+        late_rows=late_rows,
+        inputs={table: {"version": version} for table, version in versions.items()},
+        run=uuid.uuid4().hex,
+    )
     counts: dict[str, tuple[int, int]] = {}
     try:
         for output, rows in reversed(found.outputs):
@@ -357,12 +359,12 @@ def write(
             if output.current:  # before the changelog: its commit is what counts as covered
                 stamped = stamped.persist(StorageLevel.MEMORY_AND_DISK)
                 crash.point("bounded.before_current")
-                current.replace(spark, operator, lake, output, stamped, interval)
+                current.replace(spark, operator, lake, output, stamped, run)
                 crash.point("bounded.after_current")
             crash.point(f"bounded.before_{name}")
             changed = interval.everything and not tables.fits(spark, path, output)
-            about = _about(found, metadata | {"table": output.table}, main=main)
-            kinds = tables.replace(stamped, path, output, interval, about, anew=changed)
+            record = _recorded(found, replace(run, table=output.table), main=main)
+            kinds = tables.replace(stamped, path, output, interval, record, anew=changed)
             counts[output.table] = kinds[ROW], kinds[RETRACTION]
             crash.point(f"bounded.after_{name}")
             stamped.unpersist()
@@ -372,6 +374,6 @@ def write(
     return counts
 
 
-def _about(found: Computed, metadata: dict[str, Any], *, main: bool) -> Callable[[], dict[str, Any]]:
-    """What the commit of an output says; only the main one is written when all rows are judged, so it says how many were late."""
-    return lambda: {**metadata, **({"late": found.late, "dropped": found.dropped()} if main else {})}
+def _recorded(found: Computed, run: BoundedRun, *, main: bool) -> Callable[[], BoundedRun]:
+    """The record of an output's commit; only the main one is written when all rows are judged, so it says how many were late."""
+    return lambda: replace(run, late=found.late, dropped=found.dropped()) if main else run

@@ -16,17 +16,19 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle, TimerValues
 
-from floodmark.connectors.copies import copy, remove
-from floodmark.connectors.storage import read, write
 from floodmark.core.errors import StateError
-from floodmark.engines.spark import savepoints
-from floodmark.engines.spark.checkpoint import IDENTITY, Checkpoint, Marks, Position
+from floodmark.engines.spark.checkpoint import Checkpoint, Marks
 from floodmark.engines.spark.host import StateStore
-from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.preaggregate import EMITTED
 from floodmark.engines.spark.processor import SCHEMAS
-from floodmark.engines.spark.savepoints import Savepoint
 from floodmark.engines.spark.tables import structure
+from floodmark.lake import savepoints
+from floodmark.lake.checkpoint import Position
+from floodmark.lake.copies import copy, remove
+from floodmark.lake.identity import IDENTITY
+from floodmark.lake.paths import Lake
+from floodmark.lake.savepoints import Savepoint
+from floodmark.lake.storage import read, write
 from floodmark.lifecycle.savepoint import MANIFEST, MARKS, broken
 
 if TYPE_CHECKING:
@@ -123,7 +125,7 @@ def take_in(spark: SparkSession, lake: Lake, source: str) -> Savepoint:
             manifest,
             id=draft.name,
             at=draft.at,
-            engine=savepoints.engine(Checkpoint(checkpoint).partitions(manifest.batch)),
+            engine=Checkpoint(checkpoint).engine(manifest.batch),
             why=manifest.why or f"import of {manifest.id}",
             files=savepoints.digests(draft.path),
         )

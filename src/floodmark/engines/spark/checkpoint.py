@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import json
+import platform
 import re
-from collections.abc import Mapping
+import uuid
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from importlib.metadata import version as package_version
 from typing import Any, NamedTuple
 
 from pyarrow.fs import FileSelector, FileType
 
-from floodmark.connectors.copies import copy, files_of
-from floodmark.connectors.storage import file_system, folders, read, write
-from floodmark.connectors.validation import shown
-from floodmark.core.errors import StateError
-from floodmark.core.fingerprint import compare
 from floodmark.core.time import NEVER
 from floodmark.engines.spark.carrier import progress_of
-from floodmark.lifecycle.plan import Deployed, plan
-from floodmark.spec.operator import Operator
+from floodmark.lake.checkpoint import Position, garbage
+from floodmark.lake.copies import copy, files_of
+from floodmark.lake.storage import file_system, read, write
+from floodmark.lake.timeline import Timeline
+from floodmark.lifecycle.savepoint import broken
 
-IDENTITY = "floodmark.json"
-"""The file that says whose checkpoint it is."""
 HERE = "floodmark-checkpoint:"
 """In a savepoint, in place of the one absolute path that Spark keeps in a checkpoint."""
 _NOTHING = "-"
@@ -29,24 +28,16 @@ _NOTHING = "-"
 _AT_FIRST: dict[str, Any] = {"reservoirId": "", "reservoirVersion": 0, "index": -1, "isStartingVersion": False}
 
 
-_STREAM = re.compile(r"(.*)/operators/([^/]+)/timelines/\d+/checkpoint")
+_SCHEMAS = "/_metadata/v2/"
+"""In the paths of the descriptions of state, which hold the absolute path."""
+_VERSIONED = re.compile(r"(\d+)[_.].*|(\d+)")
+_PACKAGES = ("floodmark", "pyspark", "delta-spark")
 _PLACE = re.compile(rb'"[^"]*(/state/\d+/_stateSchema/[^"]*)"')
 
 
 def relocated(content: bytes, place: str) -> bytes:
     """A description of state with the one absolute path Spark keeps in a checkpoint put in another place."""
     return _PLACE.sub(rb'"' + place.replace("\\", r"\\").encode() + rb'\1"', content)
-
-
-class Position(NamedTuple):
-    """How far a source is read."""
-
-    version: int
-    """Of its table, the last one that is read completely."""
-    file: int
-    """Of the last file read of the version behind it; -1 for none."""
-    table: str
-    """Id of the table."""
 
 
 class Marks(NamedTuple):
@@ -101,6 +92,10 @@ class Checkpoint:
     """
 
     path: str
+
+    def begun(self) -> bool:
+        """Whether a batch was planned."""
+        return bool(self.batches("offsets"))
 
     def batches(self, log: str) -> list[int]:
         """Numbers in ``offsets`` or ``commits``, ascending. Spark keeps about a hundred."""
@@ -204,7 +199,7 @@ class Checkpoint:
         for path in files_of(f"{seed.path}/state"):
             place, name = path.rsplit("/", 1)
             snapshot = re.fullmatch(r"(\d+)(_.*\.zip)", name)
-            if "/_metadata/v2/" in path:
+            if _SCHEMAS in path:
                 write(f"{self.path}/state/{path}", relocated(read(f"{seed.path}/state/{path}") or b"", HERE))
             elif snapshot is None:
                 copy(f"{seed.path}/state/{path}", f"{self.path}/state/{path}")
@@ -248,89 +243,14 @@ class Checkpoint:
             offsets[1] = _compact(said | {"batchWatermarkMs": after})
             write(f"{self.path}/offsets/{last + 1}", "\n".join(offsets).encode())
 
-    def deployed(self) -> Deployed | None:
-        """The definition the stream was started with; None where there is no stream."""
-        found = self._identity()
-        if found is None:
-            return None
-        tables = {name: tuple((column, kind) for column, kind in columns) for name, columns in found["tables"].items()}
-        return Deployed(
-            version=found["version"],
-            fingerprint=found["fingerprint"],
-            graph=found["graph"],
-            tables=tables,
-            code=found.get("code", {}),
-            packages=found.get("packages", {}),
-        )
-
-    def result_keys(self) -> dict[str, tuple[str, ...]]:
-        """Output -> the columns that identify a result, of those that have a table of last values beside them."""
-        identity = self._identity() or {}
-        return {table: tuple(columns) for table, columns in identity.get("keys", {}).items()}
-
-    def claim(self, operator: Operator) -> None:
-        """Make sure the checkpoint is this operator's; a new one becomes it.
-
-        Raises:
-            StateError: STATE-002 of another operator, STATE-003 of another version of this one.
-        """
-        self.check_owner(operator)
-        if self._identity() is None:
-            self.deploy(operator)
-
-    def check_owner(self, operator: Operator) -> None:
-        """Make sure the checkpoint is this operator's, or nobody's.
-
-        Raises:
-            StateError: STATE-002 of another operator, STATE-003 of another version of this one.
-        """
-        found = self._identity()
-        if found is None:
-            if self.batches("offsets"):
-                fix = "Move the folder away; a new checkpoint is made at the next start."
-                raise StateError(
-                    f"checkpoint {self.path}", "one that floodmark made", "another one", fix, code="STATE-002"
-                )
-            return
-        if found["operator"] != operator.name:
-            fix = f"Run {found['operator']}, or move the folder away to begin anew."
-            got = f"that of '{found['operator']}'"
-            raise StateError(
-                f"checkpoint {self.path}", f"that of operator '{operator.name}'", got, fix, code="STATE-002"
-            )
-        same = compare(found["fingerprint"], operator.fingerprint)
-        if same == "unknown" and not plan(self.deployed(), operator).changes:
-            self.deploy(operator)  # by another release of floodmark, and no function in it
-        elif same != "same":
-            fix = (
-                f"See what has changed and what it means: floodmark plan {operator.name}. Then let the stream go on under the new code "
-                f"(floodmark apply {operator.name}, with --rebuild where the plan says so), or restore the code of {found['version']}."
-            )
-            got = found["version"] + (", whose code cannot be compared" if same == "unknown" else "")
-            raise StateError(f"checkpoint {self.path}", operator.version, got, fix, code="STATE-003")
-
     def relocate(self) -> None:
         """Make the paths in it those of the place it is in; for a lake that was moved or copied."""
         for path in files_of(f"{self.path}/state"):
-            if "/_metadata/v2/" in path:
+            if _SCHEMAS in path:
                 content = read(f"{self.path}/state/{path}") or b""
                 found = relocated(content, self.path if "://" in self.path else f"file:{self.path}")
                 if found != content:
                     write(f"{self.path}/state/{path}", found)
-
-    def deploy(self, operator: Operator) -> None:
-        """Say that the checkpoint is this version's from now on."""
-        identity = {
-            "operator": operator.name,
-            "version": operator.version,
-            "fingerprint": operator.fingerprint,
-            "graph": operator.canonical(),
-            "tables": {output.table: list(output.schema.types.items()) for output in operator.outputs},
-            "keys": {output.table: list(output.keys) for output in operator.outputs if output.current},
-            "code": operator.followed.digests,
-            "packages": operator.followed.packages,
-        }
-        write(f"{self.path}/{IDENTITY}", json.dumps(identity).encode())
 
     def check_newest(self) -> None:
         """Make sure that the newest two files of both logs can be read: Spark begins with them.
@@ -351,36 +271,74 @@ class Checkpoint:
         for log in ("offsets", "commits"):
             self._lines(log, batch)
 
-    def _identity(self) -> dict[str, Any] | None:
-        content = read(f"{self.path}/{IDENTITY}")
-        if content is None:
-            return None
-        try:
-            return dict(json.loads(content))
-        except (ValueError, TypeError):
-            raise self._garbage(IDENTITY, content) from None
-
     def _lines(self, log: str, batch: int) -> list[str] | None:
         content = read(f"{self.path}/{log}/{batch}") if batch >= 0 else None
         if content is None:
             return None
         lines = content.decode("utf-8", "replace").splitlines()
         if not _readable(lines):
-            raise self._garbage(f"{log}/{batch}", content)
+            raise garbage(self.path, f"{log}/{batch}", content)
         return lines
 
-    def _garbage(self, file: str, content: bytes) -> StateError:
-        stream = _STREAM.fullmatch(self.path)
-        name = stream[2] if stream else "OPERATOR"
-        made = (
-            [one for one in folders(f"{stream[1]}/savepoints/{name}") if not one.endswith(".draft")] if stream else []
-        )
-        newest = made[-1] if made else "SAVEPOINT"
-        fix = (
-            f"Put a copy of the file back, if there is one. Otherwise roll the stream back to a savepoint (floodmark savepoint list {name}, then "
-            f"floodmark rollback {name} --to {newest}), or compute it anew: floodmark run {name} --unbounded --from-scratch."
-        )
-        got = f"{len(content):,} bytes that are not: {shown(content)}" if content else "an empty file"
-        return StateError(
-            f"file {self.path}/{file}", "what Spark writes there: a version, then JSON", got, fix, code="STATE-036"
-        )
+    def copy_to(self, target: str, batch: int) -> None:
+        """Copy the checkpoint as of a committed batch into a folder, while its stream may run on.
+
+        State of batch N is there before its commit is, and never written again; so commits are copied first. Files that vanish meanwhile
+        are older ones that Spark cleans up.
+
+        Raises:
+            StateError: STATE-021, it lacks files.
+        """
+        for path in (f"{log}/{n}" for log in ("commits", "offsets") for n in (batch - 1, batch) if n >= 0):
+            try:
+                copy(f"{self.path}/{path}", f"{target}/{path}")
+            except FileNotFoundError as error:
+                raise broken(f"checkpoint {self.path}", f"one without '{path}'") from error
+        for path in files_of(self.path):
+            if not _belongs(path, batch):
+                continue
+            try:
+                if _SCHEMAS in path:
+                    write(f"{target}/{path}", relocated(read(f"{self.path}/{path}") or b"", HERE))
+                else:
+                    copy(f"{self.path}/{path}", f"{target}/{path}")
+            except FileNotFoundError:
+                continue
+        missing = Checkpoint(target).missing_state(batch)
+        if missing:
+            raise broken(f"checkpoint {self.path}", f"one without the state '{missing}' of micro-batch {batch}")
+
+    def restore_from(self, source: str, files: Iterable[str]) -> None:
+        """Make the folder, which is empty, what a savepoint holds: ``files`` below ``source``. Its query gets a new id."""
+        for path in files:
+            if _SCHEMAS in path:
+                write(f"{self.path}/{path}", read(f"{source}/{path}") or b"")  # not linked: it is written into
+            elif path == "metadata":
+                write(f"{self.path}/{path}", json.dumps({"id": str(uuid.uuid4())}).encode())
+            else:
+                copy(f"{source}/{path}", f"{self.path}/{path}")
+        self.relocate()
+
+    def engine(self, batch: int) -> dict[str, str]:
+        """What wrote the state of a batch: packages and their versions, Python, state partitions."""
+        versions = {package: package_version(package) for package in _PACKAGES}
+        return versions | {"python": platform.python_version(), "state partitions": str(self.partitions(batch))}
+
+
+def checkpoint_of(timeline: Timeline) -> Checkpoint:
+    """The checkpoint of a timeline, with all that only Spark's has."""
+    return Checkpoint(timeline.checkpoint.path)
+
+
+def _belongs(path: str, batch: int) -> bool:
+    """Whether a file of a checkpoint belongs to it as of a batch."""
+    top, *below = path.split("/")
+    if top in {"commits", "offsets"}:
+        return False  # copied by number
+    numbered = _VERSIONED.fullmatch(below[-1]) if below else None
+    if numbered is None or "SSTs" in below:
+        return True
+    number = int(numbered[1] or numbered[2])
+    if "_stateSchema" in below or "_metadata" in below:
+        return number <= batch
+    return number <= batch + 1  # state of a batch is of the version behind it

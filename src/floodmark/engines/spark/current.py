@@ -5,25 +5,29 @@ The changelog beside it is what operators read. No stream reads a table that is 
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from delta.tables import DeltaTable
-from deltalake import CommitProperties
 from deltalake import DeltaTable as DeltaRs
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from floodmark.core import crash
 from floodmark.core.time import NEVER, Interval
-from floodmark.engines.spark import history, last_values, tables
-from floodmark.engines.spark.checkpoint import Checkpoint
-from floodmark.engines.spark.conflicts import retried
-from floodmark.engines.spark.lake import Lake
+from floodmark.engines.spark import tables
+from floodmark.engines.spark.appender import retried
 from floodmark.engines.spark.sink import Stopped
-from floodmark.engines.spark.timeline import Timeline
+from floodmark.lake import history, last_values
+from floodmark.lake.checkpoint import checkpoint_at
+from floodmark.lake.commits import BoundedRun, MicroBatch
+from floodmark.lake.outputs import check_there
+from floodmark.lake.paths import Lake
+from floodmark.lake.timeline import Timeline
+from floodmark.lake.writer import Writer
 from floodmark.spec.operator import Operator, Output
 from floodmark.spec.schema import RETRACTION, ROW
 
@@ -41,29 +45,23 @@ def latest(rows: DataFrame, output: Output) -> DataFrame:
 
 
 def replace(
-    spark: SparkSession, operator: Operator, lake: Lake, output: Output, rows: DataFrame, interval: Interval
+    spark: SparkSession, operator: Operator, lake: Lake, output: Output, rows: DataFrame, run: BoundedRun
 ) -> None:
-    """After a bounded run: the last values of its changelog ``rows`` in place of what is there for the interval.
+    """After a bounded run: the last values of its changelog ``rows`` in place of what is there for the interval of ``run``.
 
     A table that a rollback has left with other columns is made anew first, as the stream would at its next start.
     """
-    current = output.current
+    current, interval = output.current, run.interval
     assert current is not None
     if not interval.everything and not _fits(spark, lake.output(current.table), current):
         timeline = Timeline.current(lake, operator.name)
-        if not Checkpoint(timeline.folder("current", output.table)).batches("offsets"):
+        if not checkpoint_at(timeline.folder("current", output.table)).begun():
             _rebuilt(spark, operator, timeline, output)
     path = tables.ensure(spark, lake, operator, current, replace=interval.everything)
     values = latest(rows, current).filter(F.col("_kind") == ROW)
-    metadata = {
-        "operator": operator.name,
-        "version": operator.version,
-        "mode": "bounded",
-        "from": interval.start,
-        "to": interval.end,
-    }
+    record = dataclasses.replace(run, table=current.table)
     changed = interval.everything and not tables.fits(spark, path, current)
-    tables.replace(values, path, current, interval, lambda: metadata, anew=changed)
+    tables.replace(values, path, current, interval, lambda: record, anew=changed)
 
 
 def follow(
@@ -79,7 +77,7 @@ def follow(
     # Spark plans the last micro-batch again at a start, the first one from here: not across what a rollback has moved it over
     first = last_values.follows_from(timeline, output.table)
     if first is None:
-        begun = bool(Checkpoint(checkpoint).batches("offsets"))
+        begun = checkpoint_at(checkpoint).begun()
         first = _rebuilt(spark, operator, timeline, output) if not begun and _filled(spark, path) else 0
         last_values.followed(timeline, output.table, first)
     if first > 0:
@@ -115,7 +113,7 @@ def merging(operator: Operator, lake: Lake, output: Output, current: Output) -> 
     same = " AND ".join(f"t.`{k}` <=> s.`{k}`" for k in output.keys)
 
     def into(rows: DataFrame) -> None:
-        require = partial(tables.check_there, path, f"current table of '{output.table}'", fix)
+        require = partial(check_there, path, f"current table of '{output.table}'", fix)
         require()
         values = latest(rows.filter(VALUES), output).alias("s")
         merge = DeltaTable.forPath(rows.sparkSession, path).alias("t").merge(values, same)
@@ -143,26 +141,32 @@ def _rebuilt(spark: SparkSession, operator: Operator, timeline: Timeline, output
     path = timeline.lake.output(output.table)
     version = DeltaRs(path).version()
     rows = spark.read.format("delta").option("versionAsOf", version).load(path).filter(VALUES)
-    replace(spark, operator, timeline.lake, output, rows, Interval())
+    run = BoundedRun(
+        operator=operator.name,
+        version=operator.version,
+        fingerprint=operator.fingerprint,
+        table=output.table,
+        interval=Interval(),
+        late_rows="as_landed",
+        inputs={output.table: {"version": version}},
+    )
+    replace(spark, operator, timeline.lake, output, rows, run)
     return version + 1
 
 
 def _reach(operator: Operator, timeline: Timeline, output: Output, first: int) -> None:
     """Make the version of the changelog with which its follower begins: a stream can only begin with a version that is there."""
     path = timeline.lake.output(output.table)
-    table, progress = DeltaRs(path), history.progress(path)
-    if table.version() < first:
-        words = {
-            "operator": operator.name,
-            "version": operator.version,
-            "mode": "unbounded",
-            "timeline": timeline.number,
-            "table": output.table,
-            "batch": timeline.checkpoint.last_committed(),
-            "progress": NEVER if progress is None else progress,
-            "rows": 0,
-            "settled": True,
-        }
-        said = CommitProperties(custom_metadata={"userMetadata": tables.said(words)})
-        partition_by = table.metadata().partition_columns
-        table.create_write_transaction([], "append", table.schema(), partition_by, commit_properties=said)
+    if DeltaRs(path).version() < first:
+        progress = history.progress(path)
+        record = MicroBatch(
+            operator=operator.name,
+            version=operator.version,
+            fingerprint=operator.fingerprint,
+            timeline=timeline.number,
+            table=output.table,
+            batch=timeline.checkpoint.last_committed(),
+            progress=NEVER if progress is None else progress,
+            settled=True,
+        )
+        Writer(path).note(record)

@@ -14,18 +14,20 @@ from pyspark import StorageLevel
 from floodmark.connectors.delta import DeltaReader
 from floodmark.connectors.files import FileReader
 from floodmark.connectors.memory import MemoryReader
-from floodmark.connectors.unit import Landed, Reader, Unit
+from floodmark.connectors.unit import Reader, Unit
 from floodmark.connectors.validation import Rules
 from floodmark.core import crash, errors
 from floodmark.core.errors import ConnectorError, FloodmarkError, LifecycleError
 from floodmark.core.time import END
-from floodmark.engines.spark import log, punctuation, shipping, stamping, units
+from floodmark.engines.spark import punctuation, shipping, stamping, tables, units
 from floodmark.engines.spark.appender import Appender, append_by_spark
-from floodmark.engines.spark.lake import Lake, absolute
-from floodmark.engines.spark.landed import LandedUnits
-from floodmark.engines.spark.log import Landing
 from floodmark.engines.spark.stamping import Stamping
 from floodmark.engines.spark.units import Report
+from floodmark.lake import log
+from floodmark.lake.commits import Landed, Landing
+from floodmark.lake.landed import LandedUnits
+from floodmark.lake.outputs import table_schema
+from floodmark.lake.paths import Lake, absolute
 from floodmark.semantics.delays import Delays
 from floodmark.semantics.watermarks import WatermarkState, advance, decide, follow_clock, leave_idle, unheld
 from floodmark.spec.source import DeltaTable, Files, Learned, Punctuated, Rows, Source
@@ -83,9 +85,9 @@ class Lander:
         """Read where the log stands; create it when there is none."""
         path = lake.log(source.name)
         reader = reader_of(source, workspace)
-        if not log.exists(spark, path):
+        if not Table.isDeltaTable(spark, path):
             crash.point("landing.before_create")
-            log.create(spark, path, source)
+            tables.create(spark, path, table_schema(source.schema), properties=log.properties(source))
             crash.point("landing.after_create")
         last = next(log.landings(path), Landing(source=source.name))
         widen = log.check_fits(source, last.definition)
@@ -233,7 +235,7 @@ class Lander:
         path, due = self.lake.quarantine(self.source.name), self.last.ordinal + 1
         if self._clean:
             return
-        if log.exists(self.spark, path):
+        if Table.isDeltaTable(self.spark, path):
             stale = f"_landing >= {due} OR _replayed >= {due}"
             if not self.spark.read.format("delta").load(path).where(stale).isEmpty():
                 crash.point("landing.before_recover")
@@ -251,6 +253,7 @@ class Lander:
             next_sequence=self.last.next_sequence + 1,
             state=self.last.state,
             definition=self.source.canonical(),
+            fingerprint=self.source.fingerprint,
             run=self.run,
         )
 
@@ -288,13 +291,13 @@ class Lander:
 
     def _append(self, frame: DataFrame, landing: Landing) -> Landing:
         path = self.lake.log(self.source.name)
-        app, metadata = f"land/{self.source.name}", landing.metadata(self.source.fingerprint)
+        app = f"land/{self.source.name}"
         crash.point("landing.before_log")
         if self.widen:
-            append_by_spark(frame, path, app, landing.ordinal, metadata, widen=True)
+            append_by_spark(frame, path, app, landing.ordinal, landing, widen=True)
             self.widen = False
         else:
-            self._appender.append(frame, app, landing.ordinal, metadata)
+            self._appender.append(frame, app, landing.ordinal, landing)
         crash.point("landing.after_log")
         if not self.lake.is_local:
             self._check_mine(landing)

@@ -17,13 +17,13 @@ from deltalake import DeltaTable
 
 from floodmark.connectors.files import FileReader
 from floodmark.core.errors import LifecycleError
-from floodmark.engines.spark import log
-from floodmark.engines.spark.lake import Lake
-from floodmark.engines.spark.landed import LandedUnits
 from floodmark.engines.spark.lander import Lander, reader_of, refuse_ended
-from floodmark.engines.spark.lock import exclusive
-from floodmark.engines.spark.log import Landing
 from floodmark.engines.spark.tables import spark_boundary
+from floodmark.lake import log
+from floodmark.lake.commits import Landing
+from floodmark.lake.landed import LandedUnits
+from floodmark.lake.locks import exclusive
+from floodmark.lake.paths import Lake
 from floodmark.spec.source import Source
 
 if TYPE_CHECKING:

@@ -13,24 +13,24 @@ from pyspark.sql import functions as F
 
 from floodmark.core.time import NEVER
 from floodmark.engines.spark import tables
-from floodmark.engines.spark.history import progress
-from floodmark.engines.spark.timeline import Timeline
+from floodmark.engines.spark.checkpoint import checkpoint_of
+from floodmark.lake.history import progress
+from floodmark.lake.timeline import STARTS, Timeline
 from floodmark.lifecycle.plan import sources
 from floodmark.spec.operator import Input, Operator
 from floodmark.spec.schema import MARKER, STAMPS
 
-FOLDER = "starts"
 _DDL = "input string, progress bigint"
 
 
 def begin(spark: SparkSession, operator: Operator, timeline: Timeline) -> None:
     """Before a start: one marker per input, with the progress it had at the last committed micro-batch; with one input, what is owed."""
     if not _needed(operator):
-        timeline.checkpoint.owe()
+        checkpoint_of(timeline).owe()
         return
-    path, checkpoint = timeline.folder(FOLDER), timeline.checkpoint
+    path, checkpoint = timeline.folder(STARTS), timeline.checkpoint
     if not DeltaTable.isDeltaTable(spark, path):
-        tables.create(spark, path, tables.structure(_DDL))
+        tables.create(spark, path, tables.columns(_DDL))
     positions = checkpoint.positions(checkpoint.last_committed())
     by_name = {given.name: given for given in operator.inputs}
     reached = dict.fromkeys(by_name, NEVER)
@@ -42,7 +42,7 @@ def begin(spark: SparkSession, operator: Operator, timeline: Timeline) -> None:
 
 def wake(spark: SparkSession, operator: Operator, timeline: Timeline) -> None:
     """Make the running stream take a micro-batch; no input gets further by it."""
-    _say(spark, timeline.folder(FOLDER), [(operator.inputs[0].name, NEVER)])
+    _say(spark, timeline.folder(STARTS), [(operator.inputs[0].name, NEVER)])
 
 
 def with_starts(
@@ -51,7 +51,7 @@ def with_starts(
     """The rows of an input and the markers of the starts."""
     if not _needed(operator):
         return rows
-    starts = spark.readStream.format("delta").option("startingVersion", 0).load(timeline.folder(FOLDER))
+    starts = spark.readStream.format("delta").option("startingVersion", 0).load(timeline.folder(STARTS))
     mine = (F.col("input") == given.name) | F.col("input").isNull()
     stamps = {
         "_event_time": F.lit(None).cast("timestamp"),

@@ -12,11 +12,12 @@ from pyspark import TaskContext
 
 from floodmark.core.time import NEVER, Interval
 from floodmark.engines.spark.numbering import Numbering
-from floodmark.semantics.columns import arrow_schema, decode, encode, inside
+from floodmark.lake.rows import marker, row_schema
+from floodmark.semantics.columns import decode, encode, inside
 from floodmark.semantics.kernel import Emission
 from floodmark.semantics.stage import AnyStage
 from floodmark.spec.operator import Side
-from floodmark.spec.schema import MARKER, ROW, STAMP_DDL, Schema
+from floodmark.spec.schema import ROW, STAMP_DDL, Schema
 
 Batches = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -165,13 +166,6 @@ class Stamping:
     marker: bool = False
 
 
-def output_schema(schema: Schema) -> pa.Schema:
-    """The columns of an output table: payload, then stamps."""
-    stamps = [("_event_time", pa.timestamp("us", "UTC")), ("_watermark", pa.int64()), ("_progress", pa.int64())]
-    stamps += [("_sequence", pa.int64()), ("_ingest_time", pa.timestamp("us", "UTC")), ("_kind", pa.int32())]
-    return pa.schema([*arrow_schema(schema), *(pa.field(*stamp) for stamp in stamps)])
-
-
 def unpacking(schema: Schema, stamping: Stamping, side: Side | None = None, output: str = "") -> Batches:
     """EMITTED (or PACKED) -> complete output rows, in Arrow: no plan, no code generation per micro-batch.
 
@@ -208,14 +202,14 @@ def unpacking(schema: Schema, stamping: Stamping, side: Side | None = None, outp
                 place += (pc.max(table["_order"]).as_py() or 0) + 1
                 stamping.numbering.check(task, place - 1)
                 yield from _stamped(numbered, schema, stamping)
-        if stamping.marker and task == 0:
-            yield _marker(schema, stamping)
+        if stamping.marker and stamping.progress is not None and task == 0:
+            yield marker(schema, watermark=stamping.progress, sequence=None, now=stamping.ingested)
 
     return run
 
 
 def _stamped(table: pa.Table, schema: Schema, stamping: Stamping) -> list[pa.RecordBatch]:
-    whole = output_schema(schema)
+    whole = row_schema(schema)
     micros = pc.multiply(table["_event_time"], 1000).cast(whole.field("_event_time").type)
     table = table.set_column(table.column_names.index("_event_time"), "_event_time", micros)
     table = table.append_column("_progress", pa.repeat(pa.scalar(stamping.progress, pa.int64()), table.num_rows))
@@ -229,13 +223,6 @@ def _side_columns(table: pa.Table, schema: Schema) -> pa.Table:
     columns = [pc.struct_field(rows, [i]) for i in range(len(schema.columns))]
     stamps = [table[name] for name in ("t", "w", "kind", "s")]
     return pa.table([*columns, *stamps], [*schema.names, "_event_time", "_watermark", "_kind", "_sequence"])
-
-
-def _marker(schema: Schema, stamping: Stamping) -> pa.RecordBatch:
-    progress = stamping.progress
-    row = {"_watermark": progress, "_progress": progress, "_kind": MARKER, "_ingest_time": stamping.ingested * 1000}
-    whole = output_schema(schema)
-    return pa.RecordBatch.from_pylist([row], schema=whole)
 
 
 def output_ddl(schema: Schema) -> str:

@@ -21,12 +21,13 @@ from floodmark.connectors.validation import Rules, trace_of
 from floodmark.core import crash
 from floodmark.core.errors import LifecycleError
 from floodmark.core.time import to_ms
-from floodmark.engines.spark import log, punctuation, units
-from floodmark.engines.spark.lake import Lake
+from floodmark.engines.spark import punctuation, units
 from floodmark.engines.spark.lander import Lander
 from floodmark.engines.spark.landing import locked
-from floodmark.engines.spark.log import Landing
 from floodmark.engines.spark.units import ROWS, Blob, Report
+from floodmark.lake import log
+from floodmark.lake.commits import Landing
+from floodmark.lake.paths import Lake
 from floodmark.semantics.watermarks import Trace, compress
 from floodmark.spec.source import Punctuated, Source
 
@@ -101,7 +102,7 @@ class Replayed:
 def show(spark: SparkSession, source: str, lake: Lake, *, limit: int = 20) -> Quarantine:
     """What waits in the quarantine of a source."""
     path = lake.quarantine(source)
-    if not log.exists(spark, path):
+    if not Table.isDeltaTable(spark, path):
         return Quarantine(source=source, rows=0, by_reason=(), newest=())
     table = spark.read.format("delta").load(path).where(_OPEN)
     reasons = table.selectExpr("regexp_replace(reason, ', got [^;]*', '') AS reason").groupBy("reason").count()
@@ -166,7 +167,7 @@ def replay(
 def _replay(lander: Lander) -> Replayed:
     spark, source, path = lander.spark, lander.source, lander.lake.quarantine(lander.source.name)
     nothing = Replayed(source=source.name, landed=0, still_broken=0, not_replayable=0, late=0, ordinal=None)
-    if not log.exists(spark, path):
+    if not Table.isDeltaTable(spark, path):
         return nothing
     _refuse_ended(source, lander.last)
     lander.recover()

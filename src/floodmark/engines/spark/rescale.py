@@ -6,14 +6,15 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from floodmark.connectors.copies import copy, files_of
 from floodmark.core import crash
 from floodmark.core.errors import CapabilityError
-from floodmark.engines.spark import fence, savepoints
-from floodmark.engines.spark.lake import Lake
-from floodmark.engines.spark.savepoints import Savepoint
-from floodmark.engines.spark.switch import refuse_half_written, refuse_moved, refuse_while_pending, stopped
-from floodmark.engines.spark.timeline import Timeline
+from floodmark.engines.spark.checkpoint import checkpoint_of
+from floodmark.lake import fence, savepoints
+from floodmark.lake.copies import copy, files_of
+from floodmark.lake.paths import Lake
+from floodmark.lake.savepoints import Savepoint
+from floodmark.lake.switch import refuse_half_written, refuse_moved, refuse_while_pending, stopped
+from floodmark.lake.timeline import Timeline
 
 
 def rescale(spark: SparkSession, lake: Lake, operator: str, partitions: int) -> Savepoint | None:
@@ -42,11 +43,11 @@ def rescale(spark: SparkSession, lake: Lake, operator: str, partitions: int) -> 
         last = timeline.checkpoint.last_committed()
         if last < 0:
             raise savepoints.not_begun(operator, lake)
-        if not timeline.checkpoint.stateful(last):
+        if not checkpoint_of(timeline).stateful(last):
             fix = "Its rows are cut into tasks as they come; there is nothing to divide."
             where = f"rescale of '{operator}'"
             raise CapabilityError(where, "a stream with state", "one without", fix, code="CAPABILITY-006")
-        if timeline.checkpoint.partitions(last) == partitions:
+        if checkpoint_of(timeline).partitions(last) == partitions:
             return None
         refuse_half_written(timeline, whole=False)
         made = savepoints.create(operator, lake, why=f"before {partitions} state partitions")

@@ -10,9 +10,8 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial, reduce
-from typing import Any
 
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Row, SparkSession
@@ -23,12 +22,15 @@ from floodmark.core.time import NEVER
 from floodmark.engines.spark import tables
 from floodmark.engines.spark.appender import Appender
 from floodmark.engines.spark.attempts import blaming, explained
+from floodmark.engines.spark.checkpoint import checkpoint_of
 from floodmark.engines.spark.compile import compiled, failing, failures, set_aside_before, without_failures
-from floodmark.engines.spark.lake import Lake
 from floodmark.engines.spark.numbering import of_batch
 from floodmark.engines.spark.preaggregate import COUNTS, Stamping, output_ddl, unpacking
 from floodmark.engines.spark.ticks import Ticks
-from floodmark.engines.spark.timeline import Timeline
+from floodmark.lake.commits import MicroBatch
+from floodmark.lake.outputs import check_there, partition_by
+from floodmark.lake.paths import Lake
+from floodmark.lake.timeline import Timeline
 from floodmark.semantics.attempts import all_attempts
 from floodmark.semantics.stage import AnyStage, stage_of
 from floodmark.spec.operator import Operator, Output, Side
@@ -52,7 +54,7 @@ class Sink:
         stage: of the stateful step; None without one.
         inputs: turns a stateless micro-batch into the operator's inputs.
         arrived: the rows of each input that no micro-batch before a number has read, for a stage.
-        metadata: goes into every commit.
+        run: of the process, to tell the commits of two apart.
         stop: asks to stop before the next micro-batch.
         on_batch: told about each one.
         ticks: where the clock is recorded, for a stage that waits for it.
@@ -65,7 +67,7 @@ class Sink:
     stage: AnyStage | None
     inputs: Callable[[DataFrame], Mapping[str, DataFrame]]
     arrived: Callable[[SparkSession, int], Mapping[str, DataFrame]]
-    metadata: Mapping[str, Any]
+    run: str
     stop: threading.Event
     on_batch: Callable[[BatchInfo], None]
     ticks: Ticks | None = None
@@ -90,7 +92,7 @@ class Sink:
         A timer up to the progress in force in batch N - 1 has fired in N - 1 at the latest; without state, every row read before N
         is written.
         """
-        return self.timeline.checkpoint.progress_before(number - 1 if self.stage else number)
+        return checkpoint_of(self.timeline).progress_before(number - 1 if self.stage else number)
 
     def settle(self, spark: SparkSession) -> None:
         """After the last micro-batch: one marker per output, so that readers need not wait for the next one."""
@@ -101,15 +103,8 @@ class Sink:
         crash.point("micro_batch.before_settle")
         for output in self.operator.outputs:
             app = f"{self.timeline.app(output.table)}/settle"
-            metadata = {
-                **self.metadata,
-                "table": output.table,
-                "batch": number,
-                "progress": progress,
-                "rows": 0,
-                "settled": True,
-            }
-            self._append(tables.marker(spark, output, progress), output, app, number, metadata)
+            record = replace(self._record_of(output, number, progress), settled=True)
+            self._append(tables.marker(spark, output, progress), output, app, number, record)
         crash.point("micro_batch.after_settle")
 
     def _write(self, batch: DataFrame, number: int) -> None:
@@ -123,7 +118,6 @@ class Sink:
                 progress = self.progress(number)
                 if self.ticks is not None:
                     self._record(self.ticks, batch.sparkSession, number, groups)
-                counted = {"batch": number, "progress": progress, "late": total["late"], "dropped": total["dropped"]}
                 for output in reversed(self.operator.outputs):
                     rows, count = self._rows(batch, output, number, progress, total)
                     if output.side and not count:
@@ -132,13 +126,14 @@ class Sink:
                         rows = explained(rows, all_attempts(self.operator, self.stage))
                     name, path = "main" if output is main else "side", self.lake.output(output.table)
                     fix = f"Begin anew: floodmark run {self.operator.name} --unbounded --from-scratch"
-                    tables.check_there(path, f"output '{output.table}' of the running stream", fix)
-                    metadata = {**self.metadata, **counted, "table": output.table, "rows": count}
+                    check_there(path, f"output '{output.table}' of the running stream", fix)
+                    record = self._record_of(output, number, progress)
+                    record = replace(record, rows=count, late=total["late"], dropped=total["dropped"])
                     if output.table in self.early and count:
                         self.early[output.table](rows)
                         crash.point("early.after_merge")
                     crash.point(f"micro_batch.before_{name}")
-                    self._append(rows, output, self.timeline.app(output.table), number, metadata)
+                    self._append(rows, output, self.timeline.app(output.table), number, record)
                     crash.point(f"micro_batch.after_{name}")
                     written[output.table] = count
         finally:
@@ -242,9 +237,21 @@ class Sink:
             return found
         return without_failures(compiled(dict(self.operator.results)[output.name], inputs, known))
 
-    def _append(self, rows: DataFrame, output: Output, app: str, number: int, metadata: Mapping[str, Any]) -> None:
+    def _record_of(self, output: Output, number: int, progress: int) -> MicroBatch:
+        return MicroBatch(
+            operator=self.operator.name,
+            version=self.operator.version,
+            fingerprint=self.operator.fingerprint,
+            timeline=self.timeline.number,
+            table=output.table,
+            batch=number,
+            progress=progress,
+            run=self.run,
+        )
+
+    def _append(self, rows: DataFrame, output: Output, app: str, number: int, record: MicroBatch) -> None:
         appender = self._appenders.setdefault(output.table, Appender(self.lake.output(output.table)))
-        appender.append(rows, app, number, tables.said(metadata), partition_by=tables.partition_by(output))
+        appender.append(rows, app, number, record, partition_by=partition_by(output))
 
 
 def _row_count() -> Column:

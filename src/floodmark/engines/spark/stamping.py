@@ -16,15 +16,13 @@ import pyarrow as pa
 
 from floodmark.connectors.validation import ASKED, CHANGE, CHANGES, EVENT, trace_of
 from floodmark.engines.spark import units
-from floodmark.semantics.columns import arrow_type
+from floodmark.lake.rows import INSTANT, marker
 from floodmark.semantics.delays import Delays, Milliseconds
 from floodmark.semantics.watermarks import WatermarkState, advance, delays_of
-from floodmark.spec.schema import MARKER, RETRACTION, ROW, STAMP_DDL, STAMPS, Schema
+from floodmark.spec.schema import RETRACTION, ROW, STAMP_DDL, STAMPS, Schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-_MICROSECONDS = pa.timestamp("us", tz="UTC")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,25 +119,11 @@ def _stamp(rows: pa.RecordBatch, stamps: Milliseconds, sequence: int, now: int) 
         places[1:] -= (change[1:] == CHANGES["update_postimage"]) & (change[:-1] == CHANGES["update_preimage"])
     columns = [
         *payload.columns,
-        pa.array(moments * 1000, type=_MICROSECONDS),
+        pa.array(moments * 1000, type=INSTANT),
         pa.array(stamps, type=pa.int64()),
         pa.array(stamps, type=pa.int64()),
         pa.array(places),
-        pa.array(np.full(size, now * 1000), type=_MICROSECONDS),
+        pa.array(np.full(size, now * 1000), type=INSTANT),
         pa.array(kinds),
     ]
     return pa.RecordBatch.from_arrays(columns, names=[*payload.schema.names, *STAMPS])
-
-
-def marker(schema: Schema, *, watermark: int, sequence: int, now: int) -> pa.RecordBatch:
-    """The row that says how far time has come after a commit: no payload, no event time."""
-    columns = [pa.nulls(1, arrow_type(column.type)) for column in schema.columns]
-    stamps = [
-        pa.nulls(1, _MICROSECONDS),
-        pa.array([watermark]),
-        pa.array([watermark]),
-        pa.array([sequence]),
-        pa.array([now * 1000], type=_MICROSECONDS),
-        pa.array([MARKER], type=pa.int32()),
-    ]
-    return pa.RecordBatch.from_arrays([*columns, *stamps], names=[*schema.names, *STAMPS])

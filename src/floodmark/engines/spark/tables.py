@@ -2,60 +2,42 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import shutil
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
-from typing import Any
 
 from delta.tables import DeltaTable
 from deltalake import DeltaTable as DeltaRs
-from deltalake import Schema as DeltaSchema
+from deltalake import Schema as TableSchema
 from deltalake.exceptions import DeltaError
 from py4j.protocol import Py4JError
-from pyarrow.fs import FileType
 from pyspark import StorageLevel
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from floodmark.connectors.storage import file_system
 from floodmark.core import machine
 from floodmark.core.errors import ExecutionError, PlanError
-from floodmark.core.time import END, NEVER, Interval, from_ms
-from floodmark.engines.spark import division, zones
-from floodmark.engines.spark.appender import Appender
-from floodmark.engines.spark.conflicts import retried
-from floodmark.engines.spark.lake import Lake, is_local
-from floodmark.spec import partitions
+from floodmark.core.time import Interval, from_ms
+from floodmark.engines.spark import zones
+from floodmark.engines.spark.appender import Appender, retried
+from floodmark.lake import division
+from floodmark.lake.commits import BoundedRun, encode
+from floodmark.lake.outputs import added, partition_by, predicate, table_schema
+from floodmark.lake.paths import Lake, is_local
+from floodmark.lake.rows import marker as marker_row
 from floodmark.spec.operator import Input, Operator, Output
-from floodmark.spec.partitions import literal
-from floodmark.spec.schema import MARKER, PARTITION, RETRACTION, ROW, STAMP_DDL, STAMPS
+from floodmark.spec.schema import PARTITION, RETRACTION, ROW, STAMP_DDL, STAMPS
 
 ROWS_PER_FILE = 1_000_000
 _PROPERTIES = {"delta.checkpointInterval": "100"}
-
-
-def added(output: Output) -> tuple[str, ...]:
-    """The columns an output's table has beside its own."""
-    return (*STAMPS, PARTITION) if output.partitions else STAMPS
-
-
-def partition_by(output: Output) -> tuple[str, ...]:
-    """The columns an output's table is divided by."""
-    return (PARTITION,) if output.partitions else ()
-
-
-def predicate(output: Output, interval: Interval) -> str:
-    """The rows of an interval; markers are never among them."""
-    if output.partitions:
-        return partitions.predicate(output.partitions, interval)
-    low = f"_event_time >= {literal(interval.start)}" if interval.start > NEVER else f"_kind <> {MARKER}"
-    return low + (f" AND _event_time < {literal(interval.end)}" if interval.end <= END else "")
 
 
 def ensure(spark: SparkSession, lake: Lake, operator: Operator, output: Output, *, replace: bool = False) -> str:
@@ -66,7 +48,7 @@ def ensure(spark: SparkSession, lake: Lake, operator: Operator, output: Output, 
     """
     path = lake.output(output.table)
     if not DeltaTable.isDeltaTable(spark, path):
-        create(spark, path, _schema(output), partition_by(output), _PROPERTIES)
+        create(spark, path, table_schema(output.schema, output.partitions), partition_by(output), _PROPERTIES)
         return path
     found, wanted = _columns(spark, path), output.schema.types
     if not replace:
@@ -81,24 +63,26 @@ def ensure(spark: SparkSession, lake: Lake, operator: Operator, output: Output, 
 def create(
     spark: SparkSession,
     path: str,
-    columns: StructType,
+    columns: TableSchema,
     partitioned: tuple[str, ...] = (),
     properties: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Create an empty table where there is none."""
     if is_local(path):
-        schema = DeltaSchema.from_json(columns.json())
-        DeltaRs.create(path, schema, mode="ignore", partition_by=list(partitioned), configuration=dict(properties))
+        DeltaRs.create(
+            path,
+            columns,
+            mode="ignore",
+            partition_by=list(partitioned),
+            configuration=dict(properties),
+            raise_if_key_not_exists=False,  # floodmark's own properties
+        )
         return
-    builder = DeltaTable.createIfNotExists(spark).location(path).addColumns(columns).partitionedBy(*partitioned)
+    fields = StructType.fromJson(json.loads(columns.to_json()))
+    builder = DeltaTable.createIfNotExists(spark).location(path).addColumns(fields).partitionedBy(*partitioned)
     for name, value in properties.items():
         builder = builder.property(name, value)
     builder.execute()
-
-
-def _schema(output: Output) -> StructType:
-    found = structure(f"{output.schema.ddl()}, {STAMP_DDL}")
-    return found.add(PARTITION, "string", metadata=division.metadata(output.partitions)) if output.partitions else found
 
 
 def structure(ddl: str) -> StructType:
@@ -106,6 +90,11 @@ def structure(ddl: str) -> StructType:
     found = StructType.fromDDL(ddl)
     assert isinstance(found, StructType)
     return found
+
+
+def columns(ddl: str) -> TableSchema:
+    """The same, as a table is created with them."""
+    return TableSchema.from_json(structure(ddl).json())
 
 
 def fits(spark: SparkSession, path: str, output: Output) -> bool:
@@ -118,25 +107,6 @@ def fits(spark: SparkSession, path: str, output: Output) -> bool:
 
 def _columns(spark: SparkSession, path: str) -> dict[str, str]:
     return {f.name: f.dataType.simpleString() for f in spark.read.format("delta").load(path).schema}
-
-
-def set_aside(operator: Operator, rows: Mapping[str, int]) -> tuple[str, ...]:
-    """What to say of rows and panes a run has put into the quarantine."""
-    table = next((o.table for o in operator.outputs if o.side == "quarantine" and rows.get(o.table)), None)
-    if table is None:
-        return ()
-    text = (
-        f"functions of '{operator.name}' failed for {rows[table]:,} rows or panes, which were set aside. "
-        f"See them: floodmark quarantine show {operator.name}"
-    )
-    return (text,)
-
-
-def check_there(path: str, what: str, fix: str) -> None:
-    """Raise ExecutionError EXECUTION-002 when a table is not there (any more); without Spark, and cheap enough for every micro-batch."""
-    files, place = file_system(f"{path}/_delta_log")
-    if files.get_file_info(place).type == FileType.NotFound:
-        raise ExecutionError(what, f"a Delta table at {path}", "none", fix, code="EXECUTION-002")
 
 
 def require_columns(rows: DataFrame, operator: Operator, given: Input) -> DataFrame:
@@ -159,16 +129,10 @@ def require_columns(rows: DataFrame, operator: Operator, given: Input) -> DataFr
 
 def marker(spark: SparkSession, output: Output, progress: int) -> DataFrame:
     """The one row without payload that tells readers how far they may go."""
-    empty = [F.lit(None).cast(c.type).alias(c.name) for c in output.schema.columns]
-    stamps = [
-        F.lit(None).cast("timestamp").alias("_event_time"),
-        F.lit(progress).cast("bigint").alias("_watermark"),
-        F.lit(progress).cast("bigint").alias("_progress"),
-        F.lit(None).cast("bigint").alias("_sequence"),
-        F.current_timestamp().alias("_ingest_time"),
-        F.lit(MARKER).cast("int").alias("_kind"),
-    ]
-    return divided(spark.range(1).select(*empty, *stamps), output)
+    now = time.time_ns() // 1_000_000
+    (row,) = marker_row(output.schema, watermark=progress, sequence=None, now=now).to_pylist()
+    types = {field.name: field.dataType for field in structure(f"{output.schema.ddl()}, {STAMP_DDL}")}
+    return divided(spark.range(1).select(*(F.lit(row[n]).cast(kind).alias(n) for n, kind in types.items())), output)
 
 
 def stamped(rows: DataFrame, output: Output, progress: int | None) -> DataFrame:
@@ -197,17 +161,12 @@ def in_tasks(rows: DataFrame, output: Output, tasks: int | None = None) -> DataF
     return rows if tasks is None else rows.coalesce(tasks)
 
 
-def said(metadata: Mapping[str, Any]) -> str:
-    """What a commit says of itself, as its ``userMetadata``."""
-    return json.dumps({"floodmark": metadata})
-
-
 def replace(
     rows: DataFrame,
     path: str,
     output: Output,
     interval: Interval,
-    metadata: Callable[[], Mapping[str, Any]],
+    record: Callable[[], BoundedRun],
     *,
     anew: bool = False,
 ) -> Counter[int]:
@@ -218,7 +177,7 @@ def replace(
         path: of the table.
         output: whose table it is.
         interval: of event time.
-        metadata: of the commit, asked for once the rows are computed; how many rows and retractions were written is added.
+        record: of the commit, asked for once the rows are computed; how many rows and retractions were written is added.
         anew: replace the table, columns and all.
 
     Returns:
@@ -229,29 +188,29 @@ def replace(
         rows = rows.persist(StorageLevel.MEMORY_AND_DISK)
         kinds = Counter({row["_kind"]: row["count"] for row in rows.groupBy("_kind").count().collect()})
         tasks = max(1, kinds.total() // ROWS_PER_FILE)
-        _replace_by_spark(in_tasks(rows, output, tasks), path, output, interval, _counted(metadata(), kinds), anew=anew)
+        _replace_by_spark(in_tasks(rows, output, tasks), path, output, interval, _counted(record(), kinds), anew=anew)
         rows.unpersist()
         return kinds
     written = appender.write(in_tasks(rows, output), partition_by(output))
     kinds = written.kinds()
     first, last = from_ms(interval.start), from_ms(interval.end - 1)
-    if not appender.replace(written, first, last, _counted(metadata(), kinds)):
+    if not appender.replace(written, first, last, _counted(record(), kinds)):
         spark = rows.sparkSession  # some file there holds other rows too: Spark writes those anew
         again = spark.read.schema(rows.schema).option("basePath", str(written.folder)).parquet(str(written.folder))
         again = again.select(*rows.columns)
-        _replace_by_spark(again, path, output, interval, _counted(metadata(), kinds), anew=False)
+        _replace_by_spark(again, path, output, interval, _counted(record(), kinds), anew=False)
         shutil.rmtree(written.folder)
     return kinds
 
 
-def _counted(metadata: Mapping[str, Any], kinds: Counter[int]) -> str:
-    return said({**metadata, "rows": kinds[ROW], "retractions": kinds[RETRACTION]})
+def _counted(record: BoundedRun, kinds: Counter[int]) -> BoundedRun:
+    return dataclasses.replace(record, rows=kinds[ROW], retractions=kinds[RETRACTION])
 
 
 def _replace_by_spark(
-    rows: DataFrame, path: str, output: Output, interval: Interval, metadata: str, *, anew: bool
+    rows: DataFrame, path: str, output: Output, interval: Interval, record: BoundedRun, *, anew: bool
 ) -> None:
-    writer = rows.write.format("delta").mode("overwrite").option("userMetadata", metadata)
+    writer = rows.write.format("delta").mode("overwrite").option("userMetadata", encode(record))
     if anew:
         writer = writer.option("overwriteSchema", "true").partitionBy(*partition_by(output))
     else:

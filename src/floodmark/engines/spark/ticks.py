@@ -18,8 +18,9 @@ from floodmark.core.errors import CapabilityError
 from floodmark.core.time import NEVER
 from floodmark.engines.spark import tables
 from floodmark.engines.spark.appender import Appender
-from floodmark.engines.spark.lake import Lake
-from floodmark.engines.spark.timeline import Timeline
+from floodmark.lake.commits import Ticked
+from floodmark.lake.paths import Lake
+from floodmark.lake.timeline import TICKS, Timeline
 from floodmark.semantics.kernel import Tick
 from floodmark.spec.operator import Operator
 
@@ -45,10 +46,10 @@ class Ticks:
     @staticmethod
     def open(spark: SparkSession, timeline: Timeline, clock: int | None = None) -> Ticks:
         """Make the table, or go on from it."""
-        path = timeline.folder("ticks")
+        path = timeline.folder(TICKS)
         found = Ticks(timeline, clock)
         if not delta.DeltaTable.isDeltaTable(spark, path):
-            tables.create(spark, path, tables.structure(_DDL))
+            tables.create(spark, path, tables.columns(_DDL))
             return found
         reached = pc.max(DeltaTable(path).to_pyarrow_table(columns=["reached"])["reached"]).as_py()
         found._reached = NEVER if reached is None else reached
@@ -74,14 +75,14 @@ class Ticks:
         reached = max(self._reached, *positions)
         row = spark.createDataFrame([(batch, clock, progress, self._reached, reached)], _DDL).coalesce(1)
         operator = self.timeline.operator
-        app, said = f"{operator}/ticks", tables.said({"operator": operator, "batch": batch})
-        Appender(self.timeline.folder("ticks")).append(row, app, batch, said)
+        record = Ticked(operator=operator, batch=batch)
+        Appender(self.timeline.folder(TICKS)).append(row, f"{operator}/ticks", batch, record)
         self._reached = reached
 
 
 def folder(operator: Operator, lake: Lake) -> str:
     """Where the ticks of an operator's stream are."""
-    return Timeline.current(lake, operator.name).folder("ticks")
+    return Timeline.current(lake, operator.name).folder(TICKS)
 
 
 def recorded(operator: Operator, lake: Lake) -> list[Tick]:

@@ -17,23 +17,26 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from floodmark.connectors.storage import file_system
 from floodmark.core import machine
 from floodmark.core.errors import ExecutionError, FloodmarkError, StateError
 from floodmark.core.time import END, NEVER, Interval
-from floodmark.engines.spark import current, history, last_values, markers, readiness, tables
+from floodmark.engines.spark import current, markers, tables
 from floodmark.engines.spark.carrier import SHIFT
+from floodmark.engines.spark.checkpoint import checkpoint_of
 from floodmark.engines.spark.compile import CARRIER, compiled, stage_rows
-from floodmark.engines.spark.lake import Lake
-from floodmark.engines.spark.lock import exclusive
-from floodmark.engines.spark.lost import lost
 from floodmark.engines.spark.preaggregate import EMITTED, PACKED, packing
 from floodmark.engines.spark.processor import Processor
-from floodmark.engines.spark.savepoints import check_inputs
 from floodmark.engines.spark.sink import Sink
-from floodmark.engines.spark.switch import newest_written, refuse_moved, refuse_while_pending
 from floodmark.engines.spark.ticks import Ticks
-from floodmark.engines.spark.timeline import Timeline, inputs_at
+from floodmark.lake import history, last_values, readiness
+from floodmark.lake.locks import exclusive
+from floodmark.lake.lost import lost
+from floodmark.lake.outputs import check_there, set_aside
+from floodmark.lake.paths import Lake
+from floodmark.lake.savepoints import check_inputs
+from floodmark.lake.storage import file_system
+from floodmark.lake.switch import newest_written, refuse_moved, refuse_while_pending
+from floodmark.lake.timeline import Timeline, inputs_at
 from floodmark.semantics.stage import stage_of
 from floodmark.spec.operator import Input, Operator
 from floodmark.spec.run import BatchInfo, RunResult
@@ -115,7 +118,7 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
         seconds=time.monotonic() - began,
         micro_batches=len(sink.done),
         watermark=watermark,
-        warnings=(*_warnings(operator, watermark), *tables.set_aside(operator, rows)),
+        warnings=(*_warnings(operator, watermark), *set_aside(operator, rows)),
     )
 
 
@@ -142,10 +145,10 @@ def check_start(
             verb = "run" if given.upstream else "land"
             target = given.upstream.operator.name if given.upstream else given.table
             fix = f"Fill it first: floodmark {verb} {target}"
-            tables.check_there(lake.input(given), f"input '{given.name}' of '{operator.name}'", fix)
+            check_there(lake.input(given), f"input '{given.name}' of '{operator.name}'", fix)
     timeline = Timeline.current(lake, operator.name)
     if not from_scratch:
-        timeline.checkpoint.check_owner(operator)
+        timeline.identity.check_owner(operator)
         check_logs(timeline, clocked=operator.stateful is not None and operator.stateful.clocked)
 
 
@@ -170,28 +173,20 @@ def _prepare(
     spark: SparkSession, operator: Operator, lake: Lake, stop: threading.Event, tell: Callable[[BatchInfo], None]
 ) -> Sink:
     timeline = Timeline.current(lake, operator.name)
-    known = timeline.checkpoint.deployed() is not None
+    known = timeline.identity.deployed() is not None
     if known:
-        timeline.checkpoint.claim(operator)
-        timeline.checkpoint.relocate()
+        timeline.identity.claim(operator)
+        checkpoint_of(timeline).relocate()
     paths = [tables.ensure(spark, lake, operator, output) for output in operator.outputs]
     if not known:  # a checkpoint may have been lost or taken away: what it wrote is marked as written
         timeline = timeline.unused(output.table for output in operator.outputs)
         _take_over(spark, operator, timeline, paths)
         timeline.make_current()
-        timeline.checkpoint.claim(operator)
+        timeline.identity.claim(operator)
     last = timeline.checkpoint.last_committed()
     if last >= 0:
         check_inputs(lake, operator.name, inputs_at(timeline, last))
     stage = stage_of(operator)
-    metadata = {
-        "operator": operator.name,
-        "version": operator.version,
-        "fingerprint": operator.fingerprint,
-        "mode": "unbounded",
-        "run": uuid.uuid4().hex,
-        "timeline": timeline.number,
-    }
     sink = Sink(
         operator,
         lake,
@@ -199,7 +194,7 @@ def _prepare(
         stage,
         lambda batch: _untagged(operator, batch),
         partial(_arrived, operator=operator, timeline=timeline),
-        metadata,
+        uuid.uuid4().hex,
         stop,
         tell,
     )
@@ -221,7 +216,10 @@ def check_logs(timeline: Timeline, *, clocked: bool) -> None:
     try:
         timeline.checkpoint.check_newest()
     except StateError as error:
-        last, planned = timeline.checkpoint.last_committed(), max(timeline.checkpoint.batches("offsets"), default=-1)
+        last, planned = (
+            timeline.checkpoint.last_committed(),
+            max(checkpoint_of(timeline).batches("offsets"), default=-1),
+        )
         if planned <= last or clocked or newest_written(timeline) > last or not error.where.endswith(f"/{planned}"):
             raise
         file = error.where.removeprefix("file ")
@@ -351,7 +349,7 @@ def _wait(spark: SparkSession, query: StreamingQuery, sink: Sink, followers: lis
                 query.stop()
             elif idle and sink.ticks is not None and sink.ticks.waits_no_longer():
                 markers.wake(spark, sink.operator, sink.timeline)
-            elif idle and last != settled and last == max(sink.timeline.checkpoint.batches("offsets"), default=-1):
+            elif idle and last != settled and last == max(checkpoint_of(sink.timeline).batches("offsets"), default=-1):
                 sink.settle(spark)
                 settled = last
     except StreamingQueryException:

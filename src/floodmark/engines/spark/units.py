@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from floodmark.connectors.unit import Content, Reader, Status, Unit, Unreadable
+from floodmark.connectors.unit import Content, Reader, Unit, Unreadable
 from floodmark.connectors.validation import Broken, Rules, trace_of
 from floodmark.core.errors import FloodmarkError
+from floodmark.lake.commits import Status
 from floodmark.semantics.watermarks import Trace, compress
 
 if TYPE_CHECKING:

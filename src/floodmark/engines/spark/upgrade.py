@@ -10,14 +10,15 @@ from deltalake import DeltaTable, Field
 from deltalake import Schema as DeltaSchema
 from pyspark.sql import SparkSession
 
-from floodmark.connectors.copies import remove
 from floodmark.core import crash
 from floodmark.core.errors import LifecycleError, PlanError
-from floodmark.engines.spark import savepoints
-from floodmark.engines.spark.cuts import readers, together
-from floodmark.engines.spark.lake import Lake
-from floodmark.engines.spark.savepoints import Savepoint
-from floodmark.engines.spark.switch import (
+from floodmark.engines.spark.unbounded import run_unbounded
+from floodmark.lake import savepoints
+from floodmark.lake.copies import remove
+from floodmark.lake.cuts import readers, together
+from floodmark.lake.paths import Lake
+from floodmark.lake.savepoints import Savepoint
+from floodmark.lake.switch import (
     pending,
     perform,
     refuse_another,
@@ -26,8 +27,7 @@ from floodmark.engines.spark.switch import (
     refuse_while_pending,
     stopped,
 )
-from floodmark.engines.spark.timeline import Timeline, streams
-from floodmark.engines.spark.unbounded import run_unbounded
+from floodmark.lake.timeline import Timeline, streams
 from floodmark.lifecycle.plan import Plan, plan
 from floodmark.lifecycle.switch import Step, Switch
 from floodmark.semantics.columns import arrow_schema
@@ -70,7 +70,7 @@ def check(operator: Operator, lake: Lake, *, forward_only: bool = False) -> Plan
     """
     refuse_while_pending(lake, operator.name)
     refuse_moved(lake, operator.name)
-    found = plan(Timeline.current(lake, operator.name).checkpoint.deployed(), operator)
+    found = plan(Timeline.current(lake, operator.name).identity.deployed(), operator)
     if found.changes and found.verdict not in IN_PLACE and not (forward_only and found.verdict in ON_REQUEST):
         raise _refused(found)
     return found
@@ -110,7 +110,7 @@ def upgrade(
                 if table is not None:
                     _widen(lake.output(table.table), table.schema)
         crash.point("upgrade.before_deploy")
-        Timeline.current(lake, operator.name).checkpoint.deploy(operator)
+        Timeline.current(lake, operator.name).identity.deploy(operator)
         crash.point("upgrade.after_deploy")
     return Upgraded(plan=found, savepoint=made.manifest.id)
 
@@ -155,7 +155,7 @@ def check_rebuild(operator: Operator, lake: Lake) -> Upgraded:
     """
     refuse_another(lake, operator.name, _again(operator))
     refuse_moved(lake, operator.name)
-    changes = plan(Timeline.current(lake, operator.name).checkpoint.deployed(), operator)
+    changes = plan(Timeline.current(lake, operator.name).identity.deployed(), operator)
     begun = pending(lake)
     reading = tuple(readers(operator.name, streams(lake))) if begun or changes.changes else ()
     return Upgraded(plan=changes, savepoint=begun.back if begun else None, readers=reading)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -11,21 +11,69 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from pyarrow.fs import FileType
 
-from floodmark.connectors.storage import file_system
 from floodmark.core.errors import LifecycleError, StateError
-from floodmark.core.time import Interval
-from floodmark.engines.spark import savepoints, tables
-from floodmark.engines.spark.cuts import agreeing, begun, commits, readers
-from floodmark.engines.spark.lake import Lake
-from floodmark.engines.spark.savepoints import BatchState, Savepoint
-from floodmark.engines.spark.switch import pending, perform, refuse_another, stopped
-from floodmark.engines.spark.timeline import Timeline, streams
-from floodmark.lifecycle.rollback import Undone, cut, moves, undone
+from floodmark.lake import savepoints
+from floodmark.lake.commits import BoundedRun, MicroBatch, Restored
+from floodmark.lake.cuts import agreeing, begun, commits, readers
+from floodmark.lake.history import Commit
+from floodmark.lake.outputs import check_there
+from floodmark.lake.paths import Lake
+from floodmark.lake.savepoints import BatchState, Savepoint
+from floodmark.lake.storage import file_system
+from floodmark.lake.switch import pending, perform, refuse_another, stopped
+from floodmark.lake.timeline import Timeline, streams
+from floodmark.lifecycle.rollback import cut, moves
 from floodmark.lifecycle.savepoint import Manifest, TableVersion
 from floodmark.lifecycle.switch import Step, Switch
 
 Codes = Mapping[str, Mapping[str, Any]]
 """Operator -> what is known of the code its stream runs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Undone:
+    """What going back to a version takes out of a table.
+
+    Args:
+        table: its name.
+        commits: micro-batches of the stream.
+        rows: of these micro-batches.
+        backfills: intervals of bounded runs that are undone with it, in words.
+        foreign: commits that floodmark did not make, in words.
+        rebuilds: how often it was computed anew since; what it held before comes back.
+    """
+
+    table: str
+    commits: int = 0
+    rows: int = 0
+    backfills: tuple[str, ...] = ()
+    foreign: tuple[str, ...] = ()
+    rebuilds: int = 0
+
+
+def undone(table: str, commits: Iterable[Commit]) -> Undone:
+    """What a table loses.
+
+    Args:
+        table: its name.
+        commits: those behind the version it goes back to.
+    """
+    batches, rows, rebuilds, backfills, foreign = 0, 0, 0, [], []
+    for commit in commits:
+        match commit.record:
+            case BoundedRun(interval=interval):
+                backfills.append(str(interval))
+            case MicroBatch() as batch:
+                batches, rows = batches + (not batch.settled), rows + batch.rows
+            case Restored(mode=mode):
+                rebuilds += mode == "rebuild"
+            case None:
+                foreign.append(f"{commit.operation} at version {commit.version}")
+            case _:
+                pass
+    return Undone(
+        table=table, commits=batches, rows=rows, backfills=tuple(backfills), foreign=tuple(foreign), rebuilds=rebuilds
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,18 +204,12 @@ def _states(lake: Lake, operator: str) -> Iterator[Manifest | BatchState]:
 def _check_table(lake: Lake, operator: str, asked: str, output: TableVersion, *, backfills: bool) -> Undone:
     path, where = lake.output(output.table), f"rollback to '{asked}', table '{output.table}'"
     anew = f"Compute it anew: floodmark run {operator} --unbounded --from-scratch --until-caught-up, then floodmark start {operator}"
-    tables.check_there(path, where, anew)
+    check_there(path, where, anew)
     table = DeltaTable(path)
     if str(table.metadata().id) != output.id:
         got = "another one of that name, made since"
         raise LifecycleError(where, "the table the savepoint knows", got, anew, code="LIFECYCLE-036")
-    since = [
-        commit | {"interval": Interval(start=commit["said"]["from"], end=commit["said"]["to"])}
-        if commit["said"] and commit["said"]["mode"] == "bounded"
-        else commit
-        for commit in commits(path, output.version)
-    ]
-    found = undone(output.table, since)
+    found = undone(output.table, commits(path, output.version))
     if found.foreign:
         fix = f"Keep what they wrote elsewhere, and take it out of the table; or {anew[0].lower()}{anew[1:]}"
         got = f"writes of others: {', '.join(found.foreign)}"

@@ -6,8 +6,8 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from floodmark.connectors.storage import read, write
 from floodmark.core.errors import SetupError
+from floodmark.lake.storage import read, write
 from floodmark.spec.operator import Input
 from floodmark.spec.workspace import Settings
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pyarrow.fs import FileSelector, FileType, LocalFileSystem, copy_files
 
-from floodmark.connectors.storage import file_system
+from floodmark.lake.storage import file_system
 
 _DRAFTS = (".tmp", ".draft")
 

@@ -14,12 +14,13 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from floodmark.connectors.storage import file_system
 from floodmark.core.errors import CapabilityError, ExecutionError, LifecycleError
 from floodmark.core.time import END, NEVER, Interval, describe, from_ms
-from floodmark.engines.spark import division, history
-from floodmark.engines.spark.lake import Lake
-from floodmark.engines.spark.timeline import Timeline, inputs_at
+from floodmark.lake import division, history
+from floodmark.lake.commits import BoundedRun
+from floodmark.lake.paths import Lake
+from floodmark.lake.storage import file_system
+from floodmark.lake.timeline import Timeline, inputs_at
 from floodmark.lifecycle.coverage import Entry, Now, Segment, Todo, segments, todo
 from floodmark.semantics.assignment import first_needed
 from floodmark.spec.operator import Operator, Output
@@ -127,9 +128,12 @@ def replaces_each(operator: Operator, lake: Lake, output: Output) -> bool:
     result = dict(operator.results).get(output.name)
     while isinstance(result, Project):
         result = result.parent
-    runs = list(history.commits(lake.output(operator.outputs[0].table)))
-    same = all(run["mode"] == "bounded" and run["fingerprint"] == operator.fingerprint for run in runs)
-    return result is step and bool(runs) and same and all(run["late_rows"] == "as_landed" for run in runs)
+    runs = [commit.record for commit in history.standing(lake.output(operator.outputs[0].table))]
+    same = all(
+        isinstance(run, BoundedRun) and run.fingerprint == operator.fingerprint and run.late_rows == "as_landed"
+        for run in runs
+    )
+    return result is step and bool(runs) and same
 
 
 def _now(operator: Operator, lake: Lake, versions: dict[str, int], late_rows: LateRows) -> Now:
@@ -296,7 +300,7 @@ def _check_read(operator: Operator, lake: Lake, interval: Interval) -> None:
         return  # it drops them
     timeline = Timeline.current(lake, operator.name)
     last = timeline.checkpoint.last_committed()
-    read = inputs_at(timeline, last) if last >= 0 and timeline.checkpoint.deployed() else {}
+    read = inputs_at(timeline, last) if last >= 0 and timeline.identity.deployed() else {}
     for given in operator.inputs:
         path = lake.input(given)
         if given.name not in read or given.table != read[given.name].table:

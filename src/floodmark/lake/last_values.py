@@ -13,10 +13,10 @@ import duckdb
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from floodmark.connectors import storage
-from floodmark.connectors.copies import remove
-from floodmark.engines.spark.lake import is_local
-from floodmark.engines.spark.timeline import Timeline
+from floodmark.lake import storage
+from floodmark.lake.copies import remove
+from floodmark.lake.paths import is_local
+from floodmark.lake.timeline import Timeline
 from floodmark.spec.schema import MARKER, ROW
 
 

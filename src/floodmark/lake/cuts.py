@@ -10,11 +10,12 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from floodmark.core.errors import LifecycleError
-from floodmark.engines.spark import history, savepoints
-from floodmark.engines.spark.fence import is_fence
-from floodmark.engines.spark.lake import Lake
-from floodmark.engines.spark.savepoints import Savepoint
-from floodmark.engines.spark.timeline import Timeline, streams
+from floodmark.lake import history, savepoints
+from floodmark.lake.commits import Fenced, Restored
+from floodmark.lake.history import Commit
+from floodmark.lake.paths import Lake
+from floodmark.lake.savepoints import Savepoint
+from floodmark.lake.timeline import Timeline, streams
 from floodmark.lifecycle.plan import Deployed
 from floodmark.lifecycle.rollback import Agrees, cut
 from floodmark.lifecycle.savepoint import TableVersion
@@ -54,8 +55,8 @@ def agreeing(lake: Lake) -> Agrees:
     return agrees
 
 
-def commits(path: str, since: int, upto: int | None = None) -> Iterator[dict[str, Any]]:
-    """Commits behind a version that change rows, newest first, with what they say of themselves as ``said``.
+def commits(path: str, since: int, upto: int | None = None) -> Iterator[Commit]:
+    """Commits behind a version that change rows, newest first.
 
     What was taken back again is not among them.
 
@@ -65,19 +66,22 @@ def commits(path: str, since: int, upto: int | None = None) -> Iterator[dict[str
         upto: the last version to look at.
     """
     undone: int | None = None
-    for commit in DeltaTable(path).history():
-        version = int(commit["version"])
-        if version <= since:
+    for commit in history.every(path):
+        if commit.version <= since:
             return
-        if (upto is not None and version > upto) or (undone is not None and version > undone):
+        if (upto is not None and commit.version > upto) or (undone is not None and commit.version > undone):
             continue
-        said = history.said(commit)
-        if said is not None and "restored" in said:
-            undone = int(said["restored"])
-            if undone < since:
-                yield {**commit, "said": said}
-        elif said is not None or not (commit["operation"] in _UPKEEP or is_fence(commit)):
-            yield {**commit, "said": said}
+        match commit.record:
+            case Restored(restored=restored):
+                undone = restored
+                if restored < since:
+                    yield commit
+            case Fenced():
+                continue
+            case None if commit.operation in _UPKEEP:
+                continue
+            case _:
+                yield commit
 
 
 def begun(lake: Lake, names: Iterable[str]) -> list[str]:

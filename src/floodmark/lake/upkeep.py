@@ -13,13 +13,12 @@ from dataclasses import dataclass
 
 from deltalake import DeltaTable
 
-from floodmark.connectors import storage
-from floodmark.connectors.storage import folders
-from floodmark.engines.spark import savepoints
-from floodmark.engines.spark.conflicts import retried
-from floodmark.engines.spark.lake import Lake
-from floodmark.engines.spark.lock import data_files
-from floodmark.engines.spark.timeline import Timeline, inputs_at, streams
+from floodmark.lake import savepoints, storage
+from floodmark.lake.conflicts import retried
+from floodmark.lake.locks import data_files
+from floodmark.lake.paths import Lake
+from floodmark.lake.storage import folders
+from floodmark.lake.timeline import Timeline, inputs_at, streams
 from floodmark.lifecycle.savepoint import TableVersion
 
 HOURS = 168

@@ -1,107 +1,29 @@
-"""The landing log: its table, what the last landing commit says, and whether a source still fits it."""
+"""The landing log: what its last landing commit says, and whether a source still fits it."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
 
-import deltalake
-from delta.tables import DeltaTable
-
-from floodmark.connectors.unit import Landed
 from floodmark.core.errors import PlanError, StateError
-from floodmark.semantics.watermarks import WatermarkState
-from floodmark.spec.schema import STAMP_DDL
+from floodmark.lake import history
+from floodmark.lake.commits import Landing
+from floodmark.spec.schema import STAMPS
 from floodmark.spec.source import Source
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 _INDEXED = 32
 """Columns Delta keeps statistics for by itself; the stamps stand last and need them most."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Landing:
-    """One landing commit, as its metadata tells it; the state from which the next one goes on.
-
-    Args:
-        source: name.
-        ordinal: 0 is the first commit.
-        next_sequence: of the first row after it.
-        state: watermarks after it.
-        units: what became of them in this commit.
-        rows: landed by it.
-        quarantined: by it.
-        definition: the canonical form of the source.
-        run: of the landing that wrote it, to tell two writers apart.
-        ended: an end of input has been landed.
-    """
-
-    source: str
-    ordinal: int = -1
-    next_sequence: int = 0
-    state: WatermarkState = field(default_factory=WatermarkState)
-    units: tuple[Landed, ...] = ()
-    rows: int = 0
-    quarantined: int = 0
-    definition: dict[str, object] | None = None
-    run: str = ""
-    ended: bool = False
-
-    def metadata(self, fingerprint: str) -> str:
-        """For ``userMetadata``."""
-        units = [[u.name, u.size, u.modified, u.digest, u.status] for u in self.units]
-        plain = ("source", "ordinal", "next_sequence", "rows", "quarantined", "definition", "run", "ended")
-        values = {name: getattr(self, name) for name in plain}
-        more = {
-            "watermark_state": self.state.as_json(),
-            "progress": self.state.watermark,
-            "units": units,
-            "fingerprint": fingerprint,
-        }
-        return json.dumps({"landing": values | more}, separators=(",", ":"), ensure_ascii=False)
-
-    @staticmethod
-    def from_metadata(text: str | None) -> Landing | None:
-        """None for commits of others (an OPTIMIZE, a changed property)."""
-        value: dict[str, Any] | None = json.loads(text).get("landing") if text and text.startswith("{") else None
-        if value is None:
-            return None
-        units = tuple(
-            Landed(name=name, size=size, modified=modified, digest=digest, status=status, ordinal=value["ordinal"])
-            for name, size, modified, digest, status in value["units"]
-        )
-        plain = ("source", "ordinal", "next_sequence", "rows", "quarantined", "definition", "run", "ended")
-        state = WatermarkState.from_json(value["watermark_state"])
-        return Landing(units=units, state=state, **{name: value[name] for name in plain})
-
-
-def exists(spark: SparkSession, path: str) -> bool:
-    """True when there is a Delta table."""
-    return DeltaTable.isDeltaTable(spark, path)
-
-
-def create(spark: SparkSession, path: str, source: Source) -> None:
-    """Create the empty log of a source."""
-    table = DeltaTable.createIfNotExists(spark).location(path)
-    for column in source.schema.columns:
-        table = table.addColumn(column.name, column.type, comment=column.description or None)
-    for stamp in STAMP_DDL.split(", "):
-        name, kind = stamp.split(" ")
-        table = table.addColumn(name.strip("`"), kind)
-    columns = len(source.schema.columns) + 6
-    properties = {
+def properties(source: Source) -> dict[str, str]:
+    """Of the log of a source that is created."""
+    columns = len(source.schema.columns) + len(STAMPS)
+    return {
         "delta.checkpointInterval": "100",
         "floodmark.granularity": source.granularity,
         "floodmark.source": source.fingerprint,
         **({"delta.dataSkippingNumIndexedCols": str(columns)} if columns > _INDEXED else {}),
     }
-    for key, value in properties.items():
-        table = table.property(key, value)
-    table.execute()
 
 
 def landings(path: str, *, after: int = -1) -> Iterator[Landing]:
@@ -110,20 +32,19 @@ def landings(path: str, *, after: int = -1) -> Iterator[Landing]:
     Raises:
         StateError: STATE-010, the metadata of landing commits is no longer kept.
     """
-    table, limit, seen, lowest = deltalake.DeltaTable(path), 4, 0, None
+    limit, seen, lowest = 4, 0, None
     while True:
-        history = table.history(limit)
-        for commit in history[seen:]:
-            found = Landing.from_metadata(commit.get("userMetadata"))
-            if found is not None:
-                if found.ordinal <= after:
+        commits = list(history.every(path, limit))
+        for commit in commits[seen:]:
+            if isinstance(commit.record, Landing):
+                if commit.record.ordinal <= after:
                     return
-                lowest = found.ordinal
-                yield found
-        if len(history) < limit:
-            _check_complete(path, oldest_version=history[-1]["version"], lowest=lowest, after=after)
+                lowest = commit.record.ordinal
+                yield commit.record
+        if len(commits) < limit:
+            _check_complete(path, oldest_version=commits[-1].version, lowest=lowest, after=after)
             return
-        seen, limit = len(history), limit * 4
+        seen, limit = len(commits), limit * 4
 
 
 def _check_complete(path: str, *, oldest_version: int, lowest: int | None, after: int) -> None:

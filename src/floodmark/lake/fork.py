@@ -6,18 +6,20 @@ from collections.abc import Iterable, Iterator
 
 from deltalake import DeltaTable
 
-from floodmark.connectors.copies import remove
 from floodmark.core import crash
 from floodmark.core.errors import LifecycleError
-from floodmark.engines.spark import fence, last_values, savepoints
-from floodmark.engines.spark.checkpoint import Checkpoint
-from floodmark.engines.spark.cuts import begun, readers
-from floodmark.engines.spark.graft import graft
-from floodmark.engines.spark.lake import Lake
-from floodmark.engines.spark.lock import data_files
-from floodmark.engines.spark.savepoints import Savepoint
-from floodmark.engines.spark.switch import refuse_moved, refuse_while_pending, stopped
-from floodmark.engines.spark.timeline import Move, Timeline, streams
+from floodmark.lake import fence, last_values, savepoints
+from floodmark.lake.checkpoint import checkpoint_at
+from floodmark.lake.commits import Restored
+from floodmark.lake.copies import remove
+from floodmark.lake.cuts import begun, readers
+from floodmark.lake.graft import graft
+from floodmark.lake.identity import Identity
+from floodmark.lake.locks import data_files
+from floodmark.lake.paths import Lake
+from floodmark.lake.savepoints import Savepoint
+from floodmark.lake.switch import refuse_moved, refuse_while_pending, stopped
+from floodmark.lake.timeline import CHECKPOINT, Move, Timeline, streams
 from floodmark.lifecycle.savepoint import TableVersion
 
 _PATIENCE_SECONDS = 600
@@ -64,11 +66,11 @@ def fork(lake: Lake, savepoint: Savepoint, root: str, *, fresh: bool = False) ->
 def _graft_outputs(lake: Lake, savepoint: Savepoint, timeline: Timeline, outputs: Iterable[TableVersion]) -> None:
     """Link or copy the outputs of a savepoint into the lake of a timeline."""
     for output in outputs:
-        app, words = (
+        app, record = (
             f"{timeline.app(output.table)}/fork/{savepoint.manifest.id}",
-            _words(savepoint, timeline, output.table),
+            _record(savepoint, timeline, output.table),
         )
-        graft(lake.output(output.table), timeline.lake.output(output.table), app, words, output.version)
+        graft(lake.output(output.table), timeline.lake.output(output.table), app, record, output.version)
         crash.point("fork.after_table")
 
 
@@ -76,37 +78,37 @@ def _graft_values(
     savepoint: Savepoint, timeline: Timeline, outputs: Iterable[TableVersion]
 ) -> Iterator[tuple[str, int]]:
     """Write the last values of the outputs that have been grafted; each output, with the version of its changelog that is to be followed."""
-    keys, scratch = Checkpoint(f"{savepoint.path}/checkpoint").result_keys(), timeline.folder("forking")
+    held = Identity(checkpoint_at(f"{savepoint.path}/{CHECKPOINT}"))
+    keys, scratch = held.result_keys(), timeline.folder("forking")
     for table in [output.table for output in outputs if output.table in keys]:
         path, values = timeline.lake.output(table), f"{table}__current"
         version = DeltaTable(path).version()
         last_values.write(path, version, keys[table], scratch)
         app = f"{timeline.app(f'current/{table}')}/fork/{savepoint.manifest.id}"
-        graft(scratch, timeline.lake.output(values), app, _words(savepoint, timeline, values))
+        graft(scratch, timeline.lake.output(values), app, _record(savepoint, timeline, values))
         remove(scratch)
         yield table, version + 1
 
 
-def _words(savepoint: Savepoint, timeline: Timeline, table: str) -> dict[str, object]:
-    """What the commit of a fork says of itself."""
+def _record(savepoint: Savepoint, timeline: Timeline, table: str) -> Restored:
+    """Of the commit of a fork to a table."""
     manifest = savepoint.manifest
-    return {
-        "operator": manifest.operator,
-        "version": manifest.version,
-        "mode": "fork",
-        "timeline": timeline.number,
-        "table": table,
-        "restored": -1,
-        "savepoint": manifest.id,
-        "batch": manifest.batch,
-        "progress": manifest.watermark,
-        "rows": 0,
-    }
+    return Restored(
+        mode="fork",
+        operator=manifest.operator,
+        version=manifest.version,
+        timeline=timeline.number,
+        table=table,
+        restored=-1,
+        savepoint=manifest.id,
+        batch=manifest.batch,
+        progress=manifest.watermark,
+    )
 
 
 def refuse_begun(lake: Lake, operator: str, target: Lake, again: str) -> None:
     """Raise LifecycleError LIFECYCLE-041 where a stream of an operator cannot begin in another lake."""
-    if target.root == lake.root or Timeline.current(target, operator).checkpoint.deployed() is not None:
+    if target.root == lake.root or Timeline.current(target, operator).identity.deployed() is not None:
         got = "that lake itself" if target.root == lake.root else "one where it has begun already"
         where, fix = f"'{operator}' into {target.root}", f"Name an empty folder: {again}"
         raise LifecycleError(where, "a lake without a stream of it", got, fix, code="LIFECYCLE-041")
@@ -152,7 +154,7 @@ def move(lake: Lake, operator: str, root: str) -> tuple[Lake, Move]:
         elif going.root != target.root:
             refuse_moved(lake, operator)
         savepoint = savepoints.find(lake, going.savepoint)
-        if Timeline.current(target, operator).checkpoint.deployed() is None:
+        if Timeline.current(target, operator).identity.deployed() is None:
             fork(lake, savepoint, root)
         for output in savepoint.manifest.outputs:
             fence.end(timeline, output.table)

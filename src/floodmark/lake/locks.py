@@ -10,7 +10,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from floodmark.core.errors import LifecycleError
-from floodmark.engines.spark.lake import Lake
+from floodmark.lake.paths import Lake
 
 
 @contextmanager

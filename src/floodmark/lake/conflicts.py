@@ -2,33 +2,40 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import TypeVar
 
 from deltalake.exceptions import CommitFailedError
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 
 from floodmark.core.errors import LifecycleError
 
 Result = TypeVar("Result")
 
-_CONFLICTS = re.compile(r"DELTA_(CONCURRENT|METADATA_CHANGED|PROTOCOL_CHANGED)\w*")
 _TRIES = 5
 
 
-def retried(write: Callable[[], Result], path: str) -> Result:
+def _committed_second(error: Exception) -> bool:
+    return isinstance(error, CommitFailedError)
+
+
+def retried(
+    write: Callable[[], Result], path: str, conflict: Callable[[Exception], bool] = _committed_second
+) -> Result:
     """Run a write again when another writer came in between; it looks at the table anew each time.
 
+    Args:
+        write: the write.
+        path: of the table.
+        conflict: whether an error says that another writer came in between; by default one of delta-rs.
+
     Raises:
-        LifecycleError: LIFECYCLE-004, it came in between every time.
+        LifecycleError: LIFECYCLE-004, another writer came in between every time.
     """
     for left in reversed(range(_TRIES)):
         try:
             return write()
-        except (PySparkException, Py4JError, CommitFailedError) as error:
-            if not isinstance(error, CommitFailedError) and not _CONFLICTS.search(str(error)):
+        except Exception as error:
+            if not conflict(error):
                 raise
             if not left:
                 raise interrupted(path, "one each time") from error

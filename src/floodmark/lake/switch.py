@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 
-from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake import DeltaTable
 
-from floodmark.connectors.copies import remove
-from floodmark.connectors.storage import file_system, read, write
 from floodmark.core import crash
 from floodmark.core.errors import LifecycleError
-from floodmark.engines.spark import fence, history, last_values, savepoints, tables
-from floodmark.engines.spark.graft import graft
-from floodmark.engines.spark.lake import Lake
-from floodmark.engines.spark.lock import data_files, exclusive
-from floodmark.engines.spark.timeline import Timeline
+from floodmark.lake import fence, history, last_values, savepoints
+from floodmark.lake.commits import Restored
+from floodmark.lake.copies import remove
+from floodmark.lake.graft import graft
+from floodmark.lake.locks import data_files, exclusive
+from floodmark.lake.paths import Lake
+from floodmark.lake.storage import file_system, read, write
+from floodmark.lake.timeline import Timeline
+from floodmark.lake.writer import Writer
 from floodmark.lifecycle.savepoint import TableVersion
 from floodmark.lifecycle.switch import Step, Switch
 
@@ -76,7 +78,7 @@ def refuse_half_written(timeline: Timeline, *, whole: bool) -> None:
         timeline: of the stopped stream.
         whole: one that all tables have may be left: who goes on takes it up on the same timeline, and finds it there.
     """
-    deployed, last = timeline.checkpoint.deployed(), timeline.checkpoint.last_committed()
+    deployed, last = timeline.identity.deployed(), timeline.checkpoint.last_committed()
     found = {name: _written(timeline, name) for name in deployed.tables} if deployed is not None else {}
     ahead = [name for name, batch in found.items() if batch > last]
     if not ahead or (whole and next(iter(found)) in ahead):  # the main table is written last
@@ -92,7 +94,7 @@ def refuse_half_written(timeline: Timeline, *, whole: bool) -> None:
 
 def newest_written(timeline: Timeline) -> int:
     """The last micro-batch that any table of a stream has rows of; -1 for none."""
-    deployed = timeline.checkpoint.deployed()
+    deployed = timeline.identity.deployed()
     return max((_written(timeline, name) for name in deployed.tables), default=-1) if deployed is not None else -1
 
 
@@ -146,7 +148,7 @@ def _perform(lake: Lake, switch: Switch) -> None:
             crash.point("switch.after_values")
             ends[table.table] = _switched(timeline, step, table)
             crash.point("switch.after_table")
-            if table.table in timeline.checkpoint.result_keys():
+            if table.table in timeline.identity.result_keys():
                 last_values.followed(timeline, table.table, ends[table.table] + 1)
     for step, timeline in zip(switch.steps, timelines, strict=True):
         sources = len(timeline.checkpoint.positions(step.batch)) // step.inputs
@@ -166,26 +168,25 @@ def _ended(timeline: Timeline, step: Step) -> Timeline:
     return Timeline(timeline.lake, step.operator, step.ends)
 
 
-def _words(step: Step, table: str, restored: int) -> dict[str, object]:
-    """What a commit of a switch says of itself; ``restored`` is the version that comes back, -1 for none."""
-    return {
-        "operator": step.operator,
-        "version": step.version,
-        "mode": "rebuild" if step.source else "rollback",
-        "timeline": step.timeline,
-        "table": table,
-        "restored": restored,
-        "savepoint": step.savepoint,
-        "batch": step.batch,
-        "progress": step.watermark,
-        "rows": 0,
-    }
+def _record(step: Step, table: str, restored: int) -> Restored:
+    """Of a commit of a switch; ``restored`` is the version that comes back, -1 for none."""
+    return Restored(
+        mode="rebuild" if step.source else "rollback",
+        operator=step.operator,
+        version=step.version,
+        timeline=step.timeline,
+        table=table,
+        restored=restored,
+        savepoint=step.savepoint,
+        batch=step.batch,
+        progress=step.watermark,
+    )
 
 
 def _switch_values(timeline: Timeline, step: Step, wanted: TableVersion) -> None:
     """Make ``<table>__current`` what the changelog is about to say, once: in one commit, after which the old follower can write nothing."""
     lake, table = timeline.lake, f"{wanted.table}__current"
-    keys = timeline.checkpoint.result_keys().get(wanted.table)
+    keys = timeline.identity.result_keys().get(wanted.table)
     app = f"{timeline.app(f'current/{wanted.table}')}/switch"
     if keys is None or (
         DeltaTable.is_deltatable(lake.output(table))
@@ -195,52 +196,41 @@ def _switch_values(timeline: Timeline, step: Step, wanted: TableVersion) -> None
     origin, scratch = Lake(step.source) if step.source else lake, timeline.folder("switching", table)
     last_values.write(origin.output(wanted.table), wanted.version, keys, scratch)
     fences = [fence.follower(_ended(timeline, step), wanted.table)]
-    graft(scratch, lake.output(table), app, _words(step, table, -1), fences=fences)
+    graft(scratch, lake.output(table), app, _record(step, table, -1), fences=fences)
     remove(timeline.folder("switching"))
 
 
 def _retire(timeline: Timeline, step: Step) -> None:
     """Empty, once, what the ended definition wrote and the new one does not write: tables of last values and, of a rebuild, outputs."""
     ended = _ended(timeline, step)
-    old, new = ended.checkpoint.deployed(), timeline.checkpoint.deployed()
+    old, new = ended.identity.deployed(), timeline.identity.deployed()
     retired = {
         f"{table}__current": table
-        for table in ended.checkpoint.result_keys().keys() - timeline.checkpoint.result_keys().keys()
+        for table in ended.identity.result_keys().keys() - timeline.identity.result_keys().keys()
     }
     if step.source and old is not None and new is not None:
         retired |= {table: table for table in old.tables.keys() - new.tables.keys()}
     for name, table in sorted(retired.items()):
         path, app = timeline.lake.output(name), f"{timeline.app(name)}/retired"
-        if not DeltaTable.is_deltatable(path) or (found := DeltaTable(path)).transaction_version(app) is not None:
+        if not DeltaTable.is_deltatable(path) or (writer := Writer(path)).committed(app) is not None:
             continue
         fences = [*fence.transactions(ended, table), fence.follower(ended, table)]
-        properties = CommitProperties(
-            custom_metadata={"userMetadata": tables.said(_words(step, name, -1))},
-            app_transactions=[Transaction(app, 1), *fences],
-        )
-        partition_by = found.metadata().partition_columns
-        found.create_write_transaction([], "overwrite", found.schema(), partition_by, commit_properties=properties)
+        writer.become((), _record(step, name, -1), (app, 1), fences)
 
 
 def _switched(timeline: Timeline, step: Step, wanted: TableVersion) -> int:
     """Make a table what it should be, once; the version that says so."""
     path, app = timeline.lake.output(wanted.table), f"{timeline.app(wanted.table)}/switch"
-    words = _words(step, wanted.table, -1 if step.source else wanted.version)
+    record = _record(step, wanted.table, -1 if step.source else wanted.version)
     fences = fence.transactions(_ended(timeline, step), wanted.table)
     if step.source:
-        graft(Lake(step.source).output(wanted.table), path, app, words, wanted.version, fences)
-    elif (table := DeltaTable(path)).transaction_version(app) is None:
-        said = {"userMetadata": tables.said(words)}
-        properties = CommitProperties(custom_metadata=said, app_transactions=[Transaction(app, 1), *fences])
-        if wanted.version < table.version():
-            table.restore(wanted.version, commit_properties=properties)
-        else:  # it is there already, and says so
-            partition_by = table.metadata().partition_columns
-            table.create_write_transaction([], "append", table.schema(), partition_by, commit_properties=properties)
+        graft(Lake(step.source).output(wanted.table), path, app, record, wanted.version, fences)
+    elif (writer := Writer(path)).committed(app) is None:
+        writer.restore(wanted.version, record, (app, 1), fences)
     return next(
-        int(commit["version"])
-        for commit in DeltaTable(path).history()
-        if (found := history.said(commit)) and "restored" in found and found["timeline"] == step.timeline
+        commit.version
+        for commit in history.every(path)
+        if isinstance(commit.record, Restored) and commit.record.timeline == step.timeline
     )
 
 

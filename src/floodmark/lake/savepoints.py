@@ -2,37 +2,33 @@
 
 from __future__ import annotations
 
-import json
-import platform
 import re
 import secrets
 import time
-import uuid
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from importlib.metadata import version as package_version
 from typing import Any
 
 from deltalake import DeltaTable
 
-from floodmark.connectors.copies import copy, files_of, remove
-from floodmark.connectors.storage import file_system, folders, open_hashed, read, write
 from floodmark.core import crash
 from floodmark.core.errors import CapabilityError, ExecutionError, LifecycleError, StateError, closest
 from floodmark.core.time import from_ms
-from floodmark.engines.spark import history, markers
-from floodmark.engines.spark.checkpoint import HERE, IDENTITY, Checkpoint, relocated
-from floodmark.engines.spark.lake import Lake
-from floodmark.engines.spark.lock import exclusive
-from floodmark.engines.spark.tables import check_there
-from floodmark.engines.spark.timeline import Timeline, inputs_at
+from floodmark.lake import history
+from floodmark.lake.checkpoint import checkpoint_at
+from floodmark.lake.commits import MicroBatch, Restored, Ticked
+from floodmark.lake.copies import copy, files_of, remove
+from floodmark.lake.identity import IDENTITY
+from floodmark.lake.locks import exclusive
+from floodmark.lake.outputs import check_there
+from floodmark.lake.paths import Lake
+from floodmark.lake.storage import file_system, folders, open_hashed, read, write
+from floodmark.lake.timeline import CHECKPOINT, STARTS, TICKS, Timeline, inputs_at
 from floodmark.lifecycle.plan import Deployed
 from floodmark.lifecycle.savepoint import MANIFEST, File, Manifest, TableVersion, broken, damage
 
 _PIN = "pinned"
-_VERSIONED = re.compile(r"(\d+)[_.].*|(\d+)")
-_PACKAGES = ("floodmark", "pyspark", "delta-spark")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +70,7 @@ def create(
     """
     timeline = Timeline.current(lake, operator)
     with drafted(operator, lake) as draft:
-        deployed, last = timeline.checkpoint.deployed(), batch
+        deployed, last = timeline.identity.deployed(), batch
         if last is None:
             last = timeline.checkpoint.last_committed()
         if deployed is None or last < 0:
@@ -82,7 +78,7 @@ def create(
         timeline.checkpoint.check(last)
         crash.point("savepoint.before_copy")
         _copy(timeline, last, draft.path)
-        state, copied = state_at(timeline, last), Checkpoint(f"{draft.path}/checkpoint")
+        state, copied = state_at(timeline, last), checkpoint_at(f"{draft.path}/{CHECKPOINT}")
         manifest = Manifest(
             id=draft.name,
             at=draft.at,
@@ -96,7 +92,7 @@ def create(
             watermark=state.watermark,
             inputs=state.inputs,
             outputs=state.outputs,
-            engine=engine(copied.partitions(last)),
+            engine=copied.engine(last),
             code=code or {},
             why=why,
             files=digests(draft.path),
@@ -176,14 +172,14 @@ def not_begun(operator: str, lake: Lake) -> LifecycleError:
 
 
 def _copy(timeline: Timeline, batch: int, draft: str) -> None:
-    _copy_checkpoint(timeline.checkpoint, f"{draft}/checkpoint", batch)
-    positions, deployed = Checkpoint(f"{draft}/checkpoint").positions(batch), timeline.checkpoint.deployed()
+    timeline.checkpoint.copy_to(f"{draft}/{CHECKPOINT}", batch)
+    positions, deployed = checkpoint_at(f"{draft}/{CHECKPOINT}").positions(batch), timeline.identity.deployed()
     if deployed and len(positions) > len(deployed.reads):  # beside each input the markers of the starts are read
-        _copy_table(timeline.folder(markers.FOLDER), f"{draft}/{markers.FOLDER}", max(positions[1::2]).version)
-    path = timeline.folder("ticks")
+        _copy_table(timeline.folder(STARTS), f"{draft}/{STARTS}", max(positions[1::2]).version)
+    path = timeline.folder(TICKS)
     if DeltaTable.is_deltatable(path):
-        known = (int(commit["table_version"]) for commit in history.commits(path) if int(commit["batch"]) <= batch)
-        _copy_table(path, f"{draft}/ticks", max(known, default=0))
+        known = (commit.version for commit, ticked in history.standing_of(path, Ticked) if ticked.batch <= batch)
+        _copy_table(path, f"{draft}/{TICKS}", max(known, default=0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +208,7 @@ class BatchState:
 
 def state_at(timeline: Timeline, batch: int) -> BatchState:
     """How far a stream was at the end of a committed micro-batch that its checkpoint keeps."""
-    lake, deployed = timeline.lake, timeline.checkpoint.deployed()
+    lake, deployed = timeline.lake, timeline.identity.deployed()
     assert deployed is not None
     outputs = tuple(
         TableVersion(table=table, id=_id(lake.output(table)), version=_version_at(timeline, table, batch))
@@ -244,53 +240,10 @@ def check_inputs(lake: Lake, operator: str, inputs: Mapping[str, TableVersion], 
             raise LifecycleError(where, "the table its stream has read", got, anew, code="LIFECYCLE-038")
         if given.id in but or path == lake.log(given.table):  # a log is never taken back
             continue
-        for commit in history.commits(path, limit=None):
-            if int(commit["table_version"]) <= given.version:
-                break
-            if "restored" in commit:
-                got = f"a {commit['mode']} of '{given.table}' behind what its stream has read"
+        for commit, restored in history.standing_of(path, Restored, limit=None):
+            if commit.version > given.version:
+                got = f"a {restored.mode} of '{given.table}' behind what its stream has read"
                 raise LifecycleError(where, "rows that have only come", got, anew, code="LIFECYCLE-038")
-
-
-def _copy_checkpoint(checkpoint: Checkpoint, target: str, batch: int) -> None:
-    """The checkpoint as of a committed micro-batch, while its stream may go on.
-
-    State of micro-batch N is there before its commit is, and never written again; so commits are copied first. Files that
-    vanish meanwhile are older ones that Spark cleans up.
-    """
-    for path in (f"{log}/{number}" for log in ("commits", "offsets") for number in (batch - 1, batch) if number >= 0):
-        try:
-            copy(f"{checkpoint.path}/{path}", f"{target}/{path}")
-        except FileNotFoundError as error:
-            raise broken(f"checkpoint {checkpoint.path}", f"one without '{path}'") from error
-    for path in files_of(checkpoint.path):
-        if not _belongs(path, batch):
-            continue
-        try:
-            if "/_metadata/v2/" in path:
-                content = read(f"{checkpoint.path}/{path}") or b""
-                write(f"{target}/{path}", relocated(content, HERE))
-            else:
-                copy(f"{checkpoint.path}/{path}", f"{target}/{path}")
-        except FileNotFoundError:
-            continue
-    missing = Checkpoint(target).missing_state(batch)
-    if missing:
-        raise broken(f"checkpoint {checkpoint.path}", f"one without the state '{missing}' of micro-batch {batch}")
-
-
-def _belongs(path: str, batch: int) -> bool:
-    """Whether a file of a checkpoint belongs to it as of a micro-batch."""
-    top, *rest = path.split("/")
-    if top in {"commits", "offsets"}:
-        return False  # copied by number
-    found = _VERSIONED.fullmatch(rest[-1]) if rest else None
-    if found is None or "SSTs" in rest:
-        return True
-    number = int(found[1] or found[2])
-    if "_stateSchema" in rest or "_metadata" in rest:
-        return number <= batch
-    return number <= batch + 1  # state of a micro-batch is of the version behind it
 
 
 def _copy_table(source: str, target: str, version: int) -> None:
@@ -307,14 +260,15 @@ def _version_at(timeline: Timeline, table: str, batch: int) -> int:
 
     That may have begun already: by a rollback that is at work, or was killed.
     """
-    found = DeltaTable(timeline.lake.output(table))
-    version = int(found.version())
-    for commit in found.history(history.LIMIT):
-        said = history.said(commit) or {}
-        number, unbounded = said.get("timeline", -1), said.get("mode") == "unbounded"
-        if number > timeline.number or (number == timeline.number and unbounded and said["batch"] > batch):
-            version = int(commit["version"]) - 1
-        elif number == timeline.number and (unbounded or "restored" in said):
+    path = timeline.lake.output(table)
+    version = int(DeltaTable(path).version())
+    for commit in history.every(path, history.LIMIT):
+        record = commit.record
+        if not isinstance(record, MicroBatch | Restored) or record.timeline < timeline.number:
+            continue
+        if record.timeline > timeline.number or (isinstance(record, MicroBatch) and record.batch > batch):
+            version = commit.version - 1
+        else:
             break
     return version
 
@@ -322,12 +276,6 @@ def _version_at(timeline: Timeline, table: str, batch: int) -> int:
 def input_path(lake: Lake, table: str) -> str:
     """The path of an input's table: a log, or an output of another operator."""
     return lake.log(table) if DeltaTable.is_deltatable(lake.log(table)) else lake.read(table)
-
-
-def engine(partitions: int) -> dict[str, str]:
-    """What writes state here, by name."""
-    found = {package: package_version(package) for package in _PACKAGES}
-    return found | {"python": platform.python_version(), "state partitions": str(partitions)}
 
 
 def _id(path: str) -> str:
@@ -550,15 +498,15 @@ def restore(savepoint: Savepoint, folder: str) -> None:
     What says whose checkpoint it is comes last: without it, it counts as none.
     """
     remove(folder)
-    for path in sorted(savepoint.manifest.files, key=lambda path: path == f"checkpoint/{IDENTITY}"):
-        place = f"{folder}/{path}"
-        if "/_metadata/v2/" in path:
-            write(place, read(f"{savepoint.path}/{path}") or b"")  # not linked: it is written into
-        elif path == "checkpoint/metadata":
-            write(place, json.dumps({"id": str(uuid.uuid4())}).encode())
-        else:
-            copy(f"{savepoint.path}/{path}", place)
-    Checkpoint(f"{folder}/checkpoint").relocate()
+    for path in savepoint.manifest.files:
+        if not path.startswith(f"{CHECKPOINT}/"):
+            copy(f"{savepoint.path}/{path}", f"{folder}/{path}")
+    source, target = f"{savepoint.path}/{CHECKPOINT}", f"{folder}/{CHECKPOINT}"
+    held = [
+        path.removeprefix(f"{CHECKPOINT}/") for path in savepoint.manifest.files if path.startswith(f"{CHECKPOINT}/")
+    ]
+    checkpoint_at(target).restore_from(source, [path for path in held if path != IDENTITY])
+    copy(f"{source}/{IDENTITY}", f"{target}/{IDENTITY}")
 
 
 def _home(lake: Lake, operator: str) -> str:

@@ -6,16 +6,11 @@ commits first. A fence is the highest version there is.
 
 from __future__ import annotations
 
-import json
-from typing import Any
+from deltalake import DeltaTable, Transaction
 
-from deltalake import CommitProperties, DeltaTable, Transaction
-
-from floodmark.engines.spark.timeline import Timeline
-
-FENCE = 1 << 62
-"""Version of the transactions that end a timeline."""
-_KEY = "fence"
+from floodmark.lake.commits import Fenced
+from floodmark.lake.timeline import Timeline
+from floodmark.lake.writer import FENCE, Writer
 
 
 def transactions(timeline: Timeline, table: str) -> list[Transaction]:
@@ -39,20 +34,9 @@ def end_follower(timeline: Timeline, table: str) -> None:
     _commit(path, timeline, [follower(timeline, table)])
 
 
-def is_fence(commit: dict[str, Any]) -> bool:
-    """Whether a commit of a table's history does nothing else."""
-    text = commit.get("userMetadata") or ""
-    return text.startswith("{") and _KEY in json.loads(text)
-
-
 def _commit(path: str, timeline: Timeline, fences: list[Transaction]) -> None:
     if not DeltaTable.is_deltatable(path):
         return
-    table = DeltaTable(path)
-    if all(table.transaction_version(fence.app_id) == FENCE for fence in fences):
-        return
-    said = json.dumps({_KEY: {"operator": timeline.operator, "timeline": timeline.number}})
-    properties = CommitProperties(custom_metadata={"userMetadata": said}, app_transactions=fences)
-    table.create_write_transaction(
-        [], "append", table.schema(), table.metadata().partition_columns, commit_properties=properties
-    )
+    writer = Writer(path)
+    if any(writer.committed(fence.app_id) != FENCE for fence in fences):
+        writer.note(Fenced(operator=timeline.operator, timeline=timeline.number), fences=fences)

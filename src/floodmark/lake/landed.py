@@ -8,11 +8,10 @@ from dataclasses import asdict, dataclass, field, fields
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from floodmark.connectors.unit import Landed
 from floodmark.core import crash
-from floodmark.engines.spark import log
-from floodmark.engines.spark.lake import Lake
-from floodmark.engines.spark.log import Landing
+from floodmark.lake import log
+from floodmark.lake.commits import Landed, Landing
+from floodmark.lake.paths import Lake
 
 _NUMBERS = ("size", "modified", "ordinal")
 _SCHEMA = pa.schema([(f.name, pa.int64() if f.name in _NUMBERS else pa.string()) for f in fields(Landed)])

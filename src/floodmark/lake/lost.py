@@ -14,11 +14,12 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from pyarrow.fs import FileType
 
-from floodmark.connectors.storage import file_system
 from floodmark.core.errors import ExecutionError
 from floodmark.core.time import describe
-from floodmark.engines.spark import history
-from floodmark.engines.spark.lake import Lake, is_local
+from floodmark.lake import history
+from floodmark.lake.commits import Landing
+from floodmark.lake.paths import Lake, is_local
+from floodmark.lake.storage import file_system
 from floodmark.spec.operator import Input, Operator
 
 _SHOWN = 3
@@ -58,7 +59,7 @@ def lost_files(table: str) -> list[LostFile]:
     """The data files of a table's newest version that are not there."""
     actions = pa.table(DeltaTable(table).get_add_actions(flatten=True)).to_pylist()
     gone = [action for action in actions if not _is_there(table, action["path"])]
-    landings = [one for one in history.commits(table, limit=None) if "units" in one] if gone else []
+    landings = [landing for _, landing in history.standing_of(table, Landing, limit=None)] if gone else []
     found = []
     for action in gone:
         sequences = _range(action, "_sequence")
@@ -91,15 +92,13 @@ def _ms(moment: datetime) -> int:
     return int(moment.timestamp() * 1000)
 
 
-def _units(landings: list[dict[str, Any]], sequences: tuple[int, int] | None) -> tuple[str, ...]:
+def _units(landings: list[Landing], sequences: tuple[int, int] | None) -> tuple[str, ...]:
     """What the landing commits that hold these sequences have landed: rows of commit c are those in front of its marker."""
     if sequences is None:
         return ()
     first, last = sequences
-    commits = [
-        one for one in landings if one["next_sequence"] - 1 - one["rows"] <= last and one["next_sequence"] > first
-    ]
-    return tuple(name for one in reversed(commits) for name, *_, status in one["units"] if status == "landed")
+    commits = [one for one in landings if one.next_sequence - 1 - one.rows <= last and one.next_sequence > first]
+    return tuple(unit.name for one in reversed(commits) for unit in one.units if unit.status == "landed")
 
 
 def lost(operator: Operator, lake: Lake, error: BaseException, again: str) -> ExecutionError | None:

@@ -9,27 +9,27 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable, Transaction
-from deltalake.transaction import AddAction, RemoveAction
+from deltalake import DeltaTable, Transaction
+from deltalake.transaction import AddAction
 
-from floodmark.connectors.copies import copy
-from floodmark.connectors.storage import file_system
 from floodmark.core import crash
-from floodmark.engines.spark import tables
-from floodmark.engines.spark.appender import statistics
+from floodmark.lake.commits import Record
+from floodmark.lake.copies import copy
+from floodmark.lake.files import statistics
+from floodmark.lake.storage import file_system
+from floodmark.lake.writer import Writer
 
 
 def graft(
     source: str,
     target: str,
     app: str,
-    words: Mapping[str, Any],
+    record: Record,
     version: int | None = None,
     fences: Sequence[Transaction] = (),
 ) -> int:
@@ -39,7 +39,7 @@ def graft(
         source: path of the table to take them from.
         target: path of the table to change; it is made where there is none, and keeps its id where there is one.
         app: application id of the transaction; nothing is done when it has committed to the target before.
-        words: what the commit says of itself.
+        record: of the commit.
         version: of the source; by default the newest.
         fences: further transactions of the commit.
 
@@ -52,12 +52,12 @@ def graft(
         DeltaTable.create(
             target, schema, mode="ignore", partition_by=partition_by, configuration=given.metadata().configuration
         )
-    table = DeltaTable(target)
-    if table.transaction_version(app) is not None:
-        return int(table.version())
+    writer = Writer(target)
+    if writer.committed(app) is not None:
+        return int(writer.table().version())
     folder, now = uuid.uuid4().hex, time.time_ns() // 1_000_000
     crash.point("graft.before_files")
-    added: list[AddAction | RemoveAction] = []
+    added = list[AddAction]()
     for action in pa.table(given.get_add_actions()).to_pylist():
         path = unquote(action["path"])
         name = f"{folder}/{uuid.uuid4().hex}-{path.rsplit('/', 1)[-1]}"
@@ -68,8 +68,5 @@ def graft(
         values = action.get("partition") or {}
         added.append(AddAction(name, action["size_bytes"], values, now, True, stats))
     crash.point("graft.before_commit")
-    said = CommitProperties(
-        custom_metadata={"userMetadata": tables.said(words)}, app_transactions=[Transaction(app, 1), *fences]
-    )
-    table.create_write_transaction(added, "overwrite", schema, partition_by, commit_properties=said)
-    return int(DeltaTable(target).version())
+    writer.become(added, record, (app, 1), fences, schema=schema, partition_by=partition_by)
+    return int(writer.table().version())

@@ -13,12 +13,20 @@ from typing import Any
 
 from deltalake import DeltaTable
 
-from floodmark.connectors.storage import folders, read, write
 from floodmark.core.errors import StateError
-from floodmark.engines.spark.checkpoint import Checkpoint
-from floodmark.engines.spark.lake import Lake
+from floodmark.lake.checkpoint import Checkpoint, checkpoint_at
+from floodmark.lake.identity import Identity
+from floodmark.lake.paths import Lake
+from floodmark.lake.storage import folders, read, write
 from floodmark.lifecycle.plan import Deployed
 from floodmark.lifecycle.savepoint import TableVersion
+
+CHECKPOINT = "checkpoint"
+"""The folder of the checkpoint."""
+STARTS = "starts"
+"""The folder of the markers that an engine appends at each start."""
+TICKS = "ticks"
+"""The folder of what micro-batches were told of processing time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +93,15 @@ class Timeline:
     @property
     def checkpoint(self) -> Checkpoint:
         """Of its query."""
-        return Checkpoint(self.folder("checkpoint"))
+        return checkpoint_at(self.folder(CHECKPOINT))
+
+    @property
+    def identity(self) -> Identity:
+        """Of its checkpoint."""
+        return Identity(self.checkpoint)
 
     def folder(self, *parts: str) -> str:
-        """A folder of its own: ``checkpoint``, ``starts``, ``ticks``, ``current``."""
+        """A folder of its own: ``CHECKPOINT``, ``STARTS``, ``TICKS``, ``current``."""
         return self.lake.internal("operators", self.operator, "timelines", str(self.number), *parts)
 
     def app(self, table: str) -> str:
@@ -98,7 +111,7 @@ class Timeline:
 
 def inputs_at(timeline: Timeline, batch: int) -> dict[str, TableVersion]:
     """How far a stream had read each input at the end of a committed micro-batch, by the input's name, in the order they are read."""
-    deployed, positions = timeline.checkpoint.deployed(), timeline.checkpoint.positions(batch)
+    deployed, positions = timeline.identity.deployed(), timeline.checkpoint.positions(batch)
     assert deployed is not None
     names, reads = deployed.sources, {name: table for name, table, *_ in deployed.graph["inputs"]}
     of_inputs = positions[:: len(positions) // len(names)]
@@ -111,7 +124,7 @@ def inputs_at(timeline: Timeline, batch: int) -> dict[str, TableVersion]:
 def streams(lake: Lake) -> dict[str, Deployed]:
     """What every stream of a lake was started with, by the operator's name; upstream first."""
     names = folders(lake.internal("operators"))
-    found = {name: Timeline.current(lake, name).checkpoint.deployed() for name in names}
+    found = {name: Timeline.current(lake, name).identity.deployed() for name in names}
     order: dict[str, Deployed] = {}
     waiting = {name: one for name, one in found.items() if one is not None}
     while waiting:

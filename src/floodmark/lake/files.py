@@ -1,0 +1,134 @@
+"""Data files of a Delta table: those an engine has written, those an interval covers, and the statistics a commit tells of them."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+from deltalake.transaction import AddAction, RemoveAction
+
+_LONGEST = 32
+"""Characters of a text that is kept as a statistic; a longer one says nothing about its file."""
+_TO_NEXT = timedelta(microseconds=999)
+"""Added before cutting to milliseconds, it rounds up; the last instant there is has no microseconds to lose."""
+_NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """Files an engine has put into a folder of a table; they count once a commit names them.
+
+    Args:
+        folder: new, in the table's.
+        partition_by: the table's partition columns.
+    """
+
+    folder: Path
+    partition_by: tuple[str, ...] = ()
+
+    @property
+    def files(self) -> list[Path]:
+        """The data files, in order."""
+        return [file for file in sorted(self.folder.rglob("*.parquet")) if not file.name.startswith((".", "_"))]
+
+    def kinds(self) -> Counter[int]:
+        """Rows per ``_kind``."""
+        kinds: Counter[int] = Counter()
+        for file in self.files:
+            with file.open("rb") as stream:
+                column = pq.ParquetFile(stream).read(columns=["_kind"])["_kind"]
+            kinds.update({pair["values"]: pair["counts"] for pair in column.value_counts().to_pylist()})
+        return kinds
+
+    def actions(self) -> list[AddAction]:
+        """The files with rows, as a commit names them."""
+        footers = {file: pq.read_metadata(file) for file in self.files}
+        return [_added(self, file, footer) for file, footer in footers.items() if footer.num_rows]
+
+
+def inside(table: DeltaTable, first: datetime, last: datetime) -> list[RemoveAction] | None:
+    """The files whose rows all lie in [first, last]; None when another one holds such rows too, or that is not known."""
+    actions = pa.table(table.get_add_actions())
+    removed = []
+    now = time.time_ns() // 1_000_000
+    for action in actions.to_pylist():
+        rows = action["num_records"]
+        nulls = (action.get("null_count") or {}).get("_event_time")
+        low, high = ((action.get(side) or {}).get("_event_time") for side in ("min", "max"))
+        if rows is not None and rows in {nulls, 0}:
+            continue  # markers
+        if low is None or high is None or nulls is None:
+            return None
+        if high < first or low > last:
+            continue
+        if low < first or high > last or nulls:
+            return None
+        values = action.get("partition") or {}
+        removed.append(RemoveAction(action["path"], True, now, action["size_bytes"], values))
+    return removed
+
+
+def _added(written: Written, file: Path, footer: pq.FileMetaData) -> AddAction:
+    """A file with its partition values and statistics."""
+    path = file.relative_to(written.folder.parent)
+    pairs = (part.split("=", 1) for part in path.parts[1:-1])
+    values = {name: None if text == _NO_PARTITION else unquote(text) for name, text in pairs}
+    return AddAction(
+        path.as_posix(), file.stat().st_size, values, time.time_ns() // 1_000_000, True, statistics(footer)
+    )
+
+
+def statistics(footer: pq.FileMetaData) -> str:
+    """Delta's statistics of a Parquet file: rows, nulls, and the range of numbers, instants and short texts."""
+    nulls: dict[str, int] = {}
+    ranges: dict[str, tuple[Any, Any]] = {}
+    unknown: set[str] = set()
+    for group in (footer.row_group(i) for i in range(footer.num_row_groups)):
+        for column in (group.column(i) for i in range(group.num_columns)):
+            name, bounds = column.path_in_schema, column.statistics
+            if "." in name or bounds is None or not bounds.has_null_count:
+                unknown.add(name)
+                continue
+            nulls[name] = nulls.get(name, 0) + bounds.null_count
+            if bounds.null_count == group.num_rows:
+                continue
+            if not bounds.has_min_max or not _ordered(bounds.min) or not _ordered(bounds.max):
+                unknown.add(name)
+                continue
+            low, high = ranges.get(name, (bounds.min, bounds.max))
+            ranges[name] = min(low, bounds.min), max(high, bounds.max)
+    known = {name: pair for name, pair in ranges.items() if name not in unknown}
+    answer = {
+        "numRecords": footer.num_rows,
+        "minValues": {name: _text(low, timedelta()) for name, (low, _) in known.items()},
+        "maxValues": {n: text for n, (_, high) in known.items() if (text := _text(high, _TO_NEXT)) is not None},
+        "nullCount": {name: count for name, count in nulls.items() if name in known or name not in unknown},
+    }
+    return json.dumps(answer)
+
+
+def _ordered(value: object) -> bool:
+    """Whether a value is a bound Delta and Parquet agree on."""
+    return (isinstance(value, str) and len(value) <= _LONGEST) or (
+        isinstance(value, int | date | datetime) and not isinstance(value, bool)
+    )
+
+
+def _text(value: Any, to_next: timedelta) -> int | str | None:
+    """A bound as Delta writes it; instants in whole milliseconds, rounded outwards; None for one that is then behind the year 9999."""
+    if not isinstance(value, datetime):
+        return value.isoformat() if isinstance(value, date) else value
+    try:
+        value = (value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)) + to_next
+    except OverflowError:
+        return None
+    return f"{value.year:04d}-{value:%m-%dT%H:%M:%S}.{value.microsecond // 1000:03d}Z"

@@ -1,0 +1,130 @@
+"""The commits of a table, newest first, with what each says of itself. No JVM, no scan of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+
+from floodmark.core.time import describe
+from floodmark.lake.commits import (
+    BoundedRun,
+    Fenced,
+    Landing,
+    MicroBatch,
+    Record,
+    Restored,
+    Ticked,
+    decode,
+    progress_of,
+)
+from floodmark.lifecycle.coverage import Entry
+
+LIMIT = 1000
+"""Commits looked at. What was computed before them counts as not covered, which costs time but is never wrong."""
+_NEWEST = 20
+"""Commits that are looked at first."""
+
+Kind = TypeVar("Kind", Landing, MicroBatch, BoundedRun, Restored, Ticked)
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One commit of a table.
+
+    Args:
+        version: of the table.
+        at: when, ms UTC, by the clock of the writer.
+        operation: as Delta names it: ``WRITE``, ``OPTIMIZE``, ``RESTORE``.
+        record: of the commit; None where floodmark did not make it.
+    """
+
+    version: int
+    at: int
+    operation: str
+    record: Record | None
+
+
+def every(path: str, limit: int | None = None) -> Iterator[Commit]:
+    """Each commit of a table, or the newest ``limit``.
+
+    Raises:
+        StateError: STATE-040, a record cannot be read.
+    """
+    return _commits(DeltaTable(path), path, limit)
+
+
+def _commits(table: DeltaTable, path: str, limit: int | None) -> Iterator[Commit]:
+    for commit in table.history(limit):
+        version = int(commit["version"])
+        record = decode(commit.get("userMetadata"), f"commit {version} of table {path}")
+        yield Commit(version, int(commit["timestamp"]), str(commit.get("operation")), record)
+
+
+def standing(path: str, limit: int | None = LIMIT) -> Iterator[Commit]:
+    """Commits of floodmark's that stand, but fences, newest first; nothing without a table.
+
+    A commit that was taken back does not stand: a ``Restored`` puts a version in place of all commits behind that one.
+
+    Args:
+        path: of the table.
+        limit: commits that are looked at.
+    """
+    try:
+        table = DeltaTable(path)
+    except TableNotFoundError:
+        return
+    undone = None
+    for commit in _commits(table, path, limit):
+        if undone is not None and commit.version > undone:
+            continue
+        if isinstance(commit.record, Restored):
+            undone = commit.record.restored
+        if commit.record is not None and not isinstance(commit.record, Fenced):
+            yield commit
+
+
+def standing_of(path: str, kind: type[Kind], limit: int | None = LIMIT) -> Iterator[tuple[Commit, Kind]]:
+    """The commits of ``standing`` with one kind of record, each with its record."""
+    return ((commit, commit.record) for commit in standing(path, limit) if isinstance(commit.record, kind))
+
+
+def rewritten(path: str) -> bool:
+    """Whether the rows of a table cannot be read commit by commit: it was taken back or replaced, or files of old versions were removed."""
+    return any(isinstance(c.record, Restored) or c.operation.startswith("VACUUM") for c in every(path))
+
+
+def bounded_runs(path: str) -> Iterator[Entry]:
+    """Bounded runs that wrote the table, newest first."""
+    for commit, run in standing_of(path, BoundedRun):
+        yield Entry(
+            interval=run.interval,
+            version=run.version,
+            fingerprint=run.fingerprint,
+            late_rows=run.late_rows,
+            inputs=run.inputs,
+            at=describe(commit.at),
+        )
+
+
+def progress(path: str, version: int | None = None) -> int | None:
+    """How far a landing or an unbounded run has got with a table; None when none has written it.
+
+    Args:
+        path: of the table.
+        version: as of which; by default the newest.
+    """
+    for limit in (_NEWEST, LIMIT, None):  # it is among the newest, unless there were many bounded runs since
+        for commit in standing(path, limit):
+            reached = progress_of(commit.record)
+            if reached is not None and (version is None or commit.version <= version):
+                return reached
+    return None
+
+
+def holds_files(path: str) -> bool:
+    """Whether a table has a file of rows."""
+    return bool(DeltaTable(path).file_uris())

@@ -1,0 +1,116 @@
+"""Whose a timeline's checkpoint is: the definition its stream was last started with, in a file in the checkpoint's folder."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from floodmark.core.errors import StateError
+from floodmark.core.fingerprint import compare
+from floodmark.lake.checkpoint import Checkpoint, garbage
+from floodmark.lake.storage import read, write
+from floodmark.lifecycle.plan import Deployed, plan
+from floodmark.spec.operator import Operator
+
+IDENTITY = "floodmark.json"
+"""The name of the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """The identity of one checkpoint.
+
+    Args:
+        checkpoint: whose it is; a folder without the file belongs to nobody.
+    """
+
+    checkpoint: Checkpoint
+
+    def deployed(self) -> Deployed | None:
+        """The definition the stream was started with; None where there is no stream."""
+        found = self._identity()
+        if found is None:
+            return None
+        tables = {name: tuple((column, kind) for column, kind in columns) for name, columns in found["tables"].items()}
+        return Deployed(
+            version=found["version"],
+            fingerprint=found["fingerprint"],
+            graph=found["graph"],
+            tables=tables,
+            code=found.get("code", {}),
+            packages=found.get("packages", {}),
+        )
+
+    def result_keys(self) -> dict[str, tuple[str, ...]]:
+        """Output -> the columns that identify a result, of those that have a table of last values beside them."""
+        identity = self._identity() or {}
+        return {table: tuple(columns) for table, columns in identity.get("keys", {}).items()}
+
+    def claim(self, operator: Operator) -> None:
+        """Make sure the checkpoint is this operator's; a new one becomes it.
+
+        Raises:
+            StateError: STATE-002 of another operator, STATE-003 of another version of this one.
+        """
+        self.check_owner(operator)
+        if self._identity() is None:
+            self.deploy(operator)
+
+    def check_owner(self, operator: Operator) -> None:
+        """Make sure the checkpoint is this operator's, or nobody's.
+
+        Raises:
+            StateError: STATE-002 of another operator, STATE-003 of another version of this one.
+        """
+        found = self._identity()
+        if found is None:
+            if self.checkpoint.begun():
+                fix = "Move the folder away; a new checkpoint is made at the next start."
+                raise StateError(
+                    f"checkpoint {self.checkpoint.path}",
+                    "one that floodmark made",
+                    "another one",
+                    fix,
+                    code="STATE-002",
+                )
+            return
+        if found["operator"] != operator.name:
+            fix = f"Run {found['operator']}, or move the folder away to begin anew."
+            got = f"that of '{found['operator']}'"
+            raise StateError(
+                f"checkpoint {self.checkpoint.path}", f"that of operator '{operator.name}'", got, fix, code="STATE-002"
+            )
+        same = compare(found["fingerprint"], operator.fingerprint)
+        if same == "unknown" and not plan(self.deployed(), operator).changes:
+            self.deploy(operator)  # by another release of floodmark, and no function in it
+        elif same != "same":
+            fix = (
+                f"See what has changed and what it means: floodmark plan {operator.name}. Then let the stream go on under the new code "
+                f"(floodmark apply {operator.name}, with --rebuild where the plan says so), or restore the code of {found['version']}."
+            )
+            got = found["version"] + (", whose code cannot be compared" if same == "unknown" else "")
+            raise StateError(f"checkpoint {self.checkpoint.path}", operator.version, got, fix, code="STATE-003")
+
+    def deploy(self, operator: Operator) -> None:
+        """Say that the checkpoint is this version's from now on."""
+        identity = {
+            "operator": operator.name,
+            "version": operator.version,
+            "fingerprint": operator.fingerprint,
+            "graph": operator.canonical(),
+            "tables": {output.table: list(output.schema.types.items()) for output in operator.outputs},
+            "keys": {output.table: list(output.keys) for output in operator.outputs if output.current},
+            "code": operator.followed.digests,
+            "packages": operator.followed.packages,
+        }
+        write(f"{self.checkpoint.path}/{IDENTITY}", json.dumps(identity).encode())
+
+    def _identity(self) -> dict[str, Any] | None:
+        content = read(f"{self.checkpoint.path}/{IDENTITY}")
+        if content is None:
+            return None
+        try:
+            return dict(json.loads(content))
+        except (ValueError, TypeError):
+            raise garbage(self.checkpoint.path, IDENTITY, content) from None

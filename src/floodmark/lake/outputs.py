@@ -1,0 +1,74 @@
+"""Tables of stamped rows as their logs show them: columns, division, the rows of an interval."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from deltalake import Field
+from deltalake import Schema as TableSchema
+from deltalake.schema import PrimitiveType
+from pyarrow.fs import FileType
+
+from floodmark.core.errors import ExecutionError
+from floodmark.core.time import END, NEVER, Interval
+from floodmark.lake import division
+from floodmark.lake.rows import row_schema
+from floodmark.lake.storage import file_system
+from floodmark.spec import partitions
+from floodmark.spec.operator import Operator, Output
+from floodmark.spec.partitions import Partitions, literal
+from floodmark.spec.schema import MARKER, PARTITION, STAMPS, Schema
+
+
+def added(output: Output) -> tuple[str, ...]:
+    """The columns an output's table has beside its own."""
+    return (*STAMPS, PARTITION) if output.partitions else STAMPS
+
+
+def partition_by(output: Output) -> tuple[str, ...]:
+    """The columns an output's table is divided by."""
+    return (PARTITION,) if output.partitions else ()
+
+
+def predicate(output: Output, interval: Interval) -> str:
+    """The rows of an interval; markers are never among them."""
+    if output.partitions:
+        return partitions.predicate(output.partitions, interval)
+    low = f"_event_time >= {literal(interval.start)}" if interval.start > NEVER else f"_kind <> {MARKER}"
+    return low + (f" AND _event_time < {literal(interval.end)}" if interval.end <= END else "")
+
+
+def set_aside(operator: Operator, rows: Mapping[str, int]) -> tuple[str, ...]:
+    """What to say of rows and panes a run has put into the quarantine."""
+    table = next((o.table for o in operator.outputs if o.side == "quarantine" and rows.get(o.table)), None)
+    if table is None:
+        return ()
+    text = (
+        f"functions of '{operator.name}' failed for {rows[table]:,} rows or panes, which were set aside. "
+        f"See them: floodmark quarantine show {operator.name}"
+    )
+    return (text,)
+
+
+def check_there(path: str, what: str, fix: str) -> None:
+    """Raise ExecutionError EXECUTION-002 when a table is not there (any more); without Spark, and cheap enough for every micro-batch."""
+    files, place = file_system(f"{path}/_delta_log")
+    if files.get_file_info(place).type == FileType.NotFound:
+        raise ExecutionError(what, f"a Delta table at {path}", "none", fix, code="EXECUTION-002")
+
+
+def table_schema(schema: Schema, cut: Partitions | None = None) -> TableSchema:
+    """The columns of a table of stamped rows, all nullable, with the descriptions of its own columns as comments.
+
+    Args:
+        schema: of its own columns.
+        cut: the asset partitions the table is divided by.
+    """
+    comments = {column.name: column.description for column in schema.columns if column.description}
+    fields = [
+        Field(f.name, f.type, nullable=True, metadata={"comment": comments[f.name]} if f.name in comments else None)
+        for f in TableSchema.from_arrow(row_schema(schema)).fields
+    ]
+    if cut is not None:
+        fields.append(Field(PARTITION, PrimitiveType("string"), nullable=True, metadata=division.metadata(cut)))
+    return TableSchema(fields)

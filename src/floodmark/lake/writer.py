@@ -1,0 +1,168 @@
+"""The writer of a Delta table: each commit of floodmark's to a table of a lake, with its record, once.
+
+Engines write Parquet files and hand over their names. A commit takes 10 ms, because delta-rs does not compute the whole state of the table
+for it, as Spark does for a commit with a transaction id (0.6 s of a 1 s append of 6,500 rows, measured); protocol, conflict rules and
+transaction ids are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction
+from deltalake.exceptions import CommitFailedError
+from deltalake.transaction import AddAction, RemoveAction
+
+from floodmark.core.errors import LifecycleError
+from floodmark.lake.commits import Record, encode
+from floodmark.lake.conflicts import interrupted, retried
+from floodmark.lake.files import Written, inside
+
+FENCE = 1 << 62
+"""Version of the transactions that end a timeline (``fence``)."""
+
+
+def check_open(path: str, app: str, number: int, done: int | None) -> bool:
+    """Whether an application may commit a number: False when it has committed that one or a later one.
+
+    Args:
+        path: of the table.
+        app: application id of the transaction.
+        number: its version.
+        done: the last version the application has committed to the table; None for none.
+
+    Raises:
+        LifecycleError: LIFECYCLE-057, a rollback or a rebuild has ended it.
+    """
+    if done is not None and done >= FENCE:
+        fix = "This process can go. See which one the stream is now: floodmark status"
+        where, got = f"transaction '{app}' of table {path}", "one that was ended by a rollback or a rebuild"
+        raise LifecycleError(where, "a timeline that goes on", got, fix, code="LIFECYCLE-057")
+    return done is None or done < number
+
+
+@dataclass(slots=True)
+class Writer:
+    """Commits to one table.
+
+    Args:
+        path: of an existing table.
+    """
+
+    path: str
+    _table: DeltaTable | None = field(default=None, init=False)
+
+    def committed(self, app: str) -> int | None:
+        """The last version an application id has committed; None for none."""
+        return self.table().transaction_version(app)
+
+    def append(self, write: Callable[[], Written], record: Record, once: tuple[str, int]) -> bool:
+        """Append files, once.
+
+        Args:
+            write: writes the files; called when there is something to commit.
+            record: of the commit.
+            once: application id and number of the transaction; numbers grow.
+
+        Returns:
+            False when the application has committed the number, or a later one: nothing is written then.
+
+        Raises:
+            LifecycleError: LIFECYCLE-004 another writer came in between, LIFECYCLE-057 a rollback has ended this one.
+        """
+        if not check_open(self.path, *once, self.committed(once[0])):
+            return False
+        table, written = self.table(), write()
+        try:
+            self._commit(table, written.actions(), record, [Transaction(*once)], partition_by=written.partition_by)
+        except CommitFailedError as error:
+            raise interrupted(self.path, f"one: {error}") from error
+        return True
+
+    def replace(self, written: Written, first: datetime, last: datetime, record: Record) -> bool:
+        """Put written files in place of those with event times in [first, last], in one commit.
+
+        Returns:
+            False when a file there holds other event times too, or a marker: nothing is done then, and rows have to be written anew.
+
+        Raises:
+            LifecycleError: LIFECYCLE-004, another writer came in between every time.
+        """
+
+        def attempt() -> bool:
+            table = self.table()
+            old = inside(table, first, last)
+            if old is None:
+                return False
+            self._commit(table, [*old, *written.actions()], record, partition_by=written.partition_by)
+            return True
+
+        return retried(attempt, self.path)
+
+    def note(self, record: Record, once: tuple[str, int] | None = None, fences: Sequence[Transaction] = ()) -> None:
+        """Commit a record, and no file."""
+        self._commit(self.table(), [], record, _transactions(once, fences))
+
+    def become(
+        self,
+        files: Sequence[AddAction],
+        record: Record,
+        once: tuple[str, int],
+        fences: Sequence[Transaction] = (),
+        *,
+        schema: Schema | None = None,
+        partition_by: Sequence[str] | None = None,
+    ) -> None:
+        """Put files, and columns, in place of all the table has; without files it is empty then."""
+        transactions = _transactions(once, fences)
+        self._commit(
+            self.table(), files, record, transactions, mode="overwrite", schema=schema, partition_by=partition_by
+        )
+
+    def restore(self, version: int, record: Record, once: tuple[str, int], fences: Sequence[Transaction] = ()) -> None:
+        """Make the table what it was at a version; where it is there already, only say so."""
+        table = self.table()
+        if version < table.version():
+            table.restore(version, commit_properties=_properties(record, _transactions(once, fences)))
+        else:
+            self.note(record, once, fences)
+
+    def table(self) -> DeltaTable:
+        """The table as it is now."""
+        if self._table is None:
+            self._table = DeltaTable(self.path)
+        else:
+            self._table.update_incremental()
+        return self._table
+
+    def _commit(
+        self,
+        table: DeltaTable,
+        actions: Sequence[AddAction | RemoveAction],
+        record: Record,
+        transactions: Sequence[Transaction] = (),
+        *,
+        mode: str = "append",
+        schema: Schema | None = None,
+        partition_by: Sequence[str] | None = None,
+    ) -> None:
+        divided = table.metadata().partition_columns if partition_by is None else list(partition_by)
+        table.create_write_transaction(
+            list(actions),
+            mode,
+            table.schema() if schema is None else schema,
+            divided,
+            commit_properties=_properties(record, transactions),
+        )
+
+
+def _transactions(once: tuple[str, int] | None, fences: Sequence[Transaction]) -> list[Transaction]:
+    return [*([Transaction(*once)] if once else []), *fences]
+
+
+def _properties(record: Record, transactions: Sequence[Transaction]) -> CommitProperties:
+    return CommitProperties(
+        custom_metadata={"userMetadata": encode(record)}, app_transactions=list(transactions) or None
+    )
