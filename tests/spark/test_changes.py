@@ -99,7 +99,7 @@ def standing(spark: SparkSession, lake: Lake) -> Counter[tuple[object, ...]]:
 
 
 @pytest.mark.feature("J5")
-@pytest.mark.parametrize("change_files", [True, False])
+@pytest.mark.parametrize("change_files", [True, pytest.param(False, marks=pytest.mark.soak)])
 def test_the_changes_of_a_table_come_to_what_it_holds(spark, lake, tmp_path, change_files) -> None:
     path = tmp_path / "orders"
     written(spark, path, change_files=change_files)

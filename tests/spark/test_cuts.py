@@ -80,7 +80,12 @@ def last(rows: pa.Table, stage: Stage) -> dict[Any, Any]:
 
 @pytest.mark.feature("W11", "B9")
 @pytest.mark.parametrize(
-    "operator", [hourly_departures, rolling_departures, daily_carriers, busiest_hour], ids=lambda o: o.name
+    "operator",
+    [
+        hourly_departures,
+        *(pytest.param(o, marks=pytest.mark.soak) for o in (rolling_departures, daily_carriers, busiest_hour)),
+    ],
+    ids=lambda o: o.name,
 )
 def test_25_random_cuts_give_the_same(
     spark: SparkSession, landed: Lake, tmp_path_factory: pytest.TempPathFactory, operator: Operator

@@ -58,7 +58,7 @@ def test_bounded_is_what_duckdb_says(bounded: Lake, operator: Operator, oracle: 
 
 
 @pytest.mark.feature("W11", "X3", "Q7", "B1", "B8", "B9", "E6", "Y5")
-@pytest.mark.parametrize("partitions", [1, 2, 5])
+@pytest.mark.parametrize("partitions", [2, *(pytest.param(n, marks=pytest.mark.soak) for n in (1, 5))])
 def test_unbounded_is_bounded_whatever_the_cuts_and_state_partitions(
     spark: SparkSession, landed: Lake, bounded: Lake, tmp_path: Path, partitions: int
 ) -> None:

@@ -175,7 +175,15 @@ def told(outputs: dict[str, pa.Table]) -> Counter:
 
 
 @pytest.mark.feature("P1", "P3", "K9", "J1", "J3", "J5", "J7", "X7", "X13")
-@pytest.mark.parametrize("name", ["passing", "bounds", "near", "valid", "together", "counting"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "bounds",
+        "near",
+        "counting",
+        *(pytest.param(n, marks=pytest.mark.soak) for n in ("passing", "valid", "together")),
+    ],
+)
 def test_a_stream_with_restarts_and_a_bounded_run_say_the_same(spark, tmp_path, name):
     operator, logs = operators()[name], landed()
     wanted = told(LocalRun(operator).batch(logs.tables()))
