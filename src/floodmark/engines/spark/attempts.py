@@ -167,8 +167,8 @@ def _blamed(operator: Operator, places: Callable[[Operator], Iterable[DataFrame 
             first = None if rows is None else rows.filter(F.col("reason").isin(reasons)).orderBy("_sequence").limit(1)
             first = first if first is None else first.withColumn("_event_time", F.expr("unix_millis(`_event_time`)"))
             for row in () if first is None else first.collect():
-                message = next((m for a in matching(attempts, row.asDict()) if (m := message(a, row["given"]))), None)
-                return {**row.asDict(), "reason": message or row["reason"]}
+                messages = (message(attempt, row["given"]) for attempt in matching(attempts, row.asDict()))
+                return {**row.asDict(), "reason": next(filter(None, messages), row["reason"])}
     except (PySparkException, Py4JError, FloodmarkError):
         return None
     return None
