@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import pyarrow as pa
@@ -94,6 +95,36 @@ def test_a_commit_that_was_taken_back_does_not_stand(tmp_path: Path) -> None:
     ]
     assert [record.batch for _, record in history.standing_of(path, type(micro_batch()))] == [1, 0]
     assert len(list(history.every(path))) == 6
+
+
+class Many:
+    """A table of a thousand commits, which says how many were read of it."""
+
+    def __init__(self) -> None:
+        self.read = list[int]()
+
+    def history(self, limit: int | None) -> list[dict[str, object]]:
+        asked = 1000 if limit is None else min(limit, 1000)
+        self.read.append(asked)
+        return [{"version": 999 - n, "timestamp": n, "operation": "WRITE"} for n in range(asked)]
+
+
+@pytest.mark.parametrize(
+    ("limit", "wanted", "read"),
+    [
+        (None, 1, [20]),
+        (None, 20, [20]),
+        (None, 21, [20, 200]),
+        (None, None, [20, 200, 1000]),
+        (7, None, [7]),
+        (50, None, [20, 50]),
+    ],
+)
+def test_commits_are_read_as_they_are_asked_for(limit: int | None, wanted: int | None, read: list[int]) -> None:
+    table = Many()
+    commits = list(islice(history._commits(table, "t", limit), wanted))
+    assert table.read == read
+    assert [commit.version for commit in commits] == [999 - n for n in range(wanted or limit or 1000)]
 
 
 def test_a_table_that_is_not_there_has_no_commit(tmp_path: Path) -> None:

@@ -25,8 +25,8 @@ from floodmark.lifecycle.coverage import Entry
 
 LIMIT = 1000
 """Commits looked at. What was computed before them counts as not covered, which costs time but is never wrong."""
-_NEWEST = 20
-"""Commits that are looked at first."""
+_FIRST, _TIMES = 20, 10
+"""Commits that are read at first, and how many times more whenever these were not enough."""
 
 Kind = TypeVar("Kind", Landing, MicroBatch, BoundedRun, Restored, Ticked)
 
@@ -51,6 +51,8 @@ class Commit:
 def every(path: str, limit: int | None = None) -> Iterator[Commit]:
     """Each commit of a table, or the newest ``limit``.
 
+    Commits are read as they are asked for, so that who finds what it looks for among the newest pays for these alone.
+
     Raises:
         StateError: STATE-040, a record cannot be read.
     """
@@ -58,10 +60,17 @@ def every(path: str, limit: int | None = None) -> Iterator[Commit]:
 
 
 def _commits(table: DeltaTable, path: str, limit: int | None) -> Iterator[Commit]:
-    for commit in table.history(limit):
-        version = int(commit["version"])
-        record = decode(commit.get("userMetadata"), f"commit {version} of table {path}")
-        yield Commit(version, int(commit["timestamp"]), str(commit.get("operation")), record)
+    read, asked = 0, _FIRST
+    while True:
+        asked = asked if limit is None else min(asked, limit)
+        commits = table.history(asked)
+        for commit in commits[read:]:
+            version = int(commit["version"])
+            record = decode(commit.get("userMetadata"), f"commit {version} of table {path}")
+            yield Commit(version, int(commit["timestamp"]), str(commit.get("operation")), record)
+        if len(commits) < asked or asked == limit:
+            return
+        read, asked = asked, asked * _TIMES
 
 
 def standing(path: str, limit: int | None = LIMIT) -> Iterator[Commit]:
@@ -117,11 +126,10 @@ def progress(path: str, version: int | None = None) -> int | None:
         path: of the table.
         version: as of which; by default the newest.
     """
-    for limit in (_NEWEST, LIMIT, None):  # it is among the newest, unless there were many bounded runs since
-        for commit in standing(path, limit):
-            reached = progress_of(commit.record)
-            if reached is not None and (version is None or commit.version <= version):
-                return reached
+    for commit in standing(path, limit=None):
+        reached = progress_of(commit.record)
+        if reached is not None and (version is None or commit.version <= version):
+            return reached
     return None
 
 

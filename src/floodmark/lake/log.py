@@ -32,19 +32,15 @@ def landings(path: str, *, after: int = -1) -> Iterator[Landing]:
     Raises:
         StateError: STATE-010, the metadata of landing commits is no longer kept.
     """
-    limit, seen, lowest = 4, 0, None
-    while True:
-        commits = list(history.every(path, limit))
-        for commit in commits[seen:]:
-            if isinstance(commit.record, Landing):
-                if commit.record.ordinal <= after:
-                    return
-                lowest = commit.record.ordinal
-                yield commit.record
-        if len(commits) < limit:
-            _check_complete(path, oldest_version=commits[-1].version, lowest=lowest, after=after)
-            return
-        seen, limit = len(commits), limit * 4
+    oldest, lowest = 0, None
+    for commit in history.every(path):
+        oldest = commit.version
+        if isinstance(commit.record, Landing):
+            if commit.record.ordinal <= after:
+                return
+            lowest = commit.record.ordinal
+            yield commit.record
+    _check_complete(path, oldest_version=oldest, lowest=lowest, after=after)
 
 
 def _check_complete(path: str, *, oldest_version: int, lowest: int | None, after: int) -> None:

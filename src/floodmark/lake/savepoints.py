@@ -240,9 +240,11 @@ def check_inputs(lake: Lake, operator: str, inputs: Mapping[str, TableVersion], 
             raise LifecycleError(where, "the table its stream has read", got, anew, code="LIFECYCLE-038")
         if given.id in but or path == lake.log(given.table):  # a log is never taken back
             continue
-        for commit, restored in history.standing_of(path, Restored, limit=None):
-            if commit.version > given.version:
-                got = f"a {restored.mode} of '{given.table}' behind what its stream has read"
+        for commit in history.standing(path, limit=None):
+            if commit.version <= given.version:
+                break
+            if isinstance(commit.record, Restored):
+                got = f"a {commit.record.mode} of '{given.table}' behind what its stream has read"
                 raise LifecycleError(where, "rows that have only come", got, anew, code="LIFECYCLE-038")
 
 
@@ -353,13 +355,22 @@ def all_readable(lake: Lake) -> list[Savepoint]:
     return readable
 
 
+def names(lake: Lake) -> set[str]:
+    """Names of the savepoints of a lake, from its folders alone: a damaged savepoint is among them, and what is left of one."""
+    return {path.rsplit("/", 1)[-1] for path in _folders(lake, None)}
+
+
 def _manifests(lake: Lake, operator: str | None) -> Iterator[tuple[str, bytes]]:
+    for path in _folders(lake, operator):
+        content = read(f"{path}/{MANIFEST}")
+        if content is not None:
+            yield path, content
+
+
+def _folders(lake: Lake, operator: str | None) -> Iterator[str]:
     home = lake.internal("savepoints")
     for name in [operator] if operator else folders(home):
-        for folder in folders(f"{home}/{name}"):
-            content = read(f"{home}/{name}/{folder}/{MANIFEST}")
-            if content is not None and not folder.endswith(".draft"):
-                yield f"{home}/{name}/{folder}", content
+        yield from (f"{home}/{name}/{folder}" for folder in folders(f"{home}/{name}") if not folder.endswith(".draft"))
 
 
 def find(lake: Lake, name: str) -> Savepoint:

@@ -4,20 +4,26 @@
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from itertools import islice
 from typing import Any
 
 import dagster as dg
 
-from floodmark.core.errors import DefinitionError
-from floodmark.core.time import NEVER, describe, span
-from floodmark.lake import history
+from floodmark.core.errors import DefinitionError, LifecycleError, StateError
+from floodmark.core.time import NEVER, Interval, describe, span
+from floodmark.lake import history, savepoints
 from floodmark.lake.commits import MicroBatch
+from floodmark.lake.paths import Lake
+from floodmark.lake.savepoints import Savepoint
 from floodmark.orchestration import partitions
 from floodmark.orchestration.assets import output_key
 from floodmark.orchestration.jobs import KEY, SAVEPOINTS, Streams, jobs, materialized
 from floodmark.orchestration.session import Place
 from floodmark.spec.asset import OperatorAsset, Upgrades
+from floodmark.spec.partitions import end as end_of
+from floodmark.spec.partitions import first, split
 from floodmark.spec.workspace import Workspace
 
 _MOST = 200
@@ -104,19 +110,17 @@ def _sensor(workspace: Workspace, streams: Streams) -> dg.SensorDefinition:
     def look(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         if not streams.any:
             return dg.SkipReason("no stream was started here: floodmark start OPERATOR, or job start")
-        from floodmark.lake import savepoints  # noqa: PLC0415 - definitions load without Spark
-
         known = json.loads(context.cursor or "{}")
-        there = {one.manifest.id: one for one in savepoints.savepoints(streams.place.lake)}
-        listed = set(context.instance.get_dynamic_partitions(str(SAVEPOINTS.name)))
-        requests: list[Any] = []
-        if new := sorted(there.keys() - listed):
-            requests.append(SAVEPOINTS.build_add_request(new))
-        if gone := sorted(listed - there.keys()):
+        lake, requests = streams.place.lake, list[Any]()
+        listed, there = set(context.instance.get_dynamic_partitions(str(SAVEPOINTS.name))), savepoints.names(lake)
+        new = list(_readable(lake, there - listed))
+        if new:
+            requests.append(SAVEPOINTS.build_add_request([one.id for one in new]))
+        if gone := sorted(listed - there):
             requests.append(SAVEPOINTS.build_delete_request(gone))
-        events = [materialized(there[name]) for name in new]
+        events = [materialized(one) for one in new]
         if gone:
-            about: dict[str, Any] = {"deleted": ", ".join(gone), "savepoints left": len(there)}
+            about: dict[str, Any] = {"deleted": ", ".join(gone), "savepoints left": len(there & listed) + len(new)}
             events.append(dg.AssetMaterialization(asset_key=KEY, metadata=about))
         deployed = streams.fleet(context.log.info).deployments(one.name for one in workspace.operators)
         for asset in workspace.operator_assets:
@@ -125,6 +129,13 @@ def _sensor(workspace: Workspace, streams: Streams) -> dg.SensorDefinition:
         return dg.SensorResult(cursor=json.dumps(known), dynamic_partitions_requests=requests, asset_events=events)
 
     return look
+
+
+def _readable(lake: Lake, names: Iterable[str]) -> Iterator[Savepoint]:
+    """The savepoints of these names that are whole."""
+    for name in sorted(names):
+        with suppress(StateError, LifecycleError):  # damaged, or what is left of one: nothing to pick
+            yield savepoints.find(lake, name)
 
 
 def _progress(asset: OperatorAsset, place: Place, known: dict[str, Any]) -> Iterator[dg.AssetMaterialization]:
@@ -150,14 +161,13 @@ def _progress(asset: OperatorAsset, place: Place, known: dict[str, Any]) -> Iter
 def _complete(asset: OperatorAsset, since: int, progress: int) -> Iterator[tuple[str, int]]:
     """Asset partitions whose end lies in what progress has passed, each with its end."""
     assert asset.partitions is not None
-    definition, count = partitions.definition(asset.partitions), 0
-    for name in definition.get_partition_keys():
-        end = partitions.interval_of(definition.time_window_for_partition_key(name)).end
-        if end - 1 > progress or count >= _MOST:
-            return
-        if end - 1 > since:
-            count += 1
-            yield name, end
+    definition, low = partitions.definition(asset.partitions), max(first(asset.partitions), since + 1)
+    high = min(progress + 1, end_of(asset.partitions))
+    if low >= high:
+        return
+    for _, part in islice(split(asset.partitions, Interval(start=low, end=high)), _MOST):
+        if part.end <= high:
+            yield definition.get_partition_key_for_timestamp(part.start / 1000), part.end
 
 
 def _about(record: MicroBatch) -> dict[str, Any]:

@@ -1,0 +1,84 @@
+"""The sensor of streams: what it reports is what a walk over all partitions would, and its look reads what is new alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small_lake import make
+
+from floodmark import Daily, Hourly
+from floodmark.core.time import NEVER
+from floodmark.lake import savepoints
+from floodmark.lifecycle.savepoint import Manifest
+from floodmark.orchestration import automation, partitions
+
+CUTS = [
+    Daily("2013-03-01", timezone="America/New_York"),
+    Daily("2013-10-20", timezone="Australia/Lord_Howe", end="2013-11-20"),
+    Hourly("2013-03-09", timezone="America/New_York"),
+    Hourly("2013-11-02T00:00", timezone="America/New_York", end="2013-11-05"),
+]
+instants = st.integers(
+    int(datetime(2013, 2, 27, tzinfo=UTC).timestamp()), int(datetime(2013, 12, 1, tzinfo=UTC).timestamp())
+)
+
+
+class Of:
+    """An asset that is divided so."""
+
+    def __init__(self, cut: Daily | Hourly) -> None:
+        self.partitions = cut
+
+
+def walked(cut: Daily | Hourly, since: int, progress: int) -> list[tuple[str, int]]:
+    """The same by every partition since the first one."""
+    definition = partitions.definition(cut)
+    every = (
+        (name, partitions.interval_of(definition.time_window_for_partition_key(name)).end)
+        for name in definition.get_partition_keys(current_time=datetime(2014, 1, 1, tzinfo=UTC))
+    )
+    return [(name, end) for name, end in every if since < end - 1 <= progress]
+
+
+@pytest.mark.parametrize("cut", CUTS, ids=lambda cut: f"{cut.cut} from {cut.start}")
+@settings(max_examples=15)
+@given(
+    since=st.one_of(st.just(NEVER), instants.map(lambda s: s * 1000 + 999)),
+    progress=instants.map(lambda s: s * 1000 + 999),
+)
+def test_partitions_are_reported_once_they_are_complete(cut: Daily | Hourly, since: int, progress: int) -> None:
+    asset: Any = Of(cut)
+    found = list(automation._complete(asset, since, progress))
+    assert found == walked(cut, since, progress)[: automation._MOST]
+
+
+def test_a_partition_is_complete_with_its_last_instant(monkeypatch: pytest.MonkeyPatch) -> None:
+    asset: Any = Of(Daily("2013-01-01"))
+    end = int(datetime(2013, 1, 2, tzinfo=UTC).timestamp() * 1000)
+    assert not list(automation._complete(asset, NEVER, end - 2))
+    assert list(automation._complete(asset, NEVER, end - 1)) == [("2013-01-01", end)]
+    assert not list(automation._complete(asset, end - 1, end - 1))
+
+
+def test_a_look_reads_the_manifests_of_new_savepoints_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = make(tmp_path / "lake")
+    made = [savepoints.create("totals", lake).id for _ in range(3)]
+    Path(lake.internal("savepoints", "totals", "left-over.draft")).mkdir()
+    Path(lake.internal("savepoints", "totals", "totals-20200101T000000-aaaa")).mkdir()
+    read: list[str] = []
+    parse: Callable[[bytes, str], Manifest] = Manifest.parse
+
+    def counted(content: bytes, where: str) -> Manifest:
+        read.append(where)
+        return parse(content, where)
+
+    monkeypatch.setattr(Manifest, "parse", counted)
+    new = savepoints.names(lake) - set(made[:2])
+    assert [one.id for one in automation._readable(lake, new)] == [made[2]]
+    assert len(read) == 1
