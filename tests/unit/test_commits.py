@@ -116,15 +116,16 @@ class Many:
         (None, 20, [20]),
         (None, 21, [20, 200]),
         (None, None, [20, 200, 1000]),
+        (0, None, []),
         (7, None, [7]),
         (50, None, [20, 50]),
     ],
 )
 def test_commits_are_read_as_they_are_asked_for(limit: int | None, wanted: int | None, read: list[int]) -> None:
     table = Many()
-    commits = list(islice(history._commits(table, "t", limit), wanted))
+    commits = list(islice(history.of_table(table, "t", limit), wanted))
     assert table.read == read
-    assert [commit.version for commit in commits] == [999 - n for n in range(wanted or limit or 1000)]
+    assert [commit.version for commit in commits] == [999 - n for n in range(1000 if limit is None else limit)][:wanted]
 
 
 def test_a_table_that_is_not_there_has_no_commit(tmp_path: Path) -> None:

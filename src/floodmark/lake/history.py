@@ -9,7 +9,6 @@ from typing import TypeVar
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
-from floodmark.core.time import describe
 from floodmark.lake.commits import (
     BoundedRun,
     Fenced,
@@ -21,10 +20,9 @@ from floodmark.lake.commits import (
     decode,
     progress_of,
 )
-from floodmark.lifecycle.coverage import Entry
 
 LIMIT = 1000
-"""Commits looked at. What was computed before them counts as not covered, which costs time but is never wrong."""
+"""Commits that are looked at where the newest are enough."""
 _FIRST, _TIMES = 20, 10
 """Commits that are read at first, and how many times more whenever these were not enough."""
 
@@ -56,12 +54,13 @@ def every(path: str, limit: int | None = None) -> Iterator[Commit]:
     Raises:
         StateError: STATE-040, a record cannot be read.
     """
-    return _commits(DeltaTable(path), path, limit)
+    return of_table(DeltaTable(path), path, limit)
 
 
-def _commits(table: DeltaTable, path: str, limit: int | None) -> Iterator[Commit]:
+def of_table(table: DeltaTable, path: str, limit: int | None) -> Iterator[Commit]:
+    """The same of a table that is open, at ``path``."""
     read, asked = 0, _FIRST
-    while True:
+    while limit != 0:
         asked = asked if limit is None else min(asked, limit)
         commits = table.history(asked)
         for commit in commits[read:]:
@@ -87,7 +86,7 @@ def standing(path: str, limit: int | None = LIMIT) -> Iterator[Commit]:
     except TableNotFoundError:
         return
     undone = None
-    for commit in _commits(table, path, limit):
+    for commit in of_table(table, path, limit):
         if undone is not None and commit.version > undone:
             continue
         if isinstance(commit.record, Restored):
@@ -104,19 +103,6 @@ def standing_of(path: str, kind: type[Kind], limit: int | None = LIMIT) -> Itera
 def rewritten(path: str) -> bool:
     """Whether the rows of a table cannot be read commit by commit: it was taken back or replaced, or files of old versions were removed."""
     return any(isinstance(c.record, Restored) or c.operation.startswith("VACUUM") for c in every(path))
-
-
-def bounded_runs(path: str) -> Iterator[Entry]:
-    """Bounded runs that wrote the table, newest first."""
-    for commit, run in standing_of(path, BoundedRun):
-        yield Entry(
-            interval=run.interval,
-            version=run.version,
-            fingerprint=run.fingerprint,
-            late_rows=run.late_rows,
-            inputs=run.inputs,
-            at=describe(commit.at),
-        )
 
 
 def progress(path: str, version: int | None = None) -> int | None:

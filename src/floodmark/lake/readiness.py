@@ -16,6 +16,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from floodmark.core.errors import CapabilityError, ExecutionError, LifecycleError
 from floodmark.core.time import END, NEVER, Interval, describe, from_ms
+from floodmark.lake import coverage as kept_coverage
 from floodmark.lake import division, history
 from floodmark.lake.commits import BoundedRun
 from floodmark.lake.paths import Lake
@@ -110,7 +111,7 @@ def _runs(operator: Operator, lake: Lake) -> Iterator[Entry]:
     path = lake.output(operator.outputs[0].table)
     done, lateness = history.progress(path), operator.stateful.allowed_lateness if operator.stateful else 0
     limit = END + 1 if done is None or done >= END else done - lateness + 1
-    for entry in history.bounded_runs(path):
+    for entry in kept_coverage.bounded_runs(lake, operator.outputs[0].table):
         if done is None or done >= END or entry.interval.end <= limit:
             yield entry
         elif entry.interval.start < limit:
@@ -128,7 +129,7 @@ def replaces_each(operator: Operator, lake: Lake, output: Output) -> bool:
     result = dict(operator.results).get(output.name)
     while isinstance(result, Project):
         result = result.parent
-    runs = [commit.record for commit in history.standing(lake.output(operator.outputs[0].table))]
+    runs = [commit.record for commit in history.standing(lake.output(operator.outputs[0].table), limit=None)]
     same = all(
         isinstance(run, BoundedRun) and run.fingerprint == operator.fingerprint and run.late_rows == "as_landed"
         for run in runs

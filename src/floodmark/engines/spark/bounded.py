@@ -31,7 +31,7 @@ from floodmark.engines.spark.preaggregate import (
     packing,
     unpacking,
 )
-from floodmark.lake import history
+from floodmark.lake import coverage, history
 from floodmark.lake.commits import BoundedRun, progress_of
 from floodmark.lake.locks import exclusive
 from floodmark.lake.lost import found_lost
@@ -116,6 +116,8 @@ def run_bounded(
                 rows[table] = rows.get(table, 0) + written
                 retractions += taken
             late, dropped = late + found.late, dropped + found.dropped()
+        with tables.spark_boundary(f"bounded run of {operator.version}", f"floodmark run {operator.name}"):
+            coverage.keep(lake, operator.outputs[0].table)
     return RunResult(
         operator=operator.name,
         version=operator.version,

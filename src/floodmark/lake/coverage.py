@@ -1,0 +1,211 @@
+"""The bounded runs of an output, kept for ever in a small file of their own.
+
+The commits of a table say which bounded runs wrote it, but Delta removes old commits, and a stream adds one a second. So the runs, and what
+took some of them back, are copied into a file; commits behind those in the file are read from the table's log and are added to it. The log
+is the truth: a file that is lost, or of another table of that name, is made again from the commits that are there.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+
+from floodmark.core.errors import FloodmarkError
+from floodmark.core.time import Interval, describe
+from floodmark.lake import history
+from floodmark.lake.commits import BoundedRun, Restored
+from floodmark.lake.history import Commit
+from floodmark.lake.paths import Lake
+from floodmark.lake.storage import read, write
+from floodmark.lifecycle.coverage import Entry
+
+_FAR = 100
+"""Commits behind the file that are read again and again before they are added to it."""
+_MANY = 10_000
+"""Runs in the file. When there are more, those that newer runs have computed again go; if the newer ones are taken back, what they had is
+computed again, which costs time but is never wrong."""
+
+
+class _Event(NamedTuple):
+    """A commit that adds a bounded run, or that takes runs back."""
+
+    version: int
+    """Of the table."""
+    what: Entry | int
+    """The run, or the version that came back."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """The content of the file.
+
+    Args:
+        table: id of the table.
+        version: of the table, the last one whose commit was looked at; -1 for none.
+        events: newest first.
+    """
+
+    table: str
+    version: int = -1
+    events: tuple[_Event, ...] = ()
+
+    def as_json(self) -> str:
+        """What runs have in common stands once, in ``runs``."""
+        runs: dict[str, int] = {}
+        events: list[list[object]] = []
+        for version, what in self.events:
+            if isinstance(what, Entry):
+                common = json.dumps([what.version, what.fingerprint, what.late_rows, what.inputs], sort_keys=True)
+                place = runs.setdefault(common, len(runs))
+                events.append([version, what.interval.start, what.interval.end, what.at, place])
+            else:
+                events.append([version, what])
+        return json.dumps(
+            {
+                "table": self.table,
+                "version": self.version,
+                "runs": [json.loads(text) for text in runs],
+                "events": events,
+            }
+        )
+
+    @staticmethod
+    def parse(content: bytes) -> _Kept:
+        """From what ``as_json`` gives.
+
+        Raises:
+            ValueError, KeyError, TypeError, IndexError: something else stands there.
+        """
+        value = json.loads(content)
+        runs, events = value["runs"], []
+        for version, *rest in value["events"]:
+            match rest:
+                case [int(restored)]:
+                    events.append(_Event(version, restored))
+                case [start, end, at, place]:
+                    by, fingerprint, late_rows, inputs = runs[place]
+                    interval = Interval(start=start, end=end)
+                    entry = Entry(
+                        interval=interval,
+                        version=by,
+                        fingerprint=fingerprint,
+                        late_rows=late_rows,
+                        inputs=inputs,
+                        at=at,
+                    )
+                    events.append(_Event(version, entry))
+                case _:
+                    raise ValueError(rest)
+        return _Kept(str(value["table"]), int(value["version"]), tuple(events))
+
+
+def bounded_runs(lake: Lake, table: str) -> Iterator[Entry]:
+    """The bounded runs of an output that stand, newest first; nothing without a table.
+
+    Args:
+        lake: the output's.
+        table: its name.
+    """
+    return _standing(_looked_up(lake, table, keep=False).events)
+
+
+def keep(lake: Lake, table: str) -> None:
+    """Add to the file what the log of an output says of bounded runs, before anybody removes commits from it."""
+    _looked_up(lake, table, keep=True)
+
+
+def _looked_up(lake: Lake, table: str, *, keep: bool) -> _Kept:
+    """The bounded runs of an output; the file is written to ``keep`` them, or when the log goes on far behind it."""
+    path, file = lake.output(table), lake.internal("coverage", f"{table}.json")
+    try:
+        opened = DeltaTable(path)
+    except TableNotFoundError:
+        return _Kept("")
+    id_, newest = str(opened.metadata().id), int(opened.version())
+    kept = _read(file, id_, newest)
+    behind = map(_event, history.of_table(opened, path, newest - kept.version))
+    events = [*(event for event in behind if event is not None), *kept.events]
+    now = _Kept(id_, newest, tuple(_fewer(events) if len(events) > _MANY else events))
+    if keep:
+        write(file, now.as_json().encode())
+    elif newest - kept.version > _FAR:
+        with suppress(OSError):  # who cannot write here, or not now, reads the same commits again next time
+            write(file, now.as_json().encode())
+    return now
+
+
+def _read(file: str, table: str, newest: int) -> _Kept:
+    content = read(file)
+    if content is not None:
+        with suppress(
+            ValueError, LookupError, TypeError, FloodmarkError
+        ):  # half a file of another program: the log says it again
+            kept = _Kept.parse(content)
+            if kept.table == table and kept.version <= newest:
+                return kept
+    return _Kept(table)
+
+
+def _event(commit: Commit) -> _Event | None:
+    match commit.record:
+        case Restored(restored=restored):
+            return _Event(commit.version, restored)
+        case BoundedRun() as run:
+            entry = Entry(
+                interval=run.interval,
+                version=run.version,
+                fingerprint=run.fingerprint,
+                late_rows=run.late_rows,
+                inputs=run.inputs,
+                at=describe(commit.at),
+            )
+            return _Event(commit.version, entry)
+        case _:
+            return None
+
+
+def _standing(events: Iterable[_Event]) -> Iterator[Entry]:
+    """Of events, newest first, the runs that no later one has taken back."""
+    undone = None
+    for version, what in events:
+        if undone is not None and version > undone:
+            continue
+        if isinstance(what, Entry):
+            yield what
+        else:
+            undone = what
+
+
+def _fewer(events: Iterable[_Event]) -> Iterator[_Event]:
+    """The events without the runs whose interval newer ones that stand have computed again."""
+    computed, undone = _Computed(), None
+    for event in events:
+        stands = undone is None or event.version <= undone
+        if stands and not isinstance(event.what, Entry):
+            undone = event.what
+        if not (stands and isinstance(event.what, Entry)) or computed.add(event.what.interval):
+            yield event
+
+
+class _Computed:
+    """Stretches of time, apart from one another and in order."""
+
+    def __init__(self) -> None:
+        self._starts, self._ends = list[int](), list[int]()
+
+    def add(self, interval: Interval) -> bool:
+        """Add a stretch; False when all of it is there."""
+        before = bisect_right(self._starts, interval.start) - 1
+        if before >= 0 and self._ends[before] >= interval.end:
+            return False
+        first, last = bisect_left(self._ends, interval.start), bisect_right(self._starts, interval.end)
+        self._starts[first:last] = [min([interval.start, *self._starts[first:last]])]
+        self._ends[first:last] = [max([interval.end, *self._ends[first:last]])]
+        return True
