@@ -44,6 +44,9 @@ def maintain(invocation: Invocation, *, hours: int, dry_run: bool) -> None:
         for one in found
     ]
     console.table(("table", "files", "now", "would go" if dry_run else "gone", "kept for savepoints", "hours"), rows)
+    for one in found:
+        if one.mended:
+            console.say(f"{one.table}: Delta's own clean-up would have removed old commits, and does no more")
     if not found:
         console.say("no output tables yet")
     console.document({"lake": opened.lake, "done": not dry_run, "tables": [asdict(one) for one in found]})

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from floodmark.core.errors import PlanError, StateError
 from floodmark.lake import history
 from floodmark.lake.commits import Landing
+from floodmark.lake.outputs import PROPERTIES
 from floodmark.spec.schema import STAMPS
 from floodmark.spec.source import Source
 
@@ -19,7 +20,7 @@ def properties(source: Source) -> dict[str, str]:
     """Of the log of a source that is created."""
     columns = len(source.schema.columns) + len(STAMPS)
     return {
-        "delta.checkpointInterval": "100",
+        **PROPERTIES,
         "floodmark.granularity": source.granularity,
         "floodmark.source": source.fingerprint,
         **({"delta.dataSkippingNumIndexedCols": str(columns)} if columns > _INDEXED else {}),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from deltalake import Field
+from deltalake import DeltaTable, Field
 from deltalake import Schema as TableSchema
 from deltalake.schema import PrimitiveType
 from pyarrow.fs import FileType
@@ -18,6 +18,21 @@ from floodmark.spec import partitions
 from floodmark.spec.operator import Operator, Output
 from floodmark.spec.partitions import Partitions, literal
 from floodmark.spec.schema import MARKER, PARTITION, STAMPS, Schema
+
+KEPT = {"delta.logRetentionDuration": "interval 36500 days"}
+"""Properties of logs and outputs: new streams begin with the first commit, savepoints go back to old versions, whoever's clean-up runs."""
+PROPERTIES = {"delta.checkpointInterval": "100", **KEPT}
+"""Properties of logs and outputs when they are created."""
+
+
+def keep_history(path: str) -> bool:
+    """Set the properties ``KEPT`` of a table where others stand; whether that was so."""
+    table = DeltaTable(path)
+    configuration = table.metadata().configuration
+    other = {name: value for name, value in KEPT.items() if configuration.get(name) != value}
+    if other:
+        table.alter.set_table_properties(other)
+    return bool(other)
 
 
 def added(output: Output) -> tuple[str, ...]:

@@ -1,7 +1,8 @@
 """Upkeep of tables: small files become large ones, and what nobody can need any more is removed. No JVM is needed.
 
 What was replaced, and what killed writers have left behind, goes. Kept, whatever its age: what the newest version has, what a savepoint goes back to, and what a stream has yet to read. Logs are left as they are:
-every stream can begin at their first row.
+every stream can begin at their first row. Commits of logs and outputs are kept too: where somebody has set a table's properties back, so that Delta's own
+clean-up would remove them, they are set again.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from deltalake import DeltaTable
 
-from floodmark.lake import savepoints, storage
+from floodmark.lake import coverage, savepoints, storage
 from floodmark.lake.conflicts import retried
 from floodmark.lake.locks import data_files
+from floodmark.lake.outputs import keep_history
 from floodmark.lake.paths import Lake
 from floodmark.lake.storage import folders
 from floodmark.lake.timeline import Timeline, inputs_at, streams
@@ -39,6 +42,7 @@ class Kept:
         removed: files that are gone, or would be.
         versions: that savepoints go back to, and that were kept whole.
         hours: files replaced within these are there; more than was asked for where a stream is further behind.
+        mended: the table's properties let Delta remove commits, and now do no more.
     """
 
     table: str
@@ -47,6 +51,7 @@ class Kept:
     removed: int
     versions: tuple[int, ...]
     hours: int
+    mended: bool = False
 
 
 def maintain(lake: Lake, *, hours: int = HOURS, dry_run: bool = False) -> list[Kept]:
@@ -72,10 +77,14 @@ def _maintained(lake: Lake, hours: int, *, dry_run: bool) -> list[Kept]:
             versions.setdefault(output.table, set()).add(output.version)
         for given in one.manifest.inputs.values():
             versions.setdefault(given.table, set()).update((given.version, given.version + 1))
+    if not dry_run and lake.logs is None:
+        for name in _tables(lake.log("x")):
+            if not name.endswith("__quarantine"):
+                retried(partial(keep_history, lake.log(name)), lake.log(name))
     reading = _reading(lake)
     return [
         _kept(lake, name, versions.get(name, set()), reading.get(name), hours, dry_run=dry_run)
-        for name in _tables(lake)
+        for name in _tables(lake.output("x"))
     ]
 
 
@@ -86,11 +95,15 @@ def _kept(lake: Lake, name: str, versions: set[int], read: TableVersion | None, 
     known = tuple(sorted(version for version in versions if 0 <= version <= newest))
     if read is not None and _unread(table, read):
         hours = max(hours, _age(table, read.version) + 1)
+    mended = False
     if not dry_run:
+        if not name.endswith("__current"):
+            coverage.keep(lake, name)
+            mended = retried(lambda: keep_history(path), path)
         retried(lambda: _compact(path), path)
     gone = retried(lambda: _vacuum(path, hours, known, dry_run=dry_run), path)
     after = len(DeltaTable(path).file_uris())
-    return Kept(table=name, before=before, after=after, removed=len(gone), versions=known, hours=hours)
+    return Kept(table=name, before=before, after=after, removed=len(gone), versions=known, hours=hours, mended=mended)
 
 
 def _compact(path: str) -> None:
@@ -140,7 +153,7 @@ def _age(table: DeltaTable, version: int) -> int:
     return 10 * 365 * 24  # its entry in the log is gone: nobody knows how old it is
 
 
-def _tables(lake: Lake) -> Iterator[str]:
-    for name in folders(lake.output("x").rsplit("/", 1)[0]):
-        if DeltaTable.is_deltatable(lake.output(name)):
-            yield name
+def _tables(beside: str) -> Iterator[str]:
+    """Names of the tables in the folder of a table."""
+    folder = beside.rsplit("/", 1)[0]
+    return (name for name in folders(folder) if DeltaTable.is_deltatable(f"{folder}/{name}"))

@@ -30,14 +30,13 @@ from floodmark.engines.spark import zones
 from floodmark.engines.spark.appender import Appender, retried
 from floodmark.lake import division
 from floodmark.lake.commits import BoundedRun, encode
-from floodmark.lake.outputs import added, partition_by, predicate, table_schema
+from floodmark.lake.outputs import PROPERTIES, added, partition_by, predicate, table_schema
 from floodmark.lake.paths import Lake, is_local
 from floodmark.lake.rows import marker as marker_row
 from floodmark.spec.operator import Input, Operator, Output
 from floodmark.spec.schema import PARTITION, RETRACTION, ROW, STAMP_DDL, STAMPS
 
 ROWS_PER_FILE = 1_000_000
-_PROPERTIES = {"delta.checkpointInterval": "100"}
 
 
 def ensure(spark: SparkSession, lake: Lake, operator: Operator, output: Output, *, replace: bool = False) -> str:
@@ -48,7 +47,8 @@ def ensure(spark: SparkSession, lake: Lake, operator: Operator, output: Output, 
     """
     path = lake.output(output.table)
     if not DeltaTable.isDeltaTable(spark, path):
-        create(spark, path, table_schema(output.schema, output.partitions), partition_by(output), _PROPERTIES)
+        properties = PROPERTIES if output in operator.outputs else {}  # nobody goes back to old last values
+        create(spark, path, table_schema(output.schema, output.partitions), partition_by(output), properties)
         return path
     found, wanted = _columns(spark, path), output.schema.types
     if not replace:
