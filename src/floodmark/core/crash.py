@@ -26,6 +26,11 @@ POINTS = MappingProxyType(
             "landing.before_files",
             "landing.after_files",
         ),
+        "landed": (
+            "landed.before_file",
+            "landed.before_commit",
+            "landed.after_commit",
+        ),
         "replay": (
             "replay.before_mark",
             "replay.after_mark",

@@ -109,7 +109,7 @@ class Lander:
         Raises:
             LifecycleError: LIFECYCLE-011, there is something and the source has ended.
         """
-        found, touched = self.reader.pending(self.landed.known)
+        found, touched = self.reader.pending(self.landed)
         if touched:
             self.landed.add(replace(unit, ordinal=self.last.ordinal) for unit in touched)
         found = [unit for unit in found if unit.name not in self.waiting]

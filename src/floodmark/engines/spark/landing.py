@@ -158,7 +158,7 @@ def check_start(source: Source, lake: Lake, workspace: Path | None = None) -> No
     if DeltaTable.is_deltatable(path) and (last := next(log.landings(path), None)):
         log.check_fits(source, last.definition)
         if last.ended:
-            refuse_ended(source, reader.pending(LandedUnits.load(lake, last).known)[0])
+            refuse_ended(source, reader.pending(LandedUnits.load(lake, last))[0])
 
 
 def _check_own(lake: Lake, source: Source) -> None:

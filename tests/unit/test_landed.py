@@ -1,0 +1,240 @@
+"""The list of landed units: what a dictionary of them would say, whatever is written, rewritten, killed or opened again."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from deltalake import CommitProperties, DeltaTable, write_deltalake
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from floodmark.core import crash
+from floodmark.core.errors import LifecycleError
+from floodmark.lake import landed as module
+from floodmark.lake.commits import Landed, Landing, encode
+from floodmark.lake.landed import LandedUnits
+from floodmark.lake.paths import Lake
+
+NAMES = [f"{letter}.csv" for letter in "abcdef"]
+POINTS = ["landing.before_files", "landing.after_files", *crash.POINTS["landed"]]
+
+units_of = st.lists(
+    st.tuples(st.sampled_from(NAMES), st.integers(0, 99), st.sampled_from(["landed", "unreadable", "replaced"])),
+    max_size=3,
+    unique_by=lambda unit: unit[0],
+)
+steps_of = st.lists(
+    st.one_of(
+        st.tuples(st.just("land"), units_of),
+        st.tuples(st.sampled_from(["touch", "flush", "open"]), st.just([])),
+        st.tuples(st.sampled_from(POINTS), st.just([])),
+    ),
+    max_size=14,
+)
+
+
+class Killed(Exception):  # noqa: N818 - not an error: the test kills the landing here
+    """At a crash point."""
+
+
+class World:
+    """A log with its landing commits, the list of landed units beside the log, and the dictionary that says what is true."""
+
+    def __init__(self, folder: str) -> None:
+        self.lake = Lake(folder)
+        self.last, self.true = Landing(source="s"), dict[str, Landed]()
+        Path(self.lake.log("s")).parent.mkdir(parents=True, exist_ok=True)
+        self.units = LandedUnits.load(self.lake, self.last)
+
+    def land(self, units: list[tuple[str, int, str]], *, add: bool = True) -> None:
+        ordinal = self.last.ordinal + 1
+        done = tuple(
+            Landed(name=name, size=size, modified=size, digest=f"d{size}", status=status, ordinal=ordinal)
+            for name, size, status in units
+        )
+        self.last = replace(self.last, ordinal=ordinal, units=done)
+        record = CommitProperties(custom_metadata={"userMetadata": encode(self.last)})
+        write_deltalake(self.lake.log("s"), module._table([]), mode="append", commit_properties=record)
+        self.true |= {unit.name: unit for unit in done}
+        if add:
+            self.units.add(done)
+
+    def touch(self) -> None:
+        """Every file has another date, as a copy of the folder would give it."""
+        touched = [replace(unit, modified=unit.modified + 1, ordinal=self.last.ordinal) for unit in self.units.values()]
+        self.units.add(touched)
+        self.true |= {unit.name: unit for unit in touched}
+
+    def open(self) -> None:
+        self.units = LandedUnits.load(self.lake, self.last)
+
+    def files(self) -> int:
+        return len(DeltaTable(self.lake.internal("sources", "s", "files")).file_uris())
+
+
+def kill_at(monkeypatch: pytest.MonkeyPatch, name: str | None) -> None:
+    def point(reached: str) -> None:
+        if reached == name:
+            raise Killed
+
+    monkeypatch.setattr(crash, "point", point)
+
+
+@settings(max_examples=25, deadline=None)
+@given(steps_of, st.integers(1, 4), st.integers(1, 4))
+@example([("land", [("a.csv", 1, "landed")])] * 6 + [("touch", []), ("flush", []), ("touch", []), ("open", [])], 2, 1)
+def test_look_ups_equal_those_in_a_dictionary_of_all_that_landed(steps, flush_after, most_files) -> None:
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
+        patch.setattr(module, "_FLUSH_AFTER", flush_after)
+        patch.setattr(module, "_MOST_FILES", most_files)
+        world = World(folder)
+        for step, units in steps:
+            if step == "land":
+                world.land(units)
+            elif step == "touch":
+                world.touch()
+            elif step == "flush":
+                world.units.flush()
+            elif step != "open":
+                kill_at(patch, step)
+                try:
+                    world.land([("k.csv", 1, "landed")], add=False)
+                    world.units.add(world.last.units)
+                    world.units.flush()
+                except Killed:
+                    world.open()
+                kill_at(patch, None)
+            if step == "open":
+                world.units.flush()
+                world.open()
+            check(world)
+
+
+def check(world: World) -> None:
+    """Touched dates alone may be lost by a kill: the next look at the folder sees them again."""
+    said = dict(world.units)
+    assert {name: replace(unit, modified=0, ordinal=0) for name, unit in said.items()} == {
+        name: replace(unit, modified=0, ordinal=0) for name, unit in world.true.items()
+    }
+    assert len(world.units) == len(said)
+    assert "nothing" not in world.units
+    assert world.units.get("nothing") is None
+    world.true = said if said != world.true else world.true
+
+
+def test_what_was_flushed_is_the_same_when_it_is_opened_again(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(module, "_MOST_FILES", 3)
+    world = World(str(tmp_path))
+    for number in range(10):
+        world.land([(f"{number}.csv", number, "landed"), ("a.csv", number, "replaced")])
+        world.touch()
+        world.units.flush()
+        assert dict(world.units) == world.true
+        world.open()
+        assert dict(world.units) == world.true
+
+
+def test_many_files_become_one_with_a_row_for_each_unit(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(module, "_MOST_FILES", 3)
+    world = World(str(tmp_path))
+    for number in range(4):
+        world.land([("a.csv", number, "unreadable"), (f"{number}.csv", 1, "landed")])
+        world.units.flush()
+    table = DeltaTable(world.lake.internal("sources", "s", "files"))
+    assert world.files() == 1
+    assert len(module._read(table, table.table_uri)) == 5
+    for number in range(4, 20):
+        world.land([(f"{number}.csv", 1, "landed")])
+        world.units.flush()
+        assert world.files() <= 4
+    world.open()
+    assert dict(world.units) == world.true
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_landing_killed_while_it_writes_the_list_loses_nothing(point, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(module, "_MOST_FILES", 2)
+    world = World(str(tmp_path))
+    for number in range(3):
+        world.land([(f"{number}.csv", 1, "landed"), ("a.csv", number, "unreadable")])
+        if number == 2:
+            kill_at(monkeypatch, point)
+            with pytest.raises(Killed):
+                world.units.flush()
+            kill_at(monkeypatch, None)
+        else:
+            world.units.flush()
+    world.open()
+    assert dict(world.units) == world.true
+    world.land([("z.csv", 1, "landed")])
+    world.units.flush()
+    world.open()
+    assert dict(world.units) == world.true
+
+
+def test_rows_another_landing_appends_during_a_rewrite_stay_and_a_second_rewrite_is_refused(
+    tmp_path, monkeypatch
+) -> None:
+    world = World(str(tmp_path))
+    world.land([("a.csv", 1, "landed")])
+    world.units.flush()
+    theirs = LandedUnits.load(world.lake, world.last)
+    world.land([("b.csv", 1, "landed")], add=False)
+    monkeypatch.setattr(module, "_MOST_FILES", 1)
+    others = 100
+
+    def point(reached: str) -> None:
+        if reached == "landed.before_commit":
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(crash, "point", lambda _: None)
+                patch.setattr(module, "_MOST_FILES", others)
+                theirs.add([replace(world.last.units[0], name=f"c{others}.csv")])
+                theirs.flush()
+
+    monkeypatch.setattr(crash, "point", point)
+    world.units.add(world.last.units)
+    world.units.flush()
+    world.open()
+    assert sorted(world.units) == ["a.csv", "b.csv", "c100.csv"]
+
+    others = 1
+    world.land([("d.csv", 1, "landed")])
+    with pytest.raises(LifecycleError, match="LIFECYCLE-004"):
+        world.units.flush()
+    world.open()
+    assert sorted(world.units) == ["a.csv", "b.csv", "c1.csv", "c100.csv", "d.csv"]
+
+
+def test_markers_without_units_are_read_once(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(module, "_FLUSH_AFTER", 5)
+    world = World(str(tmp_path))
+    world.land([("a.csv", 1, "landed")])
+    world.units.flush()
+    for _ in range(6):
+        world.land([], add=False)
+    read = []
+    real = module.log.landings
+    monkeypatch.setattr(module.log, "landings", lambda *a, **k: (read.append(one) or one for one in real(*a, **k)))
+    world.open()
+    assert len(read) == 6
+    world.units.flush()
+    read.clear()
+    world.open()
+    assert read == []
+    assert dict(world.units) == world.true
+
+
+def test_a_table_that_older_versions_wrote_is_read(tmp_path) -> None:
+    world = World(str(tmp_path))
+    world.land([("a.csv", 1, "landed"), ("b.csv", 2, "unreadable")], add=False)
+    rows = [*world.last.units, replace(world.last.units[0], name="c.csv", status="changing")]
+    write_deltalake(world.lake.internal("sources", "s", "files"), module._table(rows))
+    world.open()
+    assert dict(world.units) == world.true
+    world.land([("b.csv", 3, "landed")])
+    world.units.flush()
+    world.open()
+    assert dict(world.units) == world.true
