@@ -43,7 +43,7 @@ test: .venv/.ready .venv/.browser
 	@.venv/bin/python -m floodmark.engines.spark.jars
 	.venv/bin/python tests/run.py
 
-# make soak PART=3/20 runs one of twenty parts; SEED=text draws the same schedules again
+# make soak PART=3/40 runs one of forty parts; SEED=text draws the same schedules again
 soak: .venv/.ready
 	@.venv/bin/python -m floodmark.engines.spark.jars
 	$(if $(SEED),FLOODMARK_SEEDS=$(SEED)) .venv/bin/python tests/run.py --soak $(or $(PART),1/1)

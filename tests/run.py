@@ -83,7 +83,7 @@ def run(group: str) -> Result:
 
 
 def soak(part: str) -> int:
-    """One pytest process over a part of the soak tests, such as ``3/20``; pytest's exit status."""
+    """One pytest process over a part of the soak tests, such as ``3/40``; pytest's exit status."""
     group, parts = part.split("/")
     command = [sys.executable, "-m", "pytest", "tests", "-m", "soak", "-v", "--color=no", "--durations=0"]
     command += ["--splits", parts, "--group", group, "--splitting-algorithm", "least_duration"]
@@ -118,7 +118,7 @@ def main() -> int:
         "--workers", type=int, default=3, help="groups at a time (default 3: one of them mostly waits for Dagster)"
     )
     parser.add_argument("groups", nargs="*", default=existing, help=f"of {', '.join(existing)}")
-    parser.add_argument("--soak", metavar="PART/PARTS", help="a part of the soak tests instead, such as 3/20")
+    parser.add_argument("--soak", metavar="PART/PARTS", help="a part of the soak tests instead, such as 3/40")
     options = parser.parse_args()
     if options.soak:
         return soak(options.soak)
