@@ -55,7 +55,16 @@ def test_tables_are_compacted_and_what_savepoints_and_streams_need_stays(spark: 
     before = files(lake, "totals")
     assert would.before == would.after > 2
     found = maintain(lake, hours=0)
-    assert {one.table for one in found} == {"totals", "totals__late", "totals__current", "largest"}
+    assert {one.table for one in found} == {
+        "logs/left",
+        "logs/right",
+        "totals",
+        "totals__late",
+        "totals__current",
+        "largest",
+    }
+    log = named(found, "logs/left")
+    assert (log.before, log.after) == (3, 1)
     kept = named(found, "totals")
     assert kept.after < kept.before
     assert savepoints.find(lake, name).manifest.outputs[0].version in kept.versions
@@ -76,3 +85,6 @@ def test_tables_are_compacted_and_what_savepoints_and_streams_need_stays(spark: 
     assert run_unbounded(spark, totals, lake, until_caught_up=True).rows["totals"] == 0
     run_unbounded(spark, added_later, lake, until_caught_up=True)
     assert not differences(lake, truth, "totals", "totals__late", "largest", "added_later")
+    again = Lake(str(tmp_path / "again"), logs=lake.root)  # from the first commit of a log whose files were replaced
+    run_unbounded(spark, totals, again, until_caught_up=True)
+    assert not differences(again, truth, "totals", "totals__late")

@@ -25,7 +25,7 @@ from floodmark.cli.workspace import opened_lake
 @shared
 @pass_invocation
 def maintain(invocation: Invocation, *, hours: int, dry_run: bool) -> None:
-    """Make large files of small ones in the output tables, and remove what neither a savepoint nor a stream can need any more."""
+    """Make large files of small ones in logs and output tables, and remove from outputs what neither a savepoint nor a stream can need."""
     console = Console(as_json=invocation.json)
     opened = opened_lake(invocation, console)
     from floodmark.lake.paths import Lake
@@ -48,5 +48,5 @@ def maintain(invocation: Invocation, *, hours: int, dry_run: bool) -> None:
         if one.mended:
             console.say(f"{one.table}: Delta's own clean-up would have removed old commits, and does no more")
     if not found:
-        console.say("no output tables yet")
+        console.say("no tables yet")
     console.document({"lake": opened.lake, "done": not dry_run, "tables": [asdict(one) for one in found]})

@@ -1,7 +1,7 @@
 """Upkeep of tables: small files become large ones, and what nobody can need any more is removed. No JVM is needed.
 
-What was replaced, and what killed writers have left behind, goes. Kept, whatever its age: what the newest version has, what a savepoint goes back to, and what a stream has yet to read. Logs are left as they are:
-every stream can begin at their first row. Commits of logs and outputs are kept too: where somebody has set a table's properties back, so that Delta's own
+What was replaced, and what killed writers have left behind, goes. Kept, whatever its age: what the newest version has, what a savepoint goes back to, and what a stream has yet to read. Nothing of a
+log is removed, because a stream begins at its first row and reads it commit by commit. Commits of logs and outputs are kept too: where somebody has set a table's properties back, so that Delta's own
 clean-up would remove them, they are set again.
 """
 
@@ -11,11 +11,10 @@ import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 
 from deltalake import DeltaTable
 
-from floodmark.lake import coverage, savepoints, storage
+from floodmark.lake import coverage, history, savepoints, storage
 from floodmark.lake.conflicts import retried
 from floodmark.lake.locks import data_files
 from floodmark.lake.outputs import keep_history
@@ -36,7 +35,7 @@ class Kept:
     """What was done to a table.
 
     Args:
-        table: its name.
+        table: its name; of a log ``logs/<name>``.
         before: data files of its newest version.
         after: the same afterwards.
         removed: files that are gone, or would be.
@@ -55,7 +54,7 @@ class Kept:
 
 
 def maintain(lake: Lake, *, hours: int = HOURS, dry_run: bool = False) -> list[Kept]:
-    """Compact and clean every output of a lake; streams may be at work.
+    """Compact every log and output of a lake, and clean the outputs; streams and landings may be at work.
 
     Args:
         lake: any.
@@ -77,15 +76,26 @@ def _maintained(lake: Lake, hours: int, *, dry_run: bool) -> list[Kept]:
             versions.setdefault(output.table, set()).add(output.version)
         for given in one.manifest.inputs.values():
             versions.setdefault(given.table, set()).update((given.version, given.version + 1))
-    if not dry_run and lake.logs is None:
-        for name in _tables(lake.log("x")):
-            if not name.endswith("__quarantine"):
-                retried(partial(keep_history, lake.log(name)), lake.log(name))
     reading = _reading(lake)
+    logs = _tables(lake.log("x")) if lake.logs is None else ()
     return [
-        _kept(lake, name, versions.get(name, set()), reading.get(name), hours, dry_run=dry_run)
-        for name in _tables(lake.output("x"))
+        *(_kept_log(lake, name, dry_run=dry_run) for name in logs if not name.endswith("__quarantine")),
+        *(
+            _kept(lake, name, versions.get(name, set()), reading.get(name), hours, dry_run=dry_run)
+            for name in _tables(lake.output("x"))
+        ),
     ]
+
+
+def _kept_log(lake: Lake, name: str, *, dry_run: bool) -> Kept:
+    """Make a log few large files; what they were made of stays, as streams read a log commit by commit."""
+    path = lake.log(name)
+    before, mended = len(DeltaTable(path).file_uris()), False
+    if not dry_run:
+        mended = retried(lambda: keep_history(path), path)
+        retried(lambda: _compact(path), path)
+    after = len(DeltaTable(path).file_uris())
+    return Kept(table=f"logs/{name}", before=before, after=after, removed=0, versions=(), hours=0, mended=mended)
 
 
 def _kept(lake: Lake, name: str, versions: set[int], read: TableVersion | None, hours: int, *, dry_run: bool) -> Kept:
@@ -147,9 +157,9 @@ def _unread(table: DeltaTable, read: TableVersion) -> bool:
 
 def _age(table: DeltaTable, version: int) -> int:
     """Hours since the commit behind a version."""
-    for commit in table.history():
-        if int(commit["version"]) == version + 1:
-            return int((time.time() * 1000 - int(commit["timestamp"])) // _MS)
+    for commit in history.of_table(table, table.table_uri, None):
+        if commit.version == version + 1:
+            return int((time.time() * 1000 - commit.at) // _MS)
     return 10 * 365 * 24  # its entry in the log is gone: nobody knows how old it is
 
 
