@@ -20,7 +20,7 @@ from floodmark.core import crash
 from floodmark.core.errors import ExecutionError, LifecycleError, SetupError, StateError
 from floodmark.core.time import Interval, to_ms
 from floodmark.demo.comparison import compare
-from floodmark.engines.spark import ticks
+from floodmark.engines.spark import checkpoint, ticks
 from floodmark.engines.spark.bounded import run_bounded
 from floodmark.engines.spark.landing import land
 from floodmark.engines.spark.rescale import rescale
@@ -453,14 +453,14 @@ def test_a_full_disk_costs_the_savepoint_and_not_the_stream(
 ) -> None:
     put(spark, lake, 30)
     run_unbounded(spark, clocked, lake, until_caught_up=True, clock=0)
-    copied = savepoints.copy
+    copied = checkpoint.copy
 
     def full(source: str, target: str) -> None:
         if "/state/" in source:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         copied(source, target)
 
-    monkeypatch.setattr(savepoints, "copy", full)
+    monkeypatch.setattr(checkpoint, "copy", full)
     with pytest.raises(ExecutionError, match=r"EXECUTION-009 .*No space left on device.*the stream goes on"):
         savepoints.create("clocked", lake)
     monkeypatch.undo()
