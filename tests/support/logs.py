@@ -14,7 +14,17 @@ from floodmark.core.time import NEVER
 from floodmark.lake.commits import Landing, encode
 from floodmark.lake.log import bound_of
 from floodmark.lake.paths import Lake
-from floodmark.semantics.watermarks import WHOLE, Trace, WatermarkState, advance, candidates, decide, delays_of, unheld
+from floodmark.semantics.watermarks import (
+    WHOLE,
+    Trace,
+    WatermarkState,
+    advance,
+    candidates,
+    decide,
+    delays_of,
+    forget_idle,
+    unheld,
+)
 from floodmark.spec.source import Learned, Source
 
 _MICROSECONDS = pa.timestamp("us", tz="UTC")
@@ -56,7 +66,7 @@ def land(source: Source, lake: Lake, rows: Sequence[Row], last: Landing | None =
         source=source.name,
         ordinal=last.ordinal + 1,
         next_sequence=before + len(rows) + 1,
-        state=state,
+        state=forget_idle(state),
         rows=len(rows),
         definition=source.canonical(),
         fingerprint=source.fingerprint,

@@ -47,7 +47,8 @@ class WatermarkState:
 
     Args:
         watermark: of the source, ms; never goes back.
-        partitions: by key; WHOLE where the source has no ``partition_by``.
+        partitions: by key; WHOLE where the source has no ``partition_by``. Landing commits leave out those that
+            :func:`forget_idle` forgets.
         learned: delays and decisions, where the source learns its bound.
     """
 
@@ -139,6 +140,23 @@ def follow_clock(state: WatermarkState, *, now: int, idle_timeout: int) -> Water
     """
     waits = any(not p.idle for p in state.partitions.values()) or not state.partitions
     return state if waits or now - state.watermark < 2 * idle_timeout else replace(state, watermark=now - idle_timeout)
+
+
+def forget_idle(state: WatermarkState) -> WatermarkState:
+    """The state without the idle source partitions that can no longer move the watermark: every later stamp is the same.
+
+    The watermark only ever takes the largest of itself and of a minimum (or, with all idle, a maximum) over source partitions, so a
+    partition counts as the larger of its own watermark and the source's. A partition at or below the source's counts the same
+    with its old watermark as with none, when it returns too, as the source's never goes back. Where the source learns its bound,
+    delays are walked from the :func:`unheld` watermark, which another bound shifts together with the partitions, so a
+    partition has to be at or below that one. One partition always stays: it says that rows have landed (:func:`follow_clock`).
+    """
+    reached = state.watermark if state.learned is None else min(state.watermark, state.learned.unheld())
+    needed = {key: p for key, p in state.partitions.items() if not p.idle or p.watermark > reached}
+    if not needed and state.partitions:
+        last = max(state.partitions, key=lambda key: (state.partitions[key].seen, key))
+        needed = {last: state.partitions[last]}
+    return state if len(needed) == len(state.partitions) else replace(state, partitions=needed)
 
 
 def advance(

@@ -29,7 +29,15 @@ from floodmark.lake.landed import LandedUnits
 from floodmark.lake.outputs import table_schema
 from floodmark.lake.paths import Lake, absolute
 from floodmark.semantics.delays import Delays
-from floodmark.semantics.watermarks import WatermarkState, advance, decide, follow_clock, leave_idle, unheld
+from floodmark.semantics.watermarks import (
+    WatermarkState,
+    advance,
+    decide,
+    follow_clock,
+    forget_idle,
+    leave_idle,
+    unheld,
+)
 from floodmark.spec.source import DeltaTable, Files, Learned, Punctuated, Rows, Source
 
 if TYPE_CHECKING:
@@ -292,6 +300,7 @@ class Lander:
     def _append(self, frame: DataFrame, landing: Landing) -> Landing:
         path = self.lake.log(self.source.name)
         app = f"land/{self.source.name}"
+        landing = replace(landing, state=forget_idle(landing.state))
         crash.point("landing.before_log")
         if self.widen:
             append_by_spark(frame, path, app, landing.ordinal, landing, widen=True)
