@@ -63,8 +63,8 @@ class _Kept:
         for version, what in self.events:
             if isinstance(what, Entry):
                 common = json.dumps([what.version, what.fingerprint, what.late_rows, what.inputs], sort_keys=True)
-                place = runs.setdefault(common, len(runs))
-                events.append([version, what.interval.start, what.interval.end, what.at, place])
+                number = runs.setdefault(common, len(runs))
+                events.append([version, what.interval.start, what.interval.end, what.at, number])
             else:
                 events.append([version, what])
         return json.dumps(
@@ -89,8 +89,8 @@ class _Kept:
             match rest:
                 case [int(restored)]:
                     events.append(_Event(version, restored))
-                case [start, end, at, place]:
-                    by, fingerprint, late_rows, inputs = runs[place]
+                case [start, end, at, number]:
+                    by, fingerprint, late_rows, inputs = runs[number]
                     interval = Interval(start=start, end=end)
                     entry = Entry(
                         interval=interval,

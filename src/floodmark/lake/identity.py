@@ -29,17 +29,19 @@ class Identity:
 
     def deployed(self) -> Deployed | None:
         """The definition the stream was started with; None where there is no stream."""
-        found = self._identity()
-        if found is None:
+        identity = self._identity()
+        if identity is None:
             return None
-        tables = {name: tuple((column, kind) for column, kind in columns) for name, columns in found["tables"].items()}
+        tables = {
+            name: tuple((column, kind) for column, kind in columns) for name, columns in identity["tables"].items()
+        }
         return Deployed(
-            version=found["version"],
-            fingerprint=found["fingerprint"],
-            graph=found["graph"],
+            version=identity["version"],
+            fingerprint=identity["fingerprint"],
+            graph=identity["graph"],
             tables=tables,
-            code=found.get("code", {}),
-            packages=found.get("packages", {}),
+            code=identity.get("code", {}),
+            packages=identity.get("packages", {}),
         )
 
     def result_keys(self) -> dict[str, tuple[str, ...]]:
@@ -63,8 +65,8 @@ class Identity:
         Raises:
             StateError: STATE-002 of another operator, STATE-003 of another version of this one.
         """
-        found = self._identity()
-        if found is None:
+        identity = self._identity()
+        if identity is None:
             if self.checkpoint.begun():
                 fix = "Move the folder away; a new checkpoint is made at the next start."
                 raise StateError(
@@ -75,21 +77,21 @@ class Identity:
                     code="STATE-002",
                 )
             return
-        if found["operator"] != operator.name:
-            fix = f"Run {found['operator']}, or move the folder away to begin anew."
-            got = f"that of '{found['operator']}'"
+        if identity["operator"] != operator.name:
+            fix = f"Run {identity['operator']}, or move the folder away to begin anew."
+            got = f"that of '{identity['operator']}'"
             raise StateError(
                 f"checkpoint {self.checkpoint.path}", f"that of operator '{operator.name}'", got, fix, code="STATE-002"
             )
-        same = compare(found["fingerprint"], operator.fingerprint)
+        same = compare(identity["fingerprint"], operator.fingerprint)
         if same == "unknown" and not plan(self.deployed(), operator).changes:
             self.deploy(operator)  # by another release of floodmark, and no function in it
         elif same != "same":
             fix = (
                 f"See what has changed and what it means: floodmark plan {operator.name}. Then let the stream go on under the new code "
-                f"(floodmark apply {operator.name}, with --rebuild where the plan says so), or restore the code of {found['version']}."
+                f"(floodmark apply {operator.name}, with --rebuild where the plan says so), or restore the code of {identity['version']}."
             )
-            got = found["version"] + (", whose code cannot be compared" if same == "unknown" else "")
+            got = identity["version"] + (", whose code cannot be compared" if same == "unknown" else "")
             raise StateError(f"checkpoint {self.checkpoint.path}", operator.version, got, fix, code="STATE-003")
 
     def deploy(self, operator: Operator) -> None:

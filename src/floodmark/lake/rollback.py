@@ -209,17 +209,17 @@ def _check_table(lake: Lake, operator: str, asked: str, output: TableVersion, *,
     if str(table.metadata().id) != output.id:
         got = "another one of that name, made since"
         raise LifecycleError(where, "the table the savepoint knows", got, anew, code="LIFECYCLE-036")
-    found = undone(output.table, commits(path, output.version))
-    if found.foreign:
+    loss = undone(output.table, commits(path, output.version))
+    if loss.foreign:
         fix = f"Keep what they wrote elsewhere, and take it out of the table; or {anew[0].lower()}{anew[1:]}"
-        got = f"writes of others: {', '.join(found.foreign)}"
+        got = f"writes of others: {', '.join(loss.foreign)}"
         raise LifecycleError(where, "floodmark's own writes since", got, fix, code="LIFECYCLE-036")
-    if found.backfills and not backfills:
+    if loss.backfills and not backfills:
         fix = f"Undo them too, and run them again after it: floodmark rollback {asked.rsplit('-', 2)[0]} --to {asked} --undo-backfills"
-        got = f"bounded runs of {', '.join(found.backfills)}"
+        got = f"bounded runs of {', '.join(loss.backfills)}"
         raise LifecycleError(where, "no bounded run since", got, fix, code="LIFECYCLE-036")
     _check_files(path, output, where, anew)
-    return found
+    return loss
 
 
 def _check_files(path: str, output: TableVersion, where: str, anew: str) -> None:

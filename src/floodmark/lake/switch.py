@@ -17,7 +17,7 @@ from floodmark.lake.locks import data_files, exclusive
 from floodmark.lake.paths import Lake
 from floodmark.lake.storage import file_system, read, write
 from floodmark.lake.timeline import Timeline
-from floodmark.lake.writer import Writer
+from floodmark.lake.writer import Writer, committed
 from floodmark.lifecycle.savepoint import TableVersion
 from floodmark.lifecycle.switch import Step, Switch
 
@@ -100,9 +100,8 @@ def newest_written(timeline: Timeline) -> int:
 
 def _written(timeline: Timeline, table: str) -> int:
     """The last micro-batch a table has rows of."""
-    path = timeline.lake.output(table)
-    found = DeltaTable(path).transaction_version(timeline.app(table)) if DeltaTable.is_deltatable(path) else None
-    return -1 if found is None else found
+    batch = committed(timeline.lake.output(table), timeline.app(table))
+    return -1 if batch is None else batch
 
 
 @contextmanager
@@ -188,10 +187,7 @@ def _switch_values(timeline: Timeline, step: Step, wanted: TableVersion) -> None
     lake, table = timeline.lake, f"{wanted.table}__current"
     keys = timeline.identity.result_keys().get(wanted.table)
     app = f"{timeline.app(f'current/{wanted.table}')}/switch"
-    if keys is None or (
-        DeltaTable.is_deltatable(lake.output(table))
-        and DeltaTable(lake.output(table)).transaction_version(app) is not None
-    ):
+    if keys is None or committed(lake.output(table), app) is not None:
         return
     origin, scratch = Lake(step.source) if step.source else lake, timeline.folder("switching", table)
     last_values.write(origin.output(wanted.table), wanted.version, keys, scratch)

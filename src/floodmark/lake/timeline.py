@@ -124,9 +124,9 @@ def inputs_at(timeline: Timeline, batch: int) -> dict[str, TableVersion]:
 def streams(lake: Lake) -> dict[str, Deployed]:
     """What every stream of a lake was started with, by the operator's name; upstream first."""
     names = folders(lake.internal("operators"))
-    found = {name: Timeline.current(lake, name).identity.deployed() for name in names}
+    started = {name: Timeline.current(lake, name).identity.deployed() for name in names}
     order: dict[str, Deployed] = {}
-    waiting = {name: one for name, one in found.items() if one is not None}
+    waiting = {name: one for name, one in started.items() if one is not None}
     while waiting:
         written = {table for one in waiting.values() for table in one.tables}
         ready = [name for name, one in waiting.items() if not written & set(one.reads)] or list(waiting)

@@ -43,6 +43,11 @@ def check_open(path: str, app: str, number: int, done: int | None) -> bool:
     return done is None or done < number
 
 
+def committed(path: str, app: str) -> int | None:
+    """The last version an application id has committed to a table; None for none, also where there is no table."""
+    return DeltaTable(path).transaction_version(app) if DeltaTable.is_deltatable(path) else None
+
+
 @dataclass(slots=True)
 class Writer:
     """Commits to one table.
@@ -72,9 +77,10 @@ class Writer:
         Raises:
             LifecycleError: LIFECYCLE-004 another writer came in between, LIFECYCLE-057 a rollback has ended this one.
         """
-        if not check_open(self.path, *once, self.committed(once[0])):
+        table = self.table()
+        if not check_open(self.path, *once, table.transaction_version(once[0])):
             return False
-        table, written = self.table(), write()
+        written = write()
         try:
             self._commit(table, written.actions(), record, [Transaction(*once)], partition_by=written.partition_by)
         except CommitFailedError as error:
