@@ -12,7 +12,7 @@ INSTALL_JAVA := $(INSTALL) $(if $(filter Darwin,$(shell uname -s)),openjdk@17,op
 INSTALL_PYTHON := $(INSTALL) $(if $(filter Darwin,$(shell uname -s)),python@3.12,python3 python3-venv)
 
 setup: .venv/.ready
-	@.venv/bin/python -m floodmark.engines.spark.jars
+	@.venv/bin/python -m floodmark.engines.spark.setup.jars
 	@echo "ready: try .venv/bin/floodmark --help"
 
 .venv/.ready: requirements.lock pyproject.toml
@@ -22,7 +22,7 @@ setup: .venv/.ready
 	@[ -x .venv/bin/python ] || $(PYTHON) -m venv .venv
 	.venv/bin/python -m pip install --disable-pip-version-check --progress-bar on --no-deps -r requirements.lock
 	.venv/bin/python -m pip install --disable-pip-version-check --quiet --no-deps -e .
-	.venv/bin/python -m floodmark.engines.spark.jars
+	.venv/bin/python -m floodmark.engines.spark.setup.jars
 	@touch $@
 
 .venv/.browser: .venv/.ready
@@ -40,12 +40,12 @@ up: .venv/.ready
 	.venv/bin/floodmark up
 
 test: .venv/.ready .venv/.browser
-	@.venv/bin/python -m floodmark.engines.spark.jars
+	@.venv/bin/python -m floodmark.engines.spark.setup.jars
 	.venv/bin/python tests/run.py
 
 # make soak PART=3/40 runs one of forty parts; SEED=text draws the same schedules again
 soak: .venv/.ready
-	@.venv/bin/python -m floodmark.engines.spark.jars
+	@.venv/bin/python -m floodmark.engines.spark.setup.jars
 	$(if $(SEED),FLOODMARK_SEEDS=$(SEED)) .venv/bin/python tests/run.py --soak $(or $(PART),1/1)
 
 bench: .venv/.ready

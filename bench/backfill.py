@@ -15,8 +15,8 @@ def prepare(folder: Path, out: Path, **_: Any) -> dict[str, Any]:
     """Land the year."""
     from definitions import workspace
     from floodmark.demo.inbox import write_inbox
-    from floodmark.engines.spark.landing import land
-    from floodmark.engines.spark.session import spark_session
+    from floodmark.engines.spark.landing.run import land
+    from floodmark.engines.spark.session.builder import spark_session
     from floodmark.lake.paths import Lake
 
     write_inbox(folder / "inbox")
@@ -29,8 +29,8 @@ def bounded(folder: Path, out: Path, **_: Any) -> dict[str, Any]:
     """Each operator over the whole year, tables divided by day as the backfill's."""
     from definitions import workspace
     from floodmark.core.time import Interval, to_ms
-    from floodmark.engines.spark.bounded import run_bounded
-    from floodmark.engines.spark.session import spark_session
+    from floodmark.engines.spark.bounded.run import run_bounded
+    from floodmark.engines.spark.session.builder import spark_session
     from floodmark.lake.paths import Lake
 
     spark, lake = spark_session(), Lake(str(out), logs=str(folder / "lake"))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """The one session of this process."""
-    from floodmark.engines.spark.session import spark_session
+    from floodmark.engines.spark.session.builder import spark_session
 
     session = spark_session(app="tests")
     yield session

@@ -26,7 +26,7 @@ from .conftest import Verb
 @pytest.fixture(autouse=True)
 def no_warming(monkeypatch: pytest.MonkeyPatch) -> None:
     """The jars are there; a test of a scaffold needs none."""
-    monkeypatch.setattr("floodmark.engines.spark.jars.warm", lambda: None)
+    monkeypatch.setattr("floodmark.engines.spark.setup.jars.warm", lambda: None)
 
 
 def kinds(looked: Looked) -> dict[str, str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from floodmark.engines.spark import java
+from floodmark.engines.spark.setup import java
 
 from .conftest import Verb
 

@@ -31,12 +31,12 @@ from floodmark import (
 from floodmark.core import crash
 from floodmark.core.errors import FloodmarkError
 from floodmark.core.time import Interval, to_ms
-from floodmark.engines.spark.bounded import run_bounded
-from floodmark.engines.spark.landing import land
-from floodmark.engines.spark.rescale import rescale
-from floodmark.engines.spark.session import spark_session
-from floodmark.engines.spark.unbounded import run_unbounded
-from floodmark.engines.spark.upgrade import upgrade
+from floodmark.engines.spark.bounded.run import run_bounded
+from floodmark.engines.spark.landing.run import land
+from floodmark.engines.spark.session.builder import spark_session
+from floodmark.engines.spark.state.rescale import rescale
+from floodmark.engines.spark.unbounded.run import run_unbounded
+from floodmark.engines.spark.unbounded.upgrade import upgrade
 from floodmark.lake import cuts, savepoints
 from floodmark.lake.fork import fork
 from floodmark.lake.paths import Lake

@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from floodmark.engines.spark import quarantine
-from floodmark.engines.spark.landing import land
+from floodmark.engines.spark.landing import quarantine
+from floodmark.engines.spark.landing.run import land
 from floodmark.lake.paths import Lake
 from floodmark.spec.contract import Contract, EventTime
 from floodmark.spec.source import Files, Learned, Source
@@ -60,7 +60,7 @@ def act(spark: SparkSession, action: str, lake: str, inbox: str) -> None:
 if __name__ == "__main__":
     from borrowed import borrow
 
-    from floodmark.engines.spark.session import spark_session
+    from floodmark.engines.spark.session.builder import spark_session
 
     borrow()
     act(spark_session(app="crash"), *sys.argv[1:4])

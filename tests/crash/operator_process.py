@@ -20,9 +20,9 @@ from floodmark import (
     operator_asset,
     sum,
 )
-from floodmark.engines.spark.bounded import run_bounded
-from floodmark.engines.spark.session import spark_session
-from floodmark.engines.spark.unbounded import run_unbounded
+from floodmark.engines.spark.bounded.run import run_bounded
+from floodmark.engines.spark.session.builder import spark_session
+from floodmark.engines.spark.unbounded.run import run_unbounded
 from floodmark.lake.paths import Lake
 
 START = datetime(2020, 1, 1, tzinfo=UTC)

@@ -29,7 +29,7 @@ from floodmark.control.store import Action, Driver
 from floodmark.control.supervisor import Supervisor
 from floodmark.core import crash
 from floodmark.core.errors import ExecutionError, LifecycleError
-from floodmark.engines.spark.upgrade import upgrade as upgrade_stopped
+from floodmark.engines.spark.unbounded.upgrade import upgrade as upgrade_stopped
 from floodmark.lake import savepoints
 from floodmark.lake.paths import Lake
 from floodmark.lake.savepoints import Savepoint

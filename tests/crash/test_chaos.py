@@ -24,8 +24,8 @@ from seeds import seed_of
 from floodmark.core import crash
 from floodmark.demo.comparison import compare
 from floodmark.demo.tables import final
-from floodmark.engines.spark.landing import land
-from floodmark.engines.spark.unbounded import run_unbounded
+from floodmark.engines.spark.landing.run import land
+from floodmark.engines.spark.unbounded.run import run_unbounded
 from floodmark.lake import savepoints
 from floodmark.lake.paths import Lake
 from floodmark.lake.switch import pending

@@ -21,10 +21,10 @@ from pyspark.sql import SparkSession
 from floodmark.core import crash
 from floodmark.core.errors import LifecycleError
 from floodmark.demo.comparison import compare
-from floodmark.engines.spark.landing import land
-from floodmark.engines.spark.rescale import rescale
-from floodmark.engines.spark.unbounded import run_unbounded
-from floodmark.engines.spark.upgrade import upgrade
+from floodmark.engines.spark.landing.run import land
+from floodmark.engines.spark.state.rescale import rescale
+from floodmark.engines.spark.unbounded.run import run_unbounded
+from floodmark.engines.spark.unbounded.upgrade import upgrade
 from floodmark.lake import savepoints
 from floodmark.lake.cuts import together
 from floodmark.lake.fork import fork, move

@@ -21,10 +21,10 @@ from pyspark.sql import SparkSession
 
 from floodmark.core import crash
 from floodmark.demo.comparison import compare
-from floodmark.engines.spark import ticks
-from floodmark.engines.spark.bounded import run_bounded
-from floodmark.engines.spark.landing import land
-from floodmark.engines.spark.unbounded import run_unbounded
+from floodmark.engines.spark.bounded.run import run_bounded
+from floodmark.engines.spark.delta import ticks
+from floodmark.engines.spark.landing.run import land
+from floodmark.engines.spark.unbounded.run import run_unbounded
 from floodmark.lake.paths import Lake
 from floodmark.lake.timeline import Timeline
 

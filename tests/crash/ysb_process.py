@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from floodmark import BoundedOutOfOrderness, Contract, EventTime, Files, Source, Stream, Tumbling, count, operator
-from floodmark.engines.spark.session import spark_session
-from floodmark.engines.spark.unbounded import run_unbounded
+from floodmark.engines.spark.session.builder import spark_session
+from floodmark.engines.spark.unbounded.run import run_unbounded
 from floodmark.lake.paths import Lake
 
 CAMPAIGNS, ADS, KINDS = 100, 10, ("view", "click", "purchase")

@@ -16,9 +16,9 @@ from pyspark.sql import DataFrame, SparkSession
 from records import micro_batch
 
 from floodmark.core.errors import LifecycleError
-from floodmark.engines.spark.appender import Appender, append_by_spark
-from floodmark.engines.spark.rescale import rescale
-from floodmark.engines.spark.unbounded import run_unbounded
+from floodmark.engines.spark.delta.appender import Appender, append_by_spark
+from floodmark.engines.spark.state.rescale import rescale
+from floodmark.engines.spark.unbounded.run import run_unbounded
 from floodmark.lake import savepoints
 from floodmark.lake.cuts import together
 from floodmark.lake.files import Written

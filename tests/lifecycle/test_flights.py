@@ -13,10 +13,10 @@ from flights import changelog, land_all, write_small_inbox
 from pyspark.sql import SparkSession
 
 from floodmark import Calendar, Every, Global, Stream, Tumbling, count, max, mean, operator, sum
-from floodmark.engines.spark import canonical
-from floodmark.engines.spark.rescale import rescale
-from floodmark.engines.spark.unbounded import run_unbounded
-from floodmark.engines.spark.upgrade import rebuild, upgrade
+from floodmark.engines.spark.state import canonical
+from floodmark.engines.spark.state.rescale import rescale
+from floodmark.engines.spark.unbounded.run import run_unbounded
+from floodmark.engines.spark.unbounded.upgrade import rebuild, upgrade
 from floodmark.lake import savepoints
 from floodmark.lake.cuts import together
 from floodmark.lake.fork import fork

@@ -32,10 +32,10 @@ from floodmark import (
 from floodmark.core import crash
 from floodmark.core.errors import ExecutionError, LifecycleError, PlanError, StateError
 from floodmark.core.time import Interval, to_ms
-from floodmark.engines.spark.bounded import run_bounded
-from floodmark.engines.spark.landing import land
-from floodmark.engines.spark.unbounded import run_unbounded
-from floodmark.engines.spark.upgrade import check, rebuild, upgrade
+from floodmark.engines.spark.bounded.run import run_bounded
+from floodmark.engines.spark.landing.run import land
+from floodmark.engines.spark.unbounded.run import run_unbounded
+from floodmark.engines.spark.unbounded.upgrade import check, rebuild, upgrade
 from floodmark.lake import savepoints
 from floodmark.lake.fork import fork
 from floodmark.lake.paths import Lake

@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from floodmark import Stream, Tumbling, operator, sum
-from floodmark.engines.spark.unbounded import run_unbounded
+from floodmark.engines.spark.unbounded.run import run_unbounded
 from floodmark.lake import savepoints
 from floodmark.lake.cuts import together
 from floodmark.lake.paths import Lake

@@ -13,7 +13,7 @@ from dagster_runs import Dagster, flights_workspace
 
 from definitions import workspace
 from floodmark import Workspace
-from floodmark.engines.spark.landing import land
+from floodmark.engines.spark.landing.run import land
 from floodmark.lake.paths import Lake
 from floodmark.orchestration import build_definitions
 

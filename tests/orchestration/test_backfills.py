@@ -10,7 +10,7 @@ from flights import answer, same, versions
 
 from definitions import workspace
 from floodmark.core.time import Interval
-from floodmark.engines.spark.bounded import run_bounded
+from floodmark.engines.spark.bounded.run import run_bounded
 from floodmark.lake.paths import Lake
 from floodmark.orchestration.partitions import definition, interval_of
 from floodmark.spec.partitions import split

@@ -33,7 +33,7 @@ from floodmark import (
     sum,
 )
 from floodmark.core.errors import DefinitionError
-from floodmark.engines.spark.landing import land
+from floodmark.engines.spark.landing.run import land
 from floodmark.lake.paths import Lake
 from operators.flights import hourly_departures
 

@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from flights import same, versions
 
 from definitions import workspace
-from floodmark.engines.spark.bounded import run_bounded
+from floodmark.engines.spark.bounded.run import run_bounded
 from floodmark.lake.paths import Lake
 
 if TYPE_CHECKING:

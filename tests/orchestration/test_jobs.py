@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 from floodmark import Hourly, Settings, Stream, Tumbling, Upgrades, Workspace, count, operator, operator_asset
 from floodmark.control.fleet import Fleet
 from floodmark.core.errors import DefinitionError
-from floodmark.engines.spark.landing import land
-from floodmark.engines.spark.unbounded import run_unbounded
+from floodmark.engines.spark.landing.run import land
+from floodmark.engines.spark.unbounded.run import run_unbounded
 from floodmark.lake import savepoints
 from floodmark.lake.paths import Lake
 from floodmark.orchestration import build_definitions

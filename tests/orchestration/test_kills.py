@@ -15,7 +15,7 @@ from dagster_server import ROOT, Server, serving, until
 from flights import answer, changelog
 
 from definitions import workspace
-from floodmark.engines.spark.bounded import run_bounded
+from floodmark.engines.spark.bounded.run import run_bounded
 from floodmark.lake.paths import Lake
 from floodmark.orchestration.partitions import definition, interval_of
 

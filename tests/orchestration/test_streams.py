@@ -32,8 +32,8 @@ LANDER = """
 from pathlib import Path
 from definitions import workspace
 from floodmark.lake.paths import Lake
-from floodmark.engines.spark.landing import land
-from floodmark.engines.spark.session import spark_session
+from floodmark.engines.spark.landing.run import land
+from floodmark.engines.spark.session.builder import spark_session
 found = workspace("dev").at(str(Path.cwd()))
 spark = spark_session(app="lander")
 spark.range(10).count()

@@ -10,8 +10,8 @@ from delta.tables import DeltaTable as SparkTable
 from deltalake import CommitProperties, DeltaTable, Transaction
 
 from floodmark.core.errors import LifecycleError
-from floodmark.engines.spark import appender as appending
-from floodmark.engines.spark.appender import Appender, append_by_spark, committed_by_spark
+from floodmark.engines.spark.delta import appender as appending
+from floodmark.engines.spark.delta.appender import Appender, append_by_spark, committed_by_spark
 from floodmark.lake.commits import Ticked, encode
 from floodmark.lake.writer import FENCE, Writer
 

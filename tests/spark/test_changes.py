@@ -27,10 +27,10 @@ from floodmark import (
     sum,
 )
 from floodmark.core.errors import ConnectorError, DefinitionError, PlanError
-from floodmark.engines.spark import quarantine
-from floodmark.engines.spark.bounded import run_bounded
-from floodmark.engines.spark.landing import land
-from floodmark.engines.spark.unbounded import run_unbounded
+from floodmark.engines.spark.bounded.run import run_bounded
+from floodmark.engines.spark.landing import quarantine
+from floodmark.engines.spark.landing.run import land
+from floodmark.engines.spark.unbounded.run import run_unbounded
 from floodmark.lake.paths import Lake
 
 START = datetime(2026, 3, 1, tzinfo=UTC)

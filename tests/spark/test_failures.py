@@ -11,9 +11,9 @@ from events import START, Event, row, source
 
 import floodmark as fm
 from floodmark.core.time import Interval, to_ms
-from floodmark.engines.spark.bounded import run_bounded
-from floodmark.engines.spark.landing import land
-from floodmark.engines.spark.unbounded import run_unbounded
+from floodmark.engines.spark.bounded.run import run_bounded
+from floodmark.engines.spark.landing.run import land
+from floodmark.engines.spark.unbounded.run import run_unbounded
 from floodmark.lake.paths import Lake
 from floodmark.testing import RUNS
 

@@ -7,7 +7,7 @@ import importlib
 import pytest
 from pyspark.sql import SparkSession
 
-from floodmark.engines.spark.session import spark_session
+from floodmark.engines.spark.session.builder import spark_session
 
 MODULE = """
 def same(batches):

@@ -35,9 +35,9 @@ from floodmark import (
 from floodmark.core.errors import CapabilityError, ExecutionError, LifecycleError
 from floodmark.core.time import Interval, parse_instant
 from floodmark.demo.comparison import compare
-from floodmark.engines.spark.bounded import run_bounded
-from floodmark.engines.spark.landing import land
-from floodmark.engines.spark.unbounded import run_unbounded
+from floodmark.engines.spark.bounded.run import run_bounded
+from floodmark.engines.spark.landing.run import land
+from floodmark.engines.spark.unbounded.run import run_unbounded
 from floodmark.lake.paths import Lake
 
 ZONE = "America/New_York"

@@ -19,9 +19,9 @@ import pytest
 from floodmark import Stream, operator
 from floodmark.core.errors import ConnectorError, ExecutionError, LifecycleError, PlanError
 from floodmark.core.time import END, NEVER, to_ms
-from floodmark.engines.spark import quarantine
-from floodmark.engines.spark.landing import land
-from floodmark.engines.spark.unbounded import run_unbounded
+from floodmark.engines.spark.landing import quarantine
+from floodmark.engines.spark.landing.run import land
+from floodmark.engines.spark.unbounded.run import run_unbounded
 from floodmark.lake import history
 from floodmark.lake.commits import Landing
 from floodmark.lake.paths import Lake
@@ -573,7 +573,7 @@ def test_a_retry_that_takes_other_files_replaces_what_the_first_try_quarantined(
 def test_a_large_commit_is_several_files_in_order_with_the_marker_in_the_last(
     spark, lake, tmp_path, monkeypatch
 ) -> None:
-    monkeypatch.setattr("floodmark.engines.spark.lander._ONE_FILE_ROWS", 5)
+    monkeypatch.setattr("floodmark.engines.spark.landing.lander._ONE_FILE_ROWS", 5)
     for n in range(4):
         csv(tmp_path / "in", f"f{n}.csv", *(f"{second(10 * n + i)},s,{i},1" for i in range(3)))
     land(spark, source(Files(str(tmp_path / "in"))), lake, clock=clock)

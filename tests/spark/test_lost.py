@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 from floodmark import Stream, Tumbling, count, operator
 from floodmark.core.errors import ExecutionError
 from floodmark.core.time import NEVER, Interval, parse_instant
-from floodmark.engines.spark.bounded import run_bounded
-from floodmark.engines.spark.landing import land
-from floodmark.engines.spark.unbounded import run_unbounded
+from floodmark.engines.spark.bounded.run import run_bounded
+from floodmark.engines.spark.landing.run import land
+from floodmark.engines.spark.unbounded.run import run_unbounded
 from floodmark.lake.lost import lost_files
 from floodmark.lake.paths import Lake
 

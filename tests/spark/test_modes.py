@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 from floodmark.demo.comparison import compare
 from floodmark.demo.oracle import Oracle
 from floodmark.demo.tables import final
-from floodmark.engines.spark.bounded import run_bounded
-from floodmark.engines.spark.unbounded import run_unbounded
+from floodmark.engines.spark.bounded.run import run_bounded
+from floodmark.engines.spark.unbounded.run import run_unbounded
 from floodmark.lake.paths import Lake
 from floodmark.spec.operator import Operator
 from operators.flights import busiest_hour, daily_carriers, hourly_departures, rolling_departures, split_delays

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from seeds import seed_of
 
 from floodmark.core.errors import ExecutionError
-from floodmark.engines.spark.unbounded import run_unbounded
+from floodmark.engines.spark.unbounded.run import run_unbounded
 from floodmark.testing.runs import final
 from floodmark.testing.spark import SparkCase
 

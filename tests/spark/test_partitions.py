@@ -14,8 +14,8 @@ from flights import answer, changelog
 from floodmark import Daily, Hourly
 from floodmark.core.errors import ExecutionError, PlanError
 from floodmark.core.time import END, NEVER, Interval, describe, to_ms
-from floodmark.engines.spark.bounded import run_bounded
-from floodmark.engines.spark.unbounded import run_unbounded
+from floodmark.engines.spark.bounded.run import run_bounded
+from floodmark.engines.spark.unbounded.run import run_unbounded
 from floodmark.lake.paths import Lake
 from floodmark.spec.partitions import predicate, split
 from operators.flights import hourly_departures, split_delays

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from floodmark.core.errors import LifecycleError
-from floodmark.engines.spark import quarantine
-from floodmark.engines.spark.landing import land
+from floodmark.engines.spark.landing import quarantine
+from floodmark.engines.spark.landing.run import land
 from floodmark.spec.contract import Contract, EventTime
 from floodmark.spec.source import BoundedOutOfOrderness, Files, Rows, Source
 

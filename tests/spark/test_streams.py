@@ -31,10 +31,11 @@ from floodmark import (
 from floodmark.core.errors import ExecutionError, LifecycleError, StateError
 from floodmark.core.time import END, Interval, to_ms
 from floodmark.demo.comparison import compare
-from floodmark.engines.spark import shipping, unbounded
-from floodmark.engines.spark.bounded import run_bounded
-from floodmark.engines.spark.landing import land
-from floodmark.engines.spark.unbounded import run_unbounded
+from floodmark.engines.spark.bounded.run import run_bounded
+from floodmark.engines.spark.landing.run import land
+from floodmark.engines.spark.session import shipping
+from floodmark.engines.spark.unbounded import run as unbounded
+from floodmark.engines.spark.unbounded.run import run_unbounded
 from floodmark.lake import history
 from floodmark.lake.locks import exclusive
 from floodmark.lake.paths import Lake

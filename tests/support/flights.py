@@ -15,7 +15,7 @@ from floodmark.demo.comparison import Comparison, compare
 from floodmark.demo.inbox import write_inbox
 from floodmark.demo.oracle import Oracle
 from floodmark.demo.tables import final
-from floodmark.engines.spark.landing import land
+from floodmark.engines.spark.landing.run import land
 from floodmark.lake.paths import Lake
 from floodmark.spec.operator import Operator
 from operators.flights import Flight

@@ -136,7 +136,7 @@ def _condition(error: Exception) -> str:
 
 
 if __name__ == "__main__":
-    from floodmark.engines.spark.session import spark_session
+    from floodmark.engines.spark.session.builder import spark_session
 
     found = answers(spark_session(), EXPRESSIONS)
     lines = [f" {json.dumps(text)}: {json.dumps(answer, ensure_ascii=False)}" for text, answer in found.items()]

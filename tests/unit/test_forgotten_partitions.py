@@ -14,8 +14,8 @@ from logs import trace as trace_of
 
 from floodmark import Contract, EventTime
 from floodmark.core.time import NEVER
-from floodmark.engines.spark.appender import Appender
-from floodmark.engines.spark.lander import Lander, reader_of
+from floodmark.engines.spark.delta.appender import Appender
+from floodmark.engines.spark.landing.lander import Lander, reader_of
 from floodmark.lake.commits import Landing, encode
 from floodmark.lake.landed import LandedUnits
 from floodmark.lake.paths import Lake

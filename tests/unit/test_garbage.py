@@ -10,7 +10,7 @@ from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 
 from floodmark import Contract, EventTime, Stream, operator
 from floodmark.core.errors import StateError
-from floodmark.engines.spark.unbounded import check_logs
+from floodmark.engines.spark.unbounded.run import check_logs
 from floodmark.lake.paths import Lake
 from floodmark.lake.timeline import Timeline
 

@@ -11,7 +11,7 @@ from deltalake import DeltaTable, write_deltalake
 from events import Event
 from small_lake import CHANGELOG, CURRENT, LATE, LOG, TOTALS, make
 
-from floodmark.engines.spark import tables
+from floodmark.engines.spark.delta import tables
 from floodmark.lake import log, outputs
 from floodmark.lake.paths import Lake
 from floodmark.lake.upkeep import maintain

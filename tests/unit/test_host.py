@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from floodmark.engines.spark.host import frame_of
+from floodmark.engines.spark.state.host import frame_of
 
 EXACT = (1 << 56) + 12345
 

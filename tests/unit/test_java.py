@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from floodmark.core.errors import SetupError
-from floodmark.engines.spark import java
+from floodmark.engines.spark.setup import java
 
 
 def fake_java(folder: Path, version: str) -> Path:

@@ -22,7 +22,7 @@ from floodmark.core.errors import LifecycleError
 if TYPE_CHECKING:
     from floodmark.control.fleet import Fleet
     from floodmark.control.store import Action
-    from floodmark.engines.spark.upgrade import Upgraded
+    from floodmark.engines.spark.unbounded.upgrade import Upgraded
     from floodmark.spec.operator import Operator
 
 
@@ -87,7 +87,7 @@ def apply(invocation: Invocation, /, operators: tuple[str, ...], *, dry_run: boo
 
 
 def _checked(opened: Opened, console: Console, operator: Operator, wanted: _Wanted) -> dict[str, Any]:
-    from floodmark.engines.spark.upgrade import Upgraded, check, check_rebuild
+    from floodmark.engines.spark.unbounded.upgrade import Upgraded, check, check_rebuild
     from floodmark.lake.paths import Lake
 
     lake = Lake.of(opened.workspace.settings)
@@ -119,7 +119,7 @@ def _would(operator: Operator, would: Upgraded, *, rebuild: bool) -> str:
 
 
 def _stopped(opened: Opened, console: Console, operator: Operator, wanted: _Wanted) -> dict[str, Any]:
-    from floodmark.engines.spark.upgrade import rebuild, upgrade
+    from floodmark.engines.spark.unbounded.upgrade import rebuild, upgrade
     from floodmark.lake.paths import Lake
 
     lake = Lake.of(opened.workspace.settings)
@@ -138,7 +138,7 @@ def _supervised(
 ) -> dict[str, Any]:
     from floodmark.control import actions
     from floodmark.control.verification import Verification
-    from floodmark.engines.spark.upgrade import Upgraded
+    from floodmark.engines.spark.unbounded.upgrade import Upgraded
 
     verification = Verification(patience=wanted.patience, soak=wanted.soak, set_aside=wanted.set_aside)
     action: Action | None

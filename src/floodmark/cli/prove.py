@@ -69,7 +69,7 @@ def prove(  # noqa: PLR0913 - one per option
     chosen = opened.workspace.operator(operator)
     zone(timezone, "--timezone")
     if spark:
-        from floodmark.engines.spark.java import find_java
+        from floodmark.engines.spark.setup.java import find_java
 
         find_java()
     clocked = chosen.stateful is not None and chosen.stateful.clocked

@@ -134,7 +134,7 @@ def _bounded(
             continue
         if spark is None:
             spark, _ = start(opened, console)
-        from floodmark.engines.spark.bounded import run_bounded
+        from floodmark.engines.spark.bounded.run import run_bounded
 
         with console.step(f"{operator.version} bounded, {interval}"):
             result = run_bounded(
@@ -161,7 +161,7 @@ class _Unbounded:
 
 
 def _unbounded(opened: Opened, operators: tuple[Operator, ...], console: Console, how: _Unbounded) -> list[RunResult]:
-    from floodmark.engines.spark.unbounded import check_start
+    from floodmark.engines.spark.unbounded.run import check_start
     from floodmark.lake.paths import Lake
 
     lake, before = Lake.of(opened.workspace.settings), set[str]()
@@ -176,7 +176,7 @@ def _unbounded(opened: Opened, operators: tuple[Operator, ...], console: Console
 def _stream(
     spark: SparkSession, operator: Operator, lake: Lake, console: Console, stop: threading.Event, how: _Unbounded
 ) -> RunResult:
-    from floodmark.engines.spark.unbounded import run_unbounded
+    from floodmark.engines.spark.unbounded.run import run_unbounded
 
     console.note(f"{operator.version} unbounded{', until caught up' if how.until_caught_up else '; Ctrl-C stops it'}")
     result = run_unbounded(

@@ -204,7 +204,7 @@ def export_(invocation: Invocation, name: str, folder: str, *, canonical: bool) 
 
     target, found = _folder(folder), savepoints.find(lake, name)
     if canonical:
-        from floodmark.engines.spark.canonical import export
+        from floodmark.engines.spark.state.canonical import export
 
         spark, _ = start(opened, console, writes=False)
         export(spark, found, target)
@@ -225,7 +225,7 @@ def import_(invocation: Invocation, folder: str) -> None:
 
     source = _folder(folder)
     if savepoints.opened(source).manifest.canonical:
-        from floodmark.engines.spark.canonical import take_in
+        from floodmark.engines.spark.state.canonical import take_in
 
         spark, _ = start(opened, console)
         one = take_in(spark, lake, source)

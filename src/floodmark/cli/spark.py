@@ -31,7 +31,7 @@ def start(opened: Opened, console: Console, *, writes: bool = True) -> tuple[Spa
     if writes:
         machine.refuse_read_only(opened.lake, f"lake {opened.lake}")
     with console.step("starting Spark"):
-        from floodmark.engines.spark.session import spark_session
+        from floodmark.engines.spark.session.builder import spark_session
         from floodmark.lake.paths import Lake
 
         spark = spark_session(

@@ -151,7 +151,7 @@ def rescale(invocation: Invocation, operator: str, partitions: int) -> None:
     opened = opened_lake(invocation, console)
     chosen = opened.workspace.operator(operator)
     spark, lake = start(opened, console)
-    from floodmark.engines.spark.rescale import rescale as rescaled
+    from floodmark.engines.spark.state.rescale import rescale as rescaled
 
     with console.step(f"{chosen.name} to {partitions} state partitions"):
         made = rescaled(spark, lake, chosen.name, partitions)

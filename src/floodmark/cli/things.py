@@ -40,7 +40,7 @@ def show(invocation: Invocation, name: str, limit: int) -> None:
         return
     name = opened.workspace.source(name).name
     spark, lake = start(opened, console, writes=False)
-    from floodmark.engines.spark.quarantine import show as found
+    from floodmark.engines.spark.landing.quarantine import show as found
 
     waiting = found(spark, name, lake, limit=limit)
     rows = f"{waiting.rows:,} row{'s' * (waiting.rows != 1)}"
@@ -85,8 +85,8 @@ def replay(invocation: Invocation, source: str) -> None:
         got = f"the operator '{source}', whose functions see each row in its place"
         raise DefinitionError("quarantine replay", "a source", got, fix, code="DEFINITION-074")
     chosen = opened.workspace.source(source)
-    from floodmark.engines.spark.quarantine import check_replay
-    from floodmark.engines.spark.quarantine import replay as replayed
+    from floodmark.engines.spark.landing.quarantine import check_replay
+    from floodmark.engines.spark.landing.quarantine import replay as replayed
     from floodmark.lake.paths import Lake
 
     check_replay(chosen, Lake.of(opened.workspace.settings))

@@ -25,7 +25,7 @@ from floodmark.spec.source import FromColumn, Source
 from floodmark.spec.workspace import Workspace
 
 if TYPE_CHECKING:
-    from floodmark.engines.spark.landing import Committed, LandingResult
+    from floodmark.engines.spark.landing.run import Committed, LandingResult
 
 
 @click.command()
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 def init(invocation: Invocation, name: str, data: str | None) -> None:
     """Make a workspace: a folder NAME that works at once."""
     from floodmark.cli.scaffold import scaffold
-    from floodmark.engines.spark.java import find_java
+    from floodmark.engines.spark.setup.java import find_java
 
     find_java()  # first: a folder that is half made could not be made again
     console = Console(as_json=invocation.json)
@@ -52,7 +52,7 @@ def init(invocation: Invocation, name: str, data: str | None) -> None:
     source, operator = ("orders", "hourly_sales") if looked is None else (looked.source, f"daily_{looked.source}")
     if looked is not None:
         _say_looked(console, looked)
-    from floodmark.engines.spark import jars
+    from floodmark.engines.spark.setup import jars
 
     jars.warm()
     following = [f"cd {shlex.quote(name)}", f"floodmark land {source}", f"floodmark run {operator}"]
@@ -220,8 +220,8 @@ def land(
         console.say("the workspace has no sources; list them in its definitions: Workspace(sources=[...])")
         console.document({"lake": opened.lake, "sources": []})
         return
-    from floodmark.engines.spark.landing import check_start
-    from floodmark.engines.spark.landing import land as land_source
+    from floodmark.engines.spark.landing.run import check_start
+    from floodmark.engines.spark.landing.run import land as land_source
     from floodmark.lake.paths import Lake
 
     for source in chosen:

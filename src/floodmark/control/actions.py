@@ -21,9 +21,9 @@ from floodmark.control.store import Action, Desired
 from floodmark.control.verification import Verification, verify
 from floodmark.core import crash
 from floodmark.core.errors import FloodmarkError, LifecycleError
-from floodmark.engines.spark.upgrade import Upgraded, check
-from floodmark.engines.spark.upgrade import rebuild as rebuild_beside
-from floodmark.engines.spark.upgrade import upgrade as upgrade_stopped
+from floodmark.engines.spark.unbounded.upgrade import Upgraded, check
+from floodmark.engines.spark.unbounded.upgrade import rebuild as rebuild_beside
+from floodmark.engines.spark.unbounded.upgrade import upgrade as upgrade_stopped
 from floodmark.lake import cuts, rollback, savepoints, switch
 from floodmark.lake.savepoints import Savepoint
 from floodmark.lake.timeline import Timeline, streams

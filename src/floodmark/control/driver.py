@@ -60,8 +60,8 @@ def _run(store: Store, driver: Driver, packages: Path, stop: threading.Event) ->
         fix = f"Deploy it again: floodmark start {driver.operator}"
         where = f"package {deployment.package} of '{driver.operator}'"
         raise LifecycleError(where, deployment.version, operator.version, fix, code="LIFECYCLE-051")
-    from floodmark.engines.spark.session import spark_session  # noqa: PLC0415
-    from floodmark.engines.spark.unbounded import run_unbounded  # noqa: PLC0415
+    from floodmark.engines.spark.session.builder import spark_session  # noqa: PLC0415
+    from floodmark.engines.spark.unbounded.run import run_unbounded  # noqa: PLC0415
     from floodmark.lake.paths import Lake  # noqa: PLC0415 - Spark is slow to import
 
     settings = workspace.settings

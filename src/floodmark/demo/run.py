@@ -132,8 +132,8 @@ def _run_both(
     workspace: Workspace, places: Places, progress: Progress, outcome: Outcome, open_session: Callable[[], Any]
 ) -> None:
     """Land; then run everything bounded here and, at the same time, unbounded in a process of its own."""
-    from floodmark.engines.spark.bounded import run_bounded
-    from floodmark.engines.spark.session import stop_session
+    from floodmark.engines.spark.bounded.run import run_bounded
+    from floodmark.engines.spark.session.builder import stop_session
 
     spark = open_session()
     outcome.landed.extend(_land(spark, workspace, places, progress))
@@ -155,7 +155,7 @@ def _run_both(
 
 
 def _land(spark: Any, workspace: Workspace, places: Places, progress: Progress) -> Iterator[Landed]:
-    from floodmark.engines.spark.landing import land
+    from floodmark.engines.spark.landing.run import land
 
     for source in workspace.sources:
         begun = time.monotonic()

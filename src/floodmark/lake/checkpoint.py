@@ -98,10 +98,10 @@ def checkpoint_at(path: str, engine: str = "spark") -> Checkpoint:
 
     Args:
         path: the folder; it need not be there.
-        engine: whose it is: the module ``floodmark.engines.<engine>.checkpoint`` has a class ``Checkpoint`` of the path. It is looked up by
+        engine: whose it is: the module ``floodmark.engines.<engine>.state.checkpoint`` has a class ``Checkpoint`` of the path. It is looked up by
             name, as a database driver is, because engines stand above the lake.
     """
-    return cast("Checkpoint", import_module(f"floodmark.engines.{engine}.checkpoint").Checkpoint(path))
+    return cast("Checkpoint", import_module(f"floodmark.engines.{engine}.state.checkpoint").Checkpoint(path))
 
 
 def garbage(checkpoint: str, file: str, content: bytes) -> StateError:

@@ -68,7 +68,7 @@ def source_assets(asset: SourceAsset, place: Place) -> dg.AssetsDefinition:
         pool=f"source_{source.name}",
     )
     def land_step(context: dg.AssetExecutionContext, config: Config) -> dg.MaterializeResult[Any]:
-        from floodmark.engines.spark.landing import land  # noqa: PLC0415 - definitions load without Spark
+        from floodmark.engines.spark.landing.run import land  # noqa: PLC0415 - definitions load without Spark
 
         stop = Event()
         began = time.monotonic()
@@ -233,7 +233,7 @@ def _run(
         context.log.info(reason)
     if not ready.todo.missing:
         return covered(operator, interval, ready.todo)
-    from floodmark.engines.spark.bounded import run_bounded  # noqa: PLC0415 - definitions load without Spark
+    from floodmark.engines.spark.bounded.run import run_bounded  # noqa: PLC0415 - definitions load without Spark
 
     return interruptible(
         lambda: run_bounded(

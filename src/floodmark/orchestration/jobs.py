@@ -276,7 +276,7 @@ def _unmet(
     anew: bool,  # noqa: FBT001 - bound by partial
     savepoint: "Savepoint",
 ) -> Iterator[str]:
-    from floodmark.engines.spark.current import VALUES, latest  # noqa: PLC0415 - definitions load without Spark
+    from floodmark.engines.spark.delta.current import VALUES, latest  # noqa: PLC0415 - definitions load without Spark
 
     output, first = asset.operator.output(name), 0 if anew else first_sequence(savepoint.manifest.batch + 1)
     table = place.spark().read.format("delta").load(place.lake.output(output.table))

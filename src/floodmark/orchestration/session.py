@@ -30,7 +30,7 @@ class Place:
 
     def spark(self) -> SparkSession:
         """The session of this process."""
-        from floodmark.engines.spark.session import spark_session  # noqa: PLC0415 - definitions load without it
+        from floodmark.engines.spark.session.builder import spark_session  # noqa: PLC0415 - definitions load without it
 
         settings = self.workspace.settings
         return spark_session(

@@ -88,7 +88,7 @@ class Run:
         return {name: [first[name], second[name]] for name in first}
 
     def _spark(self, operator: Operator, logs: Mapping[str, Log]) -> dict[str, list[pa.Table]]:
-        from floodmark.engines.spark.session import spark_session  # noqa: PLC0415 - the local engine needs no Spark
+        from floodmark.engines.spark.session.builder import spark_session  # noqa: PLC0415 - the local engine needs no Spark
         from floodmark.testing.spark import SparkCase  # noqa: PLC0415 - the same
 
         with TemporaryDirectory(prefix="floodmark-run-") as folder:

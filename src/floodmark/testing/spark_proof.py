@@ -18,7 +18,7 @@ from pyspark import cloudpickle
 
 from floodmark.core import crash
 from floodmark.core.time import END, NEVER
-from floodmark.engines.spark import ticks
+from floodmark.engines.spark.delta import ticks
 from floodmark.lake.paths import Lake
 from floodmark.spec.operator import Operator
 from floodmark.spec.workspace import Settings
@@ -101,7 +101,7 @@ def _in_a_process(
 
 
 def _called(pickled: bytes) -> None:
-    from floodmark.engines.spark.session import spark_session  # noqa: PLC0415 - Spark starts in this process alone
+    from floodmark.engines.spark.session.builder import spark_session  # noqa: PLC0415 - Spark starts in this process alone
 
     run, operator, lake, settings, environment = cloudpickle.loads(pickled)
     os.environ.update(environment)
@@ -116,13 +116,13 @@ def _called(pickled: bytes) -> None:
 
 
 def _unbounded(spark: Any, operator: Operator, lake: Lake) -> None:
-    from floodmark.engines.spark.unbounded import run_unbounded  # noqa: PLC0415 - as above
+    from floodmark.engines.spark.unbounded.run import run_unbounded  # noqa: PLC0415 - as above
 
     run_unbounded(spark, operator, lake, until_caught_up=True, files_per_batch=1)
 
 
 def _bounded(spark: Any, operator: Operator, lake: Lake) -> None:
-    from floodmark.engines.spark.bounded import run_bounded  # noqa: PLC0415 - as above
+    from floodmark.engines.spark.bounded.run import run_bounded  # noqa: PLC0415 - as above
 
     run_bounded(spark, operator, lake)
 

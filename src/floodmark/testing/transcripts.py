@@ -240,7 +240,7 @@ def verdicts(cases: Sequence[Transcript], engines: Sequence[str], mode: str) -> 
                     why = check_local(case, mode)
                 else:
                     if spark is None:
-                        from floodmark.engines.spark.session import spark_session  # noqa: PLC0415 - only where asked for
+                        from floodmark.engines.spark.session.builder import spark_session  # noqa: PLC0415 - only where asked for
 
                         spark = spark_session(app="transcripts")
                     with TemporaryDirectory() as folder:

@@ -1,0 +1,1 @@
+"""Bounded runs: an operator over an interval of event time."""

@@ -1,0 +1,382 @@
+"""Bounded runs: an operator over an interval of event time, closed by the end of input."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from floodmark.core import crash
+from floodmark.core.time import END, NEVER, Interval
+from floodmark.engines.spark.delta import current, tables, ticks
+from floodmark.engines.spark.frames import fast
+from floodmark.engines.spark.frames.attempts import blaming, explained
+from floodmark.engines.spark.frames.compile import compiled, failures, set_aside_before, stage_rows, without_failures
+from floodmark.engines.spark.frames.numbering import of_bounded_run
+from floodmark.engines.spark.frames.packing import (
+    COUNTED,
+    EMITTED,
+    PACKED,
+    Stamping,
+    emitted,
+    output_ddl,
+    packing,
+    unpacking,
+)
+from floodmark.lake import coverage, history
+from floodmark.lake.commits import BoundedRun, progress_of
+from floodmark.lake.locks import exclusive
+from floodmark.lake.lost import found_lost
+from floodmark.lake.outputs import set_aside
+from floodmark.lake.paths import Lake
+from floodmark.lake.readiness import covered, readiness, reads, shortfalls
+from floodmark.semantics.attempts import all_attempts
+from floodmark.semantics.columns import decode, inside
+from floodmark.semantics.elements import Cut, ElementStage, ProcessStage
+from floodmark.semantics.joins import JoinStage
+from floodmark.semantics.kernel import Stage, Tick
+from floodmark.semantics.stage import closed, kernel_of, stage_of
+from floodmark.semantics.store import MemoryStore
+from floodmark.spec import steps
+from floodmark.spec.operator import Operator, Output
+from floodmark.spec.run import LateRows, RunResult
+from floodmark.spec.schema import BOUNDED, MARKER, RETRACTION, ROW
+
+Step = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Computed:
+    """The rows of every output for one interval, not written yet, and what is counted on the way."""
+
+    outputs: tuple[tuple[Output, DataFrame], ...]
+    late: int = 0
+    dropped: Callable[[], int] = lambda: 0
+    """Known once the first output is computed."""
+    held: tuple[DataFrame, ...] = ()
+
+
+def run_bounded(
+    spark: SparkSession,
+    operator: Operator,
+    lake: Lake,
+    interval: Interval | None = None,
+    *,
+    late_rows: LateRows = "as_landed",
+    force: bool = False,
+    on_step: Step | None = None,
+    wait_seconds: float = 0,
+) -> RunResult:
+    """Compute the output rows with ``interval.start <= _event_time < interval.end`` and put them in place of what is there.
+
+    A window belongs to its last millisecond. Stretches already computed by this version from the same input are left alone.
+
+    Args:
+        spark: session.
+        operator: any.
+        lake: read and written.
+        interval: of event time; all of it by default.
+        late_rows: ``"as_landed"``: late rows are treated as the stream treated them; ``"all"``: every row counts as on time.
+        force: compute again what is covered.
+        on_step: told what is going on.
+        wait_seconds: for another run of this operator to end.
+
+    Raises:
+        CapabilityError: CAPABILITY-002 part of a ``Global`` or ``Count`` window, CAPABILITY-004 no processing time is recorded.
+        ExecutionError: EXECUTION-002 an input has no table, EXECUTION-003 Spark failed, EXECUTION-060 a file of an input is gone.
+        LifecycleError: LIFECYCLE-003, another run of this operator is at work.
+    """
+    interval, say, began = interval or Interval(), on_step or (lambda _: None), time.monotonic()
+    with exclusive(lake, "operators", operator.name, "run", wait_seconds, role="bounded run", on_wait=say):
+        ready = readiness(operator, lake, interval, late_rows=late_rows, force=force)
+        plan, versions = ready.todo, ready.versions
+        if not plan.missing:
+            return covered(operator, interval, plan)
+        inputs, clock = read_inputs(spark, operator, lake, versions), ticks.recorded(operator, lake)
+        reached = min((_reached(lake.input(given), versions[given.table]) for given in operator.inputs), default=NEVER)
+        rows: dict[str, int] = {}
+        late = dropped = retractions = 0
+        for piece in plan.missing:
+            say(f"computing {operator.version} over {piece}")
+            again = f"floodmark run {operator.name}"
+            boundary = tables.spark_boundary(f"bounded run of {operator.version}", again)
+            where = partial(_failing, inputs=inputs, interval=piece, late_rows=late_rows, clock=clock, reached=reached)
+            with found_lost(operator, lake, again), boundary, blaming(operator, "bounded", where):
+                found = compute(operator, inputs, piece, late_rows, clock, reached)
+                counts = write(spark, operator, lake, found, piece, late_rows, versions)
+            for table, (written, taken) in counts.items():
+                rows[table] = rows.get(table, 0) + written
+                retractions += taken
+            late, dropped = late + found.late, dropped + found.dropped()
+        with tables.spark_boundary(f"bounded run of {operator.version}", f"floodmark run {operator.name}"):
+            coverage.keep(lake, operator.outputs[0].table)
+    return RunResult(
+        operator=operator.name,
+        version=operator.version,
+        mode="bounded",
+        interval=interval,
+        rows=rows,
+        retractions=retractions,
+        late=late,
+        dropped=dropped,
+        seconds=time.monotonic() - began,
+        watermark=min(interval.end - 1, END),
+        skipped=plan.covered,
+        reasons=plan.reasons,
+        warnings=(*(one.text for one in shortfalls(operator, lake, interval)), *set_aside(operator, rows)),
+    )
+
+
+def read_inputs(spark: SparkSession, operator: Operator, lake: Lake, versions: dict[str, int]) -> dict[str, DataFrame]:
+    """The inputs at these versions, without markers."""
+    found = {}
+    for given in operator.inputs:
+        reader = spark.read.format("delta").option("versionAsOf", versions[given.table])
+        rows = tables.require_columns(reader.load(lake.input(given)), operator, given)
+        found[given.name] = rows.filter(F.col("_kind") != MARKER)
+    return found
+
+
+def _failing(
+    operator: Operator,
+    *,
+    inputs: dict[str, DataFrame],
+    interval: Interval,
+    late_rows: LateRows,
+    clock: list[Tick],
+    reached: int,
+) -> Iterator[DataFrame | None]:
+    """Where the row is for which an expression fails: before the stateful step, or else behind it."""
+    stage = stage_of(operator)
+    if stage is not None:
+        yield set_aside_before(stage, _within(inputs, reads(operator, interval)))
+    found = compute(operator, inputs, interval, late_rows, clock, reached)
+    try:
+        yield next((rows for output, rows in found.outputs if output.side == "quarantine"), None)
+    finally:
+        for frame in found.held:
+            frame.unpersist()
+
+
+def _within(inputs: dict[str, DataFrame], needed: Interval) -> dict[str, DataFrame]:
+    """The rows of an interval of event time."""
+    if needed.everything:
+        return inputs
+    low, high = (F.expr(f"timestamp_millis({ms})") for ms in (max(needed.start, NEVER), min(needed.end, END)))
+    return {n: df.filter((F.col("_event_time") >= low) & (F.col("_event_time") < high)) for n, df in inputs.items()}
+
+
+def _reached(path: str, version: int) -> int:
+    """How far an input had come before it ended; NEVER where that is not known."""
+    for commit in history.standing(path, limit=None):
+        progress = progress_of(commit.record)
+        if commit.version <= version and progress is not None and NEVER < progress < END:
+            return progress
+    return NEVER
+
+
+def compute(
+    operator: Operator,
+    inputs: dict[str, DataFrame],
+    interval: Interval,
+    late_rows: LateRows,
+    clock: list[Tick],
+    reached: int = NEVER,
+) -> Computed:
+    """All outputs of an operator for an interval.
+
+    Args:
+        operator: any.
+        inputs: input name -> its rows, stamped, without markers.
+        interval: of event time.
+        late_rows: as they were treated, or all as on time.
+        clock: how it moved, for operators that wait for processing time.
+        reached: progress before the input ended, or of an input that has not.
+    """
+    step = operator.stateful
+    needed = reads(operator, interval)
+    inputs = inputs if interval.everything else _within(inputs, needed)
+    if late_rows == "all":
+        inputs = {n: df.withColumn("_watermark", F.lit(NEVER).cast("bigint")) for n, df in inputs.items()}
+    if step is None:
+        results = [(operator.output(n), without_failures(compiled(r, inputs))) for n, r in operator.results]
+        failed = failures(operator, inputs)
+        return Computed(outputs=tuple(results + ([(operator.output("quarantine"), failed)] if failed else [])))
+    revisable = any(i.revisable for i in operator.inputs)
+    parent = compiled(step.parent, inputs)
+    fails = any(steps.quarantines(s) for _, result in operator.results for s in steps.walk(result))
+    plain = isinstance(step, steps.WindowAggregate) and not fails
+    if (
+        isinstance(step, steps.WindowAggregate)
+        and plain
+        and fast.possible(step, revisable=revisable, late_rows=late_rows)
+    ):
+        rows, side, dropped = fast.compute(step, parent, interval)
+        outputs = _with_results(operator, step, rows, {"late": side})
+        return Computed(outputs=outputs, dropped=dropped)
+    stage = stage_of(operator)
+    assert stage is not None
+    if isinstance(stage, (ElementStage, ProcessStage)):
+        return _by_elements(operator, stage, parent, interval, needed, clock, reached)
+    packed = (
+        stage_rows(stage, parent).mapInArrow(packing(stage, interval), PACKED).persist(StorageLevel.MEMORY_AND_DISK)
+    )
+    totals = packed.agg(F.sum("late"), F.sum("dropped")).collect()[0]
+    rows = (
+        packed.filter("payload IS NOT NULL")
+        .select("group", "payload")
+        .groupBy("group")
+        .applyInArrow(
+            _kernel(stage, interval),
+            f"{step.schema.ddl()}, `_event_time` bigint, `_watermark` bigint, `_kind` int, `_sequence` bigint",
+        )
+    )
+    outputs, total = _with_results(operator, step, rows, _sides(operator, packed)), int(totals[1] or 0)
+    return Computed(outputs=outputs, late=int(totals[0] or 0), dropped=lambda: total, held=(packed,))
+
+
+def _by_elements(
+    operator: Operator,
+    stage: ElementStage | ProcessStage,
+    parent: DataFrame,
+    interval: Interval,
+    needed: Interval,
+    clock: list[Tick],
+    reached: int,
+) -> Computed:
+    """Row by row: the kernel judges the rows itself, so that counts and side rows come from it."""
+    if isinstance(stage, ElementStage):
+        stage = replace(stage, cut=None if interval.everything else Cut(interval=interval, read=needed))
+    packed = stage_rows(stage, parent).mapInArrow(packing(stage, interval), PACKED)
+    done = (
+        packed.groupBy("group")
+        .applyInArrow(_elements(stage, clock, reached), EMITTED)
+        .persist(StorageLevel.MEMORY_AND_DISK)
+    )
+    totals = done.agg(F.sum("late"), F.sum("dropped")).collect()[0]
+    rows, schema = done.select("results"), stage.step.schema
+    rows = rows.mapInArrow(unpacking(schema, _stamping()), output_ddl(schema))
+    outputs, dropped = _with_results(operator, stage.step, rows, _sides(operator, done)), int(totals[1] or 0)
+    return Computed(outputs=outputs, late=int(totals[0] or 0), dropped=lambda: dropped, held=(done,))
+
+
+def _stamping() -> Stamping:
+    return Stamping(progress=None, ingested=time.time_ns() // 1_000_000, numbering=of_bounded_run())
+
+
+def _sides(operator: Operator, chunks: DataFrame) -> dict[str, DataFrame]:
+    """Late rows, rows set aside and those of side outputs, by output, out of chunks of them."""
+    found = {}
+    for output in operator.outputs:
+        if output.side:
+            column = "results" if output.side == "side" else "side"
+            unpacked = unpacking(output.schema, _stamping(), output.side, output.name)
+            rows = chunks.select(column).filter(f"{column} IS NOT NULL")
+            found[output.name] = rows.mapInArrow(unpacked, output_ddl(output.schema))
+    return found
+
+
+def _elements(stage: ElementStage | ProcessStage, clock: list[Tick], reached: int) -> Any:
+    def run(key: tuple[Any, ...], table: pa.Table) -> pa.Table:  # noqa: ARG001 - Spark passes it
+        packed = [decode(chunk) for chunk in table["payload"].to_pylist() if chunk is not None]
+        sides = [chunk for chunk in table["side"].to_pylist() if chunk is not None]
+        counted = {name: pc.sum(table[name]).as_py() or 0 for name in COUNTED}
+        emission = kernel_of(stage, MemoryStore()).advance(packed, END, clock, reached)
+        closed(stage)
+        return emitted(stage, emission, counted, sides)
+
+    return run
+
+
+def _with_results(
+    operator: Operator, step: steps.Stateful, rows: DataFrame, sides: dict[str, DataFrame]
+) -> tuple[tuple[Output, DataFrame], ...]:
+    if any(result is not step for _, result in operator.results):
+        rows = _whole(rows)
+    known: dict[steps.Step, DataFrame] = {step: rows}
+    found = [(operator.output(n), without_failures(compiled(r, {}, known))) for n, r in operator.results]
+    after = failures(operator, {}, known)
+    if after is not None:
+        before = sides.get("quarantine")
+        sides = sides | {"quarantine": after if before is None else before.unionByName(after)}
+    return tuple(found + [(output, sides[output.name]) for output in operator.outputs if output.side])
+
+
+def _whole(rows: DataFrame) -> DataFrame:
+    """Results with every stamp, for the steps that follow."""
+    if dict(rows.dtypes)["_event_time"] == "bigint":
+        rows = rows.withColumn("_event_time", F.expr("timestamp_millis(`_event_time`)"))
+    missing = {"_progress": F.lit(None).cast("bigint"), "_ingest_time": F.current_timestamp()}
+    return rows.withColumns({name: column for name, column in missing.items() if name not in rows.columns})
+
+
+def _kernel(stage: Stage | JoinStage, interval: Interval) -> Any:
+    def run(key: tuple[Any, ...], table: pa.Table) -> pa.Table:
+        packed = [decode(chunk) for chunk in table["payload"].to_pylist()]
+        results = kernel_of(stage, MemoryStore()).advance(packed, END).results
+        if not interval.everything:
+            results = inside(results, results["_event_time"], interval)
+        place = BOUNDED + (int(key[0].as_py()) << 40)
+        return results.drop_columns(["_order"]).append_column("_sequence", pc.add(results["_order"], place))
+
+    return run
+
+
+def write(
+    spark: SparkSession,
+    operator: Operator,
+    lake: Lake,
+    found: Computed,
+    interval: Interval,
+    late_rows: LateRows,
+    versions: dict[str, int],
+) -> dict[str, tuple[int, int]]:
+    """Replace the interval in every output, side outputs first: the first output's commit is what counts as covered."""
+    run = BoundedRun(
+        operator=operator.name,
+        version=operator.version,
+        fingerprint=operator.fingerprint,
+        table="",
+        interval=interval,
+        late_rows=late_rows,
+        inputs={table: {"version": version} for table, version in versions.items()},
+        run=uuid.uuid4().hex,
+    )
+    counts: dict[str, tuple[int, int]] = {}
+    try:
+        for output, rows in reversed(found.outputs):
+            main = output is found.outputs[0][0]
+            name = "main" if main else "side"
+            path = tables.ensure(spark, lake, operator, output, replace=interval.everything)
+            aside = all_attempts(operator, stage_of(operator)) if output.side == "quarantine" else ()
+            stamped = tables.stamped(explained(rows, aside), output, None)
+            if output.current:  # before the changelog: its commit is what counts as covered
+                stamped = stamped.persist(StorageLevel.MEMORY_AND_DISK)
+                crash.point("bounded.before_current")
+                current.replace(spark, operator, lake, output, stamped, run)
+                crash.point("bounded.after_current")
+            crash.point(f"bounded.before_{name}")
+            changed = interval.everything and not tables.fits(spark, path, output)
+            record = _recorded(found, replace(run, table=output.table), main=main)
+            kinds = tables.replace(stamped, path, output, interval, record, anew=changed)
+            counts[output.table] = kinds[ROW], kinds[RETRACTION]
+            crash.point(f"bounded.after_{name}")
+            stamped.unpersist()
+    finally:
+        for frame in found.held:
+            frame.unpersist()
+    return counts
+
+
+def _recorded(found: Computed, run: BoundedRun, *, main: bool) -> Callable[[], BoundedRun]:
+    """The record of an output's commit; only the main one is written when all rows are judged, so it says how many were late."""
+    return lambda: replace(run, late=found.late, dropped=found.dropped()) if main else run

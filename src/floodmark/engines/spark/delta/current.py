@@ -1,0 +1,175 @@
+"""``<output>__current``: the last value per key of an output that is revised by refires, for people and BI.
+
+The changelog beside it is what operators read. No stream reads a table that is merged into.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from delta.tables import DeltaTable
+from deltalake import DeltaTable as DeltaRs
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from floodmark.core import crash
+from floodmark.core.time import NEVER, Interval
+from floodmark.engines.spark.delta import tables
+from floodmark.engines.spark.delta.appender import retried
+from floodmark.lake import history, last_values
+from floodmark.lake.checkpoint import checkpoint_at
+from floodmark.lake.commits import BoundedRun, MicroBatch
+from floodmark.lake.outputs import check_there
+from floodmark.lake.paths import Lake
+from floodmark.lake.timeline import Timeline
+from floodmark.lake.writer import Writer
+from floodmark.spec.operator import Operator, Output
+from floodmark.spec.schema import RETRACTION, ROW
+
+VALUES = "_kind <> 1"
+"""Rows of a changelog; markers are none."""
+_OF_STREAM = f"{VALUES} AND _progress IS NOT NULL"
+"""Those a stream has written; a bounded run puts its own into the table of last values itself."""
+
+
+class Stopped(Exception):  # noqa: N818 - not an error: the way out of a query between two micro-batches
+    """Raised inside a micro-batch that has not begun: the run was asked to stop."""
+
+
+def latest(rows: DataFrame, output: Output) -> DataFrame:
+    """The last row per key of a changelog; a retraction alone at the end means there is no value."""
+    order = F.struct("_sequence", "_kind")
+    picked = rows.groupBy(*(f"`{k}`" for k in output.keys)).agg(F.max_by(F.struct("*"), order).alias("row"))
+    return picked.select("row.*")
+
+
+def replace(
+    spark: SparkSession, operator: Operator, lake: Lake, output: Output, rows: DataFrame, run: BoundedRun
+) -> None:
+    """After a bounded run: the last values of its changelog ``rows`` in place of what is there for the interval of ``run``.
+
+    A table that a rollback has left with other columns is made anew first, as the stream would at its next start.
+    """
+    current, interval = output.current, run.interval
+    assert current is not None
+    if not interval.everything and not _fits(spark, lake.output(current.table), current):
+        timeline = Timeline.current(lake, operator.name)
+        if not checkpoint_at(timeline.folder("current", output.table)).begun():
+            _rebuilt(spark, operator, timeline, output)
+    path = tables.ensure(spark, lake, operator, current, replace=interval.everything)
+    values = latest(rows, current).filter(F.col("_kind") == ROW)
+    record = dataclasses.replace(run, table=current.table)
+    changed = interval.everything and not tables.fits(spark, path, current)
+    tables.replace(values, path, current, interval, lambda: record, anew=changed)
+
+
+def follow(
+    spark: SparkSession, operator: Operator, timeline: Timeline, output: Output, current: Output, ended: threading.Event
+) -> Any:
+    """A stream from the changelog of ``output`` into ``current``; the caller sets its trigger and starts it. After ``ended`` it begins nothing.
+
+    A rollback or a rebuild has put the last values of its changelog into ``current`` and says from where to follow. Where nothing is
+    known of what ``current`` holds, because a checkpoint was lost, it is made anew first.
+    """
+    lake, checkpoint = timeline.lake, timeline.folder("current", output.table)
+    app, path = timeline.app(f"current/{output.table}"), lake.output(current.table)
+    # Spark plans the last micro-batch again at a start, the first one from here: not across what a rollback has moved it over
+    first = last_values.follows_from(timeline, output.table)
+    if first is None:
+        begun = checkpoint_at(checkpoint).begun()
+        first = _rebuilt(spark, operator, timeline, output) if not begun and _filled(spark, path) else 0
+        last_values.followed(timeline, output.table, first)
+    if first > 0:
+        _reach(operator, timeline, output, first)
+    tables.ensure(spark, lake, operator, current)
+    reader = spark.readStream.format("delta").option("startingVersion", first).option("skipChangeCommits", "true")
+    rows = reader.load(lake.output(output.table)).filter(_OF_STREAM)
+
+    into = merging(operator, lake, output, current)
+
+    def merge(batch: DataFrame, number: int) -> None:
+        if ended.is_set():
+            raise Stopped
+        if batch.isEmpty():
+            return  # nothing but markers: a merge of no rows takes as long as one of many
+        session = batch.sparkSession
+        crash.point("micro_batch.before_current")
+        session.conf.set("spark.databricks.delta.write.txnAppId", app)
+        session.conf.set("spark.databricks.delta.write.txnVersion", str(number))
+        try:
+            into(batch)
+        finally:
+            session.conf.unset("spark.databricks.delta.write.txnAppId")
+            session.conf.unset("spark.databricks.delta.write.txnVersion")
+        crash.point("micro_batch.after_current")
+
+    return rows.writeStream.foreachBatch(merge).option("checkpointLocation", checkpoint)
+
+
+def merging(operator: Operator, lake: Lake, output: Output, current: Output) -> Callable[[DataFrame], None]:
+    """What puts the last values of rows of ``output`` in place of those in ``current``. Doing it again with the same rows changes nothing."""
+    path, fix = lake.output(current.table), f"Run it again: floodmark run {operator.name} --unbounded"
+    same = " AND ".join(f"t.`{k}` <=> s.`{k}`" for k in output.keys)
+
+    def into(rows: DataFrame) -> None:
+        require = partial(check_there, path, f"current table of '{output.table}'", fix)
+        require()
+        values = latest(rows.filter(VALUES), output).alias("s")
+        merge = DeltaTable.forPath(rows.sparkSession, path).alias("t").merge(values, same)
+        merge = merge.whenMatchedDelete(f"s._kind = {RETRACTION}").whenMatchedUpdateAll()
+        merge = merge.whenNotMatchedInsertAll(f"s._kind = {ROW}")
+        try:
+            retried(merge.execute, path)
+        except Exception:
+            require()  # that it has gone meanwhile says more
+            raise
+
+    return into
+
+
+def _fits(spark: SparkSession, path: str, current: Output) -> bool:
+    return not DeltaTable.isDeltaTable(spark, path) or tables.fits(spark, path, current)
+
+
+def _filled(spark: SparkSession, path: str) -> bool:
+    return DeltaTable.isDeltaTable(spark, path) and bool(DeltaTable.forPath(spark, path).toDF().take(1))
+
+
+def _rebuilt(spark: SparkSession, operator: Operator, timeline: Timeline, output: Output) -> int:
+    """Compute the table of last values from all of its changelog; the version of the changelog to go on with."""
+    path = timeline.lake.output(output.table)
+    version = DeltaRs(path).version()
+    rows = spark.read.format("delta").option("versionAsOf", version).load(path).filter(VALUES)
+    run = BoundedRun(
+        operator=operator.name,
+        version=operator.version,
+        fingerprint=operator.fingerprint,
+        table=output.table,
+        interval=Interval(),
+        late_rows="as_landed",
+        inputs={output.table: {"version": version}},
+    )
+    replace(spark, operator, timeline.lake, output, rows, run)
+    return version + 1
+
+
+def _reach(operator: Operator, timeline: Timeline, output: Output, first: int) -> None:
+    """Make the version of the changelog with which its follower begins: a stream can only begin with a version that is there."""
+    path = timeline.lake.output(output.table)
+    if DeltaRs(path).version() < first:
+        progress = history.progress(path)
+        record = MicroBatch(
+            operator=operator.name,
+            version=operator.version,
+            fingerprint=operator.fingerprint,
+            timeline=timeline.number,
+            table=output.table,
+            batch=timeline.checkpoint.last_committed(),
+            progress=NEVER if progress is None else progress,
+            settled=True,
+        )
+        Writer(path).note(record)

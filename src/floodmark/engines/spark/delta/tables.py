@@ -1,0 +1,249 @@
+"""Output tables: created with their stamps, written exactly once, with what was done in the commit's metadata."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import shutil
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import MappingProxyType
+
+from delta.tables import DeltaTable
+from deltalake import DeltaTable as DeltaRs
+from deltalake import Schema as TableSchema
+from deltalake.exceptions import DeltaError
+from py4j.protocol import Py4JError
+from pyspark import StorageLevel
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from floodmark.core import machine
+from floodmark.core.errors import ExecutionError, PlanError
+from floodmark.core.time import Interval, from_ms
+from floodmark.engines.spark.delta import zones
+from floodmark.engines.spark.delta.appender import Appender, retried
+from floodmark.lake import division
+from floodmark.lake.commits import BoundedRun, encode
+from floodmark.lake.outputs import PROPERTIES, added, partition_by, predicate, table_schema
+from floodmark.lake.paths import Lake, is_local
+from floodmark.lake.rows import marker as marker_row
+from floodmark.spec.operator import Input, Operator, Output
+from floodmark.spec.schema import PARTITION, RETRACTION, ROW, STAMP_DDL, STAMPS
+
+ROWS_PER_FILE = 1_000_000
+
+
+def ensure(spark: SparkSession, lake: Lake, operator: Operator, output: Output, *, replace: bool = False) -> str:
+    """Create an output's table, or check that it has the columns it should have. Its path.
+
+    Raises:
+        PlanError: PLAN-002, the table has other columns.
+    """
+    path = lake.output(output.table)
+    if not DeltaTable.isDeltaTable(spark, path):
+        properties = PROPERTIES if output in operator.outputs else {}  # nobody goes back to old last values
+        create(spark, path, table_schema(output.schema, output.partitions), partition_by(output), properties)
+        return path
+    found, wanted = _columns(spark, path), output.schema.types
+    if not replace:
+        division.check(path, operator, output)
+    if {k: v for k, v in found.items() if k not in added(output)} != wanted and not replace:
+        fix = f"Compute all of it anew, which replaces the table: floodmark run {operator.name} --force (without --from and --to)."
+        got = ", ".join(f"{k} {v}" for k, v in found.items() if k not in {*STAMPS, PARTITION})
+        raise PlanError(f"table {path}", output.schema.describe(), got, fix, code="PLAN-002")
+    return path
+
+
+def create(
+    spark: SparkSession,
+    path: str,
+    columns: TableSchema,
+    partitioned: tuple[str, ...] = (),
+    properties: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """Create an empty table where there is none."""
+    if is_local(path):
+        DeltaRs.create(
+            path,
+            columns,
+            mode="ignore",
+            partition_by=list(partitioned),
+            configuration=dict(properties),
+            raise_if_key_not_exists=False,  # floodmark's own properties
+        )
+        return
+    fields = StructType.fromJson(json.loads(columns.to_json()))
+    builder = DeltaTable.createIfNotExists(spark).location(path).addColumns(fields).partitionedBy(*partitioned)
+    for name, value in properties.items():
+        builder = builder.property(name, value)
+    builder.execute()
+
+
+def structure(ddl: str) -> StructType:
+    """Columns from their DDL."""
+    found = StructType.fromDDL(ddl)
+    assert isinstance(found, StructType)
+    return found
+
+
+def columns(ddl: str) -> TableSchema:
+    """The same, as a table is created with them."""
+    return TableSchema.from_json(structure(ddl).json())
+
+
+def fits(spark: SparkSession, path: str, output: Output) -> bool:
+    """Whether a table has exactly the columns it should have, and no more, and is divided as it should be."""
+    if division.other(path, output) is not None:
+        return False
+    found, wanted = _columns(spark, path), output.schema.types | dict.fromkeys(added(output))
+    return found.keys() == wanted.keys() and all(found[n] == t for n, t in wanted.items() if t)
+
+
+def _columns(spark: SparkSession, path: str) -> dict[str, str]:
+    return {f.name: f.dataType.simpleString() for f in spark.read.format("delta").load(path).schema}
+
+
+def require_columns(rows: DataFrame, operator: Operator, given: Input) -> DataFrame:
+    """The rows of an input, which have all columns the operator reads.
+
+    Raises:
+        ExecutionError: EXECUTION-005, they have not.
+    """
+    missing = [name for name in given.schema.names if name not in rows.columns]
+    if not missing:
+        return rows
+    fix = (
+        f"A column its contract has gained comes into the log with the next rows: floodmark land {given.table}"
+        if given.upstream is None
+        else f"Is '{given.upstream.operator}' of another version? See: floodmark plan {given.upstream.operator}, floodmark plan {operator.name}"
+    )
+    where, got = f"input '{given.name}' of {operator.version}", f"a table without {', '.join(missing)}"
+    raise ExecutionError(where, f"the columns of '{given.table}'", got, fix, code="EXECUTION-005")
+
+
+def marker(spark: SparkSession, output: Output, progress: int) -> DataFrame:
+    """The one row without payload that tells readers how far they may go."""
+    now = time.time_ns() // 1_000_000
+    (row,) = marker_row(output.schema, watermark=progress, sequence=None, now=now).to_pylist()
+    types = {field.name: field.dataType for field in structure(f"{output.schema.ddl()}, {STAMP_DDL}")}
+    return divided(spark.range(1).select(*(F.lit(row[n]).cast(kind).alias(n) for n, kind in types.items())), output)
+
+
+def stamped(rows: DataFrame, output: Output, progress: int | None) -> DataFrame:
+    """Rows with all columns of the table in order; ``_event_time`` may come as ms."""
+    if dict(rows.dtypes)["_event_time"] == "bigint":
+        rows = rows.withColumn("_event_time", F.expr("timestamp_millis(`_event_time`)"))
+    rows = rows.withColumn("_progress", F.lit(progress).cast("bigint")).withColumn(
+        "_ingest_time", F.current_timestamp()
+    )
+    return divided(rows.select(*(f"`{name}`" for name in (*output.schema.names, *STAMPS))), output)
+
+
+def divided(rows: DataFrame, output: Output) -> DataFrame:
+    """Rows with the name of their asset partition, where the output's table is divided by it."""
+    if output.partitions is None:
+        return rows
+    zones.check(rows.sparkSession, output.partitions)
+    name = F.expr(output.partitions.sql()).alias(PARTITION, metadata=division.metadata(output.partitions))
+    return rows.select("*", name)
+
+
+def in_tasks(rows: DataFrame, output: Output, tasks: int | None = None) -> DataFrame:
+    """Rows in so many write tasks, or as they are; those of one asset partition stay together, and several are written at a time."""
+    if output.partitions is not None:
+        return rows.repartition(max(tasks or 1, rows.sparkSession.sparkContext.defaultParallelism), PARTITION)
+    return rows if tasks is None else rows.coalesce(tasks)
+
+
+def replace(
+    rows: DataFrame,
+    path: str,
+    output: Output,
+    interval: Interval,
+    record: Callable[[], BoundedRun],
+    *,
+    anew: bool = False,
+) -> Counter[int]:
+    """Replace an interval, atomically; conflicts with other writers are tried again.
+
+    Args:
+        rows: with all columns of the table.
+        path: of the table.
+        output: whose table it is.
+        interval: of event time.
+        record: of the commit, asked for once the rows are computed; how many rows and retractions were written is added.
+        anew: replace the table, columns and all.
+
+    Returns:
+        Rows written per ``_kind``.
+    """
+    appender = Appender(path)
+    if anew or not is_local(path):
+        rows = rows.persist(StorageLevel.MEMORY_AND_DISK)
+        kinds = Counter({row["_kind"]: row["count"] for row in rows.groupBy("_kind").count().collect()})
+        tasks = max(1, kinds.total() // ROWS_PER_FILE)
+        _replace_by_spark(in_tasks(rows, output, tasks), path, output, interval, _counted(record(), kinds), anew=anew)
+        rows.unpersist()
+        return kinds
+    written = appender.write(in_tasks(rows, output), partition_by(output))
+    kinds = written.kinds()
+    first, last = from_ms(interval.start), from_ms(interval.end - 1)
+    if not appender.replace(written, first, last, _counted(record(), kinds)):
+        spark = rows.sparkSession  # some file there holds other rows too: Spark writes those anew
+        again = spark.read.schema(rows.schema).option("basePath", str(written.folder)).parquet(str(written.folder))
+        again = again.select(*rows.columns)
+        _replace_by_spark(again, path, output, interval, _counted(record(), kinds), anew=False)
+        shutil.rmtree(written.folder)
+    return kinds
+
+
+def _counted(record: BoundedRun, kinds: Counter[int]) -> BoundedRun:
+    return dataclasses.replace(record, rows=kinds[ROW], retractions=kinds[RETRACTION])
+
+
+def _replace_by_spark(
+    rows: DataFrame, path: str, output: Output, interval: Interval, record: BoundedRun, *, anew: bool
+) -> None:
+    writer = rows.write.format("delta").mode("overwrite").option("userMetadata", encode(record))
+    if anew:
+        writer = writer.option("overwriteSchema", "true").partitionBy(*partition_by(output))
+    else:
+        writer = writer.option("replaceWhere", predicate(output, interval))
+    retried(lambda: writer.save(path), path)
+
+
+@contextmanager
+def spark_boundary(where: str, again: str) -> Iterator[None]:
+    """What Spark, its Java or the disk raises becomes an error for people; the original stays its cause.
+
+    Raises:
+        ExecutionError: EXECUTION-003.
+        SetupError: SETUP-050..057, the machine refuses: the disk is full, or cannot be written.
+    """
+    try:
+        yield
+    except (PySparkException, Py4JError, DeltaError, OSError) as error:
+        refusal = machine.refused(error, where, f"Nothing is lost or there twice; go on with: {again}")
+        if refusal is not None:
+            raise refusal from error
+        fix = f"Nothing is lost or there twice. Mend the cause, then go on: {again}"
+        raise ExecutionError(where, "to get through", text_of(error), fix, code="EXECUTION-003") from error
+
+
+def text_of(error: BaseException) -> str:
+    """The lines of a Spark exception that say what happened and why, without the stack."""
+    text = str(error)
+    ours = re.findall(r"floodmark\.core\.errors\.(\w+: [^\n]*)", text)
+    if ours:
+        return str(ours[-1])
+    lines = [line.strip() for line in text.splitlines() if line.strip()] or [type(error).__name__]
+    conditions = [line for line in lines if re.search(r"\[[A-Z][A-Z0-9_.]+\]", line)]
+    causes = [line for line in lines if line.startswith("Caused by: ")]
+    told = dict.fromkeys([(conditions or lines)[0 if conditions else -1], *causes[-1:]])
+    return "; ".join(told)[:2000]

@@ -1,0 +1,104 @@
+"""Processing time is data too: where the clock stood at each micro-batch is recorded, and a bounded run replays it.
+
+A small table per timeline of an operator that waits for processing time, ``ticks``, has a row per micro-batch: the clock
+before its first row, the progress in force, and the last sequence of all rows before it.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+import delta
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from floodmark.core.errors import CapabilityError
+from floodmark.core.time import NEVER
+from floodmark.engines.spark.delta import tables
+from floodmark.engines.spark.delta.appender import Appender
+from floodmark.lake.commits import Ticked
+from floodmark.lake.paths import Lake
+from floodmark.lake.timeline import TICKS, Timeline
+from floodmark.semantics.kernel import Tick
+from floodmark.spec.operator import Operator
+
+_DDL = "batch bigint, clock bigint, progress bigint, sequence bigint, reached bigint"
+"""``sequence``: of the last row before the micro-batch; ``reached``: of its own last row."""
+
+
+@dataclass(slots=True)
+class Ticks:
+    """The recorded clock of one unbounded run.
+
+    Args:
+        timeline: of an operator that waits for processing time.
+        clock: to run at, ms; None for that of Spark's micro-batches.
+    """
+
+    timeline: Timeline
+    clock: int | None = None
+    due: int | None = field(default=None, init=False)
+    """The clock the operator waits for."""
+    _reached: int = field(default=NEVER, init=False)
+
+    @staticmethod
+    def open(spark: SparkSession, timeline: Timeline, clock: int | None = None) -> Ticks:
+        """Make the table, or go on from it."""
+        path = timeline.folder(TICKS)
+        found = Ticks(timeline, clock)
+        if not delta.DeltaTable.isDeltaTable(spark, path):
+            tables.create(spark, path, tables.columns(_DDL))
+            return found
+        reached = pc.max(DeltaTable(path).to_pyarrow_table(columns=["reached"])["reached"]).as_py()
+        found._reached = NEVER if reached is None else reached
+        return found
+
+    def waits_no_longer(self) -> bool:
+        """Whether the time has come that something waits for; said once."""
+        if self.clock is not None or self.due is None or self.due > time.time_ns() // 1_000_000:
+            return False
+        self.due = None
+        return True
+
+    def record(self, spark: SparkSession, batch: int, clock: int, progress: int, positions: list[int]) -> None:
+        """Before the outputs of a micro-batch are written; a repeated one finds its row there.
+
+        Args:
+            spark: session.
+            batch: its number.
+            clock: it ran at.
+            progress: before its first row.
+            positions: last sequence each key group has seen in it.
+        """
+        reached = max(self._reached, *positions)
+        row = spark.createDataFrame([(batch, clock, progress, self._reached, reached)], _DDL).coalesce(1)
+        operator = self.timeline.operator
+        record = Ticked(operator=operator, batch=batch)
+        Appender(self.timeline.folder(TICKS)).append(row, f"{operator}/ticks", batch, record)
+        self._reached = reached
+
+
+def folder(operator: Operator, lake: Lake) -> str:
+    """Where the ticks of an operator's stream are."""
+    return Timeline.current(lake, operator.name).folder(TICKS)
+
+
+def recorded(operator: Operator, lake: Lake) -> list[Tick]:
+    """Every tick of the unbounded run, in order; none where there was no such run and no window is of processing time.
+
+    Raises:
+        CapabilityError: CAPABILITY-004, its windows are of processing time and there is no record.
+    """
+    step, path = operator.stateful, folder(operator, lake)
+    if step is None or not step.clocked:
+        return []
+    if DeltaTable.is_deltatable(path):
+        rows = DeltaTable(path).to_pyarrow_table().sort_by("batch").to_pylist()
+        return [Tick(row["clock"], row["sequence"], row["progress"]) for row in rows]
+    if step.time == "processing":
+        where = f"bounded run of '{operator.name}', whose windows are of processing time"
+        fix = f"Run it unbounded first, which records the clock: floodmark run {operator.name} --unbounded"
+        raise CapabilityError(where, f"recorded ticks at {path}", "none", fix, code="CAPABILITY-004")
+    return []

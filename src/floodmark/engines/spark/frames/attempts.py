@@ -1,0 +1,174 @@
+"""Expressions that may fail for a row, on Spark: the row goes on to the quarantine with Spark's message.
+
+What catches the exception is an expression of Spark's optimizer, which its own ``try_`` functions are made of. An engine without a JVM of
+its own has to rewrite expressions to those functions instead: here, in ``_try``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from floodmark.core.errors import FloodmarkError, printable
+from floodmark.engines.spark.frames.expressions import guarded, typed
+from floodmark.semantics.attempts import Attempt, all_attempts, matching, quarantining, stopped
+from floodmark.semantics.stage import stage_of
+from floodmark.spec.operator import Operator
+from floodmark.spec.schema import FAILED, FAILURE, QUARANTINE, ROW, Schema
+
+_MESSAGES = 20
+"""Rows of a micro-batch whose message is looked up; each costs a query. The others are set aside without one."""
+
+
+def attempted(rows: DataFrame, attempts: Sequence[Attempt], keys: Sequence[str] = ()) -> DataFrame:
+    """Rows with the value of each attempt, as ``made(0)``, ``made(1)``...; those for which one fails are ``FAILED`` and say why.
+
+    A retraction that fails is left out, as the row it takes back was set aside.
+
+    Args:
+        rows: stamped.
+        attempts: at least one, over columns of the rows.
+        keys: columns of the key, for the quarantine.
+    """
+    tries = [_try(attempt).alias(_tried(place)) for place, attempt in enumerate(attempts)]
+    before = F.col(FAILURE) if FAILURE in rows.columns else F.lit(None).cast(f"struct<{QUARANTINE.ddl()}>")
+    rows = rows.select("*", *tries)
+    fails = " OR ".join(f"`{_tried(place)}` IS NULL" for place in range(len(attempts)))
+    why = F.when(F.expr(f"`_kind` > {ROW}"), before)
+    for place, attempt in enumerate(attempts):
+        why = why.when(F.expr(f"`{_tried(place)}` IS NULL"), _failure(attempt, keys))
+    kind = F.expr(f"CASE WHEN `_kind` <= {ROW} AND ({fails}) THEN {FAILED} ELSE `_kind` END")
+    return rows.filter(f"`_kind` >= {ROW} OR NOT ({fails})").withColumns({FAILURE: why, "_kind": kind})
+
+
+def failures(rows: DataFrame, attempt: Attempt) -> DataFrame:
+    """The rows for which an expression fails, with the row as JSON in ``given``."""
+    rows = rows.withColumn(_tried(0), _try(attempt))
+    return rows.filter(f"`{_tried(0)}` IS NULL").withColumn("given", _json(attempt.schema.names, attempt.schema))
+
+
+def made(place: int) -> Column:
+    """The value of an attempt; null where it failed, and for markers."""
+    return F.col(f"`{_tried(place)}`.`value`")
+
+
+def _tried(place: int) -> str:
+    return f"_tried_{place}"
+
+
+def _try(attempt: Attempt) -> Column:
+    """A struct of the value; null where the expression fails. A branch of ``CASE``: what is in two of them is not computed before both."""
+    jvm: Any = SparkSession.active()._jvm  # noqa: SLF001 - the way to Spark's optimizer
+    utils = jvm.org.apache.spark.sql.classic.ExpressionUtils
+    value = F.expr(f"named_struct('value', {typed(attempt.text, attempt.type)})")
+    caught = jvm.org.apache.spark.sql.catalyst.expressions.TryEval(utils.expression(value._jc))  # noqa: SLF001 - as above
+    return guarded(Column(utils.column(caught)))
+
+
+def _failure(attempt: Attempt, keys: Sequence[str]) -> Column:
+    fields = {
+        "step": F.lit(attempt.step),
+        "key": _json(keys, attempt.schema) if keys else F.lit(None).cast("string"),
+        "reason": F.lit(attempt.unexplained),
+        "given": _json(attempt.schema.names, attempt.schema),
+    }
+    return F.struct(*(column.alias(name) for name, column in fields.items()))
+
+
+def _json(names: Sequence[str], schema: Schema) -> Column:
+    """Columns as JSON, values of each type as ``semantics.failures`` writes them."""
+    columns = [F.expr(_as_json(name, schema.types[name])).alias(name) for name in names]
+    return F.to_json(F.struct(*columns), {"ignoreNullFields": "false"})
+
+
+def _as_json(name: str, kind: str) -> str:
+    column = f"`{name}`"
+    if kind == "timestamp":
+        micros = f"CASE WHEN unix_micros({column}) % 1000000 = 0 THEN '' ELSE date_format({column}, '.SSSSSS') END"
+        return f"concat(date_format({column}, 'yyyy-MM-dd HH:mm:ss'), {micros}, '+00:00')"
+    if kind == "binary":
+        return f"lower(hex({column}))"
+    if kind == "float":
+        return f"CAST({column} AS double)"
+    return f"CAST({column} AS string)" if kind.startswith("decimal") else column
+
+
+# ---- messages
+
+
+def explained(rows: DataFrame, attempts: Sequence[Attempt]) -> DataFrame:
+    """Rows of a quarantine with Spark's messages, found by computing what failed once more, row by row."""
+    if not attempts:
+        return rows
+    reasons = [attempt.unexplained for attempt in attempts]
+    columns = ("step", "reason", "given")
+    failed = rows.filter(F.col("reason").isin(reasons)).select(*columns).distinct().orderBy(*columns).limit(_MESSAGES)
+    reason = F.col("reason")
+    for row in failed.collect():
+        found = next((text for a in matching(attempts, row.asDict()) if (text := message(a, row["given"]))), None)
+        if found is not None:
+            same = [F.col(name) == row[name] for name in columns]
+            reason = F.when(same[0] & same[1] & same[2], F.lit(found)).otherwise(reason)
+    return rows.withColumn("reason", reason)
+
+
+def message(attempt: Attempt, given: str) -> str | None:
+    """Why an attempt fails for a row; None where it does not fail for what JSON keeps of the row."""
+    row = SparkSession.active().range(1).select(F.from_json(F.lit(given), attempt.schema.ddl()).alias("row"))
+    try:
+        row.select("row.*").select(F.expr(typed(attempt.text, attempt.type))).collect()
+    except PySparkException as error:
+        return attempt.explained(printable(str(error).strip().splitlines()[0]))
+    return None
+
+
+# ---- runs that stop
+
+OF_DATA = re.compile(r"SQLSTATE: (22\w{3}|P0001)")
+"""What Spark says of values an expression cannot take, and of ``raise_error``."""
+
+
+@contextmanager
+def blaming(operator: Operator, mode: str, places: Callable[[Operator], Iterable[DataFrame | None]]) -> Iterator[None]:
+    """What an expression raises for a row becomes an error that names the row.
+
+    Args:
+        operator: that runs.
+        mode: bounded or unbounded.
+        places: where the row may be, one after the other: from the operator that sets aside what fails to rows of the quarantine, or of
+            ``set_aside_before``.
+
+    Raises:
+        ExecutionError: EXECUTION-050.
+    """
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        found = _blamed(operator, places) if OF_DATA.search(str(error)) else None
+        if found is None:
+            raise
+        raise stopped(operator, mode, found, found["_event_time"], found["_sequence"]) from error
+
+
+def _blamed(operator: Operator, places: Callable[[Operator], Iterable[DataFrame | None]]) -> dict[str, Any] | None:
+    """The first row that fails; None where none is found, or looking for it fails too: then what has stopped the run is all there is to say."""
+    twin = quarantining(operator)
+    attempts = all_attempts(twin, stage_of(twin))
+    reasons = [attempt.unexplained for attempt in attempts]
+    try:
+        for rows in places(twin):
+            first = None if rows is None else rows.filter(F.col("reason").isin(reasons)).orderBy("_sequence").limit(1)
+            first = first if first is None else first.withColumn("_event_time", F.expr("unix_millis(`_event_time`)"))
+            for row in () if first is None else first.collect():
+                messages = (message(attempt, row["given"]) for attempt in matching(attempts, row.asDict()))
+                return {**row.asDict(), "reason": next(filter(None, messages), row["reason"])}
+    except (PySparkException, Py4JError, FloodmarkError):
+        return None
+    return None

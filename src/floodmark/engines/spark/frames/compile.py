@@ -1,0 +1,213 @@
+"""Steps -> DataFrames. The same code for bounded and streaming DataFrames: a DataFrame here is rows with stamps.
+
+No step may remove time: markers (``_kind`` 1) pass every filter, and functions never see them. Nor do rows that failed (3), which go
+to the quarantine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import reduce
+from typing import assert_never
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from floodmark.engines.spark.frames.attempts import attempted, made
+from floodmark.engines.spark.frames.expressions import condition, guarded, value
+from floodmark.semantics.assignment import kind_of
+from floodmark.semantics.attempts import attempts, is_column, stage_attempts
+from floodmark.semantics.failures import FAILURE_TYPE, Failure, Mapped, failed_kinds, flat_mapped, plain_texts
+from floodmark.semantics.stage import AnyStage
+from floodmark.spec import steps
+from floodmark.spec.operator import Operator
+from floodmark.spec.schema import FAILED, FAILURE, QUARANTINE, ROW, STAMP_DDL, STAMPS
+from floodmark.spec.windows import WindowAssigner
+
+CARRIER = "_carrier"
+"""The column Spark's watermark is defined on in streams; steps carry it along where it is there."""
+
+
+def compiled(
+    step: steps.Step, inputs: Mapping[str, DataFrame], known: Mapping[steps.Step, DataFrame] | None = None
+) -> DataFrame:
+    """The DataFrame of a step: its columns, then the stamps (and the carrier).
+
+    Args:
+        step: stateless from here down to ``known`` and the inputs.
+        inputs: input name -> stamped rows.
+        known: steps that are DataFrames already: the stateful one.
+    """
+    if known and step in known:
+        return known[step]
+    parents = [compiled(parent, inputs, known) for parent in step.parents]
+    match step:
+        case steps.Read():
+            return inputs[step.input]
+        case steps.Filter() if steps.quarantines(step):
+            rows = attempted(parents[0], attempts(step))
+            return rows.filter(guarded(made(0), F.lit(True))).select(*step.schema.names, *_stamps(rows))
+        case steps.Filter():
+            return parents[0].filter(condition(step.condition, otherwise=True))
+        case steps.Project():
+            tried = attempts(step) if steps.quarantines(step) else ()
+            rows, places = attempted(parents[0], tried) if tried else parents[0], iter(range(len(tried)))
+            columns = [
+                made(next(places))
+                if tried and not is_column(text, step.parent.schema)
+                else value(text, kind, step.parent.schema)
+                for (_, text), kind in zip(step.columns, step.schema.types.values(), strict=True)
+            ]
+            names = [name for name, _ in step.columns]
+            return rows.select(*(c.alias(n) for c, n in zip(columns, names, strict=True)), *_stamps(rows))
+        case steps.FlatMap():
+            carried = (
+                parents[0].schema[CARRIER].simpleString().replace(":", " ") if CARRIER in parents[0].columns else ""
+            )
+            failing = steps.quarantines(step) or FAILURE in parents[0].columns
+            failure = f"`{FAILURE}` struct<{QUARANTINE.ddl()}>" if failing else ""
+            ddl = ", ".join(filter(None, (step.schema.ddl(), STAMP_DDL, carried, failure)))
+            return parents[0].mapInArrow(_flat_map(step), ddl)
+        case steps.Union():
+            numbered = [
+                parent.withColumn("_sequence", F.expr(f"`_sequence` * {len(parents)} + {i}"))
+                for i, parent in enumerate(parents)
+            ]
+            return reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), numbered)
+        case steps.WindowAggregate() | steps.KeyedProcess() | steps.IntervalJoin():
+            message = "a stateful step is compiled by its host"
+            raise TypeError(message)
+        case _:
+            assert_never(step)
+
+
+def failures(
+    operator: Operator, inputs: Mapping[str, DataFrame], known: Mapping[steps.Step, DataFrame] | None = None
+) -> DataFrame | None:
+    """The rows of the quarantine that stateless steps set aside, stamped; None where no such step can.
+
+    Args:
+        operator: whose.
+        inputs: input name -> stamped rows.
+        known: the stateful step as a DataFrame.
+    """
+    found = [compiled(step, inputs, known).filter(f"`_kind` >= {FAILED}") for step in failing(operator)]
+    if not found:
+        return None
+    stamps = [name for name in STAMPS if name != "_kind"]
+    rows = reduce(DataFrame.union, [rows.select(f"{FAILURE}.*", *stamps) for rows in found])
+    rows = rows.dropDuplicates() if len(found) > 1 else rows  # a row that fails below both of two is met twice
+    rows = rows.mapInArrow(_plain_texts, ", ".join(f"`{name}` {kind}" for name, kind in rows.dtypes))
+    return rows.withColumn("_kind", F.lit(ROW).cast("int"))
+
+
+def _plain_texts(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        table = pa.Table.from_batches([batch])
+        for name in ("key", "given"):
+            table = table.set_column(table.column_names.index(name), name, plain_texts(table[name]))
+        yield from table.combine_chunks().to_batches()
+
+
+def failing(operator: Operator) -> tuple[steps.Step, ...]:
+    """The last stateless steps after the stateful one, or of all, that can set rows aside; rows that fail before them pass them."""
+    return tuple(dict.fromkeys(step for _, result in operator.results for step in _failing(result)))
+
+
+def _failing(step: steps.Step) -> Iterator[steps.Step]:
+    if isinstance(step, steps.STATEFUL):
+        return
+    if steps.quarantines(step):
+        yield step
+        return
+    for parent in step.parents:
+        yield from _failing(parent)
+
+
+def set_aside_before(stage: AnyStage, inputs: Mapping[str, DataFrame]) -> DataFrame:
+    """The rows that fail on the way to the stateful step, as rows of the quarantine, with the stamps of the input."""
+    rows = stage_rows(stage, compiled(stage.step.parent, inputs))
+    if "failure" not in rows.columns:
+        rows = rows.filter("false").withColumn("failure", F.lit(None).cast(f"struct<{QUARANTINE.ddl()}>"))
+    stamps = ["timestamp_millis(t) AS `_event_time`", "s AS `_sequence`"]
+    return rows.filter(f"kind >= {FAILED}").selectExpr("failure.*", *stamps)
+
+
+def without_failures(rows: DataFrame) -> DataFrame:
+    """The rows that did not fail."""
+    return rows.filter(f"`_kind` <> {FAILED}").drop(FAILURE) if FAILURE in rows.columns else rows
+
+
+def stage_rows(stage: AnyStage, rows: DataFrame) -> DataFrame:
+    """Rows as the stage's ``pack`` wants them: ``group``, keys, event time in ms, stamps, values, ``row``, ``side``."""
+    step = stage.step
+    tried = stage_attempts(stage) if steps.quarantines(step) else ()
+    rows = attempted(rows, [attempt for _, attempt in tried], step.keys) if tried else rows
+    values = {place: made(number) for number, (place, _) in enumerate(tried)}
+    group = (
+        f"CAST(pmod(xxhash64({', '.join(f'`{k}`' for k in step.keys)}), {step.groups}) AS int)" if step.keys else "0"
+    )
+    if step.broadcast is not None:
+        group = f"explode(if(`{steps.TAG}` = {step.broadcast}, sequence(0, {step.groups - 1}), array({group})))"
+    columns = [F.expr(group).alias("group")]
+    columns += [_plain_zero(rows, key).alias(f"k{i}") for i, key in enumerate(step.keys)]
+    columns += [F.expr("coalesce(unix_millis(`_event_time`), 0) AS t"), F.expr("`_watermark` AS w")]
+    columns += [F.expr("`_sequence` AS s"), F.expr("`_kind` AS kind")]
+    columns += [
+        values.get(j, value(v.sql, v.type, step.parent.schema)).alias(f"v{j}") for j, v in enumerate(stage.values)
+    ]
+    whole = F.struct(*(F.col(f"`{name}`") for name in step.parent.schema.names))
+    if stage.whole_rows or step.reduces:
+        columns.append(whole.alias("row"))
+    if isinstance(step, steps.WindowAggregate) and step.late == "side_output":
+        columns.append(F.when(condition(maybe_dropped(step), otherwise=False), whole).alias("side"))
+    if FAILURE in rows.columns:
+        columns.append(F.col(FAILURE).alias("failure"))
+    return rows.select(*columns)
+
+
+def maybe_dropped(step: steps.WindowAggregate) -> str:
+    """A SQL condition every row meets that is dropped for all its windows; exact for tumbling and sliding windows."""
+    if step.time == "processing":  # no row is too late by the clock, but an assigner may name windows that are over
+        return "true" if isinstance(step.window, WindowAssigner) else "false"
+    return kind_of(step.window).sql_maybe_dropped("unix_millis(`_event_time`)", step.allowed_lateness, "`_watermark`")
+
+
+def _stamps(rows: DataFrame) -> list[str]:
+    return [name for name in (*STAMPS, CARRIER, FAILURE) if name in rows.columns]
+
+
+def _plain_zero(rows: DataFrame, column: str) -> Column:
+    """-0.0 and 0.0 are one key, as in SQL's GROUP BY."""
+    kind = rows.schema[column].dataType.simpleString()
+    return F.expr(f"`{column}` + CAST(0 AS {kind})") if kind in {"float", "double"} else F.col(f"`{column}`")
+
+
+def _flat_map(step: steps.FlatMap) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            stamped = [name for name in (*STAMPS, CARRIER) if name in batch.schema.names]
+            payload = [name for name in batch.schema.names if name not in {*stamped, FAILURE}]
+            mapped = flat_mapped(step, pa.table(batch.select(payload)), batch.column("_kind").to_pylist())
+            table = mapped.rows
+            for name in stamped:
+                column = batch.column(name)
+                table = table.append_column(
+                    name, failed_kinds(mapped, column) if name == "_kind" else column.take(mapped.origin)
+                )
+            if FAILURE in batch.schema.names or steps.quarantines(step):
+                table = table.append_column(FAILURE, _failures(mapped, batch))
+            yield from table.combine_chunks().to_batches()
+
+    return run
+
+
+def _failures(mapped: Mapped, batch: pa.RecordBatch) -> pa.Array:
+    """Why each row failed, here or in a step before this one; null where it did not."""
+    found: list[Failure | None] = [None] * len(mapped.origin)
+    if FAILURE in batch.schema.names:
+        found = batch.column(FAILURE).take(mapped.origin).to_pylist()
+    for place, why in mapped.failures.items():
+        found[place] = why
+    return pa.array(found, FAILURE_TYPE)

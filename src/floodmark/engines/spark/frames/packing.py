@@ -1,0 +1,236 @@
+"""Around the shuffle, in Arrow: rows are packed per key group before it, results unpacked after it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
+
+from floodmark.core.time import NEVER, Interval
+from floodmark.engines.spark.frames.numbering import Numbering
+from floodmark.lake.rows import marker, row_schema
+from floodmark.semantics.columns import decode, encode, inside
+from floodmark.semantics.kernel import Emission
+from floodmark.semantics.stage import AnyStage
+from floodmark.spec.operator import Side
+from floodmark.spec.schema import ROW, STAMP_DDL, Schema
+
+Batches = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+PACKED = "group int, late bigint, dropped bigint, sides bigint, failures bigint, payload binary, side binary"
+"""One row per task and key group: counts, partials and late rows as a chunk, rows for side outputs as a chunk."""
+
+EMITTED = (
+    "rows bigint, retractions bigint, late bigint, dropped bigint, sides bigint, failures bigint, position bigint, "
+    "tick bigint, others string, results binary, side binary"
+)
+"""What the host sends on: counts; how many rows went to each side output of a process function, as JSON; where the clock moved: the last sequence seen, and the clock it waits for; result rows as a chunk,
+side rows as a chunk."""
+
+COUNTED = ("late", "dropped", "sides", "failures")
+"""What packing counts, and the host too."""
+
+_PACKED = pa.schema([("group", pa.int32()), *((name, pa.int64()) for name in COUNTED)])
+_PACKED = pa.schema([*_PACKED, ("payload", pa.binary()), ("side", pa.binary())])
+COUNTS = ("rows", "retractions", *COUNTED)
+_EMITTED = pa.schema([(name, pa.int64()) for name in (*COUNTS, "position", "tick")])
+_EMITTED = pa.schema([*_EMITTED, ("others", pa.string()), ("results", pa.binary()), ("side", pa.binary())])
+
+
+def packing(stage: AnyStage, interval: Interval, *, everyone: bool = False) -> Batches:
+    """Rows -> PACKED. Only windows that end inside ``interval`` (by end - 1) count as late or dropped.
+
+    Args:
+        stage: that packs.
+        interval: of event time.
+        everyone: every key group gets a row, so that every one sees the clock move.
+    """
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        groups = stage.pack(batches)
+        if everyone:
+            groups = {group: groups.get(group, {}) for group in range(stage.step.groups)}
+        for group, tables in groups.items():
+            kept = {name: _inside(name, table, interval) for name, table in tables.items()}
+            late = (
+                pc.sum(pc.cast(pc.equal(kept["late"]["kind"], ROW), pa.int64())).as_py() or 0 if "late" in kept else 0
+            )
+            dropped = pc.sum(kept["dropped"]["n"]).as_py() or 0 if "dropped" in kept else 0
+            aside = {name: kept.pop(name, None) for name in ("side", "failed")}
+            kept.pop("dropped", None)
+            sides, failed = map(_size, aside.values())
+            yield pa.RecordBatch.from_pydict(
+                {
+                    "group": [group],
+                    "late": [late],
+                    "dropped": [dropped],
+                    "sides": [sides],
+                    "failures": [failed],
+                    "payload": [encode(kept) if kept else None],
+                    "side": [_aside(**aside)],
+                },
+                schema=_PACKED,
+            )
+
+    return run
+
+
+def _size(table: pa.Table | None) -> int:
+    return 0 if table is None else int(table.num_rows)
+
+
+def _aside(side: pa.Table | None, failed: pa.Table | None) -> bytes | None:
+    """Rows for side outputs as a chunk: late ones, and those that failed."""
+    found = {
+        name: table for name, table in (("side", side), ("failed", failed)) if table is not None and table.num_rows
+    }
+    return encode(found) if found else None
+
+
+def _inside(name: str, table: pa.Table, interval: Interval) -> pa.Table:
+    if interval.everything or name not in {"late", "dropped", "side", "failed"}:
+        return table
+    last = table["t"] if name in {"side", "failed"} else pc.subtract(table["end"], 1)
+    return inside(table, last, interval)
+
+
+def last_sequence(parts: Sequence[Mapping[str, pa.Table]]) -> int:
+    """The highest ``_sequence`` among packed rows; NEVER without any."""
+    found = (pc.max(part["rows"]["s"]).as_py() for part in parts if "rows" in part)
+    return max((place for place in found if place is not None), default=NEVER)
+
+
+def emitted(
+    stage: AnyStage,
+    emission: Emission,
+    packed: Mapping[str, int],
+    sides: Sequence[bytes] = (),
+    position: int | None = None,
+) -> pa.Table:
+    """One key group's emission as rows of EMITTED.
+
+    Args:
+        stage: that emitted.
+        emission: of its kernel.
+        packed: what packing has ``COUNTED``.
+        sides: chunks of side rows that packing has found.
+        position: the last sequence seen, where the clock has moved.
+    """
+    results = emission.results
+    rows = pc.sum(pc.cast(pc.equal(results["_kind"], ROW), pa.int64())).as_py() or 0
+    judged = not stage.step.columnar
+    first = {
+        "rows": rows,
+        "retractions": results.num_rows - rows,
+        "late": packed["late"] + (emission.late if judged else 0),
+        "dropped": packed["dropped"] + emission.dropped,
+        "sides": packed["sides"] + _size(emission.side),
+        "failures": packed["failures"] + _size(emission.failed),
+        "position": position,
+        "tick": emission.tick,
+        "others": json.dumps({name: table.num_rows for name, table in emission.sides.items()})
+        if emission.sides
+        else None,
+        "results": encode({"results": results, **_told(emission.sides)})
+        if results.num_rows or emission.sides
+        else None,
+        "side": _aside(emission.side, emission.failed),
+    }
+    nothing = dict.fromkeys(COUNTS, 0)
+    return pa.Table.from_pylist([first, *(nothing | {"side": chunk} for chunk in sides)], schema=_EMITTED)
+
+
+def _told(sides: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
+    """Rows of side outputs, as they are named in a chunk of results."""
+    return {f"side {name}": table for name, table in sides.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Stamping:
+    """What every row of one commit says.
+
+    Args:
+        progress: for ``_progress``; None in bounded runs.
+        ingested: for ``_ingest_time``, ms.
+        numbering: stretches of ``_sequence``.
+        marker: the commit has a marker, which its first task writes: there always is one.
+    """
+
+    progress: int | None
+    ingested: int
+    numbering: Numbering
+    marker: bool = False
+
+
+def unpacking(schema: Schema, stamping: Stamping, side: Side | None = None, output: str = "") -> Batches:
+    """EMITTED (or PACKED) -> complete output rows, in Arrow: no plan, no code generation per micro-batch.
+
+    ``_sequence`` of results = where that of the task begins + place of the row; late rows keep the one they came with.
+
+    Args:
+        schema: of the output.
+        stamping: of the commit.
+        side: which side output; None for results.
+        output: name of the side output of a process function.
+    """
+    column, name = ("results", f"side {output}") if side == "side" else ("side", _CHUNKS[side]) if side else _RESULTS
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        task = context.partitionId() if context else 0
+        place = stamping.numbering.first(task)
+        for batch in batches:
+            for chunk in batch.column(column).to_pylist():
+                if chunk is None:
+                    continue
+                table = decode(chunk).get(name)
+                if table is None:
+                    continue
+                if side == "quarantine":
+                    places = pa.array(range(place, place + table.num_rows), pa.int64())
+                    table = table.set_column(table.column_names.index("s"), "s", places)
+                    place += table.num_rows
+                    stamping.numbering.check(task, place - 1)
+                if side and side != "side":
+                    yield from _stamped(_side_columns(table, schema), schema, stamping)
+                    continue
+                numbered = table.append_column("_sequence", pc.add(table["_order"], place))
+                place += (pc.max(table["_order"]).as_py() or 0) + 1
+                stamping.numbering.check(task, place - 1)
+                yield from _stamped(numbered, schema, stamping)
+        if stamping.marker and stamping.progress is not None and task == 0:
+            yield marker(schema, watermark=stamping.progress, sequence=None, now=stamping.ingested)
+
+    return run
+
+
+def _stamped(table: pa.Table, schema: Schema, stamping: Stamping) -> list[pa.RecordBatch]:
+    whole = row_schema(schema)
+    micros = pc.multiply(table["_event_time"], 1000).cast(whole.field("_event_time").type)
+    table = table.set_column(table.column_names.index("_event_time"), "_event_time", micros)
+    table = table.append_column("_progress", pa.repeat(pa.scalar(stamping.progress, pa.int64()), table.num_rows))
+    ingested = pa.scalar(stamping.ingested * 1000, pa.int64()).cast(whole.field("_ingest_time").type)
+    table = table.append_column("_ingest_time", pa.repeat(ingested, table.num_rows))
+    return list(table.select(whole.names).cast(whole).combine_chunks().to_batches())
+
+
+def _side_columns(table: pa.Table, schema: Schema) -> pa.Table:
+    rows = table["side"].combine_chunks()
+    columns = [pc.struct_field(rows, [i]) for i in range(len(schema.columns))]
+    stamps = [table[name] for name in ("t", "w", "kind", "s")]
+    return pa.table([*columns, *stamps], [*schema.names, "_event_time", "_watermark", "_kind", "_sequence"])
+
+
+def output_ddl(schema: Schema) -> str:
+    """The columns of an output table."""
+    return f"{schema.ddl()}, {STAMP_DDL}"
+
+
+_RESULTS = ("results", "results")
+
+_CHUNKS = {"late": "side", "quarantine": "failed"}
+"""Side output -> the table in a chunk of side rows."""

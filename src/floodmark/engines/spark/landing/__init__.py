@@ -1,0 +1,1 @@
+"""Landing with Spark: units are parsed and stamped in workers, the driver decides what a commit holds."""

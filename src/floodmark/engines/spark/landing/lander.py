@@ -1,0 +1,338 @@
+"""The writer of landing commits: units or nothing, quarantine, log and the list of landed units in the one right order."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, assert_never
+
+from delta.tables import DeltaTable as Table
+from pyspark import StorageLevel
+
+from floodmark.connectors.delta import DeltaReader
+from floodmark.connectors.files import FileReader
+from floodmark.connectors.memory import MemoryReader
+from floodmark.connectors.unit import Reader, Unit
+from floodmark.connectors.validation import Rules
+from floodmark.core import crash, errors
+from floodmark.core.errors import ConnectorError, FloodmarkError, LifecycleError
+from floodmark.core.time import END
+from floodmark.engines.spark.delta import tables
+from floodmark.engines.spark.delta.appender import Appender, append_by_spark
+from floodmark.engines.spark.landing import punctuation, stamping, units
+from floodmark.engines.spark.landing.stamping import Stamping
+from floodmark.engines.spark.landing.units import Report
+from floodmark.engines.spark.session import shipping
+from floodmark.lake import log
+from floodmark.lake.commits import Landed, Landing
+from floodmark.lake.landed import LandedUnits
+from floodmark.lake.outputs import table_schema
+from floodmark.lake.paths import Lake, absolute
+from floodmark.semantics.delays import Delays
+from floodmark.semantics.watermarks import (
+    WatermarkState,
+    advance,
+    decide,
+    follow_clock,
+    forget_idle,
+    leave_idle,
+    unheld,
+)
+from floodmark.spec.source import DeltaTable, Files, Learned, Punctuated, Rows, Source
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_ONE_FILE_ROWS = 1_000_000
+"""Up to so many rows a commit is one file."""
+
+
+def reader_of(source: Source, workspace: Path | None = None) -> Reader:
+    """The reader of a source's connector."""
+    settings = source.connector
+    match settings:
+        case Files():
+            path = _located(settings.path, workspace)
+            return FileReader(replace(settings, path=path), source.contract, source.name)
+        case DeltaTable():
+            return DeltaReader(replace(settings, path=_located(settings.path, workspace)), source.name)
+        case Rows():
+            return MemoryReader(settings, source.name)
+        case _:
+            assert_never(settings)
+
+
+def _located(path: str, workspace: Path | None) -> str:
+    return path if "://" in path else absolute(str((workspace or Path.cwd()) / path))
+
+
+@dataclass(slots=True)
+class Lander:
+    """Writes the landing commits of one source; the caller holds its lock."""
+
+    spark: SparkSession
+    source: Source
+    lake: Lake
+    clock: Callable[[], int]
+    reader: Reader
+    last: Landing
+    landed: LandedUnits
+    widen: bool
+    run: str = field(default_factory=lambda: uuid.uuid4().hex)
+    waiting: set[str] = field(default_factory=set)
+    _clean: bool = False
+    _appender: Appender = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._appender = Appender(self.lake.log(self.source.name))
+
+    @staticmethod
+    def open(
+        spark: SparkSession, source: Source, lake: Lake, *, clock: Callable[[], int], workspace: Path | None = None
+    ) -> Lander:
+        """Read where the log stands; create it when there is none."""
+        path = lake.log(source.name)
+        reader = reader_of(source, workspace)
+        if not Table.isDeltaTable(spark, path):
+            crash.point("landing.before_create")
+            tables.create(spark, path, table_schema(source.schema), properties=log.properties(source))
+            crash.point("landing.after_create")
+        last = next(log.landings(path), Landing(source=source.name))
+        widen = log.check_fits(source, last.definition)
+        if isinstance(source.watermark, Learned) and not last.ended:
+            bound, was = source.watermark.bound, log.bound_of(last.definition)
+            state = decide(last.state, bound=bound, was=was, sequence=last.next_sequence)
+            last = replace(last, state=state)
+        shipping.by_value(source.contract)
+        landed = LandedUnits.load(lake, last)
+        return Lander(spark, source, lake, clock, reader, last, landed, widen)
+
+    def close(self) -> None:
+        """Write down what landed."""
+        self.landed.flush()
+
+    def pending(self) -> list[Unit]:
+        """What can land now.
+
+        Raises:
+            LifecycleError: LIFECYCLE-011, there is something and the source has ended.
+        """
+        found, touched = self.reader.pending(self.landed)
+        if touched:
+            self.landed.add(replace(unit, ordinal=self.last.ordinal) for unit in touched)
+        found = [unit for unit in found if unit.name not in self.waiting]
+        if self.last.ended:
+            refuse_ended(self.source, found)
+        return found
+
+    def commit(self, found: Sequence[Unit]) -> Landing | None:
+        """Land units as one commit; None when all of them have to wait.
+
+        Raises:
+            ConnectorError: one of them cannot be landed; those before it are.
+            ExecutionError: EXECUTION-050, the predicate of a Punctuated strategy fails for a row.
+        """
+        now = self.clock()
+        rules = Rules(self.source, now)
+        parsed = blobs = units.parsed(self.spark, self.reader, found, rules)
+        if isinstance(self.source.watermark, Punctuated):
+            blobs = punctuation.punctuated(blobs, self.source)
+        blobs = blobs.persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            with punctuation.blaming(parsed, self.source):
+                reports = units.reports_of(blobs)
+            problem = next((report.error for report in reports if report.error is not None), None)
+            done = reports[: next((report.unit for report in reports if report.error is not None), len(reports))]
+            decided = [report for report in done if report.status != "changing"]
+            self.waiting |= {found[report.unit].name for report in done if report.status == "changing"}
+            landing = None
+            if decided:
+                landing = self._prepared(found, decided)
+                self._write_quarantine(blobs, found, decided, landing, now)
+                landing = self.write(
+                    blobs, {r.unit: r for r in decided if r.status == "landed"}, landing, now, last=len(found) - 1
+                )
+                self.landed.add(landing.units)
+        finally:
+            blobs.unpersist()
+        if problem is not None:
+            raise _raised(problem)
+        return landing
+
+    def idle(self, now: int) -> Landing | None:
+        """Land a marker when source partitions that went idle, or the clock, let the watermark move; when there is nothing new.
+
+        Args:
+            now: the clock before it was looked whether there is anything new, ms.
+        """
+        state = leave_idle(self.last.state, now=now, idle_timeout=self.source.idle_timeout)
+        if self.source.when_idle == "clock" and self.source.idle_timeout:
+            state = follow_clock(state, now=now, idle_timeout=self.source.idle_timeout)
+        if state.learned is not None:
+            apart = leave_idle(unheld(self.last.state), now=now, idle_timeout=self.source.idle_timeout)
+            state = replace(state, learned=state.learned.measured(apart.watermark, Delays()))
+        if self.last.ended or state.watermark <= self.last.state.watermark:
+            return None
+        return self._write_marker(replace(self.next(), state=state), now)
+
+    def end(self) -> Landing:
+        """Land the end of input."""
+        crash.point("landing.before_end")
+        landing = replace(self.next(), state=replace(self.last.state, watermark=END), ended=True)
+        landing = self._write_marker(landing, self.clock())
+        crash.point("landing.after_end")
+        return landing
+
+    def write(
+        self,
+        blobs: DataFrame,
+        reports: Mapping[int, Report],
+        landing: Landing,
+        now: int,
+        *,
+        last: int,
+        again: bool = False,
+    ) -> Landing:
+        """Append rows and marker to the log; ``landing`` knows everything but what the rows do to state and sequence.
+
+        Args:
+            blobs: of the units.
+            reports: of the units that land.
+            landing: the commit.
+            now: the landing clock, ms.
+            last: the unit behind which the marker stands.
+            again: the rows came before and had to wait, so that their delay says nothing about the source.
+        """
+        plan, state = self._walked(self.last.state, reports, now, last)
+        if state.learned is not None:
+            measuring, after = self._walked(unheld(self.last.state), reports, now, last)
+            delays = Delays() if again else stamping.measured(blobs, measuring)
+            state = replace(state, learned=state.learned.measured(after.watermark, delays))
+        landing = replace(
+            landing, state=state, next_sequence=plan.marker + 1, rows=plan.marker - self.last.next_sequence
+        )
+        if landing.rows <= _ONE_FILE_ROWS:
+            blobs = blobs.coalesce(1).sortWithinPartitions("_unit", "_part")
+        return self._append(stamping.stamped(blobs, self.source.schema, plan), landing)
+
+    def _walked(
+        self, state: WatermarkState, reports: Mapping[int, Report], now: int, last: int
+    ) -> tuple[Stamping, WatermarkState]:
+        """The plan for the rows of a commit, and the state after them."""
+        idle_timeout, starts = self.source.idle_timeout, {}
+        state, sequence = leave_idle(state, now=now, idle_timeout=idle_timeout), self.last.next_sequence
+        before = state.watermark
+        for unit, report in sorted(reports.items()):
+            starts[unit] = state, sequence
+            sequence += report.rows
+            state = advance(state, report.trace, now=now, idle_timeout=idle_timeout)[1] if report.trace else state
+        plan = Stamping(
+            starts=starts,
+            last=last,
+            after=state.watermark,
+            marker=sequence,
+            now=now,
+            idle_timeout=idle_timeout,
+            partition_by=self.source.partition_by,
+            by_commit=before if self.source.granularity == "commit" else None,
+        )
+        return plan, state
+
+    def recover(self) -> None:
+        """Take back what a landing that never came has left in the quarantine."""
+        path, due = self.lake.quarantine(self.source.name), self.last.ordinal + 1
+        if self._clean:
+            return
+        if Table.isDeltaTable(self.spark, path):
+            stale = f"_landing >= {due} OR _replayed >= {due}"
+            if not self.spark.read.format("delta").load(path).where(stale).isEmpty():
+                crash.point("landing.before_recover")
+                table = Table.forPath(self.spark, path)
+                table.delete(f"_landing >= {due}")
+                table.update(f"_replayed >= {due}", {"_replayed": "NULL"})
+                crash.point("landing.after_recover")
+        self._clean = True
+
+    def next(self) -> Landing:
+        """The coming commit, before anything is known of its rows."""
+        return Landing(
+            source=self.source.name,
+            ordinal=self.last.ordinal + 1,
+            next_sequence=self.last.next_sequence + 1,
+            state=self.last.state,
+            definition=self.source.canonical(),
+            fingerprint=self.source.fingerprint,
+            run=self.run,
+        )
+
+    def _prepared(self, found: Sequence[Unit], decided: Sequence[Report]) -> Landing:
+        landing = self.next()
+        done = tuple(
+            Landed(
+                name=found[report.unit].name,
+                size=report.size,
+                modified=found[report.unit].modified,
+                digest=report.digest,
+                status=report.status,
+                ordinal=landing.ordinal,
+            )
+            for report in decided
+        )
+        quarantined = sum(report.broken if report.status == "landed" else 1 for report in decided)
+        return replace(landing, units=done, quarantined=quarantined)
+
+    def _write_quarantine(
+        self, blobs: DataFrame, found: Sequence[Unit], decided: Sequence[Report], landing: Landing, now: int
+    ) -> None:
+        self.recover()
+        if landing.quarantined:
+            crash.point("landing.before_quarantine")
+            by_unit = {report.unit: report for report in decided}
+            rows = units.quarantined(blobs, found, by_unit, source=self.source.name, ordinal=landing.ordinal, now=now)
+            rows.coalesce(1).write.format("delta").mode("append").save(self.lake.quarantine(self.source.name))
+            crash.point("landing.after_quarantine")
+
+    def _write_marker(self, landing: Landing, now: int) -> Landing:
+        sequence, watermark = self.last.next_sequence, landing.state.watermark
+        frame = stamping.only_marker(self.spark, self.source.schema, watermark=watermark, sequence=sequence, now=now)
+        return self._append(frame, landing)
+
+    def _append(self, frame: DataFrame, landing: Landing) -> Landing:
+        path = self.lake.log(self.source.name)
+        app = f"land/{self.source.name}"
+        landing = replace(landing, state=forget_idle(landing.state))
+        crash.point("landing.before_log")
+        if self.widen:
+            append_by_spark(frame, path, app, landing.ordinal, landing, widen=True)
+            self.widen = False
+        else:
+            self._appender.append(frame, app, landing.ordinal, landing)
+        crash.point("landing.after_log")
+        if not self.lake.is_local:
+            self._check_mine(landing)
+        self.last = landing
+        return landing
+
+    def _check_mine(self, landing: Landing) -> None:
+        newest = next(log.landings(self.lake.log(self.source.name)), None)
+        if newest is None or newest.run != landing.run:
+            fix = "Keep one landing per source; this one has written nothing and can be started again when the other has ended."
+            where = f"source '{self.source.name}' in {self.lake.root}"
+            raise LifecycleError(where, "no other landing", "a commit of another one", fix, code="LIFECYCLE-010")
+
+
+def refuse_ended(source: Source, waiting: Sequence[Unit]) -> None:
+    """Raise LifecycleError LIFECYCLE-011 when units wait to land at a source whose log has its end of input."""
+    if waiting:
+        where, got = f"source '{source.name}'", f"{len(waiting)} more to land, first {waiting[0].name}"
+        fix = "The watermark is at its end, so every row would be late. Land it under a new source name, or into a new lake."
+        raise LifecycleError(where, "nothing after its end of input", got, fix, code="LIFECYCLE-011")
+
+
+def _raised(problem: dict[str, str]) -> FloodmarkError:
+    parts = dict(problem)
+    kind: type[FloodmarkError] = getattr(errors, parts.pop("kind"), ConnectorError)
+    code = parts.pop("code")
+    return kind(**parts, code=code)

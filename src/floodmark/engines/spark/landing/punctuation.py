@@ -1,0 +1,139 @@
+"""Punctuation: which rows of a source move its watermark, asked of Spark SQL while they land."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from floodmark.connectors.validation import ASKED, CHANGE, EVENT, trace_of
+from floodmark.core.errors import ExecutionError
+from floodmark.core.time import NEVER
+from floodmark.engines.spark.frames.attempts import OF_DATA, failures, message
+from floodmark.engines.spark.landing import units
+from floodmark.engines.spark.landing.units import REPORT, ROWS, Blob
+from floodmark.semantics.attempts import Attempt
+from floodmark.semantics.columns import arrow_type
+from floodmark.semantics.watermarks import Trace, compress
+from floodmark.spec.expressions import quoted
+from floodmark.spec.source import Punctuated, Source
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def punctuated(blobs: DataFrame, source: Source) -> DataFrame:
+    """Blobs whose rows move the watermark only where the source's predicate holds, as Spark SQL sees it."""
+    partition_by = source.partition_by
+
+    def close(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        traces: dict[int, list[Trace]] = {}
+        for (unit, part, kind, data), rows in _closed(batches):
+            if rows is not None:
+                traces.setdefault(unit, []).append(compress(trace_of(rows, partition_by)))
+                yield units.blob_batch((unit, part, kind, units.arrow_file(rows)))
+            elif kind == REPORT and unit in traces:
+                report = replace(units.Report.from_json(data), trace=compress(units.joined(traces[unit])))
+                yield units.blob_batch(report.as_blob(part))
+            else:
+                yield units.blob_batch((unit, part, kind, data))
+
+    holds = f"CASE WHEN `_kind` = {ROWS} THEN coalesce(({quoted(_predicate(source))}), false) ELSE false END"
+    moving = _exploded(blobs, source).selectExpr(
+        "*", f"{holds} AS _moves"
+    )  # a blob that is no row of the source stands beside nulls
+    return moving.mapInArrow(close, units.BLOB_DDL)
+
+
+@contextmanager
+def blaming(blobs: DataFrame, source: Source) -> Iterator[None]:
+    """What the predicate of a source raises for a row becomes an error that names the row.
+
+    Args:
+        blobs: of the units, before the predicate is asked.
+        source: any; nothing is done for one of another strategy.
+
+    Raises:
+        ExecutionError: EXECUTION-050.
+    """
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        if not isinstance(source.watermark, Punctuated) or not OF_DATA.search(str(error)):
+            raise
+        attempt = Attempt(step="Punctuated", text=_predicate(source), type="boolean", schema=source.schema)
+        failing = (
+            failures(_exploded(blobs, source).where(f"`_kind` = {ROWS}"), attempt)
+            .orderBy("_unit", "_part")
+            .limit(1)
+            .collect()
+        )
+        if not failing:
+            raise
+        reason = message(attempt, failing[0]["given"]) or attempt.unexplained
+        where, got = f"landing of '{source.name}', Punctuated", f"{reason} (the row: {failing[0]['given']})"
+        fix = (
+            "Nothing is lost or there twice. Write a predicate that has a value for every row, for instance with try_cast, try_divide or nullif: "
+            f"a row for which it is null moves nothing. Then: floodmark land {source.name}"
+        )
+        raise ExecutionError(where, "a value for every row", got, fix, code="EXECUTION-050") from error
+
+
+def _predicate(source: Source) -> str:
+    assert isinstance(source.watermark, Punctuated)
+    return source.watermark.predicate
+
+
+def _exploded(blobs: DataFrame, source: Source) -> DataFrame:
+    """Rows of a source beside the coordinates of their blobs; another blob is one row of nulls."""
+    added = {**({CHANGE: "int"} if source.revisable else {}), EVENT: "bigint", ASKED: "bigint"}
+    ddl = ", ".join([source.schema.ddl(), *(f"`{name}` {kind}" for name, kind in added.items())])
+    empty = pa.schema(
+        [(column.name, arrow_type(column.type)) for column in source.schema.columns]
+        + [(name, pa.int32() if kind == "int" else pa.int64()) for name, kind in added.items()]
+    )
+
+    def explode(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for blob in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                yield _opened(blob, empty)
+
+    return blobs.mapInArrow(explode, f"{units.BLOB_DDL}, {ddl}")
+
+
+def _opened(blob: Blob, empty: pa.Schema) -> pa.RecordBatch:
+    """A blob's rows with the blob's coordinates beside each; another blob stays one row of nulls."""
+    unit, part, kind, data = blob
+    if kind == ROWS:
+        rows = units.rows_of(data)
+        data = None  # type: ignore[assignment]  # its rows stand beside it
+    else:
+        rows = pa.RecordBatch.from_arrays([pa.nulls(1, field.type) for field in empty], schema=empty)
+    size = len(rows)
+    beside = [
+        pa.array([value] * size, type=f.type) for value, f in zip((unit, part, kind, data), units.BLOB, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays([*beside, *rows.columns], names=[*units.BLOB.names, *rows.schema.names])
+
+
+def _closed(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[Blob, pa.RecordBatch | None]]:
+    """Opened blobs put together again, a stretch of equal coordinates at a time."""
+    for batch in batches:
+        unit, part, kind = (batch.column(name).to_numpy() for name in ("_unit", "_part", "_kind"))
+        changes = np.flatnonzero((np.diff(unit) != 0) | (np.diff(part) != 0)) + 1
+        for start, stop in zip([0, *changes], [*changes, len(batch)], strict=True):
+            piece = batch.slice(start, stop - start)
+            blob = int(unit[start]), int(part[start]), int(kind[start]), piece.column("_data")[0].as_py()
+            if blob[2] != ROWS:
+                yield blob, None
+                continue
+            moves = piece.column("_moves").to_numpy(zero_copy_only=False)
+            rows = piece.drop_columns([*units.BLOB.names, "_moves"])
+            asked = np.where(moves, rows.column(ASKED).to_numpy(), NEVER)
+            yield blob, rows.set_column(rows.schema.get_field_index(ASKED), ASKED, pa.array(asked))

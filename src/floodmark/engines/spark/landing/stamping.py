@@ -1,0 +1,129 @@
+"""Stamping: the second pass over blobs, in workers: watermark, progress and sequence on every row, the marker behind the last.
+
+Where the source learns its bound, a pass before it counts delays, as the commit that brings the rows says how late they were.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from floodmark.connectors.validation import ASKED, CHANGE, CHANGES, EVENT, trace_of
+from floodmark.engines.spark.landing import units
+from floodmark.lake.rows import INSTANT, marker
+from floodmark.semantics.delays import Delays, Milliseconds
+from floodmark.semantics.watermarks import WatermarkState, advance, delays_of
+from floodmark.spec.schema import RETRACTION, ROW, STAMP_DDL, STAMPS, Schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stamping:
+    """What the workers need to stamp the rows of one commit.
+
+    Args:
+        starts: unit -> (state before its first row, sequence of its first row); units not in it do not land.
+        last: the unit behind which the marker stands.
+        after: watermark after the commit.
+        marker: the marker's sequence.
+        now: the landing clock, ms.
+        idle_timeout: of the source, ms.
+        partition_by: of the source.
+        by_commit: the watermark of all rows, where it is one; None: each row's own.
+    """
+
+    starts: Mapping[int, tuple[WatermarkState, int]]
+    last: int
+    after: int
+    marker: int
+    now: int
+    idle_timeout: int | None
+    partition_by: str | None
+    by_commit: int | None
+
+
+def stamped(blobs: DataFrame, schema: Schema, plan: Stamping) -> DataFrame:
+    """The rows of a log commit with their stamps, in order, and the marker last."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        reached = dict(plan.starts)
+        for unit, kind, data in units.each(batches):
+            if kind == units.ROWS and unit in reached:
+                rows = units.rows_of(data)
+                sequence = reached[unit][1]
+                yield _stamp(rows, _stamps(plan, reached, unit, rows), sequence, plan.now)
+            elif kind == units.REPORT and unit == plan.last:
+                yield marker(schema, watermark=plan.after, sequence=plan.marker, now=plan.now)
+
+    return blobs.where(f"_kind in ({units.ROWS}, {units.REPORT})").mapInArrow(run, f"{schema.ddl()}, {STAMP_DDL}")
+
+
+def measured(blobs: DataFrame, plan: Stamping) -> Delays:
+    """How far the rows of a commit come behind; the plan starts from unheld states."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        reached, found = dict(plan.starts), Delays()
+        for unit, _, data in units.each(batches):
+            if unit in reached:
+                rows = units.rows_of(data)
+                stamps = _stamps(plan, reached, unit, rows)
+                found = found.plus(delays_of(stamps, rows.column(ASKED).to_numpy()))
+        yield pa.RecordBatch.from_pydict({"delays": [json.dumps(found.as_json())]})
+
+    told = blobs.where(f"_kind = {units.ROWS}").mapInArrow(run, "delays string").collect()
+    return reduce(Delays.plus, (Delays.from_json(json.loads(row["delays"])) for row in told), Delays())
+
+
+def _stamps(
+    plan: Stamping, reached: dict[int, tuple[WatermarkState, int]], unit: int, rows: pa.RecordBatch
+) -> Milliseconds:
+    """The watermark just before each of some rows of a unit; ``reached`` goes on to the rows behind them."""
+    state, sequence = reached[unit]
+    if plan.by_commit is None:
+        trace = trace_of(rows, plan.partition_by)
+        stamps, state = advance(state, trace, now=plan.now, idle_timeout=plan.idle_timeout)
+    else:
+        stamps = np.full(len(rows), plan.by_commit)
+    reached[unit] = state, sequence + len(rows)
+    return stamps
+
+
+def only_marker(spark: SparkSession, schema: Schema, *, watermark: int, sequence: int, now: int) -> DataFrame:
+    """A commit without rows."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            yield marker(schema, watermark=watermark, sequence=sequence, now=now)
+
+    return spark.range(0, 1, 1, 1).mapInArrow(run, f"{schema.ddl()}, {STAMP_DDL}")
+
+
+def _stamp(rows: pa.RecordBatch, stamps: Milliseconds, sequence: int, now: int) -> pa.RecordBatch:
+    """Rows as they stand in the log; the two of an update share their place, as they are one change."""
+    size = len(rows)
+    moments = rows.column(EVENT).to_numpy(zero_copy_only=False)
+    places, kinds = np.arange(sequence, sequence + size), np.full(size, ROW, dtype=np.int32)
+    payload = rows.drop_columns([EVENT, ASKED])
+    if CHANGE in payload.schema.names:
+        change = payload.column(CHANGE).to_numpy()
+        payload = payload.drop_columns([CHANGE])
+        kinds[(change == CHANGES["delete"]) | (change == CHANGES["update_preimage"])] = RETRACTION
+        places[1:] -= (change[1:] == CHANGES["update_postimage"]) & (change[:-1] == CHANGES["update_preimage"])
+    columns = [
+        *payload.columns,
+        pa.array(moments * 1000, type=INSTANT),
+        pa.array(stamps, type=pa.int64()),
+        pa.array(stamps, type=pa.int64()),
+        pa.array(places),
+        pa.array(np.full(size, now * 1000), type=INSTANT),
+        pa.array(kinds),
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=[*payload.schema.names, *STAMPS])

@@ -1,0 +1,260 @@
+"""The one place that starts Spark: settings, Java options, and quiet.
+
+Everything a setting below says was measured; the surprising ones carry their reason.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+
+from py4j.java_gateway import JavaGateway
+from py4j.protocol import Py4JError
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkRuntimeError
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from floodmark.core.errors import SetupError, closest
+from floodmark.engines.spark.session.scratch import Scratch
+from floodmark.engines.spark.setup import archive
+from floodmark.engines.spark.setup.jars import cache_folder, class_path
+from floodmark.engines.spark.setup.java import find_java
+
+_STATE = "spark.sql.streaming.stateStore"
+_SETTINGS: Mapping[str, str] = MappingProxyType(
+    {
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.variable.substitute": "false",  # else the text '${x}' in an expression is an empty one
+        # transformWithState runs on RocksDB only; without a changelog each batch writes a whole snapshot
+        f"{_STATE}.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+        f"{_STATE}.rocksdb.changelogCheckpointing.enabled": "true",
+        f"{_STATE}.checkpointFormatVersion": "2",
+        "spark.sql.streaming.minBatchesToRetain": "100",
+        "spark.databricks.delta.snapshotPartitions": "2",  # the default of 50 makes a small commit four times slower
+        "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",  # VACUUM of ten files: 2 s instead of 26 s
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+        "spark.sql.execution.arrow.maxBytesPerBatch": "67108864",  # the default lets one batch grow to 2 GB
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # the default, INT96, has no statistics
+        "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+        "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+)
+_LOCAL: Mapping[str, str] = MappingProxyType(
+    {
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+    }
+)
+_MASTERS = ("local", "local-cluster", "spark", "yarn", "k8s")
+_MASTER = re.compile(
+    r"local(\[\s*(\d+|\*)\s*(,\s*\d+\s*)?\])?|local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*\d+\s*\]|spark://.+:\d+.*|yarn|k8s://.+"
+)
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_LAST_LINES = 20
+"""Of what Java has said, for an error."""
+_LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
+_NOISE = (
+    b"WARNING: Using incubator modules",
+    b"Streaming TransformWithState",
+    b"Starting Streaming TransformWithState",
+)
+
+
+def spark_session(
+    *,
+    app: str = "floodmark",
+    cores: str = "local[2]",
+    shuffle_partitions: int = 2,
+    memory: str = "1g",
+    extra: Mapping[str, str] = MappingProxyType({}),
+    archive_to: Path | None = None,
+) -> SparkSession:
+    """The running session, or a new one with all of floodmark's settings.
+
+    Args:
+        app: the name Spark shows.
+        cores: a Spark master; ``local[N]`` is N cores of this machine.
+        shuffle_partitions: state partitions per stateful step; fixed for the life of a checkpoint.
+        memory: the Java heap of the driver.
+        extra: Spark settings that win over floodmark's; ``spark.driver.extraJavaOptions`` is appended instead.
+        archive_to: write the class archive there when the session ends (set-up only).
+
+    Time: the session, this process and Java all run in UTC.
+
+    Raises:
+        SetupError: SETUP-001 no Java, SETUP-002 no Delta jars, SETUP-054 no such master, SETUP-055 Java ended at once.
+    """
+    check_master(cores)
+    _prepare_process(cores)
+    if SparkContext._active_spark_context is None:  # noqa: SLF001 - there is no public question for it
+        conf = _conf(app, cores, memory, extra, archive_to)
+        # the Java of an earlier session of this process is used again
+        SparkContext(conf=conf, gateway=SparkContext._gateway or _launch(conf))  # noqa: SLF001
+    spark = SparkSession.builder.getOrCreate()
+    if _is_local(cores):
+        spark.sparkContext.environment["PYTHONPATH"] = os.pathsep.join(import_folders(sys.path))
+    for key, value in {"spark.sql.shuffle.partitions": str(shuffle_partitions), **extra}.items():
+        if spark.conf.isModifiable(key):
+            spark.conf.set(key, value)
+    _ = spark.streams  # once, or reading state in a session without a stream fails (SPARK-58973)
+    return spark
+
+
+def stop_session(spark: SparkSession) -> None:
+    """Stop Spark and its Java, and wait until the Java is gone."""
+    spark.stop()
+    gateway = SparkContext._gateway  # noqa: SLF001 - there is no public question for it
+    if gateway is None:
+        return
+    process = getattr(gateway, "proc", None)
+    gateway.shutdown()
+    SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - so that a later session starts a new Java
+    if process is not None:
+        process.stdin.close()  # Java ends when this does
+        process.wait(timeout=60)
+
+
+def import_folders(path: Sequence[str]) -> tuple[str, ...]:
+    """The folders of a ``sys.path`` that a worker on this machine does not search by itself: a workspace's, wherever the command was typed."""
+    known = {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")}
+    own = (place for place in path if Path(place).is_dir() and place not in {"", *known})
+    return tuple(
+        dict.fromkeys(p for p in own if not {"site-packages", "dist-packages", "lib-dynload"} & {*Path(p).parts})
+    )
+
+
+def _prepare_process(cores: str) -> None:
+    os.environ.update(TZ="UTC", PYSPARK_PYTHON=sys.executable, PYSPARK_DRIVER_PYTHON=sys.executable)
+    if hasattr(time, "tzset"):
+        time.tzset()
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # it prints what the exception says anyway
+    os.environ["JAVA_HOME"] = str(find_java().home)
+    if _is_local(cores):  # a Spark of another version in the environment must not be mixed with this pyspark
+        os.environ["SPARK_HOME"] = str(archive.home(cache_folder()))
+
+
+def check_master(master: str) -> None:
+    """Raise SetupError SETUP-054 when a text is no master that Spark knows."""
+    if _MASTER.fullmatch(master):
+        return
+    kind = re.split(r"[\[:]", master, maxsplit=1)[0]
+    fix = f"{closest(kind, _MASTERS)}Correct it in resources/settings.py, or set FLOODMARK_MASTER='local[2]'."
+    expected = "local, local[N], local[*], spark://HOST:PORT, yarn or k8s://URL"
+    raise SetupError("Spark master", expected, repr(master), fix, code="SETUP-054")
+
+
+def _is_local(cores: str) -> bool:
+    return cores.startswith("local")
+
+
+def _conf(app: str, cores: str, memory: str, extra: Mapping[str, str], archive_to: Path | None) -> SparkConf:
+    jars = class_path()
+    settings = {"spark.app.name": app, "spark.master": cores, "spark.driver.memory": memory, **_SETTINGS}
+    options = [f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}", "-Duser.timezone=UTC"]
+    options.append(f"-Djava.io.tmpdir={_scratch()}")
+    settings["spark.driver.extraClassPath"] = os.pathsep.join(map(str, jars))
+    settings["spark.sql.warehouse.dir"] = str(_scratch() / "warehouse")
+    if _is_local(cores):
+        settings |= {**_LOCAL, "spark.local.dir": str(_scratch() / "local")}
+        options += _java_options(jars, archive_to)
+    else:
+        settings["spark.jars"] = ",".join(map(str, jars))
+    settings |= extra
+    if more := extra.get(_JAVA_OPTIONS):
+        options.append(more)
+    quoted = [option if option == more or " " not in option else f'"{option}"' for option in options]
+    settings[_JAVA_OPTIONS] = " ".join(quoted)
+    return SparkConf(loadDefaults=False).setAll(list(settings.items()))
+
+
+def _java_options(jars: Sequence[Path], archive_to: Path | None) -> tuple[str, ...]:
+    if archive_to is None:
+        return archive.options(cache_folder(), jars)
+    return (*archive.LEAN, f"-XX:ArchiveClassesAtExit={archive_to}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off")
+
+
+@cache
+def _scratch() -> Path:
+    """A folder for Spark's spills and other temporary files, gone when this process ends."""
+    scratch = Scratch()
+    atexit.register(_clean_up, scratch)
+    return scratch.path
+
+
+def _clean_up(scratch: Scratch) -> None:
+    spark = SparkSession.getActiveSession()
+    if spark is not None:
+        with suppress(Py4JError, OSError, subprocess.TimeoutExpired):  # Java may be gone already
+            stop_session(spark)
+    scratch.remove()
+
+
+def _launch(conf: SparkConf) -> JavaGateway:
+    """Start Java with its stderr read by a thread that drops what no setting silences.
+
+    Raises:
+        SetupError: SETUP-055, Java ended before Spark had started.
+    """
+    reader, writer = os.pipe()
+    said: deque[str] = deque(maxlen=_LAST_LINES)
+    thread = threading.Thread(target=_forward, args=(reader, said), name="java-stderr", daemon=True)
+    try:
+        gateway: JavaGateway = launch_gateway(conf, popen_kwargs={"stderr": writer})  # type: ignore[no-untyped-call] # pyspark's
+    except (PySparkRuntimeError, OSError) as error:
+        os.close(writer)
+        thread.start()
+        thread.join(timeout=1)
+        raise _not_started(said, error) from error
+    os.close(writer)
+    thread.start()
+    return gateway
+
+
+def _not_started(said: Sequence[str], error: Exception) -> SetupError:
+    """SETUP-055, with the line in which Java, or the script that starts it, says why."""
+    why = next(
+        (
+            line
+            for line in said
+            if re.search(r"error|exception|no such|not found|invalid|unrecognized", line, re.IGNORECASE)
+        ),
+        "",
+    )
+    fix = (
+        "Look at the settings Java gets: Settings(spark=...) and SPARK_* in the environment; bash must be on PATH, and "
+        f"`{find_java().binary} -version` must answer."
+    )
+    got = why or next(reversed(said), "") or str(error)
+    return SetupError("Spark", "a Java that starts", got, fix, code="SETUP-055")
+
+
+def _forward(reader: int, said: deque[str]) -> None:
+    after_noise = False
+    with os.fdopen(reader, "rb") as lines, suppress(OSError):
+        for line in lines:
+            noise = line.startswith(_NOISE) or (after_noise and not line.strip())
+            if not noise:
+                os.write(2, line)
+                if line.strip():
+                    said.append(line.decode(errors="replace").strip())
+            after_noise = noise

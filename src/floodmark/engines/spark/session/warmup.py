@@ -1,0 +1,90 @@
+"""The program whose classes go into the class archive: everything a run touches, once, on a few rows.
+
+A session, a Delta write, a stateful stream (transformWithStateInPandas) into Delta through foreachBatch, and a MERGE.
+Run by ``archive.build`` in a process of its own: ``python -m floodmark.engines.spark.session.warmup ARCHIVE FOLDER``.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+
+from floodmark.engines.spark.session.builder import spark_session, stop_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class _Count(StatefulProcessor):
+    """A value, a list and a map, as operators use them.
+
+    No processing-time timer: with one, an availableNow stream never ends (Spark runs empty batches for ever).
+    """
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._count = handle.getValueState("count", "n BIGINT")
+        self._rows = handle.getListState("rows", "n BIGINT")
+        self._panes = handle.getMapState("panes", "s BIGINT", "n BIGINT")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[pd.DataFrame]:  # noqa: ARG002, N802, N803 - Spark's names
+        before = self._count.get()
+        n = sum(len(frame) for frame in rows) + (before[0] if before else 0)
+        self._count.update((n,))
+        self._rows.appendValue((n,))
+        self._panes.updateValue((n,), (n,))
+        yield pd.DataFrame({"k": [key[0]], "n": [n]})
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def warm_up(spark: SparkSession, folder: Path) -> None:
+    """Touch everything once."""
+    source, target = str(folder / "source"), str(folder / "target")
+    rows = spark.range(20).selectExpr("id", "id % 3 AS k", "CAST(id AS TIMESTAMP) AS t")
+    for _ in range(2):
+        rows.repartition(1).write.format("delta").mode("append").save(source)
+    empty = spark.createDataFrame([], "k BIGINT, n BIGINT")
+    empty.write.format("delta").save(target)
+    _stream(spark, source, target, str(folder / "checkpoint"))
+    spark.read.format("delta").load(target).createOrReplaceTempView("seen")
+    spark.sql(
+        f"MERGE INTO delta.`{target}` t USING (SELECT k, max(n) AS n FROM seen GROUP BY k) s ON t.k = s.k AND t.n < s.n "
+        "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+    )
+    spark.sql(f"DESCRIBE HISTORY delta.`{target}`").collect()
+    spark.read.format("delta").load(target).groupBy("k").count().orderBy("k").toPandas()
+
+
+def _stream(spark: SparkSession, source: str, target: str, checkpoint: str) -> None:
+    def append(batch: DataFrame, batch_id: int) -> None:
+        options = {"txnAppId": "warm-up", "txnVersion": str(batch_id)}
+        batch.write.format("delta").options(**options).mode("append").save(target)
+
+    stream = spark.readStream.format("delta").option("maxFilesPerTrigger", 1).load(source)
+    counted = stream.groupBy("k").transformWithStateInPandas(
+        statefulProcessor=_Count(), outputStructType="k BIGINT, n BIGINT", outputMode="Append", timeMode="None"
+    )
+    query = (
+        counted.writeStream.foreachBatch(append)
+        .option("checkpointLocation", checkpoint)
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+
+
+def main(archive: str, folder: str) -> None:
+    """Start a session that writes ``archive`` when it ends."""
+    spark = spark_session(app="floodmark warm-up", archive_to=Path(archive))
+    warm_up(spark, Path(folder))
+    stop_session(spark)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:3])

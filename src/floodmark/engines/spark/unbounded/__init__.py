@@ -1,0 +1,1 @@
+"""Unbounded runs: an operator as a stream, micro-batch by micro-batch."""

@@ -1,0 +1,461 @@
+"""Unbounded runs: an operator as a stream over Delta logs, until it is stopped or has caught up."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial, reduce
+from typing import Any
+
+from delta.tables import DeltaTable
+from deltalake import DeltaTable as DeltaRs
+from pyarrow.fs import FileType
+from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+
+from floodmark.core import machine
+from floodmark.core.errors import ExecutionError, FloodmarkError, StateError
+from floodmark.core.time import END, NEVER, Interval
+from floodmark.engines.spark.delta import current, tables
+from floodmark.engines.spark.delta.ticks import Ticks
+from floodmark.engines.spark.frames.compile import CARRIER, compiled, stage_rows
+from floodmark.engines.spark.frames.packing import EMITTED, PACKED, packing
+from floodmark.engines.spark.state.carrier import SHIFT
+from floodmark.engines.spark.state.checkpoint import checkpoint_of
+from floodmark.engines.spark.state.processor import Processor
+from floodmark.engines.spark.unbounded import starts as markers
+from floodmark.engines.spark.unbounded.sink import Sink
+from floodmark.lake import history, last_values, readiness
+from floodmark.lake.locks import exclusive
+from floodmark.lake.lost import lost
+from floodmark.lake.outputs import check_there, set_aside
+from floodmark.lake.paths import Lake
+from floodmark.lake.savepoints import check_inputs
+from floodmark.lake.storage import file_system
+from floodmark.lake.switch import newest_written, refuse_moved, refuse_while_pending
+from floodmark.lake.timeline import Timeline, inputs_at
+from floodmark.semantics.stage import stage_of
+from floodmark.spec.operator import Input, Operator
+from floodmark.spec.run import BatchInfo, RunResult
+from floodmark.spec.schema import MARKER, STAMPS
+from floodmark.spec.steps import WindowAggregate
+from floodmark.spec.windows import Global
+
+_POLL_SECONDS = 0.2
+_NO_WORKER = "Python worker failed to connect back"
+"""Spark gives the process that plans a stateful query ten seconds to start, also on a machine that has much else to do."""
+_TRIES = 3
+_ALL_FILES = 2**31 - 1
+
+
+def run_unbounded(  # noqa: PLR0913 - settings by name
+    spark: SparkSession,
+    operator: Operator,
+    lake: Lake,
+    *,
+    until_caught_up: bool = False,
+    stop: threading.Event | None = None,
+    files_per_batch: int | None = None,
+    trigger_seconds: float = 1.0,
+    from_scratch: bool = False,
+    on_batch: Callable[[BatchInfo], None] | None = None,
+    clock: int | None = None,
+) -> RunResult:
+    """Run an operator as a stream. A restart goes on where the last run stopped, whatever stopped it.
+
+    Args:
+        spark: session; its ``spark.sql.shuffle.partitions`` is the number of state partitions of a new run.
+        operator: any.
+        lake: read and written; the checkpoint is in it too.
+        until_caught_up: end once everything landed so far is processed.
+        stop: when set, the run ends at the next micro-batch boundary.
+        files_per_batch: at most so many files per input and micro-batch.
+        trigger_seconds: pause between looks for new rows.
+        from_scratch: forget checkpoint and output, and compute all of it again.
+        on_batch: told about each committed micro-batch.
+        clock: processing time to run at, ms UTC, for tests; by default the machine's, once per micro-batch.
+
+    Raises:
+        ExecutionError: EXECUTION-002 a table is missing, EXECUTION-004 Spark failed, EXECUTION-060 a file of an input is gone.
+        LifecycleError: LIFECYCLE-003 another run of this operator is at work, LIFECYCLE-034 a rollback of it is not finished.
+        StateError: STATE-002, STATE-003, the checkpoint is not this operator's; STATE-036, it is damaged.
+    """
+    began, stop, tell = time.monotonic(), stop or threading.Event(), on_batch or (lambda _: None)
+    with exclusive(lake, "operators", operator.name, "run", role="stream"):
+        check_start(operator, lake, from_scratch=from_scratch)
+        if from_scratch:
+            _forget(spark, operator, lake)
+        sink = _prepare(spark, operator, lake, stop, tell)
+        if operator.stateful is not None and operator.stateful.clocked:
+            sink.ticks = Ticks.open(spark, sink.timeline, clock)
+        for tries in range(_TRIES, 0, -1):
+            markers.begin(spark, operator, sink.timeline)
+            try:
+                _run(
+                    spark, operator, sink, until_caught_up=until_caught_up, files=files_per_batch, pause=trigger_seconds
+                )
+                break
+            except ExecutionError as error:
+                if _NO_WORKER not in error.got or tries == 1:
+                    raise
+        watermark = sink.timeline.checkpoint.settled(sink.timeline.checkpoint.last_committed())
+    rows: dict[str, int] = {output.table: 0 for output in operator.outputs}
+    for info in sink.done:
+        for table, count in info.rows.items():
+            rows[table] += count
+    return RunResult(
+        operator=operator.name,
+        version=operator.version,
+        mode="unbounded",
+        interval=Interval(),
+        rows=rows,
+        retractions=sum(info.retractions for info in sink.done),
+        late=sum(info.late for info in sink.done),
+        dropped=sum(info.dropped for info in sink.done),
+        seconds=time.monotonic() - began,
+        micro_batches=len(sink.done),
+        watermark=watermark,
+        warnings=(*_warnings(operator, watermark), *set_aside(operator, rows)),
+    )
+
+
+def check_start(
+    operator: Operator, lake: Lake, *, from_scratch: bool = False, filled: Collection[str] = frozenset()
+) -> None:
+    """Everything that can be said of a start before Spark is needed.
+
+    Args:
+        operator: that shall run.
+        lake: it runs in.
+        from_scratch: its checkpoint will be forgotten.
+        filled: names of operators that run before it, so that their outputs need not be there yet.
+
+    Raises:
+        ExecutionError: EXECUTION-002, a table is missing.
+        LifecycleError: LIFECYCLE-034 a rollback of it is not finished, LIFECYCLE-042 the stream has moved to another lake.
+        StateError: STATE-002, STATE-003, the checkpoint is not this operator's; STATE-036, it is damaged.
+    """
+    refuse_while_pending(lake, operator.name)
+    refuse_moved(lake, operator.name)
+    for given in operator.inputs:
+        if given.upstream is None or given.upstream.operator.name not in filled:
+            verb = "run" if given.upstream else "land"
+            target = given.upstream.operator.name if given.upstream else given.table
+            fix = f"Fill it first: floodmark {verb} {target}"
+            check_there(lake.input(given), f"input '{given.name}' of '{operator.name}'", fix)
+    timeline = Timeline.current(lake, operator.name)
+    if not from_scratch:
+        timeline.identity.check_owner(operator)
+        check_logs(timeline, clocked=operator.stateful is not None and operator.stateful.clocked)
+
+
+def _warnings(operator: Operator, watermark: int) -> tuple[str, ...]:
+    step = operator.stateful
+    if (
+        not isinstance(step, WindowAggregate)
+        or not isinstance(step.window, Global)
+        or step.trigger is not None
+        or watermark >= END
+    ):
+        return ()
+    sources = " and ".join(f"floodmark land {given.table} --end" for given in operator.inputs)
+    text = (
+        f"'{operator.name}' uses Global(), which fires at the end of input: it will never fire while its input has no end. "
+        f"End the input ({sources}), run it bounded (floodmark run {operator.name}), or use Tumbling, Sliding or Calendar."
+    )
+    return (text,)
+
+
+def _prepare(
+    spark: SparkSession, operator: Operator, lake: Lake, stop: threading.Event, tell: Callable[[BatchInfo], None]
+) -> Sink:
+    timeline = Timeline.current(lake, operator.name)
+    known = timeline.identity.deployed() is not None
+    if known:
+        timeline.identity.claim(operator)
+        checkpoint_of(timeline).relocate()
+    paths = [tables.ensure(spark, lake, operator, output) for output in operator.outputs]
+    if not known:  # a checkpoint may have been lost or taken away: what it wrote is marked as written
+        timeline = timeline.unused(output.table for output in operator.outputs)
+        _take_over(spark, operator, timeline, paths)
+        timeline.make_current()
+        timeline.identity.claim(operator)
+    last = timeline.checkpoint.last_committed()
+    if last >= 0:
+        check_inputs(lake, operator.name, inputs_at(timeline, last))
+    stage = stage_of(operator)
+    sink = Sink(
+        operator,
+        lake,
+        timeline,
+        stage,
+        lambda batch: _untagged(operator, batch),
+        partial(_arrived, operator=operator, timeline=timeline),
+        uuid.uuid4().hex,
+        stop,
+        tell,
+    )
+    if known:
+        sink.settle(spark)
+    return sink
+
+
+def check_logs(timeline: Timeline, *, clocked: bool) -> None:
+    """Make sure that Spark can read the newest files of its checkpoint.
+
+    Args:
+        timeline: of the stream.
+        clocked: the operator waits for processing time, which is recorded before its micro-batch is written.
+
+    Raises:
+        StateError: STATE-036, one is garbage; where it plans a micro-batch no table has rows of, the file can go.
+    """
+    try:
+        timeline.checkpoint.check_newest()
+    except StateError as error:
+        last, planned = (
+            timeline.checkpoint.last_committed(),
+            max(checkpoint_of(timeline).batches("offsets"), default=-1),
+        )
+        if planned <= last or clocked or newest_written(timeline) > last or not error.where.endswith(f"/{planned}"):
+            raise
+        file = error.where.removeprefix("file ")
+        fix = (
+            f"No table has rows of micro-batch {planned}, so the stream can plan it again. Remove the file: rm '{file}'"
+        )
+        raise StateError(error.where, error.expected, error.got, fix, code=error.code) from error
+
+
+def _take_over(spark: SparkSession, operator: Operator, timeline: Timeline, paths: Sequence[str]) -> None:
+    """Remove what bounded runs have computed: a stream that begins computes the whole log, and its rows would be there twice.
+
+    Last values are there once per key. They stay until the stream replaces them, also those of windows the stream has yet to reach, where
+    the stream computes the same keys. Done again after a crash: the stream owns its checkpoint only afterwards.
+    """
+    lake = timeline.lake
+    for output in operator.outputs:
+        table = output.current
+        if table is not None and not readiness.replaces_each(operator, lake, output):
+            _empty(spark, lake.output(table.table))
+    for path in paths:
+        _empty(spark, path)
+    for output, path in zip(operator.outputs, paths, strict=True):
+        if output.current is not None and (version := DeltaRs(path).version()) > 0:
+            last_values.followed(timeline, output.table, version + 1)
+
+
+def _empty(spark: SparkSession, path: str) -> None:
+    """Delete the rows of a table but for its markers."""
+    if not DeltaTable.isDeltaTable(spark, path) or not history.holds_files(path):
+        return
+    table = DeltaTable.forPath(spark, path)
+    if not table.toDF().filter("_kind <> 1").isEmpty():
+        table.delete("_kind <> 1")
+
+
+def _forget(spark: SparkSession, operator: Operator, lake: Lake) -> None:
+    """Remove checkpoint and output tables of an operator."""
+    folders = [lake.internal("operators", operator.name, "timelines")]
+    folders += [lake.output(o.table) for o in operator.outputs]
+    folders += [lake.output(c.table) for o in operator.outputs if (c := o.current)]
+    for folder in folders:
+        files, path = file_system(folder)
+        if files.get_file_info(path).type == FileType.Directory:
+            files.delete_dir(path)
+    spark.catalog.clearCache()
+
+
+def _run(
+    spark: SparkSession,
+    operator: Operator,
+    sink: Sink,
+    *,
+    until_caught_up: bool,
+    files: int | None,
+    pause: float,
+) -> None:
+    revised = [(output, table) for output in operator.outputs if (table := output.current)]
+    followers: list[StreamingQuery] = []
+    ended = threading.Event()
+
+    def follow(*, until_caught_up: bool) -> None:
+        for output, table in revised:
+            writer = current.follow(spark, operator, sink.timeline, output, table, ended)
+            trigger: dict[str, Any] = (
+                {"availableNow": True} if until_caught_up else {"processingTime": f"{pause} seconds"}
+            )
+            followers.append(writer.trigger(**trigger).start())
+        for follower in followers if until_caught_up else ():
+            follower.awaitTermination()
+
+    early = operator.isolation == "read_uncommitted"
+    if early:  # what an earlier run has written and nobody has taken into account
+        follow(until_caught_up=True)
+        followers.clear()
+        sink.early = {o.table: current.merging(operator, sink.timeline.lake, o, table) for o, table in revised}
+    query = _start(
+        _streaming(spark, operator, sink, files),
+        sink,
+        until_caught_up=until_caught_up,
+        pause=pause,
+        name=operator.name,
+    )
+    if not until_caught_up and not early:
+        follow(until_caught_up=False)
+    try:
+        _wait(spark, query, sink, followers)
+        sink.settle(spark)
+        if until_caught_up and not early:
+            follow(until_caught_up=True)
+    except PySparkException as error:
+        raise _told(operator, sink, error) from error
+    finally:
+        ended.set()
+        for follower in followers:
+            _finish(follower)
+        if query.isActive:
+            query.stop()
+
+
+def _finish(follower: StreamingQuery) -> None:
+    """Stop a query that begins nothing any more once what it has begun is done: interrupted within a write, Spark logs pages of Java."""
+    while follower.isActive and follower.status["isTriggerActive"]:
+        time.sleep(_POLL_SECONDS / 10)
+    if follower.isActive:
+        follower.stop()
+
+
+def _start(rows: DataFrame, sink: Sink, *, until_caught_up: bool, pause: float, name: str) -> StreamingQuery:
+    writer = (
+        rows.writeStream.queryName(name).foreachBatch(sink).option("checkpointLocation", sink.timeline.checkpoint.path)
+    )
+    writer = writer.trigger(availableNow=True) if until_caught_up else writer.trigger(processingTime=f"{pause} seconds")
+    return writer.start()
+
+
+def _wait(spark: SparkSession, query: StreamingQuery, sink: Sink, followers: list[StreamingQuery]) -> None:
+    """Until the query ends by itself, or is between two micro-batches after ``stop``; a follower that failed ends it too."""
+    settled = sink.timeline.checkpoint.last_committed()
+    try:
+        while not query.awaitTermination(_POLL_SECONDS):  # type: ignore[arg-type]  # fractions work
+            for failed in (follower for follower in followers if not follower.isActive):
+                failed.awaitTermination()  # raises what it failed with
+            idle = not query.status["isTriggerActive"]
+            last = sink.timeline.checkpoint.last_committed() if idle else settled
+            if idle and sink.stop.is_set():
+                query.stop()
+            elif idle and sink.ticks is not None and sink.ticks.waits_no_longer():
+                markers.wake(spark, sink.operator, sink.timeline)
+            elif idle and last != settled and last == max(checkpoint_of(sink.timeline).batches("offsets"), default=-1):
+                sink.settle(spark)
+                settled = last
+    except StreamingQueryException:
+        if isinstance(sink.failure, BaseException) or not sink.stop.is_set():
+            raise
+
+
+def _told(operator: Operator, sink: Sink, error: PySparkException) -> FloodmarkError:
+    """The failure of a query as an error for people."""
+    if isinstance(sink.failure, FloodmarkError):
+        return sink.failure
+    text = tables.text_of(sink.failure or error)
+    where, again = f"unbounded run of {operator.version}", f"floodmark run {operator.name} --unbounded"
+    refusal = machine.refused(sink.failure or error, where, f"Nothing is lost or there twice; go on with: {again}")
+    if refusal is not None:
+        return refusal
+    gone = lost(operator, sink.lake, error, again)
+    if gone is not None:
+        return gone
+    fix = f"Nothing is lost or double. Mend the cause, then go on: {again}"
+    return ExecutionError(where, "a stream that goes on", text, fix, code="EXECUTION-004")
+
+
+# ---- the query
+
+
+def _streaming(spark: SparkSession, operator: Operator, sink: Sink, files: int | None) -> DataFrame:
+    inputs = {given.name: _read(spark, operator, sink.timeline, given, files) for given in operator.inputs}
+    if sink.stage is None:
+        return _tagged(operator, inputs)
+    rows = stage_rows(sink.stage, compiled(sink.stage.step.parent, inputs))
+    packed = rows.mapInArrow(packing(sink.stage, Interval(), everyone=sink.ticks is not None), PACKED)
+    processor = Processor(sink.stage, sink.ticks.clock if sink.ticks else None)
+    return packed.groupBy("group").transformWithStateInPandas(processor, EMITTED, "Append", "EventTime")
+
+
+def _read(spark: SparkSession, operator: Operator, timeline: Timeline, given: Input, files: int | None) -> DataFrame:
+    """The rows of an input from the first version on, with Spark's watermark on the carrier.
+
+    A table that was taken back, replaced or cleaned is read as it is now instead: its first versions hold rows that do not count any more,
+    or lack files. What bounded runs have put in place of the stream's rows is read then, too.
+    """
+    path = timeline.lake.input(given)
+    reader = spark.readStream.format("delta")
+    last = timeline.checkpoint.last_committed()
+    as_it_is = given.upstream is not None and last < 0 and history.rewritten(path)
+    if as_it_is:
+        files = _ALL_FILES  # its files have no order: one micro-batch takes them all
+    else:
+        # Spark plans the last micro-batch again at a start, the first one from here: not across what a rollback has moved it over
+        first = inputs_at(timeline, 0)[given.name].version if last == 0 else 0
+        reader = reader.option("startingVersion", max(first, 0))
+    reader = reader.option("maxFilesPerTrigger", files) if files else reader
+    if given.upstream is not None:  # bounded runs replace rows there; they are not the stream's
+        reader = reader.option("skipChangeCommits", "true")
+    rows = tables.require_columns(reader.load(path), operator, given)
+    rows = (_with_restated(spark, path, rows) if as_it_is else rows).filter("_progress IS NOT NULL")
+    rows = rows.select(*(f"`{name}`" for name in (*given.schema.names, *STAMPS)))
+    rows = markers.with_starts(spark, operator, timeline, given, rows)
+    carrier = F.expr(f"timestamp_millis(`_progress` + {SHIFT})").alias(CARRIER)
+    return rows.select("*", carrier).withWatermark(CARRIER, "1 millisecond")
+
+
+def _arrived(spark: SparkSession, number: int, *, operator: Operator, timeline: Timeline) -> dict[str, DataFrame]:
+    """The rows of each input that no micro-batch before this one has read, of the last commit before it perhaps some that one has."""
+    before = inputs_at(timeline, number - 1) if number else {}
+    found = {}
+    for given in operator.inputs:
+        path = timeline.lake.input(given)
+        rows = spark.read.format("delta").load(path).filter(f"_progress IS NOT NULL AND _kind <> {MARKER}")
+        if given.name in before and before[given.name].version >= 0:
+            known = spark.read.format("delta").option("versionAsOf", before[given.name].version).load(path)
+            last = known.filter("_progress IS NOT NULL").agg(F.max("_sequence")).collect()[0][0]
+            rows = rows if last is None else rows.filter(F.col("_sequence") > last)
+        found[given.name] = rows.select(*(f"`{name}`" for name in (*given.schema.names, *STAMPS)))
+    return found
+
+
+def _with_restated(spark: SparkSession, path: str, rows: DataFrame) -> DataFrame:
+    """Rows of bounded runs that are there now as if the stream had written them; those of later ones stay without progress."""
+    restated = spark.read.format("delta").load(path).where("_progress IS NULL")
+    (last,) = restated.agg(F.max(F.unix_micros("_ingest_time"))).collect()[0]
+    if last is None:
+        return rows
+    counts = F.col("_progress").isNull() & (F.unix_micros("_ingest_time") <= last)
+    return rows.withColumn("_progress", F.when(counts, F.lit(NEVER)).otherwise(F.col("_progress")))
+
+
+def _tagged(operator: Operator, inputs: Mapping[str, DataFrame]) -> DataFrame:
+    """Several inputs as one stream: a struct column per input, filled for its own rows."""
+    if len(inputs) == 1:
+        return next(iter(inputs.values()))
+    types = {
+        given.name: inputs[given.name].select(F.struct("*").alias("row")).schema["row"].dataType
+        for given in operator.inputs
+    }
+    parts = [
+        rows.select(*((F.struct("*") if n == name else F.lit(None).cast(types[n])).alias(n) for n in types))
+        for name, rows in inputs.items()
+    ]
+    return reduce(DataFrame.union, parts)
+
+
+def _untagged(operator: Operator, batch: DataFrame) -> dict[str, DataFrame]:
+    names = [given.name for given in operator.inputs]
+    if len(names) == 1:
+        return {names[0]: batch.drop(CARRIER)}
+    return {name: batch.filter(F.col(name).isNotNull()).select(f"{name}.*").drop(CARRIER) for name in names}

@@ -1,0 +1,278 @@
+"""The sink of unbounded runs: every output of a micro-batch exactly once, each with a transaction id of its own.
+
+Spark's own Delta sink behind a stateful step can wedge a query for ever when it is killed between the table's commit and its own;
+here every micro-batch is evaluated before anything is written, so that a replayed one, whose writes are skipped, still commits its state.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial, reduce
+
+from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+
+from floodmark.core import crash
+from floodmark.core.time import NEVER
+from floodmark.engines.spark.delta import tables
+from floodmark.engines.spark.delta.appender import Appender
+from floodmark.engines.spark.delta.current import Stopped
+from floodmark.engines.spark.delta.ticks import Ticks
+from floodmark.engines.spark.frames.attempts import blaming, explained
+from floodmark.engines.spark.frames.compile import compiled, failing, failures, set_aside_before, without_failures
+from floodmark.engines.spark.frames.numbering import of_batch
+from floodmark.engines.spark.frames.packing import COUNTS, Stamping, output_ddl, unpacking
+from floodmark.engines.spark.state.checkpoint import checkpoint_of
+from floodmark.lake.commits import MicroBatch
+from floodmark.lake.outputs import check_there, partition_by
+from floodmark.lake.paths import Lake
+from floodmark.lake.timeline import Timeline
+from floodmark.semantics.attempts import all_attempts
+from floodmark.semantics.stage import AnyStage, stage_of
+from floodmark.spec.operator import Operator, Output, Side
+from floodmark.spec.run import BatchInfo
+from floodmark.spec.schema import MARKER, ROW, Schema
+from floodmark.spec.steps import Step
+
+
+@dataclass(slots=True)
+class Sink:
+    """Writes the micro-batches of one operator.
+
+    Args:
+        operator: whose outputs are written.
+        lake: they lie in.
+        timeline: whose micro-batches they are.
+        stage: of the stateful step; None without one.
+        inputs: turns a stateless micro-batch into the operator's inputs.
+        arrived: the rows of each input that no micro-batch before a number has read, for a stage.
+        run: of the process, to tell the commits of two apart.
+        stop: asks to stop before the next micro-batch.
+        on_batch: told about each one.
+        ticks: where the clock is recorded, for a stage that waits for it.
+        early: output table -> what takes its rows before they are committed, which may be done again.
+    """
+
+    operator: Operator
+    lake: Lake
+    timeline: Timeline
+    stage: AnyStage | None
+    inputs: Callable[[DataFrame], Mapping[str, DataFrame]]
+    arrived: Callable[[SparkSession, int], Mapping[str, DataFrame]]
+    run: str
+    stop: threading.Event
+    on_batch: Callable[[BatchInfo], None]
+    ticks: Ticks | None = None
+    early: Mapping[str, Callable[[DataFrame], None]] = field(default_factory=dict)
+    done: list[BatchInfo] = field(default_factory=list)
+    _appenders: dict[str, Appender] = field(default_factory=dict)
+    failure: BaseException | None = None
+
+    def __call__(self, batch: DataFrame, number: int) -> None:
+        """One micro-batch, for ``foreachBatch``."""
+        if self.stop.is_set():
+            raise Stopped
+        try:
+            self._write(batch, number)
+        except BaseException as error:
+            self.failure = error
+            raise
+
+    def progress(self, number: int) -> int:
+        """What rows of micro-batch ``number`` may say: all on time up to it came in earlier commits.
+
+        A timer up to the progress in force in batch N - 1 has fired in N - 1 at the latest; without state, every row read before N
+        is written.
+        """
+        return checkpoint_of(self.timeline).progress_before(number - 1 if self.stage else number)
+
+    def settle(self, spark: SparkSession) -> None:
+        """After the last micro-batch: one marker per output, so that readers need not wait for the next one."""
+        number = self.timeline.checkpoint.last_committed()
+        progress = self.timeline.checkpoint.settled(number)
+        if number < 0 or progress <= NEVER:
+            return
+        crash.point("micro_batch.before_settle")
+        for output in self.operator.outputs:
+            app = f"{self.timeline.app(output.table)}/settle"
+            record = replace(self._record_of(output, number, progress), settled=True)
+            self._append(tables.marker(spark, output, progress), output, app, number, record)
+        crash.point("micro_batch.after_settle")
+
+    def _write(self, batch: DataFrame, number: int) -> None:
+        began, main = time.monotonic(), self.operator.outputs[0]
+        crash.point("micro_batch.before_evaluate")
+        batch.persist(StorageLevel.MEMORY_AND_DISK)
+        written: dict[str, int] = {}
+        try:
+            with blaming(self.operator, "unbounded", partial(self._failing, batch=batch, number=number)):
+                total, groups = self._evaluated(batch)
+                progress = self.progress(number)
+                if self.ticks is not None:
+                    self._record(self.ticks, batch.sparkSession, number, groups)
+                for output in reversed(self.operator.outputs):
+                    rows, count = self._rows(batch, output, number, progress, total)
+                    if output.side and not count:
+                        continue
+                    if output.side == "quarantine":
+                        rows = explained(rows, all_attempts(self.operator, self.stage))
+                    name, path = "main" if output is main else "side", self.lake.output(output.table)
+                    fix = f"Begin anew: floodmark run {self.operator.name} --unbounded --from-scratch"
+                    check_there(path, f"output '{output.table}' of the running stream", fix)
+                    record = self._record_of(output, number, progress)
+                    record = replace(record, rows=count, late=total["late"], dropped=total["dropped"])
+                    if output.table in self.early and count:
+                        self.early[output.table](rows)
+                        crash.point("early.after_merge")
+                    crash.point(f"micro_batch.before_{name}")
+                    self._append(rows, output, self.timeline.app(output.table), number, record)
+                    crash.point(f"micro_batch.after_{name}")
+                    written[output.table] = count
+        finally:
+            batch.unpersist()
+        info = BatchInfo(
+            batch_id=number,
+            rows_in=total["rows_in"],
+            rows=written,
+            late=total["late"],
+            dropped=total["dropped"],
+            retractions=total["retractions"],
+            progress=progress,
+            seconds=time.monotonic() - began,
+        )
+        self.done.append(info)
+        self.on_batch(info)
+
+    def _failing(self, operator: Operator, *, batch: DataFrame, number: int) -> Iterator[DataFrame | None]:
+        """Where the row is for which an expression fails: before the stateful step, or else behind it."""
+        stage = stage_of(operator)
+        if stage is None:
+            yield failures(operator, self.inputs(batch))
+            return
+        yield set_aside_before(stage, self.arrived(batch.sparkSession, number))
+        total, _ = self._evaluated(batch)
+        numbering, tasks = of_batch(number, _numbered(total), total["rows"] // tables.ROWS_PER_FILE)
+        stamping, step = Stamping(progress=self.progress(number), ingested=0, numbering=numbering), stage.step
+        yield failures(operator, {}, {step: _unpacked(batch, step.schema, stamping, tasks)})
+
+    def _record(self, ticks: Ticks, spark: SparkSession, number: int, groups: Sequence[Row]) -> None:
+        """Where the clock stood, if it has moved in this micro-batch, and what is waited for now."""
+        positions = [row["position"] for row in groups if row["position"] is not None]
+        if not positions:
+            return
+        clock = self.timeline.checkpoint.clock(number) if ticks.clock is None else ticks.clock
+        crash.point("tick.before_record")
+        ticks.record(spark, number, clock, self.progress(number), positions)
+        crash.point("tick.after_record")
+        ticks.due = min((row["tick"] for row in groups if row["tick"] is not None), default=None)
+
+    def _evaluated(self, batch: DataFrame) -> tuple[dict[str, int], Sequence[Row]]:
+        """Run the micro-batch, all of it: totals, and what each key group counted (so there are few)."""
+        if self.stage is None:
+            return dict.fromkeys(COUNTS, 0) | self._counted(batch), ()
+        groups = batch.select(*COUNTS, "position", "tick", "others").collect()
+        total = {name: sum(int(row[name]) for row in groups) for name in COUNTS} | {"rows_in": 0}
+        for row in groups:
+            for name, count in json.loads(row["others"] or "{}").items():
+                total[_side(name)] = total.get(_side(name), 0) + count
+        return total, groups
+
+    def _counted(self, batch: DataFrame) -> dict[str, int]:
+        """Of a stateless micro-batch: rows in, and rows of each output, in one job."""
+        inputs = self.inputs(batch)
+        frames = {"rows_in": batch.select(F.lit(ROW).alias("_kind"))}
+        frames |= {output.table: self._computed(output, inputs, {}) for output in self.operator.outputs}
+        kinds = [frame.select(F.lit(name).alias("of"), "_kind") for name, frame in frames.items()]
+        found = reduce(DataFrame.union, kinds).groupBy("of").agg(_row_count()).collect()
+        return dict.fromkeys(frames, 0) | {row["of"]: row["rows"] for row in found}
+
+    def _rows(
+        self, batch: DataFrame, output: Output, number: int, progress: int, total: Mapping[str, int]
+    ) -> tuple[DataFrame, int]:
+        """The rows of an output with all their stamps, with a marker, and how many they are without retractions."""
+        packed = self._packed(output)
+        if packed is not None:
+            count, now = total.get(packed, 0), time.time_ns() // 1_000_000
+            numbering, tasks = of_batch(number, _numbered(total), count // tables.ROWS_PER_FILE)
+            stamping = Stamping(progress=progress, ingested=now, numbering=numbering, marker=True)
+            rows = _unpacked(batch, output.schema, stamping, tasks, output.side, output.name)
+            return tables.divided(rows, output), count
+        if self.stage is None:
+            rows = self._computed(output, self.inputs(batch), {}).filter(F.col("_kind") != MARKER)
+            count = total[output.table]
+        else:
+            numbering, tasks = of_batch(number, _numbered(total), total["rows"] // tables.ROWS_PER_FILE)
+            stamping, step = Stamping(progress=progress, ingested=0, numbering=numbering), self.stage.step
+            rows = self._computed(output, {}, {step: _unpacked(batch, step.schema, stamping, tasks)})
+            if output.side:
+                rows = rows.unionByName(_unpacked(batch, output.schema, stamping, tasks, output.side))
+            count = int(rows.agg(_row_count()).collect()[0]["rows"])
+        tasks = max(1, count // tables.ROWS_PER_FILE)
+        marker = tables.marker(batch.sparkSession, output, progress)
+        return tables.stamped(rows, output, progress).coalesce(tasks).unionByName(marker).coalesce(tasks), count
+
+    def _packed(self, output: Output) -> str | None:
+        """Which count is that of an output whose rows come from the stateful step as they are; None where steps follow it."""
+        if self.stage is None or (output.side == "quarantine" and failing(self.operator)):
+            return None
+        if output.side == "side":
+            return _side(output.name)
+        if output.side:
+            return "sides" if output.side == "late" else "failures"
+        return "rows" if dict(self.operator.results)[output.name] is self.stage.step else None
+
+    def _computed(self, output: Output, inputs: Mapping[str, DataFrame], known: Mapping[Step, DataFrame]) -> DataFrame:
+        """An output by stateless steps, from the inputs or from the stateful step on."""
+        if output.side:
+            found = failures(self.operator, inputs, known)
+            assert found is not None
+            return found
+        return without_failures(compiled(dict(self.operator.results)[output.name], inputs, known))
+
+    def _record_of(self, output: Output, number: int, progress: int) -> MicroBatch:
+        return MicroBatch(
+            operator=self.operator.name,
+            version=self.operator.version,
+            fingerprint=self.operator.fingerprint,
+            timeline=self.timeline.number,
+            table=output.table,
+            batch=number,
+            progress=progress,
+            run=self.run,
+        )
+
+    def _append(self, rows: DataFrame, output: Output, app: str, number: int, record: MicroBatch) -> None:
+        appender = self._appenders.setdefault(output.table, Appender(self.lake.output(output.table)))
+        appender.append(rows, app, number, record, partition_by=partition_by(output))
+
+
+def _row_count() -> Column:
+    """How many rows are neither markers nor retractions; counted, as a filter ``_kind = 0`` undoes guards (see ``expressions``)."""
+    return F.count_if(F.col("_kind") == ROW).alias("rows")
+
+
+def _side(name: str) -> str:
+    """What the rows of a side output of a process function are counted as."""
+    return f"{_SIDE}{name}"
+
+
+_SIDE = "side "
+
+
+def _numbered(total: Mapping[str, int]) -> int:
+    """How many places a micro-batch needs at most: results and the rows of side outputs of a process function share theirs."""
+    sides = sum(count for name, count in total.items() if name.startswith(_SIDE))
+    return max(total["rows"] + total["retractions"] + sides, total["failures"])
+
+
+def _unpacked(
+    batch: DataFrame, schema: Schema, stamping: Stamping, tasks: int, side: Side | None = None, output: str = ""
+) -> DataFrame:
+    """The rows in the chunks of a micro-batch, by at most so many tasks."""
+    chunks = batch.select("side" if side and side != "side" else "results").coalesce(tasks)
+    return chunks.mapInArrow(unpacking(schema, stamping, side, output), output_ddl(schema))

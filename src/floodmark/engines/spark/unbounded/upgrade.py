@@ -1,0 +1,254 @@
+"""Upgrade of a stream to the definition the code now has: in place where its state goes on, by a rebuild beside it where it cannot."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from deltalake import DeltaTable, Field
+from deltalake import Schema as DeltaSchema
+from pyspark.sql import SparkSession
+
+from floodmark.core import crash
+from floodmark.core.errors import LifecycleError, PlanError
+from floodmark.engines.spark.unbounded.run import run_unbounded
+from floodmark.lake import savepoints
+from floodmark.lake.copies import remove
+from floodmark.lake.cuts import readers, together
+from floodmark.lake.paths import Lake
+from floodmark.lake.savepoints import Savepoint
+from floodmark.lake.switch import (
+    pending,
+    perform,
+    refuse_another,
+    refuse_half_written,
+    refuse_moved,
+    refuse_while_pending,
+    stopped,
+)
+from floodmark.lake.timeline import Timeline, streams
+from floodmark.lifecycle.plan import Plan, plan
+from floodmark.lifecycle.switch import Step, Switch
+from floodmark.semantics.columns import arrow_schema
+from floodmark.spec.operator import Operator
+from floodmark.spec.run import BatchInfo
+from floodmark.spec.schema import Schema
+
+IN_PLACE = ("no-op", "stateless change", "compatible state")
+"""Verdicts after which a stream goes on from its own state without being asked."""
+ON_REQUEST = ("forward-only", "not comparable")
+"""Verdicts after which it does so when asked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upgraded:
+    """What an upgrade did.
+
+    Args:
+        plan: what had changed.
+        savepoint: id of the one to go back to; None where nothing was done.
+        readers: streams that have read what was replaced: they have to be computed anew, and refuse to go on until then.
+    """
+
+    plan: Plan
+    savepoint: str | None = None
+    readers: tuple[str, ...] = ()
+
+
+def check(operator: Operator, lake: Lake, *, forward_only: bool = False) -> Plan:
+    """What has changed since the stream of an operator was started; it may run.
+
+    Args:
+        operator: as the code defines it.
+        lake: its stream runs in.
+        forward_only: accept that open windows hold what the old definition let through.
+
+    Raises:
+        LifecycleError: LIFECYCLE-034, a rollback of it is not finished.
+        PlanError: PLAN-011, its state cannot go on, or only if that is accepted.
+    """
+    refuse_while_pending(lake, operator.name)
+    refuse_moved(lake, operator.name)
+    found = plan(Timeline.current(lake, operator.name).identity.deployed(), operator)
+    if found.changes and found.verdict not in IN_PLACE and not (forward_only and found.verdict in ON_REQUEST):
+        raise _refused(found)
+    return found
+
+
+def upgrade(
+    operator: Operator,
+    lake: Lake,
+    *,
+    forward_only: bool = False,
+    why: str = "",
+    savepoint: Savepoint | None = None,
+) -> Upgraded:
+    """Let the stopped stream of an operator go on under the code's definition, from its own state.
+
+    Args:
+        operator: as the code defines it.
+        lake: its stream runs in.
+        forward_only: accept that open windows hold what the old definition let through.
+        why: a note for the savepoint that is made first.
+        savepoint: that was made already.
+
+    Raises:
+        LifecycleError: LIFECYCLE-003 the stream is at work, LIFECYCLE-034 a rollback of it is not finished,
+            LIFECYCLE-044 some of its tables have rows of a micro-batch that others lack.
+        PlanError: PLAN-011, its state cannot go on, or only if that is accepted.
+    """
+    with stopped(lake, [operator.name]):
+        found = check(operator, lake, forward_only=forward_only)
+        if found.deployed is None or not found.changes:
+            return Upgraded(plan=found)
+        refuse_half_written(Timeline.current(lake, operator.name), whole=True)
+        made = savepoint or savepoints.create(operator.name, lake, why=why or f"before {operator.version}")
+        crash.point("upgrade.after_savepoint")
+        for output in operator.outputs:
+            for table in (output, output.current):
+                if table is not None:
+                    _widen(lake.output(table.table), table.schema)
+        crash.point("upgrade.before_deploy")
+        Timeline.current(lake, operator.name).identity.deploy(operator)
+        crash.point("upgrade.after_deploy")
+    return Upgraded(plan=found, savepoint=made.manifest.id)
+
+
+def _refused(found: Plan) -> PlanError:
+    rebuild = f"floodmark apply {found.operator} --rebuild"
+    fix = f"Compute all of it with the new code, beside the stream, and switch: {rebuild}"
+    if found.verdict == "not comparable":
+        fix = f"If its code has not changed, say so: floodmark apply {found.operator} --forward-only. Or compute all of it anew, and switch: {rebuild}"
+    if found.verdict == "forward-only":
+        fix = f"Accept it: floodmark apply {found.operator} --forward-only. Or compute all of it anew, and switch: {rebuild}"
+    told = "; ".join(change.otherwise for change in found.changes if change.verdict == found.verdict)
+    where = f"{found.deployed} -> {found.defined}"
+    return PlanError(
+        where, "a change its state can go on with", f"one for '{found.verdict}': {told}", fix, code="PLAN-011"
+    )
+
+
+def _widen(path: str, schema: Schema) -> None:
+    """Add the columns a table lacks."""
+    if not DeltaTable.is_deltatable(path):
+        return
+    table = DeltaTable(path)
+    there = {field.name for field in table.schema().fields}
+    wanted = DeltaSchema.from_arrow(arrow_schema(schema)).fields
+    lacking = [Field(field.name, field.type, nullable=True) for field in wanted if field.name not in there]
+    if lacking:
+        table.alter.add_columns(lacking)
+
+
+def check_rebuild(operator: Operator, lake: Lake) -> Upgraded:
+    """What a rebuild would do: the changes, and the streams that have read the tables that it replaces. No JVM is needed.
+
+    The savepoint is that of a switch which was begun and not finished: the rebuild would finish it, and do nothing else.
+
+    Args:
+        operator: as the code defines it.
+        lake: its stream runs in.
+
+    Raises:
+        LifecycleError: LIFECYCLE-034 another rollback or rebuild is not finished, LIFECYCLE-042 the stream has moved to another lake.
+    """
+    refuse_another(lake, operator.name, _again(operator))
+    refuse_moved(lake, operator.name)
+    changes = plan(Timeline.current(lake, operator.name).identity.deployed(), operator)
+    begun = pending(lake)
+    reading = tuple(readers(operator.name, streams(lake))) if begun or changes.changes else ()
+    return Upgraded(plan=changes, savepoint=begun.back if begun else None, readers=reading)
+
+
+def _again(operator: Operator) -> str:
+    """The command that begins a rebuild, and finishes one that was interrupted."""
+    return f"floodmark apply {operator.name} --rebuild"
+
+
+def rebuild(
+    spark: SparkSession,
+    operator: Operator,
+    lake: Lake,
+    *,
+    why: str = "",
+    stop: threading.Event | None = None,
+    on_batch: Callable[[BatchInfo], None] | None = None,
+    pause: Callable[[list[str]], Savepoint | None] | None = None,
+) -> Upgraded:
+    """Compute all of an operator's input with the code's definition, beside its stream, and switch to the result in one commit per table.
+
+    The stream may go on meanwhile; it has to be stopped for the switch, which computes what came since. A rebuild that was interrupted
+    goes on where it was.
+
+    Args:
+        spark: session.
+        operator: as the code defines it.
+        lake: its stream runs in.
+        why: a note for the savepoint that is made first.
+        stop: when set, it ends at the next micro-batch boundary, and nothing is switched.
+        on_batch: told about each micro-batch.
+        pause: lets the named streams stop before the switch, the one that is rebuilt first; it may make that savepoint on the way.
+
+    Raises:
+        LifecycleError: LIFECYCLE-003 the stream is at work, LIFECYCLE-034 another rollback or rebuild is not finished.
+    """
+    stop, timeline = stop or threading.Event(), Timeline.current(lake, operator.name)
+    would = check_rebuild(operator, lake)
+    begun = pending(lake)
+    if begun is not None and begun.again == _again(operator):
+        if pause is not None:
+            pause(list(begun.operators))
+        with stopped(lake, begun.operators):
+            perform(lake, begun)
+        _tidy(lake, begun.steps[0].savepoint, begun.steps[0].source)
+        return replace(would, savepoint=begun.back, readers=tuple(readers(operator.name, streams(lake))))
+    beside = _beside(lake, operator)
+    if would.plan.deployed is None or not would.plan.changes:
+        for one in savepoints.savepoints(lake, operator.name):  # of one that was done but for this
+            if one.manifest.why == _why(operator):
+                savepoints.delete(one)
+        remove(beside.root)
+        return would
+    run_unbounded(spark, operator, beside, until_caught_up=True, stop=stop, on_batch=on_batch)
+    if stop.is_set():
+        return Upgraded(plan=would.plan)
+    reading = readers(operator.name, streams(lake))
+    made = pause([operator.name, *reading]) if pause is not None else None
+    with stopped(lake, [operator.name, *reading]):
+        run_unbounded(spark, operator, beside, until_caught_up=True, on_batch=on_batch)
+        made = made or _with_readers(operator.name, lake, why or f"before {operator.version}")
+        crash.point("upgrade.after_savepoint")
+        new = savepoints.create(operator.name, beside, why=_why(operator))
+        taken = savepoints.take_in(lake, new.path).manifest
+        step = Step.onto(taken, timeline=timeline.next().number, ends=timeline.number, source=beside.root)
+        perform(lake, Switch(again=_again(operator), steps=(step,), back=made.manifest.id))
+    _tidy(lake, taken.id, beside.root)
+    return Upgraded(plan=would.plan, savepoint=made.manifest.id, readers=tuple(reading))
+
+
+def _with_readers(name: str, lake: Lake, why: str) -> Savepoint:
+    """Of a stopped stream, at one cut of those that read it where they have one."""
+    try:
+        return together(name, lake, why=why)[0]
+    except LifecycleError as error:
+        if error.code != "LIFECYCLE-040":
+            raise
+        return savepoints.create(name, lake, why=why)
+
+
+def _beside(lake: Lake, operator: Operator) -> Lake:
+    """A lake of its own for a version of an operator, which reads what the operator reads."""
+    root = lake.internal("operators", operator.name, "rebuild", operator.version.rsplit("@", 1)[-1])
+    return Lake(root, logs=lake.logs or lake.root, upstream=lake.upstream or lake.root)
+
+
+def _why(operator: Operator) -> str:
+    """What the savepoint says that takes a rebuild over."""
+    return f"rebuild of {operator.version}"
+
+
+def _tidy(lake: Lake, taken: str, beside: str) -> None:
+    """Remove the savepoint that took a rebuild over: it knows the tables beside, which go."""
+    savepoints.delete(savepoints.find(lake, taken))
+    remove(beside)
