@@ -12,6 +12,7 @@ INSTALL_JAVA := $(INSTALL) $(if $(filter Darwin,$(shell uname -s)),openjdk@17,op
 INSTALL_PYTHON := $(INSTALL) $(if $(filter Darwin,$(shell uname -s)),python@3.12,python3 python3-venv)
 
 setup: .venv/.ready
+	.venv/bin/python -m demo.inbox inbox
 	@.venv/bin/python -m floodmark.engines.spark.setup.jars
 	@echo "ready: try .venv/bin/floodmark --help"
 
@@ -34,9 +35,10 @@ setup: .venv/.ready
 	@touch $@
 
 demo: .venv/.ready
-	.venv/bin/floodmark demo
+	.venv/bin/python -m demo
 
 up: .venv/.ready
+	.venv/bin/python -m demo.inbox inbox
 	.venv/bin/floodmark up
 
 test: .venv/.ready .venv/.browser
@@ -55,7 +57,7 @@ bench: .venv/.ready
 lint: .venv/.ready
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
-	.venv/bin/mypy src $(wildcard operators assets resources definitions)
+	.venv/bin/mypy src $(wildcard demo operators assets resources definitions)
 	PYTHONPATH=. .venv/bin/lint-imports
 
 docs: .venv/.ready

@@ -14,7 +14,7 @@ OPERATORS = ("hourly_departures", "rolling_departures", "daily_carriers")
 def prepare(folder: Path, out: Path, **_: Any) -> dict[str, Any]:
     """Land the year."""
     from definitions import workspace
-    from floodmark.demo.inbox import write_inbox
+    from demo.inbox import write_inbox
     from floodmark.engines.spark.landing.run import land
     from floodmark.engines.spark.session.builder import spark_session
     from floodmark.lake.paths import Lake
@@ -68,7 +68,7 @@ def _equal(out: Path, folder: Path) -> bool:
     from deltalake import DeltaTable
 
     from definitions import workspace
-    from floodmark.demo.tables import final
+    from demo.tables import final
 
     for name in OPERATORS:
         output = workspace().operator(name).outputs[0]

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
-from floodmark.demo.comparison import Comparison
-from floodmark.demo.run import Compared, Outcome, lines
+from demo.__main__ import demo
+from demo.comparison import Comparison
+from demo.run import Compared, Outcome, lines
 from floodmark.spec.run import RunResult
-
-from .conftest import Verb, program
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -19,7 +21,10 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.mark.feature("Q7")
 @pytest.mark.timeout(600)
 def test_three_answers_agree_on_the_first_days(tmp_path: Path) -> None:
-    done = program(ROOT, "demo", "--days", "9", "--folder", str(tmp_path / "demo"), "--json")
+    command = [sys.executable, "-m", "demo", "--days", "9", "--folder", str(tmp_path / "demo"), "--json"]
+    done = subprocess.run(
+        command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=280
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     document = json.loads(done.stdout)
     assert document["problems"] == []
@@ -42,9 +47,9 @@ def test_three_answers_agree_on_the_first_days(tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "demo").iterdir()) == [".floodmark-demo", "inbox", "report.html"]
 
 
-def test_a_folder_that_is_no_demos_is_left_alone(verb: Verb, tmp_path: Path) -> None:
+def test_a_folder_that_is_no_demos_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "bounded").mkdir()
-    result = verb("demo", "--folder", str(tmp_path))
+    result = CliRunner().invoke(demo, ["--folder", str(tmp_path)])
     assert result.exit_code == 1
     assert result.stderr.startswith(f"LIFECYCLE-021 folder {tmp_path}\n")
     assert (tmp_path / "bounded").is_dir()

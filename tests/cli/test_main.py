@@ -33,7 +33,6 @@ def test_help_names_every_verb(verb: Verb) -> None:
         "watermark",
         "prove",
         "quarantine",
-        "demo",
         "up",
     ):
         assert f"\n  {name} " in result.stdout

@@ -21,9 +21,9 @@ from operator_process import source
 from pyspark.sql import SparkSession
 from seeds import seed_of
 
+from demo.comparison import compare
+from demo.tables import final
 from floodmark.core import crash
-from floodmark.demo.comparison import compare
-from floodmark.demo.tables import final
 from floodmark.engines.spark.landing.run import land
 from floodmark.engines.spark.unbounded.run import run_unbounded
 from floodmark.lake import savepoints

@@ -18,9 +18,9 @@ from lifecycle_process import LARGEST, TOTALS, WIDER
 from operator_process import source
 from pyspark.sql import SparkSession
 
+from demo.comparison import compare
 from floodmark.core import crash
 from floodmark.core.errors import LifecycleError
-from floodmark.demo.comparison import compare
 from floodmark.engines.spark.landing.run import land
 from floodmark.engines.spark.state.rescale import rescale
 from floodmark.engines.spark.unbounded.run import run_unbounded

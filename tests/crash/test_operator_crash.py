@@ -19,8 +19,8 @@ from flights import changelog
 from operator_process import EARLY, clocked, revised, source
 from pyspark.sql import SparkSession
 
+from demo.comparison import compare
 from floodmark.core import crash
-from floodmark.demo.comparison import compare
 from floodmark.engines.spark.bounded.run import run_bounded
 from floodmark.engines.spark.delta import ticks
 from floodmark.engines.spark.landing.run import land

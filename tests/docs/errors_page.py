@@ -47,9 +47,13 @@ class Raised:
     fix: str
 
 
+def _sources() -> list[Path]:
+    return [file for folder in ("src", "demo") for file in (ROOT / folder).rglob("*.py")]
+
+
 def raised() -> Iterator[Raised]:
     """Every error in the code, in order of file and line."""
-    for file in sorted((ROOT / "src").rglob("*.py")):
+    for file in sorted(_sources()):
         tree = ast.parse(file.read_text("utf-8"))
         for scope in [node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]:
             for call in [node for node in ast.walk(scope) if isinstance(node, ast.Call)]:
@@ -62,7 +66,7 @@ def raised() -> Iterator[Raised]:
 
 def codes() -> set[str]:
     """Every code that stands in the code."""
-    return {code for file in (ROOT / "src").rglob("*.py") for code in CODE.findall(file.read_text("utf-8"))}
+    return {code for file in _sources() for code in CODE.findall(file.read_text("utf-8"))}
 
 
 def page() -> str:

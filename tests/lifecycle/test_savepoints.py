@@ -15,11 +15,11 @@ from events import START, Event, row, source
 from flights import changelog
 from pyspark.sql import SparkSession
 
+from demo.comparison import compare
 from floodmark import Stream, Tumbling, count, max, operator, sum
 from floodmark.core import crash
 from floodmark.core.errors import ExecutionError, LifecycleError, SetupError, StateError
 from floodmark.core.time import Interval, to_ms
-from floodmark.demo.comparison import compare
 from floodmark.engines.spark.bounded.run import run_bounded
 from floodmark.engines.spark.delta import ticks
 from floodmark.engines.spark.landing.run import land

@@ -31,7 +31,7 @@ def inbox(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     The fourth is a bad day: 70 departures too many in one hour.
     """
-    from floodmark.demo.inbox import write_inbox
+    from demo.inbox import write_inbox
 
     folder = tmp_path_factory.mktemp("place") / "inbox"
     write_inbox(folder, days=4)

@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 import pytest
 from pyspark.sql import SparkSession
 
+from demo.comparison import compare
 from floodmark.core.time import END, NEVER
-from floodmark.demo.comparison import compare
 from floodmark.engines.spark.bounded.run import run_bounded
 from floodmark.engines.spark.frames.compile import compiled, stage_rows
 from floodmark.lake.paths import Lake

@@ -13,6 +13,7 @@ from flights import changelog
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from demo.comparison import compare
 from floodmark import (
     BoundedOutOfOrderness,
     Calendar,
@@ -34,7 +35,6 @@ from floodmark import (
 )
 from floodmark.core.errors import CapabilityError, ExecutionError, LifecycleError
 from floodmark.core.time import Interval, parse_instant
-from floodmark.demo.comparison import compare
 from floodmark.engines.spark.bounded.run import run_bounded
 from floodmark.engines.spark.landing.run import land
 from floodmark.engines.spark.unbounded.run import run_unbounded

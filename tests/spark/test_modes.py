@@ -11,9 +11,9 @@ from deltalake import DeltaTable
 from flights import BOUND_MINUTES, against_oracle, changelog
 from pyspark.sql import SparkSession
 
-from floodmark.demo.comparison import compare
-from floodmark.demo.oracle import Oracle
-from floodmark.demo.tables import final
+from demo.comparison import compare
+from demo.oracle import Oracle
+from demo.tables import final
 from floodmark.engines.spark.bounded.run import run_bounded
 from floodmark.engines.spark.unbounded.run import run_unbounded
 from floodmark.lake.paths import Lake

@@ -15,6 +15,7 @@ from events import START, Event, row, source
 from flights import changelog
 from pyspark.sql import SparkSession
 
+from demo.comparison import compare
 from floodmark import (
     AfterCount,
     AfterWatermark,
@@ -30,7 +31,6 @@ from floodmark import (
 )
 from floodmark.core.errors import ExecutionError, LifecycleError, StateError
 from floodmark.core.time import END, Interval, to_ms
-from floodmark.demo.comparison import compare
 from floodmark.engines.spark.bounded.run import run_bounded
 from floodmark.engines.spark.landing.run import land
 from floodmark.engines.spark.session import shipping

@@ -14,6 +14,7 @@ from events import Event, row, source
 from flights import changelog
 from pyspark.sql import SparkSession
 
+from demo.comparison import compare
 from floodmark import (
     AfterDelay,
     AfterWatermark,
@@ -26,7 +27,6 @@ from floodmark import (
 )
 from floodmark.core.errors import CapabilityError
 from floodmark.core.time import Interval, parse_instant
-from floodmark.demo.comparison import compare
 from floodmark.engines.spark.bounded.run import run_bounded
 from floodmark.engines.spark.delta import ticks
 from floodmark.engines.spark.landing.run import land

@@ -10,11 +10,11 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+from demo.comparison import Comparison, compare
+from demo.inbox import write_inbox
+from demo.oracle import Oracle
+from demo.tables import final
 from floodmark import BoundedOutOfOrderness, Files, Source
-from floodmark.demo.comparison import Comparison, compare
-from floodmark.demo.inbox import write_inbox
-from floodmark.demo.oracle import Oracle
-from floodmark.demo.tables import final
 from floodmark.engines.spark.landing.run import land
 from floodmark.lake.paths import Lake
 from floodmark.spec.operator import Operator

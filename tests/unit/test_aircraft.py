@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from inbox_rows import flights_of, stamped, weather_of
 
+from demo.inbox import write_inbox
 from floodmark.core.time import from_ms, to_ms
-from floodmark.demo.inbox import write_inbox
 from floodmark.testing import Case
 from floodmark.testing.proof import bounded, prove
 from operators.aircraft import aircraft_rotations, connection_pairs, stranded_aircraft, weather_at_departure

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 import pytest
 
-from floodmark.demo.comparison import Comparison, compare
+from demo.comparison import Comparison, compare
 
 NINE = datetime(2013, 1, 1, 9, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)

@@ -11,9 +11,9 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from demo import inbox as inbox_module
+from demo.inbox import FLIGHT_COLUMNS, WEATHER_COLUMNS, write_inbox
 from floodmark.core.errors import SetupError
-from floodmark.demo import inbox as inbox_module
-from floodmark.demo.inbox import FLIGHT_COLUMNS, WEATHER_COLUMNS, write_inbox
 
 NEW_YORK = ZoneInfo("America/New_York")
 

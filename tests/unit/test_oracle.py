@@ -11,8 +11,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from floodmark.demo.inbox import FLIGHT_COLUMNS, write_inbox
-from floodmark.demo.oracle import Oracle
+from demo.inbox import FLIGHT_COLUMNS, write_inbox
+from demo.oracle import Oracle
 
 NEW_YORK = ZoneInfo("America/New_York")
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from inbox_rows import Timed, flights_of, stamped, weather_of
 
+from demo.inbox import write_inbox
 from floodmark.core.time import to_ms
-from floodmark.demo.inbox import write_inbox
 from floodmark.testing import Case
 from floodmark.testing.proof import bounded, prove
 from operators.flights import delay_sessions, hourly_departures, moving_median

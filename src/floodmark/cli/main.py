@@ -39,7 +39,6 @@ VERBS = {
     "watermark": "watermark",
     "prove": "prove",
     "quarantine": "things",
-    "demo": "demo",
     "up": "up",
 }
 """Verb -> the module of ``floodmark.cli`` that holds it; imported when the verb is used."""
@@ -47,7 +46,20 @@ VERBS = {
 UNEXPECTED = "This is not an error floodmark knows; the traceback above says where it comes from."
 
 
-class Verbs(click.Group):
+class Program(click.Command):
+    """A command whose errors are told as floodmark tells them."""
+
+    def main(self, args: Sequence[str] | None = None, *rest: Any, **settings: Any) -> Any:
+        """Run it and leave with 0, 1 (an error), 2 (wrong usage) or 130 (aborted)."""
+        given = list(sys.argv[1:] if args is None else args)
+        try:
+            status = super().main(given, *rest, **{**settings, "standalone_mode": False})
+        except (FloodmarkError, click.ClickException, click.Abort, KeyboardInterrupt, Exception) as error:  # noqa: BLE001 - the outermost frame
+            status = _report(error, given)
+        sys.exit(status if isinstance(status, int) else 0)
+
+
+class Verbs(Program, click.Group):
     """Imports a verb's module when it is asked for, and turns errors into an exit status and words."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's own signature
@@ -67,15 +79,6 @@ class Verbs(click.Group):
             msg = f"no verb '{args[0]}'. {closest(args[0], VERBS)}Verbs: {', '.join(VERBS)}."
             raise click.UsageError(msg, ctx)
         return super().resolve_command(ctx, args)
-
-    def main(self, args: Sequence[str] | None = None, *rest: Any, **settings: Any) -> Any:
-        """Run a verb and leave with 0, 1 (an error), 2 (wrong usage) or 130 (aborted)."""
-        given = list(sys.argv[1:] if args is None else args)
-        try:
-            status = super().main(given, *rest, **{**settings, "standalone_mode": False})
-        except (FloodmarkError, click.ClickException, click.Abort, KeyboardInterrupt, Exception) as error:  # noqa: BLE001 - the outermost frame
-            status = _report(error, given)
-        sys.exit(status if isinstance(status, int) else 0)
 
 
 def _report(error: BaseException, given: Sequence[str]) -> int:

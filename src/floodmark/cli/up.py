@@ -25,7 +25,6 @@ import click
 
 from floodmark.cli import session
 from floodmark.cli.console import Console
-from floodmark.cli.demo import prepare_inbox
 from floodmark.cli.invocation import Invocation, pass_invocation, shared
 from floodmark.cli.loading import Opened, open_workspace
 from floodmark.cli.signals import stopping
@@ -73,7 +72,6 @@ def up(invocation: Invocation, *, host: str, port: int, state: str | None, super
     _check_installed(root)
     session.settle(home, console)
     _check_port(host, port)
-    prepare_inbox(opened, console)
     _settings(home)
     environment = {
         "DAGSTER_HOME": str(home),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import importlib.util
 import os
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -147,3 +148,10 @@ def _write_once(folder: Path, files: Iterable[tuple[str, bytes]]) -> None:
             unfinished.write_bytes(content)
             os.utime(unfinished, (_FIRST_MODIFIED + age, _FIRST_MODIFIED + age))
             unfinished.replace(folder / name)
+
+
+if __name__ == "__main__":
+    target = Path(sys.argv[1])
+    if not is_written(target):
+        print(f"writing the year's departures into {target}, once", file=sys.stderr)  # noqa: T201 - a program
+    write_inbox(target)

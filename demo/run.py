@@ -10,12 +10,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from floodmark.demo.comparison import Comparison, compare
-from floodmark.demo.follower import WATCHED, Followed, Follower
-from floodmark.demo.inbox import write_inbox
-from floodmark.demo.oracle import Oracle
-from floodmark.demo.places import Places, Progress
-from floodmark.demo.tables import commits, final, read, without_stamps
+from demo.comparison import Comparison, compare
+from demo.follower import WATCHED, Followed, Follower
+from demo.inbox import write_inbox
+from demo.oracle import Oracle
+from demo.places import Places, Progress
+from demo.tables import commits, final, read, without_stamps
 from floodmark.lake.paths import Lake
 from floodmark.spec.operator import Operator, Output
 from floodmark.spec.run import RunResult

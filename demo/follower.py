@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from demo.places import Places, Progress
+from demo.tables import commits
 from floodmark.core.errors import ExecutionError
-from floodmark.demo.places import Places, Progress
-from floodmark.demo.tables import commits
 
 FILES_PER_BATCH = 4
 """The year's 54 landing commits become 14 micro-batches."""

@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 import pyarrow as pa
 import pyarrow.compute
 
-from floodmark.demo.run import LOSS_OF, Outcome, rates
+from demo.run import LOSS_OF, Outcome, rates
 from floodmark.observe.charts import bars, lines
 from floodmark.spec.workspace import Workspace
 

@@ -1,6 +1,4 @@
-"""``floodmark demo``: the reference workspace from its inbox to a comparison of three answers."""
-
-# ruff: noqa: PLC0415 - what is slow to import is imported when it is needed
+"""``python -m demo``: the reference workspace from its inbox to a comparison of three answers."""
 
 from __future__ import annotations
 
@@ -11,19 +9,20 @@ from pathlib import Path
 
 import click
 
-import floodmark
 from floodmark.cli.console import Console
 from floodmark.cli.invocation import Invocation, pass_invocation, shared
 from floodmark.cli.loading import Opened, open_workspace
+from floodmark.cli.main import Program
 from floodmark.cli.spark import start
-from floodmark.core.errors import CapabilityError, LifecycleError
+from floodmark.core.errors import LifecycleError
 
 _MARK = ".floodmark-demo"
-_CLONE = Path(floodmark.__file__).resolve().parents[2]
+_ROOT = Path(__file__).resolve().parents[1]
+"""Of the reference workspace."""
 _LAKES = ("bounded", "unbounded", "complete")
 
 
-@click.command()
+@click.command("demo", cls=Program, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--days", type=click.IntRange(min=1), help="Only the first so many days. Default: the whole year 2013.")
 @click.option(
     "--folder",
@@ -43,15 +42,14 @@ def demo(invocation: Invocation, *, days: int | None, folder: Path, keep: bool, 
     console = Console(as_json=invocation.json)
     folder = folder.absolute()
     _prepare(folder)
-    root = _reference()
-    opened = open_workspace(Invocation(lake=str(folder / "bounded")), root)
+    opened = open_workspace(Invocation(lake=str(folder / "bounded")), _ROOT)
     console.lake(str(folder / "bounded"), "demo")
-    from floodmark.demo.places import Places
-    from floodmark.demo.report import write_report
-    from floodmark.demo.run import lines, run_demo
+    from demo.places import Places
+    from demo.report import write_report
+    from demo.run import lines, run_demo
 
     # the whole year is what the workspace itself reads; some days are an inbox of the demo's own
-    places = Places(folder=folder, root=root, inbox=(root if days is None else folder) / "inbox")
+    places = Places(folder=folder, root=_ROOT, inbox=(_ROOT if days is None else folder) / "inbox")
     # a year of small days: no file for each
     workspace = opened.workspace.having(replace(opened.workspace.settings, divided=False))
     outcome = run_demo(workspace, places, console, days=days, open_session=lambda: start(_own_logs(opened), console)[0])
@@ -83,35 +81,8 @@ def demo(invocation: Invocation, *, days: int | None, folder: Path, keep: bool, 
         raise click.exceptions.Exit(1)
 
 
-def prepare_inbox(opened: Opened, console: Console) -> None:
-    """Write the year that the workspace of a clone reads, once, where that workspace looks for it; nothing in any other workspace."""
-    if not is_reference(opened.root) or Path(opened.workspace.settings.folder) != opened.root:
-        return
-    from floodmark.demo.inbox import is_written, write_inbox
-
-    inbox = opened.root / "inbox"
-    if not is_written(inbox):
-        with console.step(f"writing the year's departures into {inbox}, once"):
-            write_inbox(inbox)
-
-
-def is_reference(root: Path) -> bool:
-    """Whether a folder is the workspace that ships with floodmark: the clone it is installed from."""
-    return root == _CLONE and (root / "operators" / "flights.py").is_file()
-
-
 def _own_logs(opened: Opened) -> Opened:
     return replace(opened, logs=None)
-
-
-def _reference() -> Path:
-    """The folder of the workspace that ships with floodmark: the clone it is installed from."""
-    if not is_reference(_CLONE):
-        fix = "Run it with the floodmark of a clone: `make demo` there."
-        raise CapabilityError(
-            "floodmark demo", "an installation from a clone", f"one in {_CLONE}", fix, code="CAPABILITY-080"
-        )
-    return _CLONE
 
 
 def _prepare(folder: Path) -> None:
@@ -129,3 +100,7 @@ def _prepare(folder: Path) -> None:
 def _remove_lakes(folder: Path) -> None:
     for name in _LAKES:
         shutil.rmtree(folder / name, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    demo()
