@@ -20,10 +20,11 @@ import pyarrow.compute as pc
 
 from floodmark.core.time import END, NEVER
 from floodmark.semantics.aggregates.accumulators import Accumulators, Partials, Value, normalised
-from floodmark.semantics.aggregates.grouping import group_ids, positions
+from floodmark.semantics.aggregates.numbers import Ints
 from floodmark.semantics.assignment import assigner, judge
 from floodmark.semantics.columns import decode, encode, result_schema
 from floodmark.semantics.failures import split
+from floodmark.semantics.revisions import revise
 from floodmark.semantics.store import Store
 from floodmark.semantics.windows import extent
 from floodmark.semantics.windows.kinds import Assigner
@@ -320,7 +321,7 @@ class Kernel:
         merged = self.stage.accumulators.merge(parts, self.dims)
         results = self.stage.accumulators.finish(merged, self.dims)
         results = results.take(pc.sort_indices(results["end"]))
-        out.append(self._rows(results, None, ROW))
+        out.append(self._rows(results, None, np.full(results.num_rows, ROW)))
         return merged | {"out": results.drop_columns(["n"])} if self.lateness else None
 
     def _expanded(self, tables: Partials, after: int, upto: int) -> Partials:
@@ -390,43 +391,17 @@ class Kernel:
             states += [decode(self.store.get(index.fired[end])) for end in touched if end in index.fired]
         state = {n: pa.concat_tables([s[n] for s in states]) for n in states[0]} if states else None
         if ready is not None and refired:
-            state = self._rounds(state, ready, out)
+            state = self._revised(state, ready, out)
         if state is not None:
             self._keep_fired(index, state, progress)
         return refired
 
-    def _rounds(self, state: Partials | None, rows: pa.Table, out: list[pa.Table]) -> Partials:
-        """Round r applies the r-th late unit of every key and window at once; a retraction pair is one unit."""
-        accumulators, dims = self.stage.accumulators, self.dims
-        rows = _signed(rows.take(pc.sort_indices(rows, [("s", "ascending"), ("kind", "ascending")])))
-        turn = _turns(group_ids(rows, dims)[0], rows["s"].to_numpy())
-        if state is None:
-            state = {n: t.slice(0, 0) for n, t in accumulators.partials(rows.slice(0, 1), dims).items()}
-            state["out"] = accumulators.finish(state, dims).drop_columns(["n"])
-        for number in range(int(turn.max()) + 1):
-            chosen = rows.filter(pa.array(turn == number))
-            masks = {n: _matching(t, chosen, dims) for n, t in state.items()}
-            before = {n: t.filter(masks[n]) for n, t in state.items()}
-            after = accumulators.merge([before, accumulators.partials(chosen, dims)], dims)
-            after["out"] = accumulators.finish(after, dims).drop_columns(["n"])
-            stamps = chosen.group_by(dims, use_threads=False).aggregate([("w", "max"), ("s", "min"), ("kind", "min")])
-            self._panes(before["out"], after["out"], stamps, out)
-            state = {n: pa.concat_tables([t.filter(pc.invert(masks[n])), after[n]]) for n, t in state.items()}
-        return state
-
-    def _panes(self, old: pa.Table, new: pa.Table, stamps: pa.Table, out: list[pa.Table]) -> None:
-        """Retraction and new value where they differ, adjacent, with the late row's stamp."""
-        before, after = (_places(stamps, table, self.dims) for table in (old, new))
-        times = zip(*(stamps[name].to_pylist() for name in ("s_min", "kind_min", "w_max")), before, after, strict=True)
-        for _, kind, stamp, was, now in sorted(times, key=lambda item: item[0]):
-            removed, added = (table.slice(max(row, 0), int(row >= 0)) for table, row in ((old, was), (new, now)))
-            if kind == RETRACTION and _same_rows(removed, added):
-                continue  # a revision that changes nothing here
-            pair = [(table, sign) for table, sign in ((removed, RETRACTION), (added, ROW)) if table.num_rows]
-            tables = [self._rows(table, stamp, sign) for table, sign in pair]
-            if len(tables) == 2:  # noqa: PLR2004 - a pair shares its number
-                tables[1] = tables[1].set_column(tables[1].num_columns - 1, "_order", pa.array([-1], pa.int64()))
-            out.extend(tables)
+    def _revised(self, state: Partials | None, rows: pa.Table, out: list[pa.Table]) -> Partials:
+        """Send a revision for each late row; the state after the last one."""
+        revisions = revise(self.stage.accumulators, state, _signed(rows), self.dims)
+        sent = self._rows(revisions.results, revisions.stamps, revisions.kinds)
+        out.append(sent.set_column(sent.num_columns - 1, "_order", pa.array(revisions.follows)))
+        return revisions.state
 
     def _keep_fired(self, index: _Index, state: Partials, progress: int) -> None:
         """Store what may be revised again; forget the rest."""
@@ -438,7 +413,7 @@ class Kernel:
 
     # ---- rows out
 
-    def _rows(self, results: pa.Table, stamp: int | None, kind: int) -> pa.Table:
+    def _rows(self, results: pa.Table, stamps: Ints | None, kinds: Ints) -> pa.Table:
         """Results as rows of the output: window bounds, stamps by cause (None: the watermark), kind, and a place holder for the order."""
         schema, step, size = self.stage.result_schema, self.stage.step, results.num_rows
         columns: dict[str, Any] = {name: results[f"k{i}"] for i, name in enumerate(step.keys)}
@@ -450,39 +425,10 @@ class Kernel:
             columns["window_end"] = extent.bounds(results["end"].to_numpy())
         columns |= {m.name: results[f"r{i}"] for i, m in enumerate(self.stage.accumulators.measures)}
         columns["_event_time"] = pa.array(times, pa.int64())
-        columns["_watermark"] = pa.array(times - 1 if stamp is None else np.full(size, stamp), pa.int64())
-        columns["_kind"] = pa.array([kind] * size, pa.int32())
-        columns["_order"] = pa.array([0] * size, pa.int64())
+        columns["_watermark"] = pa.array(times - 1 if stamps is None else stamps, pa.int64())
+        columns["_kind"] = pa.array(kinds, pa.int32())
+        columns["_order"] = pa.array(np.zeros(size, dtype=np.int64))
         return pa.table([columns[name] for name in schema.names], schema=schema)
-
-
-def _turns(ids: Any, sequences: Any) -> Any:
-    """The place of each row among the units of its id; rows of one sequence are one unit."""
-    seen: dict[int, tuple[int, int]] = {}
-    turns = np.zeros(len(ids), dtype=np.int64)
-    for row, (which, sequence) in enumerate(zip(ids.tolist(), sequences.tolist(), strict=True)):
-        turn, last = seen.get(which, (-1, None))
-        turn += sequence != last
-        seen[which] = (turn, sequence)
-        turns[row] = turn
-    return turns
-
-
-def _matching(table: pa.Table, chosen: pa.Table, dims: Sequence[str]) -> pa.Array:
-    """Which rows of ``table`` share their dimensions with a row of ``chosen``."""
-    both = pa.concat_tables([table.select([*dims]), chosen.select([*dims])])
-    ids, _ = group_ids(both, dims)
-    return pa.array(np.isin(ids[: table.num_rows], ids[table.num_rows :]))
-
-
-def _places(wanted: pa.Table, table: pa.Table, dims: Sequence[str]) -> list[int]:
-    """For each row of ``wanted`` the row of ``table`` with its dimensions, -1 where there is none."""
-    return pc.fill_null(positions(wanted, dims, table), -1).to_pylist()  # type: ignore[no-any-return]  # pyarrow is untyped
-
-
-def _same_rows(left: pa.Table, right: pa.Table) -> bool:
-    """Whether both have the same values; NaN is NaN."""
-    return left.num_rows == right.num_rows and repr(left.to_pylist()) == repr(right.to_pylist())
 
 
 def _numbered(results: pa.Table) -> pa.Table:

@@ -114,12 +114,13 @@ class Accumulators:
         )
         return [form for form in forms if form is not None]
 
-    def _parts(self, j: int) -> list[Part]:
+    def parts_of(self, j: int) -> list[Part]:
         """What is kept of a value in ``main``, each once."""
         kind = self.values[j].type
         return list(dict.fromkeys(part for form in self._columns(j) for part in form.parts(kind)))
 
-    def _spread(self, j: int) -> bool:
+    def spreads(self, j: int) -> bool:
+        """Whether deviations are kept of a value."""
         return any(form.spread for form in self._columns(j))
 
     # ---- rows -> partials
@@ -131,7 +132,7 @@ class Accumulators:
         ones = pa.chunked_array([pa.array(np.ones(rows.num_rows, dtype=np.int64))])
         prepared, plan = rows.select([*dims]).append_column("n", sign if sign is not None else ones), [("n", "sum")]
         for j, value in enumerate(self.values):
-            for part in self._parts(j):
+            for part in self.parts_of(j):
                 for name, (column, function) in part.rows(j, rows[f"v{j}"], sign, value.type).items():
                     prepared, plan = prepared.append_column(name, column), [*plan, (name, function)]
         result: Partials = {"main": self._settled(grouped(prepared, dims, plan), rows, dims, rows=True)}
@@ -144,16 +145,16 @@ class Accumulators:
                 result[f"bag{j}"] = _gathered(some.append_column("v", column), dims)
             if value.sketch:
                 hashes = _gathered(some.append_column("v", hashes_of(column)), dims)
-                result[f"bag{j}_hashes"] = self._trim(hashes, dims)
-        for i, measure in self._users():
+                result[f"bag{j}_hashes"] = self.trimmed(hashes, dims)
+        for i, measure in self.users():
             result["main"] = self._fold(result["main"], rows, dims, f"user{i}", measure, add=True)
         return result
 
     def _settled(self, main: pa.Table, items: pa.Table, dims: Sequence[str], *, rows: bool) -> pa.Table:
         for j in range(len(self.values)):
-            for part in self._parts(j):
+            for part in self.parts_of(j):
                 main = part.settle(j, main)
-            if self._spread(j):
+            if self.spreads(j):
                 main = with_spread(main, items, [*dims], j, rows=rows)
         return main.select([*dims, "n", *sorted(set(main.column_names) - {*dims, "n"})])
 
@@ -164,15 +165,15 @@ class Accumulators:
         mains = pa.concat_tables([part["main"] for part in parts])
         plan = [
             ("n", "sum"),
-            *(step for j in range(len(self.values)) for part in self._parts(j) for step in part.plan(j)),
+            *(step for j in range(len(self.values)) for part in self.parts_of(j) for step in part.plan(j)),
         ]
         result: Partials = {"main": self._settled(grouped(mains, dims, plan), mains, dims, rows=False)}
         for name in parts[0]:
             if name.startswith("bag"):
                 bag = _gathered(pa.concat_tables([part[name] for part in parts]), dims)
                 bag = bag.filter(pc.not_equal(bag["n"], 0))
-                result[name] = self._trim(bag, dims) if name.endswith("_hashes") else bag
-        for i, measure in self._users():
+                result[name] = self.trimmed(bag, dims) if name.endswith("_hashes") else bag
+        for i, measure in self.users():
             result["main"] = self._fold(result["main"], mains, dims, f"user{i}", measure, add=False)
         return result
 
@@ -227,7 +228,8 @@ class Accumulators:
             values = [user.result(json.loads(a) if a else user.create()) for a in main[f"user{i}"].to_pylist()]
             return pa.chunked_array([fitted(values, arrow_type(measure.type))])
 
-    def _users(self) -> list[tuple[int, Measure]]:
+    def users(self) -> list[tuple[int, Measure]]:
+        """The user's aggregates that have an accumulator in ``main``, each with its number among the measures."""
         return [(i, m) for i, m in enumerate(self.measures) if m.function == "user" and not self.bagged(m)]
 
     def _fold(
@@ -266,7 +268,7 @@ class Accumulators:
             results = fitted([user.result(a) for a in accumulators], arrow_type(measure.type))
         return groups, pa.chunked_array([results])
 
-    def _trim(self, hashes: pa.Table, dims: Sequence[str]) -> pa.Table:
+    def trimmed(self, hashes: pa.Table, dims: Sequence[str]) -> pa.Table:
         """Only the smallest hashes matter; on a revisable input any of them may go again, so that all are kept."""
         if self.revisable or hashes.num_rows <= KEPT_HASHES + 1:
             return hashes
