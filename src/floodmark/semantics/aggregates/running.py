@@ -55,9 +55,10 @@ class Chain:
     def accumulated(self, before: Array, units: Array, combine: Callable[[Array, Array], Array]) -> Array:
         """A column of the versions: ``combine`` of the version before and the unit."""
         versions, known = units.copy(), np.flatnonzero(self.first >= 0)
-        versions[known] = combine(before[self.first[known]], units[known])
-        for last, now in self.steps():
-            versions[now] = combine(versions[last], versions[now])
+        with np.errstate(all="ignore"):  # infinity less infinity is NaN, as in SQL
+            versions[known] = combine(before[self.first[known]], units[known])
+            for last, now in self.steps():
+                versions[now] = combine(versions[last], versions[now])
         return versions
 
 
