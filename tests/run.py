@@ -1,17 +1,18 @@
 """Run the tests group by group, each group in one pytest process (so in one Spark session).
 
     python tests/run.py [--workers N] [GROUP ...]
-    python tests/run.py --soak PART/PARTS
+    python tests/run.py --soak PART/PARTS [--minutes N]
 
 A group is a folder under tests/. Three run at a time; what a group prints comes whole when it ends, and is in build/tests/GROUP.txt
 until then. In CI a skip is a failure. A part of the soak tests runs in one process; parts are about equally long by the seconds in
-tests/soak_seconds.json.
+tests/soak_seconds.json. With --minutes the part ends at its first failure, or is cut after N minutes, which is no failure.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -25,6 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PRINTED = ROOT / "build" / "tests"
 GROUPS = ("spark", "crash", "lifecycle", "orchestration", "unit", "cli", "property", "docs")
 NOTHING_COLLECTED = 5
+SECONDS_TO_STOP = 60
 INTERPRETED = {"spark", "crash", "lifecycle", "orchestration"}
 """Groups of many queries over few rows, where Spark's compiling of what it runs is a fifth of the time. The others compile, and so do
 modules that ask for the fixture ``compiled``: the transcripts, and both modes over all operators."""
@@ -82,14 +84,32 @@ def run(group: str) -> Result:
     )
 
 
-def soak(part: str) -> int:
-    """One pytest process over a part of the soak tests, such as ``3/40``; pytest's exit status."""
+def soak(part: str, minutes: float | None) -> int:
+    """One pytest process over a part of the soak tests, such as ``3/40``; pytest's exit status, 0 where it was cut."""
     group, parts = part.split("/")
     command = [sys.executable, "-m", "pytest", "tests", "-m", "soak", "-v", "--color=no", "--durations=0"]
     command += ["--splits", parts, "--group", group, "--splitting-algorithm", "least_duration"]
     command += ["--durations-path", str(ROOT / "tests" / "soak_seconds.json")]
+    if minutes is None:
+        return _soak(command, apart=False).wait()
+    pytest = _soak([*command, "--exitfirst"], apart=True)  # so that what is cut had no failure
+    try:
+        return pytest.wait(minutes * 60)
+    except subprocess.TimeoutExpired:
+        print(f"cut after {minutes:g} minutes, without a failure until then", flush=True)
+    pytest.send_signal(signal.SIGINT)  # its fixtures stop what they started
+    try:
+        pytest.wait(SECONDS_TO_STOP)
+    except subprocess.TimeoutExpired:
+        os.killpg(pytest.pid, signal.SIGKILL)
+        pytest.wait()
+    return 0
+
+
+def _soak(command: list[str], *, apart: bool) -> subprocess.Popen[bytes]:
+    """pytest begun; ``apart``, with a process group of its own, no Ctrl-C reaches it."""
     environment = os.environ | {"PYSPARK_SUBMIT_ARGS": NOT_COMPILED}
-    return subprocess.run(command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, check=False).returncode
+    return subprocess.Popen(command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, start_new_session=apart)
 
 
 def _counts(report: Path) -> tuple[int, int, int]:
@@ -119,9 +139,10 @@ def main() -> int:
     )
     parser.add_argument("groups", nargs="*", default=existing, help=f"of {', '.join(existing)}")
     parser.add_argument("--soak", metavar="PART/PARTS", help="a part of the soak tests instead, such as 3/40")
+    parser.add_argument("--minutes", type=float, help="cut the part of the soak tests after so many minutes")
     options = parser.parse_args()
     if options.soak:
-        return soak(options.soak)
+        return soak(options.soak, options.minutes)
     print(f"groups: {', '.join(options.groups)}", flush=True)
     PRINTED.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(options.workers) as pool:

@@ -35,6 +35,7 @@ from floodmark.core.time import NEVER, from_ms
 from floodmark.engines.local import engine
 from floodmark.engines.local.engine import LocalRun
 from floodmark.semantics import kernel as columnar
+from floodmark.semantics import revisions
 from floodmark.semantics.assignment import Judgement, judge
 from floodmark.semantics.elements import ElementStage
 from floodmark.semantics.panes import ElementKernel
@@ -250,8 +251,8 @@ def pairs_apart(patch: Patch) -> None:
     def broken(ids: Any, sequences: Any) -> Any:
         return turns(ids, np.arange(len(sequences)))
 
-    turns = columnar._turns
-    patch.setattr(columnar, "_turns", broken)
+    turns = revisions._turns
+    patch.setattr(revisions, "_turns", broken)
 
 
 def maximum_progress(patch: Patch) -> None:
