@@ -25,6 +25,7 @@ from deltalake import write_deltalake
 from events import Event, source
 
 from floodmark import (
+    Ascending,
     BoundedOutOfOrderness,
     Files,
     Settings,
@@ -40,11 +41,12 @@ from floodmark.control import driver as driving
 from floodmark.control import store as control_store
 from floodmark.control import supervisor as supervising
 from floodmark.control.fleet import Fleet
-from floodmark.control.package import pack
+from floodmark.control.package import Data, pack
 from floodmark.control.store import Deployment, Driver, Store
 from floodmark.control.supervisor import BUDGET, LEASE, Supervisor, crashed, delay
 from floodmark.core.errors import LifecycleError, SetupError
 from floodmark.lake.paths import Lake
+from floodmark.spec.source import DeltaTable as TableOfOthers
 
 FAKE = Path(__file__).parent.parent / "support" / "fake_driver.py"
 
@@ -569,16 +571,15 @@ def test_a_package_holds_code_and_what_lies_beside_it_and_no_rows(tmp_path):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text("{}")
     inboxes = [root / "inbox", root / "operators" / "inbox", root / "operators"]
-    name = pack(root, packages, inboxes)
+    name = pack(root, packages, Data(inboxes=frozenset(inboxes)))
     held = [path.relative_to(packages / name).as_posix() for path in (packages / name).rglob("*") if path.is_file()]
     assert sorted(held) == sorted(code)
     for folder in inboxes[:2]:
         (folder / "e1.json").write_text("{}")
     shutil.copytree(root, tmp_path / "copy")
     os.utime(root / "tool.py", (1, 1))
-    assert (
-        pack(root, packages, inboxes) == pack(tmp_path / "copy", packages, [tmp_path / "copy/operators/inbox"]) == name
-    )
+    copied = Data(inboxes=frozenset([tmp_path / "copy/operators/inbox"]))
+    assert pack(root, packages, Data(inboxes=frozenset(inboxes))) == pack(tmp_path / "copy", packages, copied) == name
     assert [path.name for path in packages.iterdir()] == [name]
 
 
@@ -586,14 +587,37 @@ def test_a_fleet_takes_no_rows_of_its_sources_into_a_package(tmp_path):
     rows = Source(
         "rows", contract=Event, connector=Files("operators/inbox/*.json"), watermark=BoundedOutOfOrderness("1 minute")
     )
-    workspace = Workspace(sources=[source_asset(rows)], settings=Settings(lake="lake")).at(str(tmp_path))
-    inbox = tmp_path / "operators" / "inbox"
-    inbox.mkdir(parents=True)
-    (tmp_path / "operators" / "a.py").write_text("")
-    fleet = Fleet(workspace=workspace, root=tmp_path)
+    beside = Source("beside", contract=Event, connector=Files("operators/*.jsonl"), watermark=Ascending())
+    table = Source("table", contract=Event, connector=TableOfOthers("operators/table"), watermark=Ascending())
+    sources = [source_asset(one) for one in (rows, beside, table)]
+    workspace = Workspace(sources=sources, settings=Settings(lake="operators/lake")).at(str(tmp_path))
+    code = tmp_path / "operators"
+    for folder in ("inbox", "lake", "table"):
+        (code / folder).mkdir(parents=True)
+    for file in ("a.py", "names.json", "query.sql"):
+        (code / file).write_text("")
+    said: list[str] = []
+    fleet = Fleet(workspace=workspace, root=tmp_path, say=said.append)
     name = fleet.pack()
-    (inbox / "e.json").write_text("{}")
+    for file in ("inbox/e.json", "e.jsonl", "lake/a.json", "table/a.json", "rows.parquet"):
+        (code / file).write_text("{}")
+    (code / "names.csv").write_text("x" * 1_000_001)
     assert fleet.pack() == name
+    packed = fleet.home / "packages" / name / "operators"
+    assert sorted(path.name for path in packed.iterdir()) == ["a.py", "names.json", "query.sql"]
+    assert {(path.stat().st_mtime, path.stat().st_mode & 0o777) for path in packed.iterdir()} == {(315_532_800, 0o644)}
+    assert len(said) == 1
+    assert "operators/names.csv, 1,000,001 bytes" in said[0]
+
+
+def test_what_a_killed_process_has_left_of_a_package_goes(tmp_path):
+    (tmp_path / "shop").mkdir()
+    (tmp_path / "shop" / "a.py").write_text("")
+    name = pack(tmp_path / "shop", tmp_path / "packages")
+    (tmp_path / "packages" / name).rename(tmp_path / "packages" / f"{name}.draft")
+    (tmp_path / "packages" / f"{name}.draft" / "a.py").unlink()
+    assert pack(tmp_path / "shop", tmp_path / "packages") == name
+    assert [path.name for path in (tmp_path / "packages").rglob("*")] == [name, "a.py"]
 
 
 def test_a_package_gives_its_workspace_and_not_that_of_the_folder_it_is_called_from(tmp_path):

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from tempfile import SpooledTemporaryFile
 from typing import Literal
 
@@ -93,6 +93,22 @@ class FileReader:
         place = next((n for n, part in enumerate(parts) if any(c in part for c in "*?[")), None)
         return ("/".join(parts), None) if place is None else ("/".join(parts[:place]), "/".join(parts[place:]))
 
+    @property
+    def folder(self) -> str:
+        """The folder, or URI, in and below which its files are."""
+        return self._base_and_pattern()[0]
+
+    def lands(self, path: Path) -> bool:
+        """Whether a file of this machine is one that it lands."""
+        base = Path(self.folder)
+        return path.is_relative_to(base) and self._takes(path.relative_to(base).as_posix())
+
+    def _takes(self, name: str) -> bool:
+        _, pattern = self._base_and_pattern()
+        hidden = any(part.startswith((".", "_")) for part in name.split("/")) or name.endswith(_UNFINISHED)
+        matches = re.fullmatch(_expression(pattern), name) is not None if pattern else "/" not in name
+        return matches and not hidden and self.format_of(name) is not None
+
     def check_there(self) -> None:
         """Make sure that there is a folder to look into.
 
@@ -121,17 +137,10 @@ class FileReader:
         self.check_there()
         base, pattern = self._base_and_pattern()
         files, path = file_system(base)
-        matches = re.compile(_expression(pattern)).fullmatch if pattern else None
         deep = pattern is not None and ("/" in pattern or "**" in pattern)
         for file in files.get_file_info(FileSelector(path, recursive=deep)):
             name = file.path[len(path.rstrip("/")) + 1 :]
-            hidden = any(part.startswith((".", "_")) for part in name.split("/")) or name.endswith(_UNFINISHED)
-            if (
-                file.type == FileType.File
-                and not hidden
-                and (matches is None or matches(name))
-                and self.format_of(name)
-            ):
+            if file.type == FileType.File and self._takes(name):
                 yield Unit(name=name, size=file.size, modified=file.mtime_ns or 0)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from floodmark.control.package import home, pack
+from floodmark.control.package import Data, home, pack
 from floodmark.control.store import Deployment, Desired, Driver, Store
 from floodmark.control.supervisor import LEASE, is_here, lives
 from floodmark.core.errors import LifecycleError
@@ -17,7 +17,6 @@ from floodmark.lake.savepoints import check_inputs
 from floodmark.lake.switch import refuse_moved, refuse_while_pending
 from floodmark.lake.timeline import Timeline, inputs_at
 from floodmark.spec.operator import Operator
-from floodmark.spec.source import Files
 from floodmark.spec.workspace import Workspace
 
 _POLL_SECONDS = 0.2
@@ -62,11 +61,7 @@ class Fleet:
 
     def pack(self) -> str:
         """Keep the code of the workspace as it is now; the name of its package."""
-        base = Path(self.workspace.settings.folder)
-        read = [
-            base / source.connector.path for source in self.workspace.sources if isinstance(source.connector, Files)
-        ]
-        return pack(self.root, self.home / "packages", [_without_glob(path) for path in read])
+        return pack(self.root, self.home / "packages", Data.of(self.workspace), self.say)
 
     def start(self, operators: Iterable[Operator]) -> str:
         """Let streams run from the code as it is now; the package it is kept in.
@@ -234,9 +229,3 @@ def never(name: str, elsewhere: Deployment | None = None) -> LifecycleError:
     fix = f"Start it: floodmark start {name}"
     got = "none" if elsewhere is None else f"one in {elsewhere.lake}"
     return LifecycleError(f"operator '{name}'", "a stream that was started here", got, fix, code="LIFECYCLE-050")
-
-
-def _without_glob(path: Path) -> Path:
-    """The folder of a path in which parts may be patterns."""
-    patterns = [number for number, part in enumerate(path.parts) if any(sign in part for sign in "*?[")]
-    return Path(*path.parts[: patterns[0]]) if patterns else path
