@@ -1,16 +1,22 @@
-"""The verb maintain: compact and clean the output tables of a lake."""
+"""The verb maintain: compact and clean the tables of a lake, and remove what is kept no longer."""
 
 # ruff: noqa: PLC0415 - what is slow to import is imported when it is needed
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import click
 
 from floodmark.cli.console import Console
 from floodmark.cli.invocation import Invocation, pass_invocation, shared
+from floodmark.cli.store import fleet
 from floodmark.cli.workspace import opened_lake
+from floodmark.core.errors import LifecycleError
+
+if TYPE_CHECKING:
+    from floodmark.control.fleet import Fleet
+    from floodmark.control.upkeep import Done
 
 
 @click.command()
@@ -21,17 +27,53 @@ from floodmark.cli.workspace import opened_lake
     type=click.IntRange(min=1),
     help="For which files that were replaced are kept: longer than any query or micro-batch takes.",
 )
+@click.option(
+    "--days",
+    type=click.FloatRange(min=0),
+    help="For which packages nobody names, ended timelines, logs of drivers and records are kept. Default: kept_days of the settings.",
+)
+@click.option(
+    "--forget", metavar="LAKE", help="A lake that is gone for good: packages its savepoints named may go from now on."
+)
 @click.option("--dry-run", is_flag=True, help="Say what would be removed, and do nothing.")
 @shared
 @pass_invocation
-def maintain(invocation: Invocation, *, hours: int, dry_run: bool) -> None:
-    """Make large files of small ones in logs and output tables, and remove from outputs what neither a savepoint nor a stream can need."""
+def maintain(invocation: Invocation, *, hours: int, days: float | None, forget: str | None, dry_run: bool) -> None:
+    """Make large files of small ones in logs and output tables, and remove what neither a savepoint nor a stream can need.
+
+    A supervisor does the same by itself: `upkeep_minutes` of the settings.
+    """
     console = Console(as_json=invocation.json)
     opened = opened_lake(invocation, console)
+    from floodmark.control.package import kept
+    from floodmark.control.upkeep import keep_up
     from floodmark.lake.paths import Lake
-    from floodmark.lake.upkeep import maintain as maintained
 
-    found = maintained(Lake.of(opened.workspace.settings), hours=hours, dry_run=dry_run)
+    settings = opened.workspace.settings
+    streams = fleet(opened, console.say) if kept(settings, opened.root) else None
+    if forget is not None:
+        _forget(streams, forget)
+    done = keep_up(
+        [Lake.of(settings)],
+        hours=hours,
+        days=settings.kept_days if days is None else days,
+        dry_run=dry_run,
+        store=None if streams is None else streams.store,
+        home=None if streams is None else streams.home,
+    )
+    _say(console, done, dry_run=dry_run)
+    console.document({"lake": opened.lake, "done": not dry_run, **done.as_json()})
+
+
+def _forget(streams: Fleet | None, lake: str) -> None:
+    from floodmark.control.references import forget
+
+    if streams is None or not forget(streams.home, lake):
+        fix = "Name it as the message did that asked for it, with its whole path."
+        raise LifecycleError(f"lake {lake}", "one whose streams ran here", "none", fix, code="LIFECYCLE-062")
+
+
+def _say(console: Console, done: Done, *, dry_run: bool) -> None:
     rows = [
         (
             one.table,
@@ -41,12 +83,17 @@ def maintain(invocation: Invocation, *, hours: int, dry_run: bool) -> None:
             ", ".join(map(str, one.versions)),
             str(one.hours),
         )
-        for one in found
+        for one in done.tables
     ]
-    console.table(("table", "files", "now", "would go" if dry_run else "gone", "kept for savepoints", "hours"), rows)
-    for one in found:
-        if one.mended:
-            console.say(f"{one.table}: Delta's own clean-up would have removed old commits, and does no more")
-    if not found:
+    gone = "would go" if dry_run else "gone"
+    console.table(("table", "files", "now", gone, "kept for savepoints", "hours"), rows)
+    for table in done.tables:
+        if table.mended:
+            console.say(f"{table.table}: Delta's own clean-up would have removed old commits, and does no more")
+    if not done.tables:
         console.say("no tables yet")
-    console.document({"lake": opened.lake, "done": not dry_run, "tables": [asdict(one) for one in found]})
+    if done.removed:
+        sizes = [(one.kind, one.name, f"{one.files:,}", f"{one.size:,}") for one in done.removed]
+        console.table((gone, "name", "number", "bytes"), sizes)
+    for why in done.stay:
+        console.say(f"stays: {why}")

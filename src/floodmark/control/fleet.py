@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from floodmark.control import references
 from floodmark.control.package import Data, home, pack
 from floodmark.control.store import Deployment, Desired, Driver, Store
 from floodmark.control.supervisor import LEASE, is_here, lives
@@ -48,6 +49,7 @@ class Fleet:
         """
         url = self.workspace.settings.control or f"sqlite:///{self.home / 'control.db'}"
         object.__setattr__(self, "store", Store(url))
+        references.record(self.home, self.store)
 
     @property
     def home(self) -> Path:
@@ -101,6 +103,7 @@ class Fleet:
             desired=desired,
         )
         self.store.deploy(found)
+        references.record(self.home, self.store)
         self.store.note(getpass.getuser(), "deploy", name, version=version, package=package, desired=desired)
 
     def check_idle(self, names: Iterable[str]) -> None:

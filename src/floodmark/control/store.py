@@ -32,6 +32,10 @@ State = Literal["starting", "running", "stopped", "crashed"]
 _PATIENCE_SECONDS = 30
 """For which a process waits while another one writes."""
 _TRIES = 5
+_KEPT_DRIVERS = 20
+"""Of each stream, however old: what a supervisor decides by."""
+_AT_ONCE = 500
+"""Rows that are removed by one statement."""
 _METADATA = sa.MetaData()
 _DEPLOYMENTS = sa.Table(
     "floodmark_deployments",
@@ -397,6 +401,12 @@ class Store:
             row = connection.execute(query.order_by(_ACTIONS.c.id.desc()).limit(1)).mappings().one_or_none()
             return None if row is None else Action(**row)
 
+    def open_actions(self) -> list[Action]:
+        """Every action that is at work, or was killed."""
+        with self._begin() as connection:
+            rows = connection.execute(_ACTIONS.select().where(_ACTIONS.c.ended_at.is_(None))).mappings()
+            return [Action(**row) for row in rows]
+
     def note(self, who: str, action: str, operator: str | None = None, **detail: Any) -> None:
         """Write down that somebody did something."""
         with self._begin() as connection:
@@ -411,6 +421,40 @@ class Store:
         with self._begin() as connection:
             rows = connection.execute(query).mappings()
             return [{**row, "detail": json.loads(row["detail"])} for row in rows]
+
+    def last(self, action: str) -> dict[str, Any] | None:
+        """The newest row of the journal about an action."""
+        query = _JOURNAL.select().where(_JOURNAL.c.action == action).order_by(_JOURNAL.c.id.desc()).limit(1)
+        with self._begin() as connection:
+            row = connection.execute(query).mappings().one_or_none()
+            return None if row is None else {**row, "detail": json.loads(row["detail"])}
+
+    def forget(self, before: float, *, dry_run: bool = False) -> dict[str, int]:
+        """Remove rows of what ended before a time; of each stream the newest drivers stay, and the newest action.
+
+        Args:
+            before: s since 1970.
+            dry_run: only count them.
+
+        Returns:
+            What the rows are of -> how many.
+        """
+        newer = _DRIVERS.alias()
+        later = sa.select(sa.func.count()).where(newer.c.operator == _DRIVERS.c.operator, newer.c.id > _DRIVERS.c.id)
+        newest = sa.select(sa.func.max(_ACTIONS.c.id)).group_by(_ACTIONS.c.operator)
+        old = {
+            "journal": (_JOURNAL, _JOURNAL.c.at < before),
+            "drivers": (_DRIVERS, sa.and_(_DRIVERS.c.ended_at < before, later.scalar_subquery() >= _KEPT_DRIVERS)),
+            "actions": (_ACTIONS, sa.and_(_ACTIONS.c.ended_at < before, _ACTIONS.c.id.not_in(newest))),
+        }
+        found = dict[str, int]()
+        with self._begin() as connection:
+            for name, (table, condition) in old.items():
+                keys = list(connection.execute(sa.select(table.c.id).where(condition)).scalars())
+                found[name] = len(keys)
+                for start in range(0, 0 if dry_run else len(keys), _AT_ONCE):
+                    connection.execute(table.delete().where(table.c.id.in_(keys[start : start + _AT_ONCE])))
+        return found
 
     @contextmanager
     def _begin(self) -> Iterator[sa.Connection]:

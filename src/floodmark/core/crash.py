@@ -105,6 +105,10 @@ POINTS = MappingProxyType(
             "upgrade.before_deploy",
             "upgrade.after_deploy",
         ),
+        "removal": (
+            "removal.before_rename",
+            "removal.after_rename",
+        ),
         "bounded": (
             "bounded.before_side",
             "bounded.after_side",

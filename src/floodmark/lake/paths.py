@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from floodmark.core.errors import SetupError
-from floodmark.lake.storage import read, write
+from floodmark.lake.storage import folders, read, write
 from floodmark.spec.operator import Input
 from floodmark.spec.workspace import Settings
 
@@ -62,6 +62,11 @@ class Lake:
     def is_local(self) -> bool:
         """True for a folder of this machine, where locks work."""
         return is_local(self.root)
+
+    @property
+    def there(self) -> bool:
+        """Whether floodmark has written into it; False as well for a folder where a disk is to be mounted."""
+        return "_floodmark" in folders(self.root)
 
     def log(self, source: str) -> str:
         """The log a source lands in."""

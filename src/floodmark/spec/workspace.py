@@ -30,6 +30,8 @@ class Settings:
         control: URL of the control store for SQLAlchemy; by default SQLite in ``.floodmark/control`` of the workspace.
         divided: lay output tables out by the partitions of their assets, so that these can be computed at the same time and replaced
             without reading others; costs a file per partition and commit.
+        kept_days: for which packages nobody names, ended timelines, logs of drivers and rows of the control store are kept.
+        upkeep_minutes: between two upkeeps of the lake under a supervisor; 0 for none.
     """
 
     environment: str = "dev"
@@ -41,6 +43,8 @@ class Settings:
     folder: str = "."
     control: str | None = None
     divided: bool = True
+    kept_days: float = 30
+    upkeep_minutes: float = 60
 
 
 @dataclass(frozen=True, slots=True, init=False)

@@ -1,0 +1,126 @@
+"""Upkeep of a workspace: its tables, and what its control plane has kept. The supervisor starts it: ``python -m floodmark.control.upkeep``."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from floodmark.control.retention import tidy
+from floodmark.control.store import CONTROL, Store
+from floodmark.core.errors import FloodmarkError
+from floodmark.lake.locks import data_files
+from floodmark.lake.paths import Lake
+from floodmark.lake.removal import Removed
+from floodmark.lake.retention import DAYS, retire
+from floodmark.lake.upkeep import HOURS, Kept, maintain
+from floodmark.spec.workspace import Settings
+
+ACTION = "upkeep"
+"""Of its rows in the journal."""
+_PATIENCE_SECONDS = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """What an upkeep did, or would do.
+
+    Args:
+        tables: what was done to each.
+        removed: what is gone beside them.
+        stay: why other things stay.
+    """
+
+    tables: tuple[Kept, ...] = ()
+    removed: tuple[Removed, ...] = ()
+    stay: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """The parts by name, and sums of them."""
+        return {
+            "tables": [asdict(one) for one in self.tables],
+            "removed": [asdict(one) for one in self.removed],
+            "stay": list(self.stay),
+        } | sums([self])
+
+
+def sums(parts: Iterable[Done]) -> dict[str, int]:
+    """By how many files tables have fewer now, files that are gone, and their bytes."""
+    tables, removed = list[Kept](), list[Removed]()
+    for part in parts:
+        tables, removed = [*tables, *part.tables], [*removed, *part.removed]
+    return {
+        "merged": sum(max(0, one.before - one.after) for one in tables),
+        "files": sum(one.removed for one in tables) + sum(one.files for one in removed),
+        "bytes": sum(one.size for one in removed),
+    }
+
+
+def keep_up(
+    lakes: Iterable[Lake],
+    *,
+    hours: int = HOURS,
+    days: float = DAYS,
+    dry_run: bool = False,
+    store: Store | None = None,
+    home: Path | None = None,
+) -> Done:
+    """Compact and clean the tables of lakes, and remove what is kept no longer; streams and landings may be at work.
+
+    Args:
+        lakes: any.
+        hours: for which files of tables that were replaced are kept.
+        days: for which packages, ended timelines, logs and rows of the control store are kept.
+        dry_run: only say what would be done.
+        store: the control store; None where there is none.
+        home: folder of packages and logs.
+
+    Raises:
+        LifecycleError: as ``maintain``; what was done before it is done.
+    """
+    tables, removed, stay = list[Kept](), list[Removed](), list[str]()
+    for lake in lakes:
+        if not lake.there:
+            stay.append(f"lake {lake.root}: nothing is there")
+            continue
+        tables += maintain(lake, hours=hours, dry_run=dry_run)
+        with data_files(lake, "upkeep, rebuild, rollback or fork", _PATIENCE_SECONDS):
+            gone, why = retire(lake, days=days, dry_run=dry_run)
+        removed, stay = removed + gone, stay + why
+    if store is not None and home is not None:
+        gone, why = tidy(store, home, days=days, dry_run=dry_run)
+        removed, stay = removed + gone, stay + why
+    return Done(tables=tuple(tables), removed=tuple(removed), stay=tuple(stay))
+
+
+def main(home: str, options: str) -> int:
+    """Keep up the lakes of the streams of a store, and write down in its journal what was done, or why not."""
+    os.nice(10)
+    store, given = Store(os.environ[CONTROL]), json.loads(options)
+    who = f"{socket.gethostname()}, process {os.getpid()}"
+    lakes = sorted({one.lake for one in store.deployments()})
+    try:
+        parts, errors = list[Done](), list[str]()
+        for lake in lakes:
+            try:
+                parts.append(keep_up([Lake.of(Settings(lake=lake))], **given))
+            except FloodmarkError as error:  # the others are none the worse for it
+                errors.append(str(error))
+        parts.append(keep_up([], **given, store=store, home=Path(home)))
+    except Exception as error:
+        with suppress(FloodmarkError):
+            store.note(who, ACTION, errors=[str(error) if isinstance(error, FloodmarkError) else repr(error)])
+        raise
+    stay = [why for part in parts for why in part.stay]
+    store.note(who, ACTION, lakes=lakes, errors=errors, stay=stay, done=sums(parts))
+    return 1 if errors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

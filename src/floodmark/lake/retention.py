@@ -1,0 +1,57 @@
+"""How long a lake keeps what no stream goes on with: timelines a rollback or a rebuild has ended, and rebuilds that were given up.
+
+A savepoint holds all files of its checkpoint itself, and a rollback begins a new timeline from it. So only a switch that is not finished
+needs the timeline that it ends.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from floodmark.lake.paths import Lake
+from floodmark.lake.removal import GOING, Removed, clear, contents, take_away
+from floodmark.lake.storage import folders
+from floodmark.lake.switch import pending
+from floodmark.lake.timeline import Timeline
+
+DAYS = 30
+"""For which these are kept."""
+_DAY = 86_400
+
+
+def retire(lake: Lake, *, days: float = DAYS, dry_run: bool = False) -> tuple[list[Removed], list[str]]:
+    """Remove timelines and rebuilds nobody has written to for long; the caller holds the lock of the lake's data files.
+
+    Args:
+        lake: any.
+        days: since the newest file of one was written.
+        dry_run: only say what would go.
+
+    Returns:
+        What is gone, and why other things stay.
+    """
+    if pending(lake) is not None:
+        return [], ["old timelines: a rollback or rebuild was begun and not finished, which may need them"]
+    removed, before = list[Removed](), time.time() - days * _DAY
+    for kind, name, folder in _old(lake, dry_run=dry_run):
+        held = contents(folder)
+        if held.newest < before:
+            removed.append(Removed(kind=kind, name=name, files=held.files, size=held.size))
+            if not dry_run:
+                take_away(folder)
+    return removed, []
+
+
+def _old(lake: Lake, *, dry_run: bool) -> Iterator[tuple[str, str, str]]:
+    """Kind, name and folder of what no stream goes on with."""
+    for operator in folders(lake.internal("operators")):
+        current = Timeline.current(lake, operator).number
+        for kind, inside in (("timeline", "timelines"), ("rebuild", "rebuild")):
+            home = lake.internal("operators", operator, inside)
+            if not dry_run:
+                clear(home)
+            for name in folders(home):
+                ended = name.isascii() and name.isdecimal() and int(name) < current
+                if (ended or kind == "rebuild") and not name.endswith(GOING):
+                    yield kind, f"{operator}/{name}", f"{home}/{name}"
