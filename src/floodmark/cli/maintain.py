@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import getpass
 from typing import TYPE_CHECKING
 
 import click
@@ -46,7 +47,7 @@ def maintain(invocation: Invocation, *, hours: int, days: float | None, forget: 
     console = Console(as_json=invocation.json)
     opened = opened_lake(invocation, console)
     from floodmark.control.package import kept
-    from floodmark.control.upkeep import keep_up
+    from floodmark.control.upkeep import keep_up, note
     from floodmark.lake.paths import Lake
 
     settings = opened.workspace.settings
@@ -61,6 +62,8 @@ def maintain(invocation: Invocation, *, hours: int, days: float | None, forget: 
         store=None if streams is None else streams.store,
         home=None if streams is None else streams.home,
     )
+    if streams is not None and not dry_run:
+        note(streams.store, getpass.getuser(), [opened.lake], [done])
     _say(console, done, dry_run=dry_run)
     console.document({"lake": opened.lake, "done": not dry_run, **done.as_json()})
 

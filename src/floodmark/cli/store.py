@@ -6,13 +6,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from floodmark.cli.loading import Opened
+from floodmark.core.time import describe
 
 if TYPE_CHECKING:
     from floodmark.control.fleet import Fleet
     from floodmark.control.store import Driver
+    from floodmark.control.supervisor import Supervisor
 
 
 def fleet(opened: Opened, say: Callable[[str], None]) -> Fleet:
@@ -20,6 +22,25 @@ def fleet(opened: Opened, say: Callable[[str], None]) -> Fleet:
     from floodmark.control.fleet import Fleet
 
     return Fleet(workspace=opened.workspace, root=opened.root, say=say)
+
+
+def supervisor(opened: Opened, streams: Fleet, say: Callable[[str], None]) -> Supervisor:
+    """A supervisor of the streams of a workspace, which keeps up their lakes too."""
+    from floodmark.control.supervisor import supervisor as made
+
+    settings = opened.workspace.settings
+    return made(streams.store, streams.home, say, settings.upkeep_minutes, settings.kept_days)
+
+
+def upkeep(opened: Opened) -> dict[str, Any] | None:
+    """When the last upkeep ended and what it did, in words; None where none was written down."""
+    from floodmark.control.periodic import ACTION, told
+
+    there = known(opened, print)
+    last = None if there is None else there.store.last(ACTION)
+    if last is None:
+        return None
+    return {"at": describe(int(last["at"] * 1000)), "what": told(last["detail"]), **last["detail"]}
 
 
 def known(opened: Opened, say: Callable[[str], None]) -> Fleet | None:

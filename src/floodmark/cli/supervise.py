@@ -13,7 +13,7 @@ from floodmark.cli.console import Console
 from floodmark.cli.invocation import Invocation, pass_invocation, shared
 from floodmark.cli.loading import Opened
 from floodmark.cli.signals import stopping
-from floodmark.cli.store import fleet, told
+from floodmark.cli.store import fleet, supervisor, told
 from floodmark.cli.workspace import opened_lake
 
 if TYPE_CHECKING:
@@ -31,11 +31,9 @@ def supervise(invocation: Invocation) -> None:
     console = Console(as_json=invocation.json)
     opened = opened_lake(invocation, console)
     streams = fleet(opened, console.say)
-    from floodmark.control.supervisor import supervisor
-
     with stopping(console, "its next look") as stop:
         console.say(f"supervising by {streams.home}; Ctrl-C ends this, and leaves what runs running")
-        supervisor(streams.store, streams.home, console.say).run(stop)
+        supervisor(opened, streams, console.say).run(stop)
 
 
 @click.command()

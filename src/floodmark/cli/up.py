@@ -28,7 +28,7 @@ from floodmark.cli.console import Console
 from floodmark.cli.invocation import Invocation, pass_invocation, shared
 from floodmark.cli.loading import Opened, open_workspace
 from floodmark.cli.signals import stopping
-from floodmark.cli.store import fleet
+from floodmark.cli.store import fleet, supervisor
 from floodmark.core.errors import ExecutionError, SetupError
 
 if TYPE_CHECKING:
@@ -114,12 +114,12 @@ def _supervising(opened: Opened, console: Console, *, wanted: bool) -> Iterator[
     if not wanted:
         yield
         return
-    from floodmark.control.supervisor import LEASE, supervisor
+    from floodmark.control.supervisor import LEASE
 
     streams, over = fleet(opened, console.note), threading.Event()
     if streams.supervised:
         console.note(f"streams: supervised by {streams.store.holder(LEASE)} already; when that one ends, here")
-    thread = threading.Thread(target=supervisor(streams.store, streams.home, console.note).stand_by, args=(over,))
+    thread = threading.Thread(target=supervisor(opened, streams, console.note).stand_by, args=(over,))
     thread.start()
     try:
         yield

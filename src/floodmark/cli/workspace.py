@@ -17,7 +17,7 @@ from floodmark.cli.invocation import Invocation, pass_invocation, shared
 from floodmark.cli.loading import Opened, open_workspace
 from floodmark.cli.signals import stopping
 from floodmark.cli.spark import start
-from floodmark.cli.store import streams
+from floodmark.cli.store import streams, upkeep
 from floodmark.core.time import describe, describe_span
 from floodmark.spec.contract import event_time_field
 from floodmark.spec.operator import Operator
@@ -183,12 +183,15 @@ def status(invocation: Invocation) -> None:
     running = streams(opened)
     about = ("stream", "version", "wanted", "state")
     console.table(about, [tuple(row[name] for name in about) for row in running])
+    if (kept := upkeep(opened)) is not None:
+        console.say(f"upkeep {kept['at']}: {kept['what']}")
     console.document(
         {
             "lake": opened.lake,
             "environment": opened.environment,
             "tables": rows,
             **({"streams": running} if running else {}),
+            **({"upkeep": kept} if kept else {}),
         }
     )
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import psutil
 
+from floodmark.control.periodic import Periodic
 from floodmark.control.store import CONTROL, Deployment, Driver, Store
 from floodmark.core.errors import FloodmarkError, LifecycleError
 
@@ -48,6 +49,7 @@ class Supervisor:
         command: that runs a driver; by default floodmark's own.
         say: told what it does.
         backoff: s after the first crash; doubled with each further one.
+        upkeep: that it starts now and then; None for none.
     """
 
     store: Store
@@ -56,6 +58,7 @@ class Supervisor:
     command: Command | None = None
     say: Callable[[str], None] = print
     backoff: float = 1.0
+    upkeep: Periodic | None = None
     _children: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
     _asked: dict[int, float] = field(default_factory=dict)
     _failed: set[int] = field(default_factory=set)
@@ -87,6 +90,8 @@ class Supervisor:
                 if said != str(error):
                     self.say(said := str(error))
             stop.wait(POLL_SECONDS)
+        if self.upkeep is not None:
+            self.upkeep.end()
         with suppress(FloodmarkError):
             while not leave and self._ending():
                 time.sleep(POLL_SECONDS)
@@ -111,7 +116,10 @@ class Supervisor:
             with suppress(FloodmarkError):  # the store is away, as what follows tells
                 self._since = self.store.now()
         try:
-            return self._tick()
+            mine = self._tick()
+            if mine and self.upkeep is not None:
+                self.upkeep.look(self.holder)
+            return mine
         finally:
             self._looked = time.time()
 
@@ -288,9 +296,13 @@ def lives(driver: Driver) -> bool:
         return False
 
 
-def supervisor(store: Store, home: Path, say: Callable[[str], None]) -> Supervisor:
-    """One with the name of this process."""
-    return Supervisor(store=store, home=home, holder=f"{socket.gethostname()}, process {os.getpid()}", say=say)
+def supervisor(
+    store: Store, home: Path, say: Callable[[str], None], upkeep_minutes: float = 0, kept_days: float = 30
+) -> Supervisor:
+    """One with the name of this process; the settings are those of the workspace."""
+    upkeep = Periodic(store, home, upkeep_minutes, {"days": kept_days}, say)
+    holder = f"{socket.gethostname()}, process {os.getpid()}"
+    return Supervisor(store=store, home=home, holder=holder, say=say, upkeep=upkeep)
 
 
 def crashed(drivers: Sequence[Driver], since: float) -> list[Driver]:

@@ -6,12 +6,13 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from floodmark.control.periodic import ACTION
 from floodmark.control.retention import tidy
 from floodmark.control.store import CONTROL, Store
 from floodmark.core.errors import FloodmarkError
@@ -22,8 +23,6 @@ from floodmark.lake.retention import DAYS, retire
 from floodmark.lake.upkeep import HOURS, Kept, maintain
 from floodmark.spec.workspace import Settings
 
-ACTION = "upkeep"
-"""Of its rows in the journal."""
 _PATIENCE_SECONDS = 60
 
 
@@ -117,9 +116,14 @@ def main(home: str, options: str) -> int:
         with suppress(FloodmarkError):
             store.note(who, ACTION, errors=[str(error) if isinstance(error, FloodmarkError) else repr(error)])
         raise
+    note(store, who, lakes, parts, errors)
+    return 1 if errors else 0
+
+
+def note(store: Store, who: str, lakes: Sequence[str], parts: Sequence[Done], errors: Sequence[str] = ()) -> None:
+    """Write down what was done, and why the rest was not."""
     stay = [why for part in parts for why in part.stay]
     store.note(who, ACTION, lakes=lakes, errors=errors, stay=stay, done=sums(parts))
-    return 1 if errors else 0
 
 
 if __name__ == "__main__":
