@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from deltalake import DeltaTable
 
 from floodmark.control.fleet import Fleet
-from floodmark.lake import history, savepoints
+from floodmark.lake import history
 from floodmark.lake.commits import MicroBatch
+from floodmark.lake.outputs import input_path
 from floodmark.lake.savepoints import Savepoint
 from floodmark.lake.timeline import Timeline, inputs_at
 from floodmark.lifecycle.savepoint import Manifest
@@ -84,9 +85,7 @@ def _caught_up(fleet: Fleet, name: str) -> bool:
     """Whether a stream has read all its inputs have."""
     timeline = Timeline.current(fleet.lake, name)
     read = inputs_at(timeline, timeline.checkpoint.last_committed())
-    return all(
-        one.version >= DeltaTable(savepoints.input_path(fleet.lake, one.table)).version() for one in read.values()
-    )
+    return all(one.version >= DeltaTable(input_path(fleet.lake, one.table)).version() for one in read.values())
 
 
 def _begins_to_set_aside(fleet: Fleet, operator: Operator, manifest: Manifest) -> str | None:

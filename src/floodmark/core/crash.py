@@ -31,6 +31,10 @@ POINTS = MappingProxyType(
             "landed.before_commit",
             "landed.after_commit",
         ),
+        "compaction": (
+            "compaction.before_commit",
+            "compaction.after_commit",
+        ),
         "replay": (
             "replay.before_mark",
             "replay.after_mark",

@@ -19,9 +19,11 @@ class Position(NamedTuple):
     version: int
     """Of its table, the last one that is read completely."""
     file: int
-    """Of the last file read of the version behind it; -1 for none."""
+    """Number of the last file that is read of the version behind it, or of ``snapshot``; -1 for none."""
     table: str
     """Id of the table."""
+    snapshot: int | None = None
+    """The version whose files are read in their order, as at the beginning of a stream; None where commits are read."""
 
 
 class Checkpoint(Protocol):

@@ -53,6 +53,7 @@ class Landing:
         fingerprint: of the source.
         run: of the landing that wrote it, to tell two writers apart.
         ended: an end of input has been landed.
+        modified: modification time of its first file, ms; it grows from commit to commit, whatever the clock says. 0 in commits of versions before.
     """
 
     source: str
@@ -66,6 +67,7 @@ class Landing:
     fingerprint: str = ""
     run: str = ""
     ended: bool = False
+    modified: int = 0
 
     @property
     def progress(self) -> int:

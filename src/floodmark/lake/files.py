@@ -16,6 +16,8 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.transaction import AddAction, RemoveAction
 
+from floodmark.lake.storage import read
+
 _LONGEST = 32
 """Characters of a text that is kept as a statistic; a longer one says nothing about its file."""
 _TO_NEXT = timedelta(microseconds=999)
@@ -49,10 +51,16 @@ class Written:
             kinds.update({pair["values"]: pair["counts"] for pair in column.value_counts().to_pylist()})
         return kinds
 
-    def actions(self) -> list[AddAction]:
-        """The files with rows, as a commit names them."""
-        footers = {file: pq.read_metadata(file) for file in self.files}
-        return [_added(self, file, footer) for file, footer in footers.items() if footer.num_rows]
+    def actions(self, modified: int | None = None) -> list[AddAction]:
+        """The files with rows, as a commit names them.
+
+        Args:
+            modified: modification time of the first one, ms; each other one is a millisecond later. By default all have the clock's.
+        """
+        footers = {file: footer for file in self.files if (footer := pq.read_metadata(file)).num_rows}
+        now = time.time_ns() // 1_000_000
+        times = [now] * len(footers) if modified is None else range(modified, modified + len(footers))
+        return [_added(self, file, footer, at) for (file, footer), at in zip(footers.items(), times, strict=True)]
 
 
 def inside(table: DeltaTable, first: datetime, last: datetime) -> list[RemoveAction] | None:
@@ -77,14 +85,27 @@ def inside(table: DeltaTable, first: datetime, last: datetime) -> list[RemoveAct
     return removed
 
 
-def _added(written: Written, file: Path, footer: pq.FileMetaData) -> AddAction:
+def changed_files(path: str, before: int, after: int) -> set[str] | None:
+    """The files by which the commits behind a version of a table, up to another one, have changed its rows; None where one of them is gone.
+
+    Files that were merged, or that replace them, are none of these.
+    """
+    found = set()
+    for version in range(before + 1, after + 1):
+        entry = read(f"{path}/_delta_log/{version:020d}.json")
+        if entry is None:
+            return None
+        actions = (one.get("add") or one.get("remove") for one in map(json.loads, entry.splitlines()))
+        found |= {action["path"] for action in actions if action and action["dataChange"]}
+    return found
+
+
+def _added(written: Written, file: Path, footer: pq.FileMetaData, modified: int) -> AddAction:
     """A file with its partition values and statistics."""
     path = file.relative_to(written.folder.parent)
     pairs = (part.split("=", 1) for part in path.parts[1:-1])
     values = {name: None if text == _NO_PARTITION else unquote(text) for name, text in pairs}
-    return AddAction(
-        path.as_posix(), file.stat().st_size, values, time.time_ns() // 1_000_000, True, statistics(footer)
-    )
+    return AddAction(path.as_posix(), file.stat().st_size, values, modified, True, statistics(footer))
 
 
 def statistics(footer: pq.FileMetaData) -> str:

@@ -112,7 +112,7 @@ def progress(path: str, version: int | None = None) -> int | None:
         path: of the table.
         version: as of which; by default the newest.
     """
-    for commit in standing(path, limit=None):
+    for commit in standing(path, limit=None) if version is None or version >= 0 else ():
         reached = progress_of(commit.record)
         if reached is not None and (version is None or commit.version <= version):
             return reached

@@ -12,6 +12,7 @@ from pyarrow.fs import FileType
 from floodmark.core.errors import ExecutionError
 from floodmark.core.time import END, NEVER, Interval
 from floodmark.lake import division
+from floodmark.lake.paths import Lake
 from floodmark.lake.rows import row_schema
 from floodmark.lake.storage import file_system
 from floodmark.spec import partitions
@@ -87,3 +88,8 @@ def table_schema(schema: Schema, cut: Partitions | None = None) -> TableSchema:
     if cut is not None:
         fields.append(Field(PARTITION, PrimitiveType("string"), nullable=True, metadata=division.metadata(cut)))
     return TableSchema(fields)
+
+
+def input_path(lake: Lake, table: str) -> str:
+    """The path of an input's table: a log, or an output of another operator."""
+    return lake.log(table) if DeltaTable.is_deltatable(lake.log(table)) else lake.read(table)

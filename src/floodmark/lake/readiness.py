@@ -19,12 +19,14 @@ from floodmark.core.time import END, NEVER, Interval, describe, from_ms
 from floodmark.lake import coverage as kept_coverage
 from floodmark.lake import division, history
 from floodmark.lake.commits import BoundedRun
+from floodmark.lake.files import changed_files
 from floodmark.lake.paths import Lake
+from floodmark.lake.sequences import in_order
 from floodmark.lake.storage import file_system
 from floodmark.lake.timeline import Timeline, inputs_at
 from floodmark.lifecycle.coverage import Entry, Now, Segment, Todo, segments, todo
 from floodmark.semantics.assignment import first_needed
-from floodmark.spec.operator import Operator, Output
+from floodmark.spec.operator import Input, Operator, Output
 from floodmark.spec.partitions import split
 from floodmark.spec.run import LateRows, RunResult
 from floodmark.spec.schema import MARKER
@@ -148,7 +150,7 @@ def _now(operator: Operator, lake: Lake, versions: dict[str, int], late_rows: La
                 continue
             key = given.table, before
             if key not in known:
-                known[key] = _Changes.between(lake.input(given), before, after)
+                known[key] = _Changes.between(lake, given, before, after)
             if known[key].touch(needed):
                 return f"its input '{given.table}' has changed since (version {before} -> {after})"
         return None
@@ -307,7 +309,7 @@ def _check_read(operator: Operator, lake: Lake, interval: Interval) -> None:
         if given.name not in read or given.table != read[given.name].table:
             continue
         since, now = read[given.name].version, DeltaTable(path).version()
-        if not _Changes.between(path, since, now, come=True).touch(reads(operator, interval)):
+        if not _Changes.between(lake, given, since, now, come=True).touch(reads(operator, interval)):
             continue
         where, got = (
             f"operator '{operator.name}' in {lake.root}",
@@ -325,24 +327,35 @@ class _Changes:
         path: of the table.
         files: name -> first and last event time where known; None when what changed is not known.
         come: only rows that streams read: those that have come, and were not put in place of others.
+        behind: only rows with a larger ``_sequence``.
     """
 
     path: str
     files: dict[str, tuple[Any, Any]] | None
     come: bool = False
+    behind: int = -1
     times: dict[str, Any] = field(default_factory=dict)
 
     @staticmethod
-    def between(path: str, before: int, after: int, *, come: bool = False) -> _Changes:
-        """Compare two versions; ``before`` may no longer be kept."""
+    def between(lake: Lake, given: Input, before: int, after: int, *, come: bool = False) -> _Changes:
+        """Compare two versions of an input; ``before`` may no longer be kept. Files that were merged have not changed."""
+        path = lake.input(given)
         if before < 0:
             return _Changes(path, None)
         try:
-            old, new = (_files(DeltaTable(path, version=version)) for version in (before, after))
+            old, new = (DeltaTable(path, version=version) for version in (before, after))
         except DeltaError:
             return _Changes(path, None)
-        changed = new.keys() - old.keys() if come else old.keys() ^ new.keys()
-        return _Changes(path, {name: old.get(name) or new[name] for name in changed}, come)
+        files = {version: _files(table) for version, table in ((before, old), (after, new))}
+        changed = files[after].keys() - files[before].keys() if come else files[after].keys() ^ files[before].keys()
+        behind = -1
+        if changed and given.upstream is None and (was := in_order(old)) and (now := in_order(new)):
+            behind = was[-1].last  # a log only grows
+            changed &= {file.path for file in now if file.last > behind}
+        elif changed and (data := changed_files(path, before, after)) is not None:
+            changed &= data
+        times = {name: files[before].get(name) or files[after][name] for name in changed}
+        return _Changes(path, times, come, behind)
 
     def touch(self, interval: Interval) -> bool:
         """Whether a row of the interval came or went; yes when that cannot be known."""
@@ -367,10 +380,12 @@ class _Changes:
         return bool(pc.any(inside).as_py())
 
     def _times(self, file: pq.ParquetFile) -> pa.ChunkedArray:
-        if not self.come:
-            return file.read(columns=["_event_time"])["_event_time"]
-        found = file.read(columns=["_event_time", "_kind", "_progress"])
-        return found.filter(pc.and_(pc.not_equal(found["_kind"], MARKER), found["_progress"].is_valid()))["_event_time"]
+        rows = file.read(columns=["_event_time", "_kind", "_progress", "_sequence"])
+        if self.behind >= 0:
+            rows = rows.filter(pc.greater(rows["_sequence"], self.behind))
+        if self.come:
+            rows = rows.filter(pc.and_(pc.not_equal(rows["_kind"], MARKER), rows["_progress"].is_valid()))
+        return rows["_event_time"]
 
 
 def _files(table: DeltaTable) -> dict[str, tuple[Any, Any]]:

@@ -21,7 +21,7 @@ from floodmark.lake.commits import MicroBatch, Restored, Ticked
 from floodmark.lake.copies import copy, files_of, remove
 from floodmark.lake.identity import IDENTITY
 from floodmark.lake.locks import exclusive
-from floodmark.lake.outputs import check_there
+from floodmark.lake.outputs import check_there, input_path
 from floodmark.lake.paths import Lake
 from floodmark.lake.storage import file_system, folders, open_hashed, read, write
 from floodmark.lake.timeline import CHECKPOINT, STARTS, TICKS, Timeline, inputs_at
@@ -273,11 +273,6 @@ def _version_at(timeline: Timeline, table: str, batch: int) -> int:
         else:
             break
     return version
-
-
-def input_path(lake: Lake, table: str) -> str:
-    """The path of an input's table: a log, or an output of another operator."""
-    return lake.log(table) if DeltaTable.is_deltatable(lake.log(table)) else lake.read(table)
 
 
 def _id(path: str) -> str:

@@ -9,13 +9,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from typing import Any
 
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from floodmark.core.errors import StateError
-from floodmark.lake.checkpoint import Checkpoint, checkpoint_at
+from floodmark.lake.checkpoint import Checkpoint, Position, checkpoint_at
 from floodmark.lake.identity import Identity
+from floodmark.lake.outputs import input_path
 from floodmark.lake.paths import Lake
 from floodmark.lake.storage import folders, read, write
 from floodmark.lifecycle.plan import Deployed
@@ -109,16 +112,43 @@ class Timeline:
         return f"{self.operator}/{self.number}/{table}"
 
 
-def inputs_at(timeline: Timeline, batch: int) -> dict[str, TableVersion]:
-    """How far a stream had read each input at the end of a committed micro-batch, by the input's name, in the order they are read."""
+def positions_at(timeline: Timeline, batch: int) -> dict[str, Position]:
+    """The position in each input at the end of a micro-batch, by the input's name, in the order they are read; nothing where it is not kept."""
     deployed, positions = timeline.identity.deployed(), timeline.checkpoint.positions(batch)
+    if deployed is None or not positions:
+        return {}
+    of_inputs = positions[:: len(positions) // len(deployed.sources)]
+    return dict(zip(deployed.sources, of_inputs, strict=True))
+
+
+def inputs_at(timeline: Timeline, batch: int) -> dict[str, TableVersion]:
+    """How far a stream had read each input at the end of a committed micro-batch, by the input's name, in the order they are read.
+
+    Of an input that is read file by file from a version on, nothing is read completely until all of that version is.
+    """
+    deployed = timeline.identity.deployed()
     assert deployed is not None
-    names, reads = deployed.sources, {name: table for name, table, *_ in deployed.graph["inputs"]}
-    of_inputs = positions[:: len(positions) // len(names)]
+    reads = {name: table for name, table, *_ in deployed.graph["inputs"]}
     return {
-        name: TableVersion(table=reads[name], id=at.table, version=at.version, file=at.file)
-        for name, at in zip(names, of_inputs, strict=True)
+        name: _version_read(input_path(timeline.lake, reads[name]), reads[name], at)
+        for name, at in positions_at(timeline, batch).items()
     }
+
+
+def _version_read(path: str, table: str, at: Position) -> TableVersion:
+    if at.snapshot is None:
+        return TableVersion(table=table, id=at.table, version=at.version, file=at.file)
+    whole = at.file + 1 >= _files(path, at.table, at.snapshot)
+    return TableVersion(table=table, id=at.table, version=at.snapshot if whole else at.version, file=-1)
+
+
+@cache
+def _files(path: str, _id: str, version: int) -> int:
+    """How many files a version of a table has, by its id: of one whose commits are gone none, as nobody can read more of it."""
+    try:
+        return len(DeltaTable(path, version=version).file_uris())
+    except DeltaError:
+        return 0
 
 
 def streams(lake: Lake) -> dict[str, Deployed]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from deltalake import DeltaTable
 
-from floodmark.lake import coverage, history, savepoints, storage
+from floodmark.lake import compaction, coverage, history, savepoints, storage
 from floodmark.lake.conflicts import retried
 from floodmark.lake.locks import data_files
 from floodmark.lake.outputs import keep_history
@@ -93,7 +93,7 @@ def _kept_log(lake: Lake, name: str, *, dry_run: bool) -> Kept:
     before, mended = len(DeltaTable(path).file_uris()), False
     if not dry_run:
         mended = retried(lambda: keep_history(path), path)
-        retried(lambda: _compact(path), path)
+        compaction.compact(path)
     after = len(DeltaTable(path).file_uris())
     return Kept(table=f"logs/{name}", before=before, after=after, removed=0, versions=(), hours=0, mended=mended)
 

@@ -63,13 +63,22 @@ class Writer:
         """The last version an application id has committed; None for none."""
         return self.table().transaction_version(app)
 
-    def append(self, write: Callable[[], Written], record: Record, once: tuple[str, int]) -> bool:
+    def append(
+        self,
+        write: Callable[[], Written],
+        record: Record,
+        once: tuple[str, int],
+        *,
+        modified: int | None = None,
+    ) -> bool:
         """Append files, once.
 
         Args:
             write: writes the files; called when there is something to commit.
             record: of the commit.
             once: application id and number of the transaction; numbers grow.
+            modified: modification time the commit says of its first file, ms; each other one is a millisecond later than the one before it.
+                By default the clock's.
 
         Returns:
             False when the application has committed the number, or a later one: nothing is written then.
@@ -82,7 +91,9 @@ class Writer:
             return False
         written = write()
         try:
-            self._commit(table, written.actions(), record, [Transaction(*once)], partition_by=written.partition_by)
+            self._commit(
+                table, written.actions(modified), record, [Transaction(*once)], partition_by=written.partition_by
+            )
         except CommitFailedError as error:
             raise interrupted(self.path, f"one: {error}") from error
         return True
@@ -106,6 +117,10 @@ class Writer:
             return True
 
         return retried(attempt, self.path)
+
+    def rewrite(self, old: Sequence[RemoveAction], new: Sequence[AddAction]) -> None:
+        """Put files in place of others that have the same rows; both say ``dataChange=false``, and the commit has no record."""
+        self._commit(self.table(), [*old, *new])
 
     def note(self, record: Record, once: tuple[str, int] | None = None, fences: Sequence[Transaction] = ()) -> None:
         """Commit a record, and no file."""
@@ -147,7 +162,7 @@ class Writer:
         self,
         table: DeltaTable,
         actions: Sequence[AddAction | RemoveAction],
-        record: Record,
+        record: Record | None = None,
         transactions: Sequence[Transaction] = (),
         *,
         mode: str = "append",
@@ -168,7 +183,6 @@ def _transactions(once: tuple[str, int] | None, fences: Sequence[Transaction]) -
     return [*([Transaction(*once)] if once else []), *fences]
 
 
-def _properties(record: Record, transactions: Sequence[Transaction]) -> CommitProperties:
-    return CommitProperties(
-        custom_metadata={"userMetadata": encode(record)}, app_transactions=list(transactions) or None
-    )
+def _properties(record: Record | None, transactions: Sequence[Transaction]) -> CommitProperties:
+    metadata = None if record is None else {"userMetadata": encode(record)}
+    return CommitProperties(custom_metadata=metadata, app_transactions=list(transactions) or None)

@@ -43,7 +43,14 @@ class Appender:
         self._writer = Writer(self.path)
 
     def append(
-        self, rows: DataFrame, app: str, number: int, record: Record, *, partition_by: tuple[str, ...] = ()
+        self,
+        rows: DataFrame,
+        app: str,
+        number: int,
+        record: Record,
+        *,
+        partition_by: tuple[str, ...] = (),
+        modified: int | None = None,
     ) -> bool:
         """Append once: False, and nothing is written, when ``app`` has committed ``number`` or a later one.
 
@@ -53,12 +60,13 @@ class Appender:
             number: its version; grows.
             record: of the commit.
             partition_by: the table's partition columns.
+            modified: of the files, as in ``Writer.append``; Spark, where it commits, sets its own.
 
         Raises:
             LifecycleError: LIFECYCLE-004 another writer came in between, LIFECYCLE-057 a rollback has ended this one.
         """
         if is_local(self.path):
-            return self._writer.append(lambda: self.write(rows, partition_by), record, (app, number))
+            return self._writer.append(lambda: self.write(rows, partition_by), record, (app, number), modified=modified)
         if not check_open(self.path, app, number, committed_by_spark(rows.sparkSession, self.path, app)):
             return False
         append_by_spark(rows, self.path, app, number, record)

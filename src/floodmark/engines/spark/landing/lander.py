@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
 
 _ONE_FILE_ROWS = 1_000_000
 """Up to so many rows a commit is one file."""
+_MANY_FILES = 100_000
+"""More than any commit has: each file of a commit is a millisecond later than the one before it."""
 
 
 def reader_of(source: Source, workspace: Path | None = None) -> Reader:
@@ -302,13 +305,15 @@ class Lander:
     def _append(self, frame: DataFrame, landing: Landing) -> Landing:
         path = self.lake.log(self.source.name)
         app = f"land/{self.source.name}"
-        landing = replace(landing, state=forget_idle(landing.state))
+        files = 1 if self.last.rows <= _ONE_FILE_ROWS else _MANY_FILES
+        modified = max(time.time_ns() // 1_000_000, self.last.modified + files)
+        landing = replace(landing, state=forget_idle(landing.state), modified=modified)
         crash.point("landing.before_log")
         if self.widen:
             append_by_spark(frame, path, app, landing.ordinal, landing, widen=True)
             self.widen = False
         else:
-            self._appender.append(frame, app, landing.ordinal, landing)
+            self._appender.append(frame, app, landing.ordinal, landing, modified=modified)
         crash.point("landing.after_log")
         if not self.lake.is_local:
             self._check_mine(landing)

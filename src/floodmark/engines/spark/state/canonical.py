@@ -19,7 +19,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from floodmark.core.errors import StateError
 from floodmark.engines.spark.delta.tables import structure
 from floodmark.engines.spark.frames.packing import EMITTED
-from floodmark.engines.spark.state.checkpoint import Checkpoint, Marks
+from floodmark.engines.spark.state.checkpoint import Checkpoint, Marks, Passed
 from floodmark.engines.spark.state.host import StateStore
 from floodmark.engines.spark.state.processor import SCHEMAS
 from floodmark.lake import savepoints
@@ -69,7 +69,11 @@ def export(spark: SparkSession, savepoint: Savepoint, target: str) -> str:
         if not path.startswith("checkpoint/") or path == f"checkpoint/{IDENTITY}":
             copy(f"{unfolded}/{path}", f"{place}/{path.removeprefix('checkpoint/')}", link=False)
     marks = checkpoint.marks(batch)
-    said = {"format": _FORMAT, **marks._asdict(), "positions": [one._asdict() for one in marks.positions]}
+    said = {
+        "format": _FORMAT,
+        **_without_nothing(marks),
+        "positions": [_without_nothing(one) for one in marks.positions],
+    }
     write(f"{place}/{MARKS}", json.dumps(said, indent=1).encode())
     remove(unfolded)
     whole = replace(manifest, files=savepoints.digests(place))
@@ -133,6 +137,11 @@ def take_in(spark: SparkSession, lake: Lake, source: str) -> Savepoint:
     return savepoints.find(lake, draft.name)
 
 
+def _without_nothing(one: Marks | Position) -> dict[str, Any]:
+    """As JSON; without what versions before did not know, where it says nothing."""
+    return {name: value for name, value in one._asdict().items() if value not in (None, {})}
+
+
 def _marks(source: str) -> Marks:
     said: dict[str, Any] = json.loads(read(f"{source}/{MARKS}") or b"{}")
     if not said:
@@ -141,7 +150,8 @@ def _marks(source: str) -> Marks:
         fix = "Use the floodmark that wrote it, or a newer one: pip install --upgrade floodmark"
         expected = f"format {_FORMAT} or older"
         raise StateError(f"savepoint {source}", expected, f"format {written}", fix, code="STATE-020")
-    return Marks(**said | {"positions": [Position(**one) for one in said["positions"]]})
+    passed = {table: Passed(*one) for table, one in said.get("passed", {}).items()}
+    return Marks(**said | {"positions": [Position(**one) for one in said["positions"]], "passed": passed})
 
 
 class _Seeder(StatefulProcessor):

@@ -28,6 +28,7 @@ _NOTHING = "-"
 _AT_FIRST: dict[str, Any] = {"reservoirId": "", "reservoirVersion": 0, "index": -1, "isStartingVersion": False}
 
 
+_PASSED = "passed.json"
 _SCHEMAS = "/_metadata/v2/"
 """In the paths of the descriptions of state, which hold the absolute path."""
 _VERSIONED = re.compile(r"(\d+)[_.].*|(\d+)")
@@ -38,6 +39,15 @@ _PLACE = re.compile(rb'"[^"]*(/state/\d+/_stateSchema/[^"]*)"')
 def relocated(content: bytes, place: str) -> bytes:
     """A description of state with the one absolute path Spark keeps in a checkpoint put in another place."""
     return _PLACE.sub(rb'"' + place.replace("\\", r"\\").encode() + rb'\1"', content)
+
+
+class Passed(NamedTuple):
+    """Rows of a log that were read commit by commit, before the stream went on with the files of a later version."""
+
+    sequence: int
+    """The last ``_sequence``."""
+    version: int
+    """That was read completely then."""
 
 
 class Marks(NamedTuple):
@@ -51,19 +61,23 @@ class Marks(NamedTuple):
     """Processing time, ms."""
     positions: list[Position]
     """Per source of the query, how far it is read at its end."""
+    passed: dict[str, Passed]
+    """By a table's id."""
 
 
-def _position(offset: Mapping[str, Any]) -> Position:
-    version, file = int(offset["reservoirVersion"]), int(offset["index"])
-    if offset["isStartingVersion"] and file >= 0:  # the table as it was at its start, which one micro-batch takes whole
-        return Position(version, -1, str(offset["reservoirId"]))
-    return Position(version - 1, max(file, -1), str(offset["reservoirId"]))
+def _position(offset: Mapping[str, Any], passed: Mapping[str, Passed]) -> Position:
+    version, file, table = int(offset["reservoirVersion"]), int(offset["index"]), str(offset["reservoirId"])
+    if offset["isStartingVersion"]:
+        return Position(passed[table].version if table in passed else -1, max(file, -1), table, version)
+    return Position(version - 1, max(file, -1), table)
 
 
 def _offset(position: Position) -> str:
     if not position.table:
         return _NOTHING
-    place = {"reservoirVersion": position.version + 1, "index": position.file, "isStartingVersion": False}
+    begins = position.snapshot is not None
+    version = position.snapshot if begins else position.version + 1
+    place = {"reservoirVersion": version, "index": position.file, "isStartingVersion": begins}
     return _compact({"sourceVersion": 1, "reservoirId": position.table, **place})
 
 
@@ -168,14 +182,47 @@ class Checkpoint:
         """Per source of the query, in order, how far it is read at the end of a batch."""
         lines = self._lines("offsets", batch)
         offsets = [json.loads(line) if line != _NOTHING else _AT_FIRST for line in (lines or [])[2:]]
-        return [_position(offset) for offset in offsets]
+        passed = self.passed() if any(offset["isStartingVersion"] for offset in offsets) else {}
+        return [_position(offset, passed) for offset in offsets]
+
+    def passed(self) -> dict[str, Passed]:
+        """What rows of a version's files are read already, by the table's id; a query leaves them out."""
+        content = read(f"{self.path}/{_PASSED}")
+        return {table: Passed(*one) for table, one in json.loads(content or b"{}").items()}
+
+    def place(self, batch: int, source: int, position: Position, passed: Passed | None = None) -> None:
+        """Let a source of the query, by its number, go on somewhere else; for a checkpoint no query runs on.
+
+        The micro-batch before is said to have ended there too: Spark plans the last one again at a start.
+
+        Args:
+            batch: the last one.
+            source: its number.
+            position: where it goes on.
+            passed: what is read already of the files behind that.
+        """
+        if passed is not None:  # first: rows up to there are read, whatever the offsets say
+            write(f"{self.path}/{_PASSED}", _compact(self.passed() | {position.table: passed}).encode())
+        offset = json.loads(_offset(position))
+        for number in (batch - 1, batch):
+            lines = self._lines("offsets", number)
+            if lines is not None:
+                was = lines[2 + source]
+                lines[2 + source] = _compact(offset if was == _NOTHING else json.loads(was) | offset)
+                write(f"{self.path}/offsets/{number}", "\n".join(lines).encode())
+
+    def forget(self, batch: int) -> None:
+        """Take back the plan of a micro-batch that is not committed and that no table has rows of; for a checkpoint no query runs on."""
+        files, path = file_system(f"{self.path}/offsets/{batch}")
+        files.delete_file(path)
 
     def marks(self, batch: int) -> Marks:
         """Of a committed batch that is kept."""
         offsets, commits = (self._lines(log, batch) or [] for log in ("offsets", "commits"))
         said = json.loads(offsets[1])
         after = int(json.loads(commits[1])["nextBatchWatermarkMs"])
-        return Marks(int(said["batchWatermarkMs"]), after, int(said["batchTimestampMs"]), self.positions(batch))
+        before, clock = int(said["batchWatermarkMs"]), int(said["batchTimestampMs"])
+        return Marks(before, after, clock, self.positions(batch), self.passed())
 
     def begin(self, seed: Checkpoint, batch: int, marks: Marks) -> None:
         """Become what a checkpoint of one micro-batch is, as if that had been another one, of a query with other sources.
@@ -195,6 +242,8 @@ class Checkpoint:
         for log, lines in (("offsets", offsets), ("commits", commits)):
             for number in range(max(batch - 1, 0), batch + 1):
                 write(f"{self.path}/{log}/{number}", "\n".join(lines).encode())
+        if marks.passed:
+            write(f"{self.path}/{_PASSED}", _compact(marks.passed).encode())
         copy(f"{seed.path}/metadata", f"{self.path}/metadata")
         for path in files_of(f"{seed.path}/state"):
             place, name = path.rsplit("/", 1)
@@ -218,14 +267,7 @@ class Checkpoint:
             version: of its table.
             table: id of it.
         """
-        place = {"reservoirVersion": version + 1, "index": -1, "isStartingVersion": False}
-        for number in (batch - 1, batch):
-            lines = self._lines("offsets", number)
-            if lines is not None:
-                was = lines[2 + source]
-                offset = {"sourceVersion": 1, "reservoirId": table} if was == _NOTHING else json.loads(was)
-                lines[2 + source] = _compact(offset | place)
-                write(f"{self.path}/offsets/{number}", "\n".join(lines).encode())
+        self.place(batch, source, Position(version, -1, table))
 
     def owe(self) -> None:
         """Write down the micro-batch without rows that fires what the last one has made due, where the stream was stopped before it.
