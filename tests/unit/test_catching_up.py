@@ -1,0 +1,120 @@
+"""A stream that is far behind goes on with the files that are there now; stopped while that is written down, it does the same again."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from numbered_logs import land, log
+
+from floodmark.engines.spark.state import checkpoint as checkpoints
+from floodmark.engines.spark.state.checkpoint import Checkpoint, Passed
+from floodmark.engines.spark.unbounded import run as unbounded
+from floodmark.lake.checkpoint import Position
+from floodmark.lake.compaction import compact
+from floodmark.lake.paths import Lake
+from floodmark.lake.sequences import in_order, last_read
+from floodmark.lifecycle.savepoint import TableVersion
+
+
+def plan(checkpoint: Checkpoint, batch: int, version: int, file: int, table: str) -> None:
+    """The offsets of a micro-batch, as Spark writes them."""
+    place = {"reservoirVersion": version + 1, "index": file, "isStartingVersion": False}
+    offset = json.dumps({"sourceVersion": 1, "reservoirId": table, **place})
+    header = json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": 0, "conf": {}})
+    target = Path(checkpoint.path, "offsets", str(batch))
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(f"v1\n{header}\n{offset}")
+
+
+@pytest.fixture
+def behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, TableVersion, int]:
+    """A stream that has read two of the three files of a commit; much has come since, and was merged. With the last sequence it has read."""
+    lake = Lake(str(tmp_path / "lake"))
+    path = Path(lake.log("s"))
+    last = log(path, random.Random(1), 5)
+    version = DeltaTable(str(path)).version()
+    land(path, 5, [range(last + 1, last + 4), range(last + 4, last + 8), range(last + 8, last + 9)], modified=5_000)
+    for more in range(8):
+        land(path, 6 + more, [range(last + 9 + 30 * more, last + 39 + 30 * more)], modified=6_000 + more)
+    compact(str(path), 30_000)
+    table = str(DeltaTable(str(path)).metadata().id)
+    checkpoint = Checkpoint(str(tmp_path / "checkpoint"))
+    for batch in (3, 4):
+        plan(checkpoint, batch, version, 1, table)
+    timeline = SimpleNamespace(lake=lake, checkpoint=checkpoint)
+    monkeypatch.setattr(unbounded, "_FAR_BEHIND", 5)
+    monkeypatch.setattr(unbounded, "positions_at", lambda one, n: {"s": one.checkpoint.positions(n)[0]})
+    return timeline, TableVersion(table="s", id=table, version=version, file=1), last + 7
+
+
+def shortened(timeline: Any, reading: TableVersion) -> None:
+    unbounded._shorten(timeline, 4, {"s": reading}, clocked=False)
+
+
+def test_it_reads_what_is_behind_its_last_row(behind: tuple[Any, TableVersion, int]) -> None:
+    timeline, reading, read = behind
+    table = DeltaTable(timeline.lake.log("s"))
+    assert last_read(timeline.lake.log("s"), reading.version, reading.file) == read
+    shortened(timeline, reading)
+    at = timeline.checkpoint.positions(4)[0]
+    assert timeline.checkpoint.positions(3)[0] == at
+    assert at.version == reading.version
+    assert at.snapshot == table.version()
+    assert timeline.checkpoint.passed() == {reading.id: Passed(read, reading.version)}
+    files = in_order(table) or []
+    assert all(file.last <= read for file in files[: at.file + 1])
+    assert files[at.file + 1].first <= read < files[at.file + 1].last, "a file holds what is read, and what is not"
+
+
+@pytest.mark.parametrize("writes", range(3))
+def test_stopped_between_two_writes_it_ends_the_same(
+    behind: tuple[Any, TableVersion, int], monkeypatch: pytest.MonkeyPatch, writes: int
+) -> None:
+    timeline, reading, _ = behind
+    write, done = checkpoints.write, []
+
+    def failing(path: str, content: bytes) -> None:
+        if len(done) == writes:
+            raise KeyboardInterrupt
+        done.append(path)
+        write(path, content)
+
+    monkeypatch.setattr(checkpoints, "write", failing)
+    with pytest.raises(KeyboardInterrupt):
+        shortened(timeline, reading)
+    monkeypatch.setattr(checkpoints, "write", write)
+    shortened(timeline, reading)
+    at = timeline.checkpoint.positions(4)[0]
+    assert timeline.checkpoint.positions(3)[0] == at
+    assert at.snapshot == DeltaTable(timeline.lake.log("s")).version()
+
+
+def test_what_is_planned_is_left_where_a_table_has_rows_of_it(
+    behind: tuple[Any, TableVersion, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timeline, reading, _ = behind
+    plan(timeline.checkpoint, 5, reading.version + 1, -1, reading.id)
+    before = timeline.checkpoint.positions(4)
+    monkeypatch.setattr(unbounded, "newest_written", lambda _: 5)
+    shortened(timeline, reading)
+    assert timeline.checkpoint.positions(4) == before
+    monkeypatch.setattr(unbounded, "newest_written", lambda _: 4)
+    shortened(timeline, reading)
+    assert timeline.checkpoint.positions(4)[0].snapshot is not None
+    assert timeline.checkpoint.batches("offsets") == [3, 4], "it is planned again"
+
+
+def test_a_position_is_written_as_it_is_read(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(str(tmp_path))
+    plan(checkpoint, 0, 3, 2, "t")
+    for position in (Position(7, 2, "t"), Position(-1, 4, "t", 9)):
+        checkpoint.place(0, 0, position)
+        assert checkpoint.positions(0) == [position]
+    checkpoint.place(0, 0, Position(5, 4, "t", 9), Passed(17, 5))
+    assert checkpoint.positions(0) == [Position(5, 4, "t", 9)]
