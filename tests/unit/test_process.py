@@ -13,7 +13,11 @@ import floodmark as fm
 from floodmark.core.errors import DefinitionError, FloodmarkError
 from floodmark.core.time import END, NEVER, from_ms
 from floodmark.engines.local.engine import LocalRun
+from floodmark.semantics.entries import Entries
+from floodmark.semantics.plain import unpack
+from floodmark.semantics.store import MemoryStore
 from floodmark.spec.schema import ROW
+from floodmark.testing import Case
 from floodmark.testing.log import Log, Logs
 
 
@@ -330,7 +334,7 @@ def bounded_by_rules(readings: fm.Stream[Reading], rules: fm.Stream[Rule]):
 @pytest.mark.feature("K9", "X9")
 def test_every_key_sees_the_rules_in_force_at_the_time_of_its_rows():
     logs = Logs({one.name: Log(one.schema) for one in bounded_by_rules.inputs})
-    sensors = [f"s{n}" for n in range(9)]
+    sensors = [f"s{n}" for n in range(4)]
     for at, name, bound in ((10, "warm", 20.0), (30, "hot", 40.0), (50, "warm", -1.0)):
         logs.row("rules", {"at": from_ms(at), "name": name, "bound": bound}, at)
     for time in (5, 20, 40, 60):
@@ -339,6 +343,43 @@ def test_every_key_sees_the_rules_in_force_at_the_time_of_its_rows():
     logs.end()
     got = Counter((r["sensor"], r["text"]) for r in every_cut(bounded_by_rules, logs))
     assert got == Counter((s, text) for s in sensors for text in ("warm 2", "warm 3", "hot 3", "hot 4"))
+
+
+def rules_in_force(count):
+    """A case with so many rules, all of which a reading of 45 breaks."""
+    case = Case(bounded_by_rules)
+    case.feed("rules", [{"at": from_ms(n), "name": f"r{n}", "bound": 40.0} for n in range(count)])
+    return case.watermark(from_ms(1000))
+
+
+def read(case, time):
+    """How many rules a reading breaks."""
+    case.feed("readings", [{"at": from_ms(time), "sensor": "s", "value": 45.0}]).watermark(from_ms(time + 1))
+    return len(case.results())
+
+
+def test_rules_that_do_not_change_are_not_written_again(monkeypatch):
+    case, written = rules_in_force(500), []
+    put, put_index = MemoryStore.put, MemoryStore.put_index
+    monkeypatch.setattr(MemoryStore, "put", lambda self, n, chunk: written.append(len(chunk)) or put(self, n, chunk))
+    monkeypatch.setattr(MemoryStore, "put_index", lambda self, i: written.append(len(i or b"")) or put_index(self, i))
+    assert read(case, 2000) == 500
+    assert sum(written) < 4_000
+    case.feed("rules", [{"at": from_ms(3000), "name": "r7", "bound": -1.0}]).watermark(from_ms(3001))
+    assert read(case, 4000) == 499
+
+
+def test_rules_an_older_release_kept_in_the_index_are_in_force():
+    case, groups = rules_in_force(5), 0
+    for store in case.run.state.stores.values():
+        entries = Entries.open(store)
+        if entries.extra.pop("shared", False):
+            entries.extra["broadcast"] = unpack(store.chunks.popitem()[1])
+            entries.close()
+            groups += 1
+    assert groups == 64
+    assert read(case, 2000) == 5
+    assert read(case, 3000) == 5
 
 
 # ---- timers, against a model

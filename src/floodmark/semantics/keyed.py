@@ -20,8 +20,9 @@ import pyarrow.compute as pc
 from floodmark.core.errors import UserCodeError, user_code_boundary
 from floodmark.core.time import END, NEVER
 from floodmark.semantics.columns import arrow_type, decode, encode, fitted, inside
+from floodmark.semantics.directory import NONE
 from floodmark.semantics.elements import ElementStage, ProcessStage
-from floodmark.semantics.entries import NONE, Entries, Entry
+from floodmark.semantics.entries import Entries, Entry
 from floodmark.semantics.failures import Failure, failure, set_aside
 from floodmark.semantics.kernel import Emission, Tick
 from floodmark.semantics.order import order_key

@@ -14,8 +14,9 @@ from floodmark.core.errors import ExecutionError, UserCodeError
 from floodmark.core.time import END, NEVER, describe, describe_span
 from floodmark.semantics.assignment import kind_of
 from floodmark.semantics.contents import Contents
+from floodmark.semantics.directory import NONE
 from floodmark.semantics.elements import ElementStage
-from floodmark.semantics.entries import NONE, Entry
+from floodmark.semantics.entries import Entry
 from floodmark.semantics.keyed import KeyedKernel, column
 from floodmark.semantics.store import Store
 from floodmark.semantics.triggers import FIRE, PURGE, Machine, last_of, machine

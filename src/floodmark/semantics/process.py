@@ -15,14 +15,19 @@ import pyarrow as pa
 from floodmark.core.errors import UserCodeError, user_code_boundary, user_error
 from floodmark.core.time import END, NEVER
 from floodmark.semantics.columns import check_names, result_schema, table_fitted
+from floodmark.semantics.directory import NONE
 from floodmark.semantics.elements import ProcessStage
-from floodmark.semantics.entries import NONE, Entry
+from floodmark.semantics.entries import Entry
 from floodmark.semantics.kernel import Tick
 from floodmark.semantics.keyed import KeyedKernel
+from floodmark.semantics.plain import pack, unpack
 from floodmark.semantics.store import Store
 from floodmark.spec.process import StatefulFunction
 from floodmark.spec.schema import RETRACTION, ROW, Schema
 from floodmark.spec.state import State, evolution
+
+_SHARED = 1 << 62
+"""Chunk of the states that all keys share; those of entries have smaller numbers."""
 
 
 class _Cell:
@@ -266,19 +271,35 @@ class ProcessKernel(KeyedKernel):
         if layout not in layouts:
             layouts.append(layout)
         self.layout = layouts.index(layout)
-        shared, number = extra.get("broadcast", ({}, self.layout))
+        self.shared = self.store.get(_SHARED) if extra.get("shared") else b""
+        if self.runner.shared:
+            self._open_shared(extra, layouts)
+
+    def _open_shared(self, extra: dict[str, Any], layouts: Sequence[Mapping[str, Any]]) -> None:
+        """The states all keys share; an older release has kept them in the index."""
+        states, number = unpack(self.shared) if self.shared else extra.pop("broadcast", ({}, self.layout))
         if number != self.layout:
-            shared = self._evolved(shared, layouts[number], self.runner.shared, NEVER)
+            states = self._evolved(states, layouts[number], self.runner.shared, NEVER)
         for name in self.runner.shared:
-            self.runner.cells[name].raw = shared.get(name)
+            self.runner.cells[name].raw = states.get(name)
             self.runner.cells[name].open = True
 
     def _end(self) -> None:
         if self.runner.shared:
             kept = {name: raw for name in self.runner.shared if (raw := self.runner.cells[name].raw) is not None}
-            self.entries.extra["broadcast"] = kept, self.layout
+            self._keep_shared(pack((kept, self.layout)) if kept else b"")
         for kept_key in self.keys.values():
             kept_key.entry.value = self.layout, kept_key.stamp, kept_key.states, kept_key.timers, kept_key.latest
+
+    def _keep_shared(self, states: bytes) -> None:
+        """Write the states all keys share, where they have changed: most micro-batches only read them."""
+        if states == self.shared:
+            return
+        if self.shared:
+            self.store.remove(_SHARED)
+        if states:
+            self.store.put(_SHARED, states)
+        self.entries.extra["shared"] = bool(states)
 
     def _opened(self, entry: Entry) -> _Kept:
         kept = _Kept(entry)

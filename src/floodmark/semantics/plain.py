@@ -1,0 +1,60 @@
+"""Plain data as the bytes that lie in state, and back: nothing these bytes name can run."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from floodmark.core.errors import StateError, UserCodeError
+
+_ALLOWED = {
+    ("decimal", "Decimal"),
+    ("datetime", "datetime"),
+    ("datetime", "date"),
+    ("datetime", "timezone"),
+    ("datetime", "timedelta"),
+    ("builtins", "set"),
+    ("zoneinfo", "ZoneInfo"),
+}
+
+
+class _Pickler(pickle.Pickler):
+    """Refuses on the way in what the other way would refuse to read."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        kind = obj if isinstance(obj, type) else type(obj)
+        if kind is ZoneInfo and obj is not ZoneInfo:
+            return ZoneInfo, (obj.key,)
+        if (kind.__module__, kind.__qualname__) not in _ALLOWED:
+            fix = "Keep numbers, texts, times, lists, sets and dictionaries; of a numpy value take .item()."
+            got = f"a {kind.__module__}.{kind.__qualname__}"
+            raise UserCodeError("what a function keeps in its state", "plain data", got, fix, code="USER-003")
+        return NotImplemented
+
+
+class _Unpickler(pickle.Unpickler):
+    """Plain data only: nothing a chunk names can run."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in _ALLOWED:
+            fix = "Run with the floodmark release that wrote it."
+            raise StateError("state chunk", "plain data", f"{module}.{name}", fix, code="STATE-001")
+        return super().find_class(module, name)
+
+
+def pack(value: Any) -> bytes:
+    """Plain data (numbers, texts, times, lists, dictionaries) as bytes.
+
+    Raises:
+        UserCodeError: USER-003, anything else.
+    """
+    out = io.BytesIO()
+    _Pickler(out, protocol=5).dump(value)
+    return out.getvalue()
+
+
+def unpack(data: bytes) -> Any:
+    """What ``pack`` made of it."""
+    return _Unpickler(io.BytesIO(data)).load()
