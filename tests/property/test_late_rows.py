@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 from collections.abc import Iterator
 from decimal import Decimal
@@ -215,3 +216,49 @@ def test_late_rows_of_one_window_are_merged_once_and_not_with_the_windows_of_oth
     assert [r["total"] for r in results if r["_kind"] == 0] == list(range(2, late + 2))
     assert len(results) == 2 * late
     assert work == [late], "one group by of the late rows"
+
+
+def fired_window(stage: Stage, keys: int) -> MemoryStore:
+    """What a group holds of one window of so many keys that has fired."""
+    store, row = MemoryStore(), {"at": 1, "kind": 0, "i": 1, "w": -20}
+    kernel = Kernel(stage, store)
+    kernel.advance(packed(stage, [row | {"key": str(k), "s": k} for k in range(keys)]), -20)
+    assert kernel.advance([], 15).results.num_rows == keys
+    return store
+
+
+SUMS = {"total": Builtin("sum", "i"), "median": Builtin("median", "i")}
+
+
+def test_late_rows_write_what_the_window_has_of_their_keys_and_not_of_the_others() -> None:
+    stage = stage_of(Tumbling("10 ms"), revisable=False, only=SUMS)
+    written = []
+    for keys in (1_000, 100_000):
+        store = fired_window(stage, keys)
+        for turn in range(8):
+            before = dict(store.chunks)
+            row = {"at": 1, "kind": 0, "i": 1, "w": 15}
+            late = [row | {"key": str(7 * k + turn), "s": keys + 10 * turn + k} for k in range(10)]
+            assert Kernel(stage, store).advance(packed(stage, late), 15).results.num_rows == 20
+            written.append(
+                sum(len(c) for n, c in store.chunks.items() if before.get(n) is not c) + len(store.head or b"")
+            )
+    few, many = written[:8], written[8:]
+    assert max(many) < 1.2 * max(few)
+
+
+@pytest.mark.parametrize("keys", [3, 200])
+def test_a_fired_window_an_older_release_kept_in_one_chunk_is_revised(keys: int) -> None:
+    stage = stage_of(Tumbling("10 ms"), revisable=False, only=SUMS)
+    now, before = fired_window(stage, keys), fired_window(stage, keys)
+    index = json.loads(before.head or b"")
+    index["fired"] = {end: number for end, [[number, _]] in index["fired"].items()}
+    before.head = json.dumps(index).encode()
+    row = {"at": 1, "kind": 0, "i": 5}
+    for turn in range(20):
+        late = packed(stage, [row | {"key": str(turn % 5), "w": 15, "s": keys + turn}])
+        results = [repr(Kernel(stage, store).advance(late, 15).results.to_pylist()) for store in (now, before)]
+        assert results[0] == results[1]
+    for store in (now, before):
+        Kernel(stage, store).advance([], END)
+        assert store == MemoryStore()

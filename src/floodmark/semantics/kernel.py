@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,7 +24,7 @@ from floodmark.semantics.aggregates.numbers import Ints
 from floodmark.semantics.assignment import assigner, judge
 from floodmark.semantics.columns import decode, encode, result_schema
 from floodmark.semantics.failures import split
-from floodmark.semantics.revisions import revise
+from floodmark.semantics.revisions import matching, revise
 from floodmark.semantics.store import Store
 from floodmark.semantics.windows import extent
 from floodmark.semantics.windows.kinds import Assigner
@@ -173,6 +173,10 @@ class _Chunk:
     from_ends: list[int]
 
 
+_MANY = 1 << 40
+"""Keys in a layer that does not say how many."""
+
+
 @dataclass(slots=True)
 class _Index:
     """What a group holds, by chunk number.
@@ -180,14 +184,15 @@ class _Index:
     Args:
         parts: chunks of on-time partials.
         pending: chunks of late rows whose windows have not fired -> those windows' ends.
-        fired: end of a window that has fired and may refire -> its chunk.
+        fired: end of a window that has fired and may refire -> its layers, [chunk, keys] each; what a newer one has of a key replaces
+            what older ones have.
         fired_to: progress of the last firing.
         next: chunk number.
     """
 
     parts: dict[int, _Chunk] = field(default_factory=dict)
     pending: dict[int, list[int]] = field(default_factory=dict)
-    fired: dict[int, int] = field(default_factory=dict)
+    fired: dict[int, list[list[int]]] = field(default_factory=dict)
     fired_to: int = NEVER - 1
     next: int = 0
 
@@ -198,6 +203,8 @@ class _Index:
         raw = json.loads(bytes(text))
         pending, fired = ({int(n): v for n, v in raw[k].items()} for k in ("pending", "fired"))
         parts = {int(n): _Chunk(*chunk) for n, chunk in raw["parts"].items()}
+        # an older release has kept each window in one chunk
+        fired = {end: [[layers, _MANY]] if isinstance(layers, int) else layers for end, layers in fired.items()}
         return _Index(parts, pending, fired, raw["fired_to"], raw["next"])
 
     def dump(self) -> bytes:
@@ -285,7 +292,8 @@ class Kernel:
         self._keep_parts(index, fresh, progress)
         refired = self._refire(index, [part["late"] for part in packed if "late" in part], progress, fired, out)
         for end in [end for end in index.fired if end - 1 + self.lateness <= progress]:
-            self.store.remove(index.fired.pop(end))
+            for number, _ in index.fired.pop(end):
+                self.store.remove(number)
         index.fired_to = progress
         deadline = self._deadline(index, progress)  # whatever is kept waits to be fired or freed
         self.store.put_index(None if deadline is None else index.dump())
@@ -388,7 +396,7 @@ class Kernel:
                 index.pending[self._put(index, {"late": waiting})] = pc.unique(waiting["end"]).to_pylist()
             refired = ready.num_rows
             touched = pc.unique(ready["end"]).to_pylist()
-            states += [decode(self.store.get(index.fired[end])) for end in touched if end in index.fired]
+            states += [part for end in touched for part in self._layers(index.fired.get(end, ()), ready)]
         state = {n: pa.concat_tables([s[n] for s in states]) for n in states[0]} if states else None
         if ready is not None and refired:
             state = self._revised(state, ready, out)
@@ -403,13 +411,33 @@ class Kernel:
         out.append(sent.set_column(sent.num_columns - 1, "_order", pa.array(revisions.follows)))
         return revisions.state
 
+    def _layers(self, layers: Iterable[Sequence[int]], rows: pa.Table) -> Iterator[Partials]:
+        """What a fired window has of the keys of some rows."""
+        newer: list[pa.Table] = []
+        for number, _ in reversed([*layers]):
+            layer = decode(self.store.get(number))
+            part = {name: table.filter(matching(table, rows, self.dims)) for name, table in layer.items()}
+            for main in newer:
+                part = self._without(part, main)
+            newer.append(part["main"])
+            yield part
+
+    def _without(self, part: Partials, newer: pa.Table) -> Partials:
+        return {name: table.filter(pc.invert(matching(table, newer, self.dims))) for name, table in part.items()}
+
     def _keep_fired(self, index: _Index, state: Partials, progress: int) -> None:
-        """Store what may be revised again; forget the rest."""
+        """Store what may be revised again, as the newest layer of its window; layers are of falling size: merging is geometric."""
         for end in pc.unique(state["main"]["end"]).to_pylist():
-            if end in index.fired:
-                self.store.remove(index.fired.pop(end))
-            if end - 1 + self.lateness > progress:
-                index.fired[end] = self._put(index, {n: t.filter(pc.equal(t["end"], end)) for n, t in state.items()})
+            if end - 1 + self.lateness <= progress:
+                continue
+            part = {name: table.filter(pc.equal(table["end"], end)) for name, table in state.items()}
+            layers = index.fired.setdefault(end, [])
+            while layers and layers[-1][1] < 2 * part["main"].num_rows:
+                number, _ = layers.pop()
+                older = self._without(decode(self.store.get(number)), part["main"])
+                part = {name: pa.concat_tables([older[name], table]) for name, table in part.items()}
+                self.store.remove(number)
+            layers.append([self._put(index, part), part["main"].num_rows])
 
     # ---- rows out
 

@@ -54,7 +54,7 @@ def revise(accumulators: Accumulators, state: Partials | None, rows: pa.Table, d
     if state is None:
         state = {n: t.slice(0, 0) for n, t in accumulators.partials(rows.slice(0, 1), dims).items()}
         state["out"] = accumulators.finish(state, dims).drop_columns(["n"])
-    touched = {n: _matching(t, rows, dims) for n, t in state.items()}
+    touched = {n: matching(t, rows, dims) for n, t in state.items()}
     before = {n: t.filter(touched[n]) for n, t in state.items()}
     versions = running(accumulators, before, accumulators.partials(rows, [*dims, TURN]), dims)
     results = [accumulators.finish(block, [*dims, TURN]).drop_columns(["n"]) for block in versions.blocks]
@@ -117,6 +117,6 @@ def _turns(ids: Ints, sequences: Ints) -> Ints:
     return turns
 
 
-def _matching(table: pa.Table, rows: pa.Table, dims: Sequence[str]) -> pa.Array:
+def matching(table: pa.Table, rows: pa.Table, dims: Sequence[str]) -> pa.Array:
     """Which rows of ``table`` share their dimensions with a row of ``rows``."""
     return pc.is_valid(positions(table, dims, rows))
