@@ -120,45 +120,41 @@ def _deviation(state: tuple[int, float, float, float]) -> float | None:
 
 def least(name: str, aggregate: Builtin, kind: str) -> Fold:  # noqa: ARG001 - one shape for all
     """The smallest value."""
-    return _extreme(smallest=True)
+    better = _better(operator.lt, _same)
+    return of_values(lambda: None, better, better, _same)
 
 
 def greatest(name: str, aggregate: Builtin, kind: str) -> Fold:  # noqa: ARG001 - one shape for all
     """The largest value."""
-    return _extreme(smallest=False)
-
-
-def _extreme(*, smallest: bool) -> Fold:
-    def better(state: Any, value: Any) -> Any:
-        if state is None or value is None:
-            return value if state is None else state
-        return value if (order(value) < order(state) if smallest else order(value) > order(state)) else state
-
+    better = _better(operator.gt, _same)
     return of_values(lambda: None, better, better, _same)
 
 
 def least_by(name: str, aggregate: Builtin, kind: str) -> Fold:  # noqa: ARG001 - one shape for all
-    """The value beside the smallest ``by``."""
-    return _extreme_by(smallest=True)
+    """The value beside the smallest ``by``; the first on ties, in order of arrival."""
+    return _beside(_better(operator.lt, operator.itemgetter(1)))
 
 
 def greatest_by(name: str, aggregate: Builtin, kind: str) -> Fold:  # noqa: ARG001 - one shape for all
-    """The value beside the largest ``by``."""
-    return _extreme_by(smallest=False)
+    """The value beside the largest ``by``; the first on ties, in order of arrival."""
+    return _beside(_better(operator.gt, operator.itemgetter(1)))
 
 
-def _extreme_by(*, smallest: bool) -> Fold:
-    """The first on ties, in order of arrival."""
-
-    def better(state: Any, pair: Any) -> Any:
-        if pair is None or pair[1] is None:
-            return state
-        if state is None:
-            return pair
-        mine, theirs = order(state[1]), order(pair[1])
-        return pair if (theirs < mine if smallest else theirs > mine) else state
-
+def _beside(better: Callable[[Any, Any], Any]) -> Fold:
     return Fold(lambda: None, lambda state, value, by: better(state, (value, by)), better, _first_of)
+
+
+def _better(comes_before: Callable[[Any, Any], bool], rank: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
+    """(state, candidate) -> the candidate where its rank comes before that of the state, else the state; a rank of null never does."""
+
+    def better(state: Any, candidate: Any) -> Any:
+        if candidate is None or rank(candidate) is None:
+            return state
+        if state is None or comes_before(order(rank(candidate)), order(rank(state))):
+            return candidate
+        return state
+
+    return better
 
 
 def firsts(name: str, aggregate: Builtin, kind: str) -> Fold:  # noqa: ARG001 - one shape for all
