@@ -178,7 +178,7 @@ def test_a_rollback_stops_what_runs_and_starts_it_again(streams: Streams, begin:
         assert seen(lake) == streams.then
 
 
-@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("killed", [pytest.param(False, marks=pytest.mark.soak), True])
 def test_a_rebuild_that_fails_once_the_streams_are_stopped_lets_them_run_again(
     streams: Streams, begin: Begin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed: bool
 ) -> None:

@@ -107,7 +107,7 @@ def _merge(spark: SparkSession, zombie: Zombie, lake: Lake) -> None:
 
 
 @pytest.mark.feature("O3", "F8")
-@pytest.mark.parametrize("what", ["rollback", "rescale"])
+@pytest.mark.parametrize("what", ["rollback", pytest.param("rescale", marks=pytest.mark.soak)])
 def test_of_two_that_commit_at_once_the_old_one_fails(
     spark: SparkSession, lake: Lake, gone_on: tuple[str, str], monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:

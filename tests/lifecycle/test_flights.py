@@ -145,6 +145,7 @@ def test_a_bug_in_what_was_kept_is_mended_for_all_rows(
 
 
 @pytest.mark.feature("V5", "K13")
+@pytest.mark.soak
 def test_another_engine_goes_on(
     spark: SparkSession,
     inbox: Path,
@@ -231,19 +232,35 @@ def as_they_come(flights: Stream[Flight]) -> Stream:
     return flights.key_by("origin").window(Tumbling("1 hour"), time="processing").aggregate(n=count())
 
 
+KINDS = {
+    "slices and fired panes, timers, buffers": (hourly_departures, stranded_aircraft, connection_pairs),
+    "overlapping slices, sessions, counts, windows without end, windows of the clock": (
+        rolling_departures,
+        delay_sessions,
+        moving_median,
+        so_far,
+        as_they_come,
+    ),
+}
+
+
 @pytest.mark.feature("K10", "K11", "K13", "V9")
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        pytest.param(kinds, id=name, marks=[pytest.mark.soak] if as_they_come in kinds else [])
+        for name, kinds in KINDS.items()
+    ],
+)
 def test_every_kind_of_state_is_divided_among_five_and_then_three(
-    spark: SparkSession, inbox: Path, tmp_path: Path
+    spark: SparkSession, inbox: Path, tmp_path: Path, kinds: tuple[Operator, ...]
 ) -> None:
-    """Slices, panes that were fired, sessions, rows that are held, counts, windows without end, windows of processing time."""
-    windows = (rolling_departures, hourly_departures, delay_sessions, moving_median, so_far, as_they_come)
-    kinds = (*windows, stranded_aircraft, connection_pairs)
     lake, whole = Lake(str(tmp_path / "lake")), Lake(str(tmp_path / "whole"), logs=str(tmp_path / "lake"))
     for step, partitions in enumerate((5, 3, None)):
         land_all(spark, inbox, lake, end=partitions is None, max_commits=None if partitions is None else 3)
         clock = step * 3_600_000
         run(spark, lake, *kinds, clock=clock)
-        run(spark, whole, *(kinds if partitions is None else (as_they_come,)), clock=clock)
+        run(spark, whole, *(one for one in kinds if partitions is None or one is as_they_come), clock=clock)
         for one in kinds if partitions else ():
             assert rescale(spark, lake, one.name, partitions or 0)
     for one in kinds:

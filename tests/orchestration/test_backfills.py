@@ -116,7 +116,7 @@ def test_a_deleted_output_table_is_computed_again(flights, flights_lake):
     assert answer(flights_lake, workspace().operator("daily_carriers"), "").num_rows == rows > 10
 
 
-@pytest.mark.parametrize("name", ["hourly_departures", "split_delays"])
+@pytest.mark.parametrize("name", [pytest.param("hourly_departures", marks=pytest.mark.soak), "split_delays"])
 def test_every_row_lies_in_the_partition_of_its_event_time(spark, flights, flights_lake, name):
     operator = workspace().operator(name)
     assert flights.run(*(o.table for o in operator.outputs), partitions=DAYS).success

@@ -114,6 +114,7 @@ def test_a_three_day_backfill_of_the_chain_by_clicks_equals_the_command_lines_ru
     assert versions(lake) == before
 
 
+@pytest.mark.soak
 def test_a_bad_day_fails_its_check_and_its_downstream_does_not_run(page, server, lake, tmp_path):
     page.goto(f"{server.url}/locations/{LOCATION}/asset-groups/departures/lineage")
     page.get_by_text("busiest_hour", exact=True).first.wait_for()

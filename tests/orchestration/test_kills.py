@@ -80,7 +80,10 @@ def exact(spark, lake: Lake, landed_log: Lake, day: str, tmp_path: Path) -> None
 
 
 @pytest.mark.feature("B3")
-@pytest.mark.parametrize(("day", "who"), [("2013-01-01", "step process"), ("2013-01-02", "run worker")])
+@pytest.mark.parametrize(
+    ("day", "who"),
+    [("2013-01-01", "step process"), pytest.param("2013-01-02", "run worker", marks=pytest.mark.soak)],
+)
 def test_killed_while_writing_and_launched_again(spark, server, lake, landed_log, tmp_path, day, who):
     tags = {"dagster/partition": day}
     run = server.launch(*ASSETS, tags=tags)

@@ -111,7 +111,7 @@ def day(text: str, until: str) -> Interval:
 
 
 @pytest.mark.feature("T19")
-@pytest.mark.parametrize("op", [sliding, daily, visits], ids=lambda o: o.name)
+@pytest.mark.parametrize("op", [sliding, pytest.param(daily, marks=pytest.mark.soak), visits], ids=lambda o: o.name)
 def test_three_days_one_by_one_or_together_are_those_days_of_the_whole(
     spark: SparkSession, log: Lake, tmp_path_factory, op
 ) -> None:

@@ -85,7 +85,9 @@ def test_days_of_a_year_are_as_long_as_the_clocks_say():
     assert {key: n for key, n in hours.items() if n != 24} == {"2013-03-10": 23, "2013-11-03": 25}
 
 
-@pytest.mark.parametrize("plain", [hourly_departures, split_delays], ids=lambda o: o.name)
+@pytest.mark.parametrize(
+    "plain", [pytest.param(hourly_departures, marks=pytest.mark.soak), split_delays], ids=lambda o: o.name
+)
 def test_divided_tables_hold_what_undivided_ones_do_in_both_modes(spark, landed, tmp_path, plain):
     cut = dataclasses.replace(plain, partitions=Daily("2013-01-01", timezone="America/New_York"))
     assert cut.version == plain.version

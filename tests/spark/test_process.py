@@ -179,9 +179,8 @@ def told(outputs: dict[str, pa.Table]) -> Counter:
     "name",
     [
         "bounds",
-        "near",
         "counting",
-        *(pytest.param(n, marks=pytest.mark.soak) for n in ("passing", "valid", "together")),
+        *(pytest.param(n, marks=pytest.mark.soak) for n in ("near", "passing", "valid", "together")),
     ],
 )
 def test_a_stream_with_restarts_and_a_bounded_run_say_the_same(spark, tmp_path, name):

@@ -271,7 +271,9 @@ def test_last_values_are_not_merged_when_there_are_none(spark: SparkSession, lak
     assert versions == [0, 1], "only windows that have closed are worth a merge"
 
 
-@pytest.mark.parametrize("victim", ["input", "output", "current"])
+@pytest.mark.parametrize(
+    "victim", ["input", *(pytest.param(table, marks=pytest.mark.soak) for table in ("output", "current"))]
+)
 def test_a_table_deleted_under_a_running_stream_is_a_clear_error(spark: SparkSession, lake: Lake, victim: str) -> None:
     put(spark, lake, "events", rows(0, 30))
     current = lake.output("counted__current")

@@ -12,11 +12,23 @@ from floodmark.testing.transcripts import check_spark
 pytestmark = pytest.mark.usefixtures("compiled")
 
 FOLDER = Path(__file__).resolve().parents[1] / "cases"
-ALWAYS = {"evictor/count-before", "early-late/sessions", "combined/any-of-begins-anew", "delay/count-or-timeout"}
-"""Of triggers.yaml; the others run on Spark in ``make soak``. On the local engine all run always, in every variant."""
+ALWAYS = {
+    "combined/any-of-begins-anew",
+    "count/global-purging-4",
+    "delay/count-or-timeout",
+    "early-late/sessions",
+    "evictor/count-before",
+    "global/end-of-input",
+    "session/late-merge-within-lateness-fires-again",
+    "session/merge-across-restart",
+    "sliding/sum-3s-1s",
+    "tumbling/early-alert-and-exact-result",
+    "tumbling/late-row-to-side-output",
+}
+"""The others run on Spark in ``make soak``. On the local engine all run always, in every variant."""
 
 CASES = [
-    pytest.param(case, marks=() if path.stem == "windows" or case.name in ALWAYS else pytest.mark.soak, id=case.name)
+    pytest.param(case, marks=() if case.name in ALWAYS else pytest.mark.soak, id=case.name)
     for path in sorted(FOLDER.glob("*.yaml"))
     for case in load(path)
 ]

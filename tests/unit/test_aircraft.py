@@ -1,4 +1,4 @@
-"""The reference operators of state, timers and joins: against brute force on real flights, and bounded against unbounded at 50 cuts."""
+"""The reference operators of state, timers and joins: against brute force on real flights, and bounded against unbounded at random cuts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from inbox_rows import flights_of, stamped, weather_of
+from inbox_rows import CUTS, flights_of, stamped, weather_of
 
 from demo.inbox import write_inbox
 from floodmark.core.time import from_ms, to_ms
@@ -48,7 +48,8 @@ def answer(operator, entries) -> Counter:
 
 
 @pytest.mark.feature("K1", "K5")
-def test_aircraft_rotations(flights):
+@CUTS
+def test_aircraft_rotations(flights, cuts):
     entries = stamped("flights", flights, 3 * HOUR)
     # two flights of one aircraft, the second read from another airport ten minutes later
     tail = next(row["tailnum"] for _, row in flights if row["dep_delay"] is not None and (row["air_time"] or 0) > 60)
@@ -57,14 +58,15 @@ def test_aircraft_rotations(flights):
     other = "JFK" if row["origin"] != "JFK" else "EWR"
     wrong = (time + 600_000, {**row, "scheduled": from_ms(time + 600_000), "origin": other})
     changed = [*flights[: place + 1], wrong, *flights[place + 1 :]]
-    assert prove(aircraft_rotations, stamped("flights", changed, 3 * HOUR), cuts=50).differences == ()
+    assert prove(aircraft_rotations, stamped("flights", changed, 3 * HOUR), cuts=cuts).differences == ()
     found = answer(aircraft_rotations, stamped("flights", changed, None)) - answer(aircraft_rotations, entries)
     assert (tail, row["origin"], other, 10.0, float(row["air_time"])) in found
 
 
 @pytest.mark.feature("P3")
-def test_stranded_aircraft(flights):
-    assert prove(stranded_aircraft, stamped("flights", flights, 3 * HOUR), cuts=50).differences == ()
+@CUTS
+def test_stranded_aircraft(flights, cuts):
+    assert prove(stranded_aircraft, stamped("flights", flights, 3 * HOUR), cuts=cuts).differences == ()
     last, expected = {}, Counter()
     for time, row in sorted(flights, key=lambda one: one[0]):
         if row["tailnum"] and row["dep_delay"] is not None:
@@ -79,9 +81,10 @@ def test_stranded_aircraft(flights):
 
 
 @pytest.mark.feature("J5")
-def test_weather_at_departure(flights, weather):
+@CUTS
+def test_weather_at_departure(flights, weather, cuts):
     entries = [*stamped("flights", flights[:90], 3 * HOUR), *stamped("weather", weather[:60], HOUR)]
-    assert prove(weather_at_departure, entries, cuts=50).differences == ()
+    assert prove(weather_at_departure, entries, cuts=cuts).differences == ()
     got = answer(weather_at_departure, [*stamped("flights", flights, None), *stamped("weather", weather, None)])
     assert sum(got.values()) == len(flights)
     for values in got:
@@ -92,9 +95,10 @@ def test_weather_at_departure(flights, weather):
 
 
 @pytest.mark.feature("J1", "J2")
-def test_connection_pairs(flights):
+@CUTS
+def test_connection_pairs(flights, cuts):
     some = [(t, {**row, "dep_delay": None} if i % 7 == 0 else row) for i, (t, row) in enumerate(flights)]
-    assert prove(connection_pairs, stamped("flights", some, 3 * HOUR), cuts=50).differences == ()
+    assert prove(connection_pairs, stamped("flights", some, 3 * HOUR), cuts=cuts).differences == ()
     expected = Counter()
     for time, row in some:
         if row["dep_delay"] is None:

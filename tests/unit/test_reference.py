@@ -1,4 +1,4 @@
-"""The reference operators of order and triggers: on real flights and weather, against brute force, and bounded against unbounded at 50 cuts."""
+"""The reference operators of order and triggers: on real flights and weather, against brute force, and bounded against unbounded at random cuts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from inbox_rows import Timed, flights_of, stamped, weather_of
+from inbox_rows import CUTS, Timed, flights_of, stamped, weather_of
 
 from demo.inbox import write_inbox
 from floodmark.core.time import to_ms
@@ -39,8 +39,9 @@ def weather(inbox: Path) -> Timed:
 
 
 @pytest.mark.feature("W7", "W13", "T17")
-def test_delay_sessions(flights):
-    assert prove(delay_sessions, stamped("flights", flights, 3 * HOUR), cuts=50).differences == ()
+@CUTS
+def test_delay_sessions(flights, cuts):
+    assert prove(delay_sessions, stamped("flights", flights, 3 * HOUR), cuts=cuts).differences == ()
     late = sorted((r["origin"], t, r["dep_delay"]) for t, r in flights if (r["dep_delay"] or 0) >= 30)
     expected: list[list[object]] = []
     for origin, time, delay in late:
@@ -56,8 +57,9 @@ def test_delay_sessions(flights):
 
 
 @pytest.mark.feature("W16", "L5")
-def test_moving_median(flights):
-    assert prove(moving_median, stamped("flights", flights, 3 * HOUR), cuts=50).differences == ()
+@CUTS
+def test_moving_median(flights, cuts):
+    assert prove(moving_median, stamped("flights", flights, 3 * HOUR), cuts=cuts).differences == ()
     known = defaultdict(list)
     for _, row in flights:
         if row["dep_delay"] is not None:
@@ -72,8 +74,9 @@ def test_moving_median(flights):
 
 
 @pytest.mark.feature("L3", "W10")
-def test_storm_alerts(weather):
-    assert prove(storm_alerts, stamped("weather", weather, HOUR), cuts=50).differences == ()
+@CUTS
+def test_storm_alerts(weather, cuts):
+    assert prove(storm_alerts, stamped("weather", weather, HOUR), cuts=cuts).differences == ()
     answer = bounded(storm_alerts, stamped("weather", weather, None))
     six = defaultdict(list)
     for time, row in weather:
@@ -99,7 +102,8 @@ def test_a_storm_is_told_at_once_and_exactly_at_the_end():
 
 
 @pytest.mark.feature("L10", "B2")
-def test_hourly_levels():
+@CUTS
+def test_hourly_levels(cuts):
     ten = datetime(2024, 5, 1, 10, tzinfo=UTC)
     lines = [
         (
@@ -108,7 +112,7 @@ def test_hourly_levels():
         )
         for s, level in enumerate(["info", "info", "error", "warn"] * 60)
     ]
-    assert prove(hourly_levels, stamped("lines", lines, HOUR // 2), cuts=50).differences == ()
+    assert prove(hourly_levels, stamped("lines", lines, HOUR // 2), cuts=cuts).differences == ()
     answer = bounded(hourly_levels, stamped("lines", lines, None))
     expected = defaultdict(int)
     for time, row in lines:
