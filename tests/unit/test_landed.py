@@ -8,15 +8,18 @@ from pathlib import Path
 
 import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
+from events import Event
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from floodmark.connectors.files import FileReader
 from floodmark.core import crash
 from floodmark.core.errors import LifecycleError
 from floodmark.lake import landed as module
 from floodmark.lake.commits import Landed, Landing, encode
 from floodmark.lake.landed import LandedUnits
 from floodmark.lake.paths import Lake
+from floodmark.spec.source import Files
 
 NAMES = [f"{letter}.csv" for letter in "abcdef"]
 POINTS = ["landing.before_files", "landing.after_files", *crash.POINTS["landed"]]
@@ -238,3 +241,31 @@ def test_a_table_that_older_versions_wrote_is_read(tmp_path) -> None:
     world.units.flush()
     world.open()
     assert dict(world.units) == world.true
+
+
+def test_a_look_at_a_folder_makes_up_what_became_of_changed_files_alone(tmp_path, monkeypatch) -> None:
+    inbox, world = tmp_path / "inbox", World(str(tmp_path / "lake"))
+    inbox.mkdir()
+    for number in range(30):
+        (inbox / f"{number}.csv").write_text("n\n1\n")
+    reader = FileReader(Files(str(inbox)), Event, "s")
+    pending, _ = reader.pending(world.units)
+    landed = [
+        Landed(name=u.name, size=u.size, modified=u.modified, digest="d", status="landed", ordinal=0) for u in pending
+    ]
+    world.units.add(landed[:20])
+    world.units.flush()
+    world.open()
+    world.units.add(landed[20:])
+    (inbox / "7.csv").write_text("n\n1\n2\n")
+    (inbox / "27.csv").write_text("n\n1\n2\n")
+    (inbox / "new.csv").write_text("n\n")
+    made = []
+    look_up = LandedUnits.__getitem__
+    monkeypatch.setattr(LandedUnits, "__getitem__", lambda units, name: made.append(name) or look_up(units, name))
+    found, touched = reader.pending(world.units)
+    assert [(unit.name, unit.replaces) for unit in found] == [("27.csv", True), ("7.csv", True), ("new.csv", False)]
+    assert not touched
+    assert sorted(made) == ["27.csv", "7.csv", "new.csv"]
+    made.clear()
+    assert reader.pending(dict(world.units)) == (found, touched)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path, PurePosixPath
 from tempfile import SpooledTemporaryFile
 from typing import Literal
@@ -17,6 +18,7 @@ from floodmark.connectors.formats import Csv, csv_records, header_of, json_recor
 from floodmark.connectors.unit import Columns, Record, Unit
 from floodmark.core.errors import ConnectorError, closest
 from floodmark.lake.commits import Landed
+from floodmark.lake.landed import LandedUnits
 from floodmark.lake.storage import Hashed, digest_of, file_system, open_hashed
 from floodmark.spec.contract import Contract
 from floodmark.spec.source import Files
@@ -57,13 +59,11 @@ class FileReader:
             ConnectorError: CONNECTOR-002, the folder is missing.
         """
         new, seen = [], []
-        for unit in self._listed():
+        for unit in self._changed(landed):
             known = landed.get(unit.name)
-            if known is None or (
-                known.status == "unreadable" and (known.size, known.modified) != (unit.size, unit.modified)
-            ):
+            if known is None or known.status == "unreadable":
                 new.append(unit)
-            elif (known.size, known.modified) != (unit.size, unit.modified):
+            else:
                 seen.append((unit, known))
         touched = []
         with ThreadPoolExecutor(_DIGEST_THREADS) as pool:
@@ -133,15 +133,23 @@ class FileReader:
             got, fix = f"the file {base}", f'Name its folder, or a glob: "{path.rpartition("/")[0]}/*.csv".'
             raise ConnectorError(f"source '{self.source}'", "a folder or a glob", got, fix, code="CONNECTOR-003")
 
-    def _listed(self) -> Iterator[Unit]:
+    def _changed(self, landed: Mapping[str, Landed]) -> Iterator[Unit]:
+        """Files that are new, or have another size or time than when they landed. Nothing else is asked of the others, which may be very many."""
         self.check_there()
+        same = landed.same if isinstance(landed, LandedUnits) else partial(_same, landed)
         base, pattern = self._base_and_pattern()
         files, path = file_system(base)
         deep = pattern is not None and ("/" in pattern or "**" in pattern)
+        before = len(path.rstrip("/")) + 1
         for file in files.get_file_info(FileSelector(path, recursive=deep)):
-            name = file.path[len(path.rstrip("/")) + 1 :]
-            if file.type == FileType.File and self._takes(name):
-                yield Unit(name=name, size=file.size, modified=file.mtime_ns or 0)
+            name, size, modified = file.path[before:], file.size, file.mtime_ns or 0
+            if not same(name, size, modified) and file.type == FileType.File and self._takes(name):
+                yield Unit(name=name, size=size, modified=modified)
+
+
+def _same(landed: Mapping[str, Landed], name: str, size: int, modified: int) -> bool:
+    known = landed.get(name)
+    return known is not None and (known.size, known.modified) == (size, modified)
 
 
 def _expression(pattern: str) -> str:

@@ -86,6 +86,16 @@ class LandedUnits(Mapping[str, Landed]):
             return self._new[row - len(self._columns)]
         return self._columns.unit(name, row)
 
+    def same(self, name: str, size: int, modified: int) -> bool:
+        """Whether a unit of that name is known with that size and modification time; cheap, as it is asked of every file at every look."""
+        row = self._row_of.get(name)
+        if row is None:
+            return False
+        if row < len(self._columns):
+            return self._columns.same(row, size, modified)
+        unit = self._new[row - len(self._columns)]
+        return unit.size == size and unit.modified == modified
+
     def __iter__(self) -> Iterator[str]:
         """Names of units."""
         return iter(self._row_of)
@@ -174,6 +184,9 @@ class _Columns:
 
     def __len__(self) -> int:
         return len(self._sizes)
+
+    def same(self, row: int, size: int, modified: int) -> bool:
+        return bool(self._modified.item(row) == modified and self._sizes.item(row) == size)
 
     def unit(self, name: str, row: int) -> Landed:
         return Landed(
