@@ -18,6 +18,7 @@ from floodmark.core.errors import LifecycleError
 if TYPE_CHECKING:
     from floodmark.control.fleet import Fleet
     from floodmark.control.upkeep import Done
+    from floodmark.spec.workspace import Settings
 
 
 @click.command()
@@ -34,7 +35,9 @@ if TYPE_CHECKING:
     help="For which packages nobody names, ended timelines, logs of drivers and records are kept. Default: kept_days of the settings.",
 )
 @click.option(
-    "--forget", metavar="LAKE", help="A lake that is gone for good: packages its savepoints named may go from now on."
+    "--forget",
+    metavar="LAKE",
+    help="A lake that is gone for good: what its streams and savepoints needed may go from now on.",
 )
 @click.option("--dry-run", is_flag=True, help="Say what would be removed, and do nothing.")
 @shared
@@ -53,7 +56,7 @@ def maintain(invocation: Invocation, *, hours: int, days: float | None, forget: 
     settings = opened.workspace.settings
     streams = fleet(opened, console.say) if kept(settings, opened.root) else None
     if forget is not None:
-        _forget(streams, forget)
+        _forget(settings, streams, forget)
     done = keep_up(
         [Lake.of(settings)],
         hours=hours,
@@ -68,12 +71,17 @@ def maintain(invocation: Invocation, *, hours: int, days: float | None, forget: 
     console.document({"lake": opened.lake, "done": not dry_run, **done.as_json()})
 
 
-def _forget(streams: Fleet | None, lake: str) -> None:
-    from floodmark.control.references import forget
+def _forget(settings: Settings, streams: Fleet | None, lake: str) -> None:
+    from floodmark.control import references
+    from floodmark.lake import readers
+    from floodmark.lake.paths import Lake
 
-    if streams is None or not forget(streams.home, lake):
+    known = readers.forget(Lake.of(settings), lake)
+    if streams is not None:
+        known |= references.forget(streams.home, lake)
+    if not known:
         fix = "Name it as the message did that asked for it, with its whole path."
-        raise LifecycleError(f"lake {lake}", "one whose streams ran here", "none", fix, code="LIFECYCLE-062")
+        raise LifecycleError(f"lake {lake}", "one whose streams ran here, or a fork", "none", fix, code="LIFECYCLE-062")
 
 
 def _say(console: Console, done: Done, *, dry_run: bool) -> None:
@@ -83,16 +91,19 @@ def _say(console: Console, done: Done, *, dry_run: bool) -> None:
             str(one.before),
             str(one.after),
             str(one.removed),
+            f"{one.size:,}",
             ", ".join(map(str, one.versions)),
             str(one.hours),
         )
         for one in done.tables
     ]
     gone = "would go" if dry_run else "gone"
-    console.table(("table", "files", "now", gone, "kept for savepoints", "hours"), rows)
+    console.table(("table", "files", "now", gone, "bytes", "kept for savepoints", "hours"), rows)
     for table in done.tables:
         if table.mended:
             console.say(f"{table.table}: Delta's own clean-up would have removed old commits, and does no more")
+    for why in dict.fromkeys(one.why for one in done.tables if one.why):
+        console.say(f"nothing removed of {', '.join(one.table for one in done.tables if one.why == why)}: {why}")
     if not done.tables:
         console.say("no tables yet")
     if done.removed:

@@ -113,6 +113,12 @@ POINTS = MappingProxyType(
             "removal.before_rename",
             "removal.after_rename",
         ),
+        "vacuum": (
+            "vacuum.before_mark",
+            "vacuum.after_mark",
+            "vacuum.after_file",
+            "vacuum.before_seen",
+        ),
         "bounded": (
             "bounded.before_side",
             "bounded.after_side",

@@ -214,6 +214,17 @@ class Fenced:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Cleaned:
+    """Files of old versions of a table were removed: its rows cannot be read commit by commit from the first one on.
+
+    Args:
+        before: the version, before which versions may lack files; later ones may by now.
+    """
+
+    before: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ticked:
     """Where the clock stood in a micro-batch.
 
@@ -226,7 +237,7 @@ class Ticked:
     batch: int
 
 
-Record = Landing | MicroBatch | BoundedRun | Restored | Fenced | Ticked
+Record = Landing | MicroBatch | BoundedRun | Restored | Fenced | Cleaned | Ticked
 """What a commit says of itself."""
 
 
@@ -236,12 +247,14 @@ def progress_of(record: Record | None) -> int | None:
 
 
 def encode(record: Record) -> str:
-    """The record as ``userMetadata``: JSON under one of the keys ``landing``, ``fence``, ``floodmark``."""
+    """The record as ``userMetadata``: JSON under one of the keys ``landing``, ``fence``, ``cleaned``, ``floodmark``."""
     match record:
         case Landing():
             value: dict[str, Any] = {"landing": record.as_json()}
         case Fenced():
             value = {"fence": _plain(record)}
+        case Cleaned():
+            value = {"cleaned": _plain(record)}
         case BoundedRun():
             value = {"floodmark": {"mode": record.mode, **record.as_json()}}
         case MicroBatch():
@@ -271,6 +284,8 @@ def decode(text: str | None, where: str) -> Record | None:
                 return Landing.from_json(landing)
             case {"fence": dict(fence)}:
                 return Fenced(**_known(Fenced, fence))
+            case {"cleaned": dict(cleaned)}:
+                return Cleaned(**_known(Cleaned, cleaned))
             case {"floodmark": dict(record)}:
                 return _decoded(record)
     except (KeyError, TypeError, ValueError) as error:

@@ -11,7 +11,7 @@ from deltalake.exceptions import DeltaError
 
 from floodmark.core.errors import LifecycleError
 from floodmark.lake import history, savepoints
-from floodmark.lake.commits import Fenced, Restored
+from floodmark.lake.commits import Cleaned, Fenced, Restored
 from floodmark.lake.history import Commit
 from floodmark.lake.paths import Lake
 from floodmark.lake.savepoints import Savepoint
@@ -76,7 +76,7 @@ def commits(path: str, since: int, upto: int | None = None) -> Iterator[Commit]:
                 undone = restored
                 if restored < since:
                     yield commit
-            case Fenced():
+            case Fenced() | Cleaned():
                 continue
             case None if commit.operation in _UPKEEP:
                 continue

@@ -17,6 +17,7 @@ from floodmark.lake.graft import graft
 from floodmark.lake.identity import Identity
 from floodmark.lake.locks import data_files
 from floodmark.lake.paths import Lake
+from floodmark.lake.readers import forked
 from floodmark.lake.savepoints import Savepoint
 from floodmark.lake.switch import refuse_moved, refuse_while_pending, stopped
 from floodmark.lake.timeline import CHECKPOINT, Move, Timeline, streams
@@ -51,6 +52,7 @@ def fork(lake: Lake, savepoint: Savepoint, root: str, *, fresh: bool = False) ->
     savepoints.check(savepoint)
     savepoints.check_inputs(lake, manifest.operator, manifest.inputs)
     target = lake.fork(root)
+    forked(lake, target.root)
     crash.point("fork.before_tables")
     with data_files(lake, "fork", _PATIENCE_SECONDS), data_files(target, "fork", _PATIENCE_SECONDS):
         outputs = () if fresh else manifest.outputs

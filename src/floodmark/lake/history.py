@@ -11,6 +11,7 @@ from deltalake.exceptions import TableNotFoundError
 
 from floodmark.lake.commits import (
     BoundedRun,
+    Cleaned,
     Fenced,
     Landing,
     MicroBatch,
@@ -73,7 +74,7 @@ def of_table(table: DeltaTable, path: str, limit: int | None) -> Iterator[Commit
 
 
 def standing(path: str, limit: int | None = LIMIT) -> Iterator[Commit]:
-    """Commits of floodmark's that stand, but fences, newest first; nothing without a table.
+    """Commits of floodmark's that stand, but fences and those of upkeep, newest first; nothing without a table.
 
     A commit that was taken back does not stand: a ``Restored`` puts a version in place of all commits behind that one.
 
@@ -91,7 +92,7 @@ def standing(path: str, limit: int | None = LIMIT) -> Iterator[Commit]:
             continue
         if isinstance(commit.record, Restored):
             undone = commit.record.restored
-        if commit.record is not None and not isinstance(commit.record, Fenced):
+        if commit.record is not None and not isinstance(commit.record, Fenced | Cleaned):
             yield commit
 
 
@@ -102,7 +103,7 @@ def standing_of(path: str, kind: type[Kind], limit: int | None = LIMIT) -> Itera
 
 def rewritten(path: str) -> bool:
     """Whether the rows of a table cannot be read commit by commit: it was taken back or replaced, or files of old versions were removed."""
-    return any(isinstance(c.record, Restored) or c.operation.startswith("VACUUM") for c in every(path))
+    return any(isinstance(c.record, Restored | Cleaned) or c.operation.startswith("VACUUM") for c in every(path))
 
 
 def progress(path: str, version: int | None = None) -> int | None:

@@ -48,9 +48,13 @@ class Lake:
     @staticmethod
     def of(settings: Settings) -> Lake:
         """The lake of a workspace; where it is a fork, it reads what the original reads."""
-        lake = Lake(settings.lake, logs=settings.logs)
-        found = read(lake.internal(_FORK))
-        return lake if found is None else Lake(settings.lake, **json.loads(found))
+        return Lake.forked(settings.lake) or Lake(settings.lake, logs=settings.logs)
+
+    @staticmethod
+    def forked(root: str) -> Lake | None:
+        """The lake at a root where it is a fork; None where it is none."""
+        found = read(Lake(root).internal(_FORK))
+        return None if found is None else Lake(root, **json.loads(found))
 
     def fork(self, root: str) -> Lake:
         """Another lake that reads the logs and outputs this one reads, and writes none of them; remembered there."""

@@ -12,6 +12,9 @@ from deltalake.exceptions import DeltaError
 
 from floodmark.lake.storage import read
 
+FAR_BEHIND = 1_000
+"""Commits, from which on a stream that starts reads the files of a log that are there now instead of commit by commit."""
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class LogFile:

@@ -35,7 +35,9 @@ from floodmark.lake.locks import exclusive
 from floodmark.lake.lost import lost
 from floodmark.lake.outputs import check_there, set_aside
 from floodmark.lake.paths import Lake
+from floodmark.lake.readers import unchanged_until
 from floodmark.lake.savepoints import check_inputs
+from floodmark.lake.sequences import FAR_BEHIND as _FAR_BEHIND
 from floodmark.lake.sequences import in_order, last_read
 from floodmark.lake.storage import file_system
 from floodmark.lake.switch import newest_written, refuse_moved, refuse_while_pending
@@ -52,8 +54,6 @@ _POLL_SECONDS = 0.2
 _NO_WORKER = "Python worker failed to connect back"
 """Spark gives the process that plans a stateful query ten seconds to start, also on a machine that has much else to do."""
 _TRIES = 3
-_FAR_BEHIND = 1_000
-"""Commits, from which on a stream reads the files that are there now instead of commit by commit."""
 _ALL_FILES = 2**31 - 1
 _ALL_BYTES = 2**63 - 1
 _FILES, _BYTES = 10_000, 2**30
@@ -448,11 +448,12 @@ def _read(spark: SparkSession, operator: Operator, timeline: Timeline, given: In
     path = timeline.lake.input(given)
     reader = spark.readStream.format("delta").option("maxBytesPerTrigger", _BYTES)
     last = timeline.checkpoint.last_committed()
-    as_it_is = given.upstream is not None and last < 0 and history.rewritten(path)
+    by_commit = given.upstream is not None or not _file_by_file(timeline, given)
+    as_it_is = by_commit and last < 0 and history.rewritten(path)
     if as_it_is:
         files = _ALL_FILES  # its files have no order: one micro-batch takes them all
         reader = reader.option("maxBytesPerTrigger", _ALL_BYTES)
-    elif given.upstream is not None or not _file_by_file(timeline, given):
+    elif by_commit:
         # Spark plans the last micro-batch again at a start, the first one from here: not across what a rollback has moved it over
         first = inputs_at(timeline, 0)[given.name].version if last == 0 else 0
         reader = reader.option("startingVersion", max(first, 0))
@@ -487,7 +488,9 @@ def _arrived(spark: SparkSession, number: int, *, operator: Operator, timeline: 
         path = timeline.lake.input(given)
         rows = spark.read.format("delta").load(path).filter(f"_progress IS NOT NULL AND _kind <> {MARKER}")
         if given.name in before and before[given.name].version >= 0:
-            known = spark.read.format("delta").option("versionAsOf", before[given.name].version).load(path)
+            known = (
+                spark.read.format("delta").option("versionAsOf", unchanged_until(path, before[given.name])).load(path)
+            )
             last = known.filter("_progress IS NOT NULL").agg(F.max("_sequence")).collect()[0][0]
             rows = rows if last is None else rows.filter(F.col("_sequence") > last)
         found[given.name] = rows.select(*(f"`{name}`" for name in (*given.schema.names, *STAMPS)))

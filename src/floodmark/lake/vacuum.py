@@ -1,0 +1,201 @@
+"""Removal of the data files of a table that nobody needs: those that were replaced, and those that killed writers have left.
+
+A file stays that the newest version has, that a version has to which a savepoint goes back, or that was replaced behind what a reader has
+read: a reader reads commit by commit, and these name files that a compaction has replaced since. What was replaced a short time ago stays
+too, for whoever is reading it now.
+
+What the commits say of each file is kept in a small file beside the lake's tables, so that each commit is read once, however many there are.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from bisect import bisect_left
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from urllib.parse import unquote
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+from pyarrow.fs import FileSelector, FileType
+
+from floodmark.core import crash
+from floodmark.lake import history, storage
+from floodmark.lake.commits import Cleaned
+from floodmark.lake.conflicts import retried
+from floodmark.lake.readers import commit_path
+from floodmark.lake.storage import file_system
+from floodmark.lake.writer import Writer
+
+_HOUR_MS = 3_600_000
+
+
+@dataclass(slots=True)
+class Seen:
+    """What the commits of a table say of its files.
+
+    Args:
+        id: of the table.
+        known: the first version whose commit was there to read.
+        next: the version to go on with.
+        at: time of the last commit, ms; it does not go back when a clock does.
+        live: file -> the version that added it; -1 for one before ``known``.
+        gone: file that was replaced -> the versions that added and removed it, and when it was removed, ms.
+        marked: the table's history says that files of old versions were removed.
+    """
+
+    id: str
+    known: int = 0
+    next: int = 0
+    at: int = 0
+    live: dict[str, int] = field(default_factory=dict)
+    gone: dict[str, tuple[int, int, int]] = field(default_factory=dict)
+    marked: bool = False
+
+    def read(self, path: str, newest: int) -> None:
+        """Take in the commits up to a version."""
+        files, folder = file_system(path)
+        for version in range(self.next, newest + 1):
+            content = storage.read(commit_path(path, version))
+            if content is None:  # somebody's clean-up has removed it, and all before it
+                self.known, self.live, self.gone = version + 1, {}, {}
+                continue
+            info = files.get_file_info(commit_path(folder, version))
+            self.at = max(self.at, (info.mtime_ns or 0) // 1_000_000)
+            for line in content.splitlines():
+                self._take(json.loads(line), version)
+        self.next = newest + 1
+
+    def _take(self, action: dict[str, dict[str, str]], version: int) -> None:
+        if "remove" in action:
+            file = unquote(action["remove"]["path"])
+            self.gone[file] = (self.live.pop(file, -1), version, self.at)
+        elif "add" in action:
+            file = unquote(action["add"]["path"])
+            again = self.gone.pop(file, None)  # a version that had it came back: it is as old as it was first
+            self.live[file] = version if again is None else again[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Vacuumed:
+    """What was removed of a table.
+
+    Args:
+        files: that are gone, or would be.
+        size: of these, bytes.
+        why: files that nobody may need stay: why that is; empty where none do.
+    """
+
+    files: int = 0
+    size: int = 0
+    why: str = ""
+
+
+def vacuum(
+    path: str, seen_at: str, *, floor: int | None, kept: Collection[int], hours: float, dry_run: bool = False
+) -> Vacuumed:
+    """Remove what nobody needs of a table; the caller holds the lock of the lake's data files.
+
+    Args:
+        path: of the table.
+        seen_at: path of the file with what its commits say.
+        floor: the version up to which its slowest reader has read; None without one.
+        kept: versions to which savepoints go back.
+        hours: for which replaced files stay, and those no commit names.
+        dry_run: only say what would go.
+    """
+    table = DeltaTable(path)
+    seen, newest = _seen(seen_at, str(table.metadata().id)), table.version()
+    seen.read(path, newest)
+    floor = newest if floor is None else min(floor, newest)
+    before = time.time_ns() // 1_000_000 - int(hours * _HOUR_MS)
+    active = {name for one in pa.table(table.get_add_actions())["path"].to_pylist() for name in (one, unquote(one))}
+    if (why := _unknown(path, seen, floor, kept, active)) != "":
+        return Vacuumed(why=why)
+    there = _on_disk(path)
+    ordered = sorted(version for version in kept if version <= newest)
+    unneeded = [
+        file
+        for file, (added, removed, at) in seen.gone.items()
+        if removed <= floor and at < before and not _between(ordered, added, removed) and file not in active
+    ]
+    named = active | seen.live.keys() | seen.gone.keys()
+    orphans = [file for file, (_, modified) in there.items() if file not in named and modified < before]
+    going = [file for file in (*unneeded, *orphans) if file in there]
+    if not dry_run:
+        if any(file in seen.gone for file in going):
+            _mark(path, seen, seen_at, floor)
+        _delete(path, going)
+        for file in unneeded:
+            del seen.gone[file]
+        crash.point("vacuum.before_seen")
+        _write(seen_at, seen)
+    return Vacuumed(len(going), sum(there[file][0] for file in going))
+
+
+def _between(versions: list[int], added: int, removed: int) -> bool:
+    """Whether one of the versions has a file that was added by one and removed by another."""
+    place = bisect_left(versions, added)
+    return place < len(versions) and versions[place] < removed
+
+
+def _unknown(path: str, seen: Seen, floor: int, kept: Iterable[int], active: set[str]) -> str:
+    """Why it is not known what somebody needs, or nothing; files of versions whose commits are gone join ``active``."""
+    if floor < seen.known - 1:
+        return f"a reader stands at version {floor}, and commits before version {seen.known} are gone"
+    for version in kept:
+        if version < seen.known:
+            try:
+                files = pa.table(DeltaTable(path, version=version).get_add_actions())["path"].to_pylist()
+            except DeltaError:
+                return f"a savepoint goes back to version {version}, and commits before version {seen.known} are gone"
+            active |= {name for file in files for name in (file, unquote(file))}
+    return ""
+
+
+def _on_disk(path: str) -> dict[str, tuple[int, int]]:
+    """Every data file in the folder of a table -> its bytes and when it was written, ms."""
+    files, base = file_system(path)
+    found = {}
+    for info in files.get_file_info(FileSelector(base, recursive=True)):
+        name = info.path[len(base.rstrip("/")) + 1 :]
+        own = not any(part.startswith(".") or (part.startswith("_") and "=" not in part) for part in name.split("/"))
+        if info.type == FileType.File and own and name.endswith(".parquet"):
+            found[name] = (info.size, (info.mtime_ns or 0) // 1_000_000)
+    return found
+
+
+def _mark(path: str, seen: Seen, seen_at: str, floor: int) -> None:
+    """Say in the table's history, once and before it is so, that its old versions lack files: who begins to read it takes it as it is."""
+    if not seen.marked:
+        crash.point("vacuum.before_mark")
+        if not history.rewritten(path):
+            retried(lambda: Writer(path).note(Cleaned(before=floor)), path)
+        seen.marked = True
+        _write(seen_at, seen)
+    crash.point("vacuum.after_mark")
+
+
+def _delete(path: str, names: Iterable[str]) -> None:
+    files, base = file_system(path)
+    for name in names:
+        with suppress(FileNotFoundError):
+            files.delete_file(f"{base}/{name}")
+        crash.point("vacuum.after_file")
+
+
+def _seen(seen_at: str, table: str) -> Seen:
+    """What is known already; nothing where that is of another table, or cannot be read: the commits tell it again."""
+    with suppress(ValueError, TypeError):
+        found = Seen(**json.loads(storage.read(seen_at) or b"null"))
+        found.gone = {file: (added, removed, at) for file, (added, removed, at) in found.gone.items()}
+        if found.id == table:
+            return found
+    return Seen(table)
+
+
+def _write(seen_at: str, seen: Seen) -> None:
+    storage.write(seen_at, json.dumps(asdict(seen), separators=(",", ":")).encode())
