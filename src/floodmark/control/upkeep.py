@@ -6,8 +6,8 @@ import json
 import os
 import socket
 import sys
+import traceback
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,12 @@ from typing import Any
 from floodmark.control.periodic import ACTION
 from floodmark.control.retention import tidy
 from floodmark.control.store import CONTROL, Store
+from floodmark.core import machine
 from floodmark.core.errors import FloodmarkError
 from floodmark.lake.locks import data_files
 from floodmark.lake.paths import Lake
 from floodmark.lake.removal import Removed
-from floodmark.lake.retention import DAYS, retire
+from floodmark.lake.retention import DAYS, merge_marks, retire
 from floodmark.lake.upkeep import HOURS, Kept, maintain
 from floodmark.spec.workspace import Settings
 
@@ -57,7 +58,7 @@ def sums(parts: Iterable[Done]) -> dict[str, int]:
     return {
         "merged": sum(max(0, one.before - one.after) for one in tables),
         "files": sum(one.removed for one in tables) + sum(one.files for one in removed),
-        "bytes": sum(one.size for one in removed),
+        "bytes": sum(one.size for one in tables) + sum(one.size for one in removed),
     }
 
 
@@ -91,6 +92,7 @@ def keep_up(
         tables += maintain(lake, hours=hours, dry_run=dry_run)
         with data_files(lake, "upkeep, rebuild, rollback or fork", _PATIENCE_SECONDS):
             gone, why = retire(lake, days=days, dry_run=dry_run)
+            gone += merge_marks(lake, hours=hours, dry_run=dry_run)
         removed, stay = removed + gone, stay + why
     if store is not None and home is not None:
         gone, why = tidy(store, home, days=days, dry_run=dry_run)
@@ -104,18 +106,16 @@ def main(home: str, options: str) -> int:
     store, given = Store(os.environ[CONTROL]), json.loads(options)
     who = f"{socket.gethostname()}, process {os.getpid()}"
     lakes = sorted({one.lake for one in store.deployments()})
-    try:
-        parts, errors = list[Done](), list[str]()
-        for lake in lakes:
-            try:
-                parts.append(keep_up([Lake.of(Settings(lake=lake))], **given))
-            except FloodmarkError as error:  # the others are none the worse for it
-                errors.append(str(error))
-        parts.append(keep_up([], **given, store=store, home=Path(home)))
-    except Exception as error:
-        with suppress(FloodmarkError):
-            store.note(who, ACTION, errors=[str(error) if isinstance(error, FloodmarkError) else repr(error)])
-        raise
+    parts, errors = list[Done](), list[str]()
+    for lake in lakes:
+        try:
+            parts.append(keep_up([Lake.of(Settings(lake=lake))], **given))
+        except Exception as error:  # noqa: BLE001 - the other lakes are none the worse for it
+            refusal = error if isinstance(error, FloodmarkError) else machine.refused(error, f"upkeep of lake {lake}")
+            errors.append(str(refusal) if refusal else f"upkeep of lake {lake}: {type(error).__name__}: {error}")
+            if refusal is None:
+                traceback.print_exc()
+    parts.append(keep_up([], **given, store=store, home=Path(home)))
     note(store, who, lakes, parts, errors)
     return 1 if errors else 0
 

@@ -15,9 +15,9 @@ from deltalake import DeltaTable
 from floodmark.core import crash
 from floodmark.core.errors import CapabilityError, ExecutionError, LifecycleError, StateError, closest
 from floodmark.core.time import from_ms
-from floodmark.lake import history
+from floodmark.lake import history, marks
 from floodmark.lake.checkpoint import checkpoint_at
-from floodmark.lake.commits import MicroBatch, Restored, Ticked
+from floodmark.lake.commits import MicroBatch, Restored
 from floodmark.lake.copies import copy, files_of, remove
 from floodmark.lake.identity import IDENTITY
 from floodmark.lake.locks import exclusive
@@ -175,11 +175,10 @@ def _copy(timeline: Timeline, batch: int, draft: str) -> None:
     timeline.checkpoint.copy_to(f"{draft}/{CHECKPOINT}", batch)
     positions, deployed = checkpoint_at(f"{draft}/{CHECKPOINT}").positions(batch), timeline.identity.deployed()
     if deployed and len(positions) > len(deployed.reads):  # beside each input the markers of the starts are read
-        _copy_table(timeline.folder(STARTS), f"{draft}/{STARTS}", max(positions[1::2]).version)
+        marks.copied(timeline.folder(STARTS), f"{draft}/{STARTS}", max(positions[1::2]).version)
     path = timeline.folder(TICKS)
     if DeltaTable.is_deltatable(path):
-        known = (commit.version for commit, ticked in history.standing_of(path, Ticked) if ticked.batch <= batch)
-        _copy_table(path, f"{draft}/{TICKS}", max(known, default=0))
+        marks.copied(path, f"{draft}/{TICKS}", marks.ticked(path, batch))
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,15 +245,6 @@ def check_inputs(lake: Lake, operator: str, inputs: Mapping[str, TableVersion], 
             if isinstance(commit.record, Restored):
                 got = f"a {commit.record.mode} of '{given.table}' behind what its stream has read"
                 raise LifecycleError(where, "rows that have only come", got, anew, code="LIFECYCLE-038")
-
-
-def _copy_table(source: str, target: str, version: int) -> None:
-    """A small append-only Delta table up to a version."""
-    for path in files_of(source):
-        name = path.split("/")[-1]
-        if path.startswith("_delta_log/") and (not name[:20].isdigit() or int(name[:20]) > version):
-            continue
-        copy(f"{source}/{path}", f"{target}/{path}")
 
 
 def _version_at(timeline: Timeline, table: str, batch: int) -> int:

@@ -10,7 +10,6 @@ import time
 from dataclasses import dataclass, field
 
 import delta
-import pyarrow.compute as pc
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
@@ -18,6 +17,7 @@ from floodmark.core.errors import CapabilityError
 from floodmark.core.time import NEVER
 from floodmark.engines.spark.delta import tables
 from floodmark.engines.spark.delta.appender import Appender
+from floodmark.lake import marks
 from floodmark.lake.commits import Ticked
 from floodmark.lake.paths import Lake
 from floodmark.lake.timeline import TICKS, Timeline
@@ -51,7 +51,7 @@ class Ticks:
         if not delta.DeltaTable.isDeltaTable(spark, path):
             tables.create(spark, path, tables.columns(_DDL))
             return found
-        reached = pc.max(DeltaTable(path).to_pyarrow_table(columns=["reached"])["reached"]).as_py()
+        reached = marks.reached(path)
         found._reached = NEVER if reached is None else reached
         return found
 

@@ -1,0 +1,40 @@
+"""The small tables of a timeline, one row per start or micro-batch: ``starts`` and ``ticks``. Upkeep merges their files (``retention``)."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+from floodmark.lake import history
+from floodmark.lake.commits import Ticked
+from floodmark.lake.copies import copy, files_of
+
+
+def reached(path: str) -> int | None:
+    """The last sequence that ticks have reached, from the statistics of the table; None where there are no ticks."""
+    actions = pa.table(DeltaTable(path).get_add_actions(flatten=True))
+    name = "max.reached"
+    if name in actions.column_names and not actions[name].null_count:
+        return pc.max(actions[name]).as_py()  # type: ignore[no-any-return]  # a bigint
+    return pc.max(DeltaTable(path).to_pyarrow_table(columns=["reached"])["reached"]).as_py()  # type: ignore[no-any-return]
+
+
+def ticked(path: str, batch: int) -> int:
+    """The last version of ``ticks`` before the first micro-batch behind one."""
+    version = int(DeltaTable(path).version())
+    for commit in history.every(path):
+        if isinstance(commit.record, Ticked):
+            if commit.record.batch <= batch:
+                break
+            version = commit.version - 1
+    return version
+
+
+def copied(source: str, target: str, version: int) -> None:
+    """Copy one of the tables up to a version."""
+    for path in files_of(source):
+        name = path.split("/")[-1]
+        if path.startswith("_delta_log/") and (not name[:20].isdigit() or int(name[:20]) > version):
+            continue
+        copy(f"{source}/{path}", f"{target}/{path}")
