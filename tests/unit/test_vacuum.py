@@ -21,7 +21,7 @@ from deltalake import DeltaTable, write_deltalake
 from small_lake import CHANGELOG, CURRENT, batch, make, row, totals
 
 from floodmark.core import crash
-from floodmark.lake import history, readers, savepoints
+from floodmark.lake import history, readers, savepoints, upkeep
 from floodmark.lake.fork import fork
 from floodmark.lake.paths import Lake
 from floodmark.lake.readers import commit_path, needs, unchanged_until
@@ -337,3 +337,20 @@ def test_of_a_log_in_order_the_files_go_that_every_stream_is_past(tmp_path: Path
     found += maintain(lake, hours=0)
     assert sum(one.removed for one in found) == 4
     assert DeltaTable(log).to_pyarrow_table().num_rows == 4
+
+
+def test_a_row_of_an_output_is_not_written_again_at_each_upkeep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "_MERGED", ((4_000, 2), (64_000, 4)))
+    lake, first = Lake(str(tmp_path)), 0
+    path = lake.output("t")
+    for number in range(30):
+        values = [random.Random(50 * number + n).randbytes(16) for n in range(50)]
+        write_deltalake(path, pa.table({"n": values}), mode="append")
+        first += max(Path(path).glob("*.parquet"), key=lambda file: file.stat().st_mtime_ns).stat().st_size
+        maintain(lake, hours=100)
+    assert DeltaTable(path).to_pyarrow_table().num_rows == 30 * 50
+    assert len(DeltaTable(path).file_uris()) < 8
+    written = sum(file.stat().st_size for file in Path(path).glob("*.parquet"))  # all of it is there
+    assert written < 5 * first, "it was 10 times as much"

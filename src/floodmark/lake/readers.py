@@ -85,8 +85,13 @@ def _add_stream(found: Needs, timeline: Timeline, deployed: Deployed, *, goes_ba
     if last < 0 and checkpoint.begun():  # nobody knows where its first micro-batch begins
         for table in deployed.reads:
             found.reads(input_path(lake, table), -1)
-    batches = [last, *(checkpoint.restorable()[:1] if goes_back else [])]  # a rollback may take a reader back so far
-    for batch in batches:
+    back = (
+        checkpoint.restorable()[:1] if goes_back else []
+    )  # a rollback may take a reader back so far, and what it has written
+    for batch in back:
+        for output in savepoints.state_at(timeline, batch).outputs:
+            found.reads(lake.output(output.table), output.version)
+    for batch in [last, *back]:
         for given in inputs_at(timeline, batch).values() if batch >= 0 and checkpoint.positions(batch) else ():
             path = input_path(lake, given.table)
             found.reads(path, unchanged_until(path, given))

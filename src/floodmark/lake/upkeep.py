@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import pyarrow as pa
 from deltalake import DeltaTable
 
 from floodmark.core.errors import FloodmarkError
@@ -25,6 +26,8 @@ from floodmark.lake.vacuum import Vacuumed, vacuum
 
 HOURS = 168
 """For which files that were replaced are kept: whoever reads a table meanwhile has so long."""
+_MERGED = ((1 << 20, 2), (16 << 20, 16), (128 << 20, 16))
+"""Bytes up to which files of an output become one, and how many smaller ones there have to be."""
 _PATIENCE_SECONDS = 60
 """For a graft that is at work."""
 
@@ -139,7 +142,11 @@ class _Work:
 
 
 def _compact(path: str) -> None:
-    DeltaTable(path).optimize.compact()  # opened anew at each try
+    """Merge files of an output; each row is written again once per size, and not at each upkeep."""
+    for size, many in _MERGED:
+        sizes = pa.table(DeltaTable(path).get_add_actions())["size_bytes"].to_pylist()
+        if sum(one < size for one in sizes) >= many:
+            DeltaTable(path).optimize.compact(target_size=size)
 
 
 def _tables(beside: str) -> Iterator[str]:

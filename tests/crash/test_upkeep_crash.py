@@ -1,0 +1,68 @@
+"""Upkeep of a whole lake is killed with SIGKILL between any two of its writes; the next one ends it, and nobody misses a file. No JVM starts."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from small_lake import CHANGELOG, CURRENT, batch, make, row, totals
+
+from floodmark.control.upkeep import keep_up
+from floodmark.core import crash
+from floodmark.lake import savepoints
+from floodmark.lake.paths import Lake
+from floodmark.lake.removal import GOING
+from floodmark.lake.rollback import roll_back
+
+POINTS = [point for kind in ("compaction", "vacuum", "removal") for point in crash.POINTS[kind]]
+PROGRAM = (
+    "import sys; from floodmark.control.upkeep import keep_up; from floodmark.lake.paths import Lake; "
+    "keep_up([Lake(sys.argv[1])], hours=0, days=0)"
+)
+
+
+def aged(root: Path) -> tuple[Lake, savepoints.Savepoint]:
+    """A lake with an ended timeline, a savepoint, a log in order that nobody reads, and what was replaced."""
+    lake = make(root)
+    roll_back(lake, savepoints.create("totals", lake))
+    made = savepoints.savepoints(lake)[0]
+    for number in range(2, 5):
+        batch(lake, number, [row("a", number, 10 + number)])
+    for number in range(5):
+        write_deltalake(lake.log("more"), pa.table({"_sequence": [number]}), mode="append")
+        time.sleep(0.002)
+    return lake, made
+
+
+def rows(lake: Lake) -> list[list[str]]:
+    """Of every table."""
+    paths = [lake.log("events"), lake.log("more"), lake.output(CHANGELOG), lake.output(CURRENT)]
+    return [sorted(map(str, DeltaTable(path).to_pyarrow_table().to_pylist())) for path in paths]
+
+
+@pytest.mark.parametrize("time_of", [1, pytest.param(2, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("point", POINTS)
+def test_upkeep_is_killed_and_the_next_one_ends_it(tmp_path: Path, point: str, time_of: int) -> None:
+    lake, made = aged(tmp_path)
+    before, then = rows(lake), made.manifest
+    environment = {**os.environ, crash.VARIABLE: f"{point}:{time_of}"}
+    done = subprocess.run([sys.executable, "-c", PROGRAM, lake.root], env=environment, check=False)
+    assert done.returncode == -signal.SIGKILL or (time_of == 2 and not done.returncode), f"{point} was never reached"
+    assert rows(lake) == before
+    for _ in range(2):
+        time.sleep(0.002)
+        keep_up([lake], hours=0, days=0)
+    assert rows(lake) == before
+    log = lake.log("more")
+    assert len(list(Path(log).glob("*.parquet"))) == len(DeltaTable(log).file_uris()) == 1
+    assert not list(tmp_path.rglob(f"*{GOING}"))
+    assert not savepoints.verify(made)
+    roll_back(lake, savepoints.find(lake, then.id))
+    assert totals(lake) == {"a": 10, "b": 2}
