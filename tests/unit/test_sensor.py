@@ -15,6 +15,7 @@ from small_lake import make
 from floodmark import Daily, Hourly
 from floodmark.core.time import NEVER
 from floodmark.lake import savepoints
+from floodmark.lifecycle import savepoint as manifests
 from floodmark.lifecycle.savepoint import Manifest
 from floodmark.orchestration import automation, partitions
 
@@ -82,3 +83,13 @@ def test_a_look_reads_the_manifests_of_new_savepoints_alone(tmp_path: Path, monk
     new = savepoints.names(lake) - set(made[:2])
     assert [one.id for one in automation._readable(lake, new)] == [made[2]]
     assert len(read) == 1
+
+
+def test_a_list_of_savepoints_makes_what_checks_manifests_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake, made = make(tmp_path / "lake"), list[object]()
+    created = [savepoints.create("totals", lake).id for _ in range(3)]
+    adapter = manifests.TypeAdapter
+    monkeypatch.setattr(manifests, "TypeAdapter", lambda kind: made.append(kind) or adapter(kind))
+    manifests._manifests.cache_clear()
+    assert {one.id for one in savepoints.savepoints(lake)} == set(created)
+    assert made == [Manifest]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from functools import cache
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -129,11 +130,17 @@ class Manifest:
             fix = "Use the floodmark that wrote it, or a newer one: pip install --upgrade floodmark"
             raise StateError(where, f"format {FORMAT} or older", f"format {written}", fix, code="STATE-020")
         try:
-            return TypeAdapter(Manifest).validate_python(found)
+            return _manifests().validate_python(found)
         except ValidationError as error:
             first = error.errors()[0]
             place = ".".join(map(str, first["loc"]))
             raise broken(where, f"'{MANIFEST}' with other entries: {place}: {first['msg']}") from error
+
+
+@cache
+def _manifests() -> TypeAdapter[Manifest]:
+    """Checks manifests; to make one takes a hundred times as long as to check a manifest."""
+    return TypeAdapter(Manifest)
 
 
 def broken(where: str, got: str) -> StateError:
