@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from floodmark import Stream, operator
-from floodmark.core.errors import ConnectorError, ExecutionError, LifecycleError, PlanError
+from floodmark.core.errors import ConnectorError, LifecycleError, PlanError
 from floodmark.core.time import END, NEVER, to_ms
 from floodmark.engines.spark.landing import quarantine
 from floodmark.engines.spark.landing.run import land
@@ -268,16 +268,20 @@ def test_only_punctuation_moves_the_watermark(spark, lake) -> None:
     assert [stamp for _, stamp, *_ in log(spark, lake)] == [NEVER, NEVER, ms(20) - 1, ms(20) - 1, ms(20) - 1]
 
 
-def test_a_row_for_which_punctuation_fails_is_named(spark, lake) -> None:
-    inbox = source(Rows([row(10, value=1), row(20, value=0)]), watermark=Punctuated("4 / value = 4"))
-    with pytest.raises(
-        ExecutionError, match=r"EXECUTION-050 landing of '.*', Punctuated.*DIVIDE_BY_ZERO.*\"value\": ?\"?0"
-    ) as error:
-        land(spark, inbox, lake, clock=clock)
-    assert "floodmark land" in error.value.fix
-    again = source(Rows([row(10, value=1), row(20, value=0)]), watermark=Punctuated("try_divide(4, value) = 4"))
-    land(spark, again, lake, clock=clock)
-    assert len(log(spark, lake)) == 3
+def test_a_row_for_which_punctuation_fails_is_set_aside_and_the_others_land(spark, lake, tmp_path) -> None:
+    folder = tmp_path / "in"
+    values = (1, 0, 4, "none", 0, 1)
+    csv(folder, "a.csv", *(f"{second(10 * n)},a,{value},1" for n, value in enumerate(values, 1)))
+    inbox = source(Files(str(folder)), watermark=Punctuated("4 / value = 4"))
+    done = land(spark, inbox, lake, clock=clock)
+    assert (done.rows, done.quarantined) == (3, 3)
+    aside = spark.read.format("delta").load(lake.quarantine(inbox.name)).orderBy("position").collect()
+    assert [row["position"] for row in aside] == [3, 5, 6]
+    assert ["DIVIDE_BY_ZERO" in row["reason"] for row in aside] == [True, False, True]
+    assert aside[0]["reason"].startswith("Punctuated, 4 / value = 4: ")
+    assert aside[0]["raw"] == f"{second(20)},a,0,1"
+    still = quarantine.replay(spark, inbox, lake, clock=clock)
+    assert (still.landed, still.still_broken) == (0, 3)
 
 
 @pytest.mark.feature("T11")

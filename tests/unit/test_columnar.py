@@ -80,14 +80,15 @@ BAD = st.sampled_from(
 )
 
 
-def batches(rows: list[dict], size: int, *, columns: bool):
+def batches(rows: list[dict], size: int, *, columns: bool, refused: dict[int, str] | None = None):
     table = pa.Table.from_pylist(rows, schema=TYPES)
     found, position = [], 1
     for batch in table.to_batches(max_chunksize=size):
         some = Columns(position, batch)
         found += [some] if columns else list(some.records())
         position += len(batch)
-    done = list(Rules(source(Reading), NOW).batches(found, "python"))
+    rules = Rules(source(Reading), NOW, {7: refused or {}})
+    done = list(rules.batches(found, "python", rules.refusals(7)))
     return pa.Table.from_batches([b.rows for b in done]) if done else None, [
         broken for b in done for broken in b.broken
     ]
@@ -101,6 +102,21 @@ def test_columns_are_checked_as_rows_are(rows, size):
     assert (fast is None) == (slow is None)
     if slow is not None:
         assert fast.combine_chunks().equals(slow.combine_chunks())
+
+
+@given(st.lists(GOOD | st.tuples(GOOD, BAD).map(lambda both: both[0] | both[1]), max_size=12), st.data())
+def test_refused_rows_are_those_of_their_place_among_the_good_ones(rows, data):
+    columns = data.draw(st.booleans())
+    good, broken = batches(rows, 3, columns=columns)
+    size = good.num_rows if good else 0
+    refused = data.draw(st.sets(st.integers(0, size - 1))) if size else set()
+    rest, aside = batches(rows, 3, columns=columns, refused=dict.fromkeys(refused, "no"))
+    assert len(aside) == len(broken) + len(refused)
+    assert sum(one.reason == "no" for one in aside) == len(refused)
+    if good is not None:
+        assert rest.combine_chunks().equals(
+            good.filter(pa.array([n not in refused for n in range(size)], pa.bool_())).combine_chunks()
+        )
 
 
 @given(st.lists(GOOD, min_size=1, max_size=6))

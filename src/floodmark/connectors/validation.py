@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import json
 import typing
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Literal
@@ -52,6 +52,24 @@ class Batch:
     broken: tuple[Broken, ...]
 
 
+@dataclass(slots=True)
+class Refusals:
+    """Rows of a unit that keep the contract and are broken all the same.
+
+    Args:
+        reasons: place among the rows that keep the contract -> why, for people.
+        seen: rows that keep the contract so far.
+    """
+
+    reasons: Mapping[int, str]
+    seen: int = 0
+
+    def of(self, count: int) -> list[str | None]:
+        """The reasons of the next so many rows; None for a good one."""
+        first, self.seen = self.seen, self.seen + count
+        return [self.reasons.get(place) for place in range(first, self.seen)]
+
+
 @dataclass(frozen=True, slots=True)
 class Rules:
     """What a row of a source has to keep at one moment of landing.
@@ -59,20 +77,35 @@ class Rules:
     Args:
         source: contract, strategy, limits.
         now: the landing clock, ms.
+        refused: unit -> place among its rows that keep the contract -> why that row is broken all the same.
     """
 
     source: Source
     now: int
+    refused: Mapping[int, Mapping[int, str]] = field(default_factory=dict)
 
-    def batches(self, records: Iterable[Record | Columns], form: Literal["json", "python"]) -> Iterator[Batch]:
-        """Check records in order, a few thousand at a time."""
-        return _Checker(self, form).run(records)
+    def refusals(self, unit: int) -> Refusals:
+        """The refused rows of a unit, from its first row on."""
+        return Refusals(self.refused.get(unit, {}))
+
+    def batches(
+        self, records: Iterable[Record | Columns], form: Literal["json", "python"], refusals: Refusals | None = None
+    ) -> Iterator[Batch]:
+        """Check records in order, a few thousand at a time.
+
+        Args:
+            records: of one unit.
+            form: of their values.
+            refusals: of the unit; it goes on counting where other records of the unit come behind these.
+        """
+        return _Checker(self, form, refusals or Refusals({})).run(records)
 
 
 @dataclass(slots=True)
 class _Checker:
     rules: Rules
     form: Literal["json", "python"]
+    refusals: Refusals
     models: list[dict[str, Any]] = field(default_factory=list)
     kept: list[Record] = field(default_factory=list)
     broken: list[Broken] = field(default_factory=list)
@@ -87,7 +120,7 @@ class _Checker:
         found = iter(found)
         for some in found:
             if isinstance(some, Columns):
-                whole = self._whole(some)
+                whole = None if self.refusals.reasons else self._whole(some)
                 if whole is not None:
                     if self.kept or self.broken:
                         yield self._flush()
@@ -154,7 +187,7 @@ class _Checker:
         rows = pa.RecordBatch.from_arrays(columns, names=list(self.schema.names))
         if self.rules.source.revisable:
             rows = rows.append_column(CHANGE, self._changes())
-        rows = self._within_time(rows)
+        rows = self._not_refused(*self._within_time(rows))
         batch = Batch(rows, tuple(self.broken))
         self.models.clear()
         self.kept.clear()
@@ -185,13 +218,23 @@ class _Checker:
         self.kept[:] = [self.kept[row] for row in fitting]
         return pa.array([values[row] for row in fitting], type=wanted)
 
-    def _within_time(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Add EVENT and ASKED; take out rows without an event time or too far in the future."""
+    def _not_refused(self, rows: pa.RecordBatch, places: Any) -> pa.RecordBatch:
+        """Take out the rows that are refused; ``places`` are those of the rows among the records kept."""
+        if not self.refusals.reasons:
+            return rows
+        reasons = self.refusals.of(len(rows))
+        for place, reason in zip(places, reasons, strict=True):
+            if reason is not None:
+                self._break(self.kept[place], reason)
+        return rows.filter(pa.array([reason is None for reason in reasons], pa.bool_()))
+
+    def _within_time(self, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, Any]:
+        """Add EVENT and ASKED; take out rows without an event time or too far in the future. The places of the others come with them."""
         source, now = self.rules.source, self.rules.now
         name = event_time_field(self.contract)
         if self.contract.floodmark_ingestion_time or name is None:
             moments = np.full(len(rows), now, dtype=np.int64)
-            return _with_times(rows, moments, source)
+            return _with_times(rows, moments, source), range(len(rows))
         moments, valid, ahead = self._moments(rows.column(name))
         for row in np.flatnonzero(~valid | ahead):
             reason = f"{name}: expected an event time, got null"
@@ -203,7 +246,7 @@ class _Checker:
                 )
             self._break(self.kept[row], reason)
         good = valid & ~ahead
-        return _with_times(rows.filter(pa.array(good)), moments[good], source)
+        return _with_times(rows.filter(pa.array(good)), moments[good], source), np.flatnonzero(good)
 
     def _changes(self) -> pa.Array:
         """What became of the rows that are kept, by ``CHANGES``."""

@@ -41,7 +41,7 @@ from floodmark.semantics.watermarks import (
     leave_idle,
     unheld,
 )
-from floodmark.spec.source import DeltaTable, Files, Learned, Punctuated, Rows, Source
+from floodmark.spec.source import DeltaTable, Files, Learned, Rows, Source
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -135,17 +135,14 @@ class Lander:
 
         Raises:
             ConnectorError: one of them cannot be landed; those before it are.
-            ExecutionError: EXECUTION-050, the predicate of a Punctuated strategy fails for a row.
         """
         now = self.clock()
-        rules = Rules(self.source, now)
-        parsed = blobs = units.parsed(self.spark, self.reader, found, rules)
-        if isinstance(self.source.watermark, Punctuated):
-            blobs = punctuation.punctuated(blobs, self.source)
-        blobs = blobs.persist(StorageLevel.MEMORY_AND_DISK)
+        blobs, reports = punctuation.judged(
+            lambda refused: units.parsed(self.spark, self.reader, found, Rules(self.source, now, refused)),
+            self.source,
+            _reported,
+        )
         try:
-            with punctuation.blaming(parsed, self.source):
-                reports = units.reports_of(blobs)
             problem = next((report.error for report in reports if report.error is not None), None)
             done = reports[: next((report.unit for report in reports if report.error is not None), len(reports))]
             decided = [report for report in done if report.status != "changing"]
@@ -326,6 +323,16 @@ class Lander:
             fix = "Keep one landing per source; this one has written nothing and can be started again when the other has ended."
             where = f"source '{self.source.name}' in {self.lake.root}"
             raise LifecycleError(where, "no other landing", "a commit of another one", fix, code="LIFECYCLE-010")
+
+
+def _reported(blobs: DataFrame) -> tuple[DataFrame, list[Report]]:
+    """Blobs that are kept until they are written, and what the workers say of them."""
+    blobs = blobs.persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        return blobs, units.reports_of(blobs)
+    except BaseException:
+        blobs.unpersist()
+        raise
 
 
 def refuse_ended(source: Source, waiting: Sequence[Unit]) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +13,6 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from floodmark.connectors.validation import ASKED, CHANGE, EVENT, trace_of
-from floodmark.core.errors import ExecutionError
 from floodmark.core.time import NEVER
 from floodmark.engines.spark.frames.attempts import OF_DATA, failures, message
 from floodmark.engines.spark.landing import units
@@ -26,6 +25,15 @@ from floodmark.spec.source import Punctuated, Source
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+Result = TypeVar("Result")
+Refused = Mapping[int, Mapping[int, str]]
+"""Unit -> place among its rows that keep the contract -> why that row is broken."""
+
+_ROW = "_row"
+"""The place of a row among those of its unit that keep the contract."""
+_MESSAGES = 20
+"""Rows of a commit whose message is looked up; each costs a query. The others are set aside without one."""
 
 
 def punctuated(blobs: DataFrame, source: Source) -> DataFrame:
@@ -51,38 +59,38 @@ def punctuated(blobs: DataFrame, source: Source) -> DataFrame:
     return moving.mapInArrow(close, units.BLOB_DDL)
 
 
-@contextmanager
-def blaming(blobs: DataFrame, source: Source) -> Iterator[None]:
-    """What the predicate of a source raises for a row becomes an error that names the row.
+def judged(parsed: Callable[[Refused], DataFrame], source: Source, compute: Callable[[DataFrame], Result]) -> Result:
+    """What is computed of the blobs of some units, of whose rows the source's predicate has been asked where it has one.
+
+    A row for which the predicate fails is a broken row. The units are then parsed again, to find these rows and to land the others.
 
     Args:
-        blobs: of the units, before the predicate is asked.
-        source: any; nothing is done for one of another strategy.
-
-    Raises:
-        ExecutionError: EXECUTION-050.
+        parsed: the blobs of the units, in which the refused rows are broken.
+        source: of the units.
+        compute: runs a query over all blobs.
     """
+    if not isinstance(source.watermark, Punctuated):
+        return compute(parsed({}))
     try:
-        yield
+        return compute(punctuated(parsed({}), source))
     except (PySparkException, Py4JError) as error:
-        if not isinstance(source.watermark, Punctuated) or not OF_DATA.search(str(error)):
+        refused = _refused(parsed({}), source) if OF_DATA.search(str(error)) else {}
+        if not refused:
             raise
-        attempt = Attempt(step="Punctuated", text=_predicate(source), type="boolean", schema=source.schema)
-        failing = (
-            failures(_exploded(blobs, source).where(f"`_kind` = {ROWS}"), attempt)
-            .orderBy("_unit", "_part")
-            .limit(1)
-            .collect()
-        )
-        if not failing:
-            raise
-        reason = message(attempt, failing[0]["given"]) or attempt.unexplained
-        where, got = f"landing of '{source.name}', Punctuated", f"{reason} (the row: {failing[0]['given']})"
-        fix = (
-            "Nothing is lost or there twice. Write a predicate that has a value for every row, for instance with try_cast, try_divide or nullif: "
-            f"a row for which it is null moves nothing. Then: floodmark land {source.name}"
-        )
-        raise ExecutionError(where, "a value for every row", got, fix, code="EXECUTION-050") from error
+    return compute(punctuated(parsed(refused), source))
+
+
+def _refused(blobs: DataFrame, source: Source) -> Refused:
+    """The rows for which the predicate fails, the first of them with Spark's message."""
+    attempt = Attempt(step="Punctuated", text=_predicate(source), type="boolean", schema=source.schema)
+    failing = failures(_exploded(blobs, source).where(f"`_kind` = {ROWS}"), attempt).orderBy("_unit", _ROW)
+    refused: dict[int, dict[int, str]] = {}
+    for row in failing.select("_unit", _ROW).collect():
+        refused.setdefault(row["_unit"], {})[row[_ROW]] = f"Punctuated, {attempt.unexplained}"
+    for row in failing.select("_unit", _ROW, "given").limit(_MESSAGES).collect():
+        if (reason := message(attempt, row["given"])) is not None:
+            refused[row["_unit"]][row[_ROW]] = f"Punctuated, {reason}"
+    return refused
 
 
 def _predicate(source: Source) -> str:
@@ -100,15 +108,18 @@ def _exploded(blobs: DataFrame, source: Source) -> DataFrame:
     )
 
     def explode(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        seen = Counter[int]()  # all blobs of a unit are in one task
         for batch in batches:
             for blob in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                yield _opened(blob, empty)
+                opened = _opened(blob, empty, seen[blob[0]])
+                seen[blob[0]] += len(opened) if blob[2] == ROWS else 0
+                yield opened
 
-    return blobs.mapInArrow(explode, f"{units.BLOB_DDL}, {ddl}")
+    return blobs.mapInArrow(explode, f"{units.BLOB_DDL}, {_ROW} bigint, {ddl}")
 
 
-def _opened(blob: Blob, empty: pa.Schema) -> pa.RecordBatch:
-    """A blob's rows with the blob's coordinates beside each; another blob stays one row of nulls."""
+def _opened(blob: Blob, empty: pa.Schema, first: int) -> pa.RecordBatch:
+    """A blob's rows with the blob's coordinates and their place beside each; another blob stays one row of nulls."""
     unit, part, kind, data = blob
     if kind == ROWS:
         rows = units.rows_of(data)
@@ -119,7 +130,9 @@ def _opened(blob: Blob, empty: pa.Schema) -> pa.RecordBatch:
     beside = [
         pa.array([value] * size, type=f.type) for value, f in zip((unit, part, kind, data), units.BLOB, strict=True)
     ]
-    return pa.RecordBatch.from_arrays([*beside, *rows.columns], names=[*units.BLOB.names, *rows.schema.names])
+    places = pa.array(range(first, first + size), pa.int64())
+    names = [*units.BLOB.names, _ROW, *rows.schema.names]
+    return pa.RecordBatch.from_arrays([*beside, places, *rows.columns], names=names)
 
 
 def _closed(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[Blob, pa.RecordBatch | None]]:
@@ -134,6 +147,6 @@ def _closed(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[Blob, pa.Record
                 yield blob, None
                 continue
             moves = piece.column("_moves").to_numpy(zero_copy_only=False)
-            rows = piece.drop_columns([*units.BLOB.names, "_moves"])
+            rows = piece.drop_columns([*units.BLOB.names, _ROW, "_moves"])
             asked = np.where(moves, rows.column(ASKED).to_numpy(), NEVER)
             yield blob, rows.set_column(rows.schema.get_field_index(ASKED), ASKED, pa.array(asked))

@@ -29,7 +29,7 @@ from floodmark.lake import log
 from floodmark.lake.commits import Landing
 from floodmark.lake.paths import Lake
 from floodmark.semantics.watermarks import Trace, compress
-from floodmark.spec.source import Punctuated, Source
+from floodmark.spec.source import Source
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -174,12 +174,11 @@ def _replay(lander: Lander) -> Replayed:
     waiting = spark.read.format("delta").load(path).where(_OPEN)
     nothing = replace(nothing, not_replayable=waiting.where("_replay IS NULL").count())
     now = lander.clock()
-    parsed = blobs = _blobs(waiting.where("_replay IS NOT NULL"), Rules(source, now))
-    if isinstance(source.watermark, Punctuated):
-        blobs = punctuation.punctuated(blobs, source)
+    replayable = waiting.where("_replay IS NOT NULL")
     # not persist(): the MERGE below changes the table these rows come from, upon which Spark would read them again
-    with punctuation.blaming(parsed, source):
-        blobs = blobs.localCheckpoint()
+    blobs = punctuation.judged(
+        lambda refused: _blobs(replayable, Rules(source, now, refused)), source, lambda blobs: blobs.localCheckpoint()
+    )
     reports = {report.unit: report for report in units.reports_of(blobs)}
     landed = sum(report.rows for report in reports.values())
     broken = sum(report.broken for report in reports.values())
@@ -215,11 +214,12 @@ def _task(unit: int, batches: Iterator[pa.RecordBatch], rules: Rules) -> Iterato
     rows = (row for batch in batches for row in batch.to_pylist())
     part, good, broken = 0, 0, 0
     traces: list[Trace] = []
+    refusals = rules.refusals(unit)
     for replayed, group in groupby(rows, key=lambda row: row["_replay"]):
         settings = json.loads(replayed)
         form: Literal["json", "python"] = "json" if settings["format"] == "json" else "python"
         keys: list[tuple[str, int, int] | None] = []
-        for batch in rules.batches(_records(group, settings, rules, keys), form):
+        for batch in rules.batches(_records(group, settings, rules, keys), form, refusals):
             reasons = {row.position: row.reason for row in batch.broken}
             if len(batch.rows):
                 traces.append(compress(trace_of(batch.rows, rules.source.partition_by)))

@@ -151,7 +151,7 @@ def _read(index: int, content: Content, rules: Rules, parts: Iterator[int]) -> G
     status: Status = "landed"
     traces: list[Trace] = []
     try:
-        for batch in rules.batches(content.records(), content.form):
+        for batch in rules.batches(content.records(), content.form, rules.refusals(index)):
             if len(batch.rows):
                 traces.append(compress(trace_of(batch.rows, rules.source.partition_by)))
                 yield index, next(parts), ROWS, arrow_file(batch.rows)
