@@ -52,7 +52,7 @@ def needs(lake: Lake) -> Needs:
         LifecycleError: LIFECYCLE-060 a savepoint cannot be read, LIFECYCLE-063 a fork is not there; so it is not known.
         StateError: STATE-036, a checkpoint cannot be read.
     """
-    found = Needs()
+    found, catches_up = Needs(), _Catching()
     for place in _places(lake):
         made = savepoints.all_readable(place)
         for savepoint in made:
@@ -60,21 +60,32 @@ def needs(lake: Lake) -> Needs:
                 found.goes_back(place.output(output.table), output.version)
             for given in savepoint.manifest.inputs.values():
                 path = input_path(place, given.table)
-                if not _catches_up(path, savepoint, given):
+                if not catches_up(path, savepoint, given):
                     found.reads(path, unchanged_until(path, given))
         for name, deployed in streams(place).items():
             _add_stream(found, Timeline.current(place, name), deployed, goes_back=bool(made))
     return found
 
 
-def _catches_up(path: str, savepoint: Savepoint, read: TableVersion) -> bool:
-    """Whether the stream of a savepoint would go on with the files a log has now, because what it has read is far behind."""
-    newest = DeltaTable(path) if DeltaTable.is_deltatable(path) else None
-    if newest is None or newest.version() - read.version < FAR_BEHIND or in_order(newest) is None:
-        return False
-    positions = checkpoint_at(f"{savepoint.path}/{CHECKPOINT}").positions(savepoint.manifest.batch)
-    of_commits = all(position.snapshot is None for position in positions)
-    return of_commits and last_read(path, read.version, read.file) is not None
+@dataclass(slots=True)
+class _Catching:
+    """Whether the stream of a savepoint would go on with the files a log has now, because what it has read is far behind; tables are opened once."""
+
+    newest: dict[str, int] = field(default_factory=dict)
+    ordered: dict[str, bool] = field(default_factory=dict)
+
+    def __call__(self, path: str, savepoint: Savepoint, read: TableVersion) -> bool:
+        if path not in self.newest:
+            self.newest[path] = DeltaTable(path).version() if DeltaTable.is_deltatable(path) else -1
+        if self.newest[path] - read.version < FAR_BEHIND:
+            return False
+        if path not in self.ordered:
+            self.ordered[path] = in_order(DeltaTable(path)) is not None
+        if not self.ordered[path]:
+            return False
+        positions = checkpoint_at(f"{savepoint.path}/{CHECKPOINT}").positions(savepoint.manifest.batch)
+        of_commits = all(position.snapshot is None for position in positions)
+        return of_commits and last_read(path, read.version, read.file) is not None
 
 
 def _add_stream(found: Needs, timeline: Timeline, deployed: Deployed, *, goes_back: bool) -> None:
