@@ -99,13 +99,13 @@ def test_commits_far_behind_are_read_once(tmp_path: Path, monkeypatch: pytest.Mo
     note(lake, run(0))
     for _ in range(6):
         note(lake, micro_batch())
-    every = history.of_table
+    every = history.every
 
-    def counted(table: DeltaTable, path: str, limit: int | None) -> object:
+    def counted(path: str, limit: int | None, *, upto: int) -> object:
         read.append(limit)
-        return every(table, path, limit)
+        return every(path, limit, upto=upto)
 
-    monkeypatch.setattr(history, "of_table", counted)
+    monkeypatch.setattr(history, "every", counted)
     assert [kept(lake) for _ in range(2)] == [[run(0).interval]] * 2
     assert read == [7, 0]
 

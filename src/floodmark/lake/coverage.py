@@ -14,12 +14,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 from floodmark.core.errors import FloodmarkError
 from floodmark.core.time import Interval, describe
-from floodmark.lake import history
+from floodmark.lake import entries, history
 from floodmark.lake.commits import BoundedRun, Restored
 from floodmark.lake.history import Commit
 from floodmark.lake.paths import Lake
@@ -125,12 +124,11 @@ def _looked_up(lake: Lake, table: str, *, keep: bool) -> _Kept:
     """The bounded runs of an output; the file is written to ``keep`` them, or when the log goes on far behind it."""
     path, file = lake.output(table), lake.internal("coverage", f"{table}.json")
     try:
-        opened = DeltaTable(path)
+        id_, newest = entries.id_of(path), entries.version_of(path)
     except TableNotFoundError:
         return _Kept("")
-    id_, newest = str(opened.metadata().id), int(opened.version())
     kept = _read(file, id_, newest)
-    behind = map(_event, history.of_table(opened, path, newest - kept.version))
+    behind = map(_event, history.every(path, newest - kept.version, upto=newest))
     events = [*(event for event in behind if event is not None), *kept.events]
     now = _Kept(id_, newest, tuple(_fewer(events) if len(events) > _MANY else events))
     if keep:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from itertools import dropwhile, islice
+from typing import Any, TypeVar
 
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
+from floodmark.lake import entries
 from floodmark.lake.commits import (
     BoundedRun,
     Cleaned,
@@ -21,6 +23,7 @@ from floodmark.lake.commits import (
     decode,
     progress_of,
 )
+from floodmark.lake.paths import is_local
 
 LIMIT = 1000
 """Commits that are looked at where the newest are enough."""
@@ -47,30 +50,45 @@ class Commit:
     record: Record | None
 
 
-def every(path: str, limit: int | None = None) -> Iterator[Commit]:
-    """Each commit of a table, or the newest ``limit``.
+def every(path: str, limit: int | None = None, *, upto: int | None = None) -> Iterator[Commit]:
+    """Each commit of a table, or the newest ``limit``, newest first.
 
-    Commits are read as they are asked for, so that who finds what it looks for among the newest pays for these alone.
+    Commits are read as they are asked for, so that who finds what it looks for among the newest pays for these alone. On a local disk the
+    table is not opened, whatever its size.
+
+    Args:
+        path: of the table.
+        limit: most commits.
+        upto: the version to begin with; by default the newest.
 
     Raises:
+        TableNotFoundError: there is no table.
         StateError: STATE-040, a record cannot be read.
     """
-    return of_table(DeltaTable(path), path, limit)
+    newest = entries.newest(path) if is_local(path) else None
+    commits = _opened(DeltaTable(path), path) if newest is None else _read(path, newest if upto is None else upto)
+    commits = commits if upto is None else dropwhile(lambda commit: commit.version > upto, commits)
+    return islice(commits, limit)
 
 
-def of_table(table: DeltaTable, path: str, limit: int | None) -> Iterator[Commit]:
-    """The same of a table that is open, at ``path``."""
+def _read(path: str, newest: int) -> Iterator[Commit]:
+    return (_commit(path, one.version, entries.commit_info(one)) for one in entries.backwards(path, newest))
+
+
+def _opened(table: DeltaTable, path: str) -> Iterator[Commit]:
     read, asked = 0, _FIRST
-    while limit != 0:
-        asked = asked if limit is None else min(asked, limit)
+    while True:
         commits = table.history(asked)
         for commit in commits[read:]:
-            version = int(commit["version"])
-            record = decode(commit.get("userMetadata"), f"commit {version} of table {path}")
-            yield Commit(version, int(commit["timestamp"]), str(commit.get("operation")), record)
-        if len(commits) < asked or asked == limit:
+            yield _commit(path, int(commit["version"]), commit)
+        if len(commits) < asked:
             return
         read, asked = asked, asked * _TIMES
+
+
+def _commit(path: str, version: int, said: Mapping[str, Any]) -> Commit:
+    record = decode(said.get("userMetadata"), f"commit {version} of table {path}")
+    return Commit(version, int(said.get("timestamp", 0)), str(said.get("operation")), record)
 
 
 def standing(path: str, limit: int | None = LIMIT) -> Iterator[Commit]:
@@ -83,11 +101,11 @@ def standing(path: str, limit: int | None = LIMIT) -> Iterator[Commit]:
         limit: commits that are looked at.
     """
     try:
-        table = DeltaTable(path)
+        commits = every(path, limit)
     except TableNotFoundError:
         return
     undone = None
-    for commit in of_table(table, path, limit):
+    for commit in commits:
         if undone is not None and commit.version > undone:
             continue
         if isinstance(commit.record, Restored):

@@ -17,7 +17,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from floodmark.core.errors import CapabilityError, ExecutionError, LifecycleError
 from floodmark.core.time import END, NEVER, Interval, describe, from_ms
 from floodmark.lake import coverage as kept_coverage
-from floodmark.lake import division, history
+from floodmark.lake import division, entries, history
 from floodmark.lake.commits import BoundedRun
 from floodmark.lake.files import changed_files
 from floodmark.lake.paths import Lake
@@ -186,7 +186,7 @@ def input_versions(operator: Operator, lake: Lake) -> dict[str, int]:
     for given in operator.inputs:
         path = lake.input(given)
         try:
-            found[given.table] = DeltaTable(path).version()
+            found[given.table] = entries.version_of(path)
         except TableNotFoundError:
             command = (
                 f"floodmark run {given.upstream.operator.name}" if given.upstream else f"floodmark land {given.table}"
@@ -308,7 +308,7 @@ def _check_read(operator: Operator, lake: Lake, interval: Interval) -> None:
         path = lake.input(given)
         if given.name not in read or given.table != read[given.name].table:
             continue
-        since, now = read[given.name].version, DeltaTable(path).version()
+        since, now = read[given.name].version, entries.version_of(path)
         if not _Changes.between(lake, given, since, now, come=True).touch(reads(operator, interval)):
             continue
         where, got = (

@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 from floodmark.core import crash
 from floodmark.core.errors import CapabilityError, ExecutionError, LifecycleError, StateError, closest
 from floodmark.core.time import from_ms
-from floodmark.lake import history, marks
+from floodmark.lake import entries, history, marks
 from floodmark.lake.checkpoint import checkpoint_at
 from floodmark.lake.commits import MicroBatch, Restored
 from floodmark.lake.copies import copy, files_of, remove
@@ -253,7 +253,7 @@ def _version_at(timeline: Timeline, table: str, batch: int) -> int:
     That may have begun already: by a rollback that is at work, or was killed.
     """
     path = timeline.lake.output(table)
-    version = int(DeltaTable(path).version())
+    version = entries.version_of(path)
     for commit in history.every(path, history.LIMIT):
         record = commit.record
         if not isinstance(record, MicroBatch | Restored) or record.timeline < timeline.number:
@@ -266,7 +266,7 @@ def _version_at(timeline: Timeline, table: str, batch: int) -> int:
 
 
 def _id(path: str) -> str:
-    return str(DeltaTable(path).metadata().id)
+    return entries.id_of(path)
 
 
 def digests(folder: str) -> dict[str, File]:

@@ -55,7 +55,7 @@ def _source(source: Source, lake: Lake) -> tuple[dict[str, Any], int]:
         "state": "ended" if last.ended else "open",
         "progress": describe(last.progress),
         "commits": last.ordinal + 1,
-        "rows": _rows(lake.log(source.name)) - last.ordinal - 1,
+        "rows": last.next_sequence - last.ordinal - 1,  # each commit ends with a marker
         "quarantined": quarantined,
         "ended": last.ended,
         "last_run": describe(commit.at),
