@@ -28,6 +28,7 @@ from floodmark import (
     ValueState,
     operator,
 )
+from floodmark.control.upkeep import keep_up
 from floodmark.core import crash
 from floodmark.core.errors import FloodmarkError
 from floodmark.core.time import Interval, to_ms
@@ -149,6 +150,8 @@ def act(spark: SparkSession, world: str, lake: Lake, action: dict[str, Any]) -> 
         case "fork":
             forked = fork(lake, savepoints.find(lake, action["to"]), action["into"])
             run_unbounded(spark, versions(world, forked)[0], forked, until_caught_up=True)
+        case "upkeep":
+            keep_up([lake], hours=0, days=0)
     return None
 
 

@@ -42,6 +42,7 @@ KILLABLE = {
     "backfill": crash.POINTS["bounded"],
     "fork": crash.POINTS["fork"],
     "land": crash.POINTS["landing"],
+    "upkeep": (*crash.POINTS["compaction"], *crash.POINTS["vacuum"], *crash.POINTS["removal"]),
 }
 REFUSED = {
     "LIFECYCLE-030": "there is no stream yet",
@@ -92,7 +93,7 @@ class Chaos:
 
     def next(self) -> dict[str, Any]:
         """An action that makes sense now."""
-        kinds = ["run"] * 4 + ["land"] * 2 + ["savepoint"] * 2 + ["upgrade", "rescale", "backfill"]
+        kinds = ["run"] * 4 + ["land"] * 2 + ["savepoint"] * 2 + ["upgrade", "rescale", "backfill"] + ["upkeep"] * 3
         made = [one.manifest.id for one in savepoints.savepoints(self.lake, "totals")]
         kinds += ["rollback"] * 2 + ["fork"] if made else []
         what: dict[str, Any] = {"do": self.draw.choice(kinds)}
