@@ -166,7 +166,7 @@ def age(root: Path, commits: int, every: int) -> None:
         aged.age(goal)
         for path in paths:
             if straight == 5:
-                check_form(path, 3, 50)
+                check_form(path, 3, 8)
             DeltaTable(path).create_checkpoint()
             DeltaTable(path).cleanup_metadata()
         if goal < commits:
