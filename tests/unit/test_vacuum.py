@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,12 +22,13 @@ from deltalake import DeltaTable, write_deltalake
 from small_lake import CHANGELOG, CURRENT, batch, make, row, totals
 
 from floodmark.core import crash
+from floodmark.core.errors import LifecycleError
 from floodmark.lake import history, readers, savepoints, upkeep
 from floodmark.lake.fork import fork
 from floodmark.lake.paths import Lake
 from floodmark.lake.readers import commit_path, needs, unchanged_until
 from floodmark.lake.rollback import roll_back
-from floodmark.lake.timeline import Timeline
+from floodmark.lake.timeline import Timeline, inputs_at
 from floodmark.lake.upkeep import maintain
 from floodmark.lake.vacuum import vacuum
 from floodmark.lifecycle.savepoint import TableVersion
@@ -276,6 +278,26 @@ def test_what_keeps_last_values_a_savepoint_and_a_fork_need_stays(tmp_path: Path
     assert readers.forget(lake, forked.root)
     assert not readers.forget(lake, forked.root)
     assert not {kept.why for kept in maintain(lake, hours=0)} - {""}
+
+
+def test_a_lake_that_reads_the_logs_of_another_one_is_known_there(tmp_path: Path) -> None:
+    lake = make(tmp_path / "lake")
+    read = inputs_at(Timeline.current(lake, "totals"), 1)["events"].version
+    batch(lake, 2, [row("a", 11, 7)])
+    own = needs(lake).floors[lake.log("events")]
+    reader = Lake(str(tmp_path / "reader"), logs=lake.root)
+    for _ in range(2):
+        readers.begins(reader)
+    with pytest.raises(LifecycleError, match="LIFECYCLE-063"):
+        needs(lake)
+    shutil.copytree(lake.internal("operators"), reader.internal("operators"))
+    offsets = Path(Timeline.current(reader, "totals").checkpoint.path)
+    for name in ("offsets", "commits"):
+        (offsets / name / "2").unlink()
+    assert needs(lake).floors[lake.log("events")] == read <= own
+    assert readers.forget(lake, reader.root)
+    readers.begins(Lake(lake.internal("operators", "totals", "rebuild", "x"), logs=lake.root))
+    assert needs(lake).floors[lake.log("events")] == own, "a rebuild is known without it"
 
 
 def test_upkeep_removes_what_was_replaced_and_a_rollback_finds_its_files(tmp_path: Path) -> None:

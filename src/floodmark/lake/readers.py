@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from deltalake import DeltaTable
@@ -148,6 +149,19 @@ def forked(lake: Lake, root: str) -> None:
     storage.write(_fork(lake, root), json.dumps({"root": root}).encode())
 
 
+def begins(reader: Lake) -> None:
+    """Write down in the lake whose logs another one reads that a stream there reads them; a rebuild is known by its place.
+
+    One that may not be written is not told: its owner's upkeep does not know of the reader.
+    """
+    if reader.logs is None or reader.root.startswith(f"{reader.logs}/"):
+        return
+    file = _fork(Lake(reader.logs), reader.root)
+    if storage.read(file) is None:
+        with suppress(PermissionError):
+            storage.write(file, json.dumps({"root": reader.root, "logs": reader.logs}).encode())
+
+
 def forget(lake: Lake, root: str) -> bool:
     """Forget a fork that is gone for good; whether it was known."""
     known = storage.read(_fork(lake, root)) is not None
@@ -165,11 +179,12 @@ def _places(lake: Lake) -> Iterator[Lake]:
             root = lake.internal("operators", name, "rebuild", version)
             yield Lake(root, logs=lake.logs or lake.root, upstream=lake.upstream or lake.root)
     for file in files_of(lake.internal(_FORKS)):
-        root = str(json.loads(storage.read(f"{lake.internal(_FORKS)}/{file}") or b"{}")["root"])
-        fork = Lake.forked(root)
-        if fork is None:
+        said = json.loads(storage.read(f"{lake.internal(_FORKS)}/{file}") or b"{}")
+        root = str(said["root"])
+        fork = Lake.forked(root) or (Lake(**said) if "logs" in said else None)
+        if fork is None or not fork.there:
             fix = f"Nothing was removed. Put it back; if it is gone for good: floodmark maintain --forget {root}"
-            where, expected = f"fork {root} of lake {lake.root}", "a lake that says what it has yet to read"
+            where, expected = f"lake {root}, which reads lake {lake.root}", "a lake that says what it has yet to read"
             raise LifecycleError(where, expected, "none there", fix, code="LIFECYCLE-063")
         yield from _places(fork)
 

@@ -29,7 +29,7 @@ from floodmark.engines.spark.state.checkpoint import Passed, checkpoint_of
 from floodmark.engines.spark.state.processor import Processor
 from floodmark.engines.spark.unbounded import starts as markers
 from floodmark.engines.spark.unbounded.sink import Sink
-from floodmark.lake import history, last_values, readiness
+from floodmark.lake import history, last_values, readers, readiness
 from floodmark.lake.checkpoint import Position
 from floodmark.lake.locks import exclusive
 from floodmark.lake.lost import lost
@@ -183,6 +183,7 @@ def _prepare(
 ) -> Sink:
     timeline = Timeline.current(lake, operator.name)
     known = timeline.identity.deployed() is not None
+    readers.begins(lake)
     if known:
         timeline.identity.claim(operator)
         checkpoint_of(timeline).relocate()
