@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from demo.oracle import Oracle
 from floodmark.engines.spark.state.rescale import rescale
-from floodmark.engines.spark.unbounded import run as unbounded
+from floodmark.engines.spark.unbounded import inputs
 from floodmark.engines.spark.unbounded.run import run_unbounded
 from floodmark.lake import history, savepoints
 from floodmark.lake.commits import Landing
@@ -62,7 +62,7 @@ def test_it_begins_with_what_is_there_and_goes_on_with_what_comes(
 ) -> None:
     """With even seeds it skips the commits that have come meanwhile."""
     draw, lake, skips = random.Random(seed), Lake(str(tmp_path / "lake")), seed % 2 == 0
-    monkeypatch.setattr(unbounded, "_FAR_BEHIND", 1 if skips else 1_000)
+    monkeypatch.setattr(inputs, "FAR_BEHIND", 1 if skips else 1_000)
     land_all(spark, flights_inbox, lake, end=False, max_commits=12)
     path = lake.log(LOG)
     compact(path, SMALL)
@@ -97,7 +97,7 @@ def test_it_reads_the_files_that_are_there_at_first_and_when_it_is_far_behind(
     run_some(spark, lake, 1)
     land_all(spark, flights_inbox, lake, end=True)
     compact(lake.log(LOG), SMALL)  # a file holds what is read, and what is not
-    monkeypatch.setattr(unbounded, "_FAR_BEHIND", 3)
+    monkeypatch.setattr(inputs, "FAR_BEHIND", 3)
     run_some(spark, lake, 1)
     timeline = Timeline.current(lake, name)
     at = positions_at(timeline, timeline.checkpoint.last_committed())[LOG]

@@ -14,7 +14,7 @@ from numbered_logs import land, log
 
 from floodmark.engines.spark.state import checkpoint as checkpoints
 from floodmark.engines.spark.state.checkpoint import Checkpoint, Passed
-from floodmark.engines.spark.unbounded import run as unbounded
+from floodmark.engines.spark.unbounded import inputs
 from floodmark.lake.checkpoint import Position
 from floodmark.lake.compaction import compact
 from floodmark.lake.paths import Lake
@@ -48,13 +48,13 @@ def behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, TableV
     for batch in (3, 4):
         plan(checkpoint, batch, version, 1, table)
     timeline = SimpleNamespace(lake=lake, checkpoint=checkpoint)
-    monkeypatch.setattr(unbounded, "_FAR_BEHIND", 5)
-    monkeypatch.setattr(unbounded, "positions_at", lambda one, n: {"s": one.checkpoint.positions(n)[0]})
+    monkeypatch.setattr(inputs, "FAR_BEHIND", 5)
+    monkeypatch.setattr(inputs, "positions_at", lambda one, n: {"s": one.checkpoint.positions(n)[0]})
     return timeline, TableVersion(table="s", id=table, version=version, file=1), last + 7
 
 
 def shortened(timeline: Any, reading: TableVersion) -> None:
-    unbounded._shorten(timeline, 4, {"s": reading}, clocked=False)
+    inputs.shorten(timeline, 4, {"s": reading}, clocked=False)
 
 
 def test_it_reads_what_is_behind_its_last_row(behind: tuple[Any, TableVersion, int]) -> None:
@@ -101,10 +101,10 @@ def test_what_is_planned_is_left_where_a_table_has_rows_of_it(
     timeline, reading, _ = behind
     plan(timeline.checkpoint, 5, reading.version + 1, -1, reading.id)
     before = timeline.checkpoint.positions(4)
-    monkeypatch.setattr(unbounded, "newest_written", lambda _: 5)
+    monkeypatch.setattr(inputs, "newest_written", lambda _: 5)
     shortened(timeline, reading)
     assert timeline.checkpoint.positions(4) == before
-    monkeypatch.setattr(unbounded, "newest_written", lambda _: 4)
+    monkeypatch.setattr(inputs, "newest_written", lambda _: 4)
     shortened(timeline, reading)
     assert timeline.checkpoint.positions(4)[0].snapshot is not None
     assert timeline.checkpoint.batches("offsets") == [3, 4], "it is planned again"

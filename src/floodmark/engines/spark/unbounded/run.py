@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial, reduce
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Any
 
 from delta.tables import DeltaTable
@@ -14,39 +14,32 @@ from deltalake import DeltaTable as DeltaRs
 from pyarrow.fs import FileType
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from floodmark.core import machine
 from floodmark.core.errors import ExecutionError, FloodmarkError, StateError
-from floodmark.core.time import END, NEVER, Interval
+from floodmark.core.time import END, Interval
 from floodmark.engines.spark.delta import current, tables
 from floodmark.engines.spark.delta.ticks import Ticks
-from floodmark.engines.spark.frames.compile import CARRIER, compiled, stage_rows
+from floodmark.engines.spark.frames.compile import compiled, stage_rows
 from floodmark.engines.spark.frames.packing import EMITTED, PACKED, packing
-from floodmark.engines.spark.state.carrier import SHIFT
-from floodmark.engines.spark.state.checkpoint import Passed, checkpoint_of
+from floodmark.engines.spark.state.checkpoint import checkpoint_of
 from floodmark.engines.spark.state.processor import Processor
+from floodmark.engines.spark.unbounded import inputs
 from floodmark.engines.spark.unbounded import starts as markers
 from floodmark.engines.spark.unbounded.sink import Sink
 from floodmark.lake import history, last_values, readers, readiness
-from floodmark.lake.checkpoint import Position
 from floodmark.lake.locks import exclusive
 from floodmark.lake.lost import lost
 from floodmark.lake.outputs import check_there, set_aside
 from floodmark.lake.paths import Lake
-from floodmark.lake.readers import unchanged_until
 from floodmark.lake.savepoints import check_inputs
-from floodmark.lake.sequences import FAR_BEHIND as _FAR_BEHIND
-from floodmark.lake.sequences import in_order, last_read
 from floodmark.lake.storage import file_system
 from floodmark.lake.switch import newest_written, refuse_moved, refuse_while_pending
-from floodmark.lake.timeline import Timeline, inputs_at, positions_at
-from floodmark.lifecycle.savepoint import TableVersion
+from floodmark.lake.timeline import Timeline, inputs_at
 from floodmark.semantics.stage import stage_of
-from floodmark.spec.operator import Input, Operator
+from floodmark.spec.operator import Operator
 from floodmark.spec.run import BatchInfo, RunResult
-from floodmark.spec.schema import MARKER, STAMPS
 from floodmark.spec.steps import WindowAggregate
 from floodmark.spec.windows import Global
 
@@ -54,10 +47,6 @@ _POLL_SECONDS = 0.2
 _NO_WORKER = "Python worker failed to connect back"
 """Spark gives the process that plans a stateful query ten seconds to start, also on a machine that has much else to do."""
 _TRIES = 3
-_ALL_FILES = 2**31 - 1
-_ALL_BYTES = 2**63 - 1
-_FILES, _BYTES = 10_000, 2**30
-"""Of an input, a micro-batch takes at most so many files; and no more once it has so many bytes."""
 
 
 def run_unbounded(  # noqa: PLR0913 - settings by name
@@ -197,15 +186,15 @@ def _prepare(
     if last >= 0:
         reading = inputs_at(timeline, last)
         check_inputs(lake, operator.name, reading)
-        _shorten(timeline, last, reading, clocked=operator.stateful is not None and operator.stateful.clocked)
+        inputs.shorten(timeline, last, reading, clocked=operator.stateful is not None and operator.stateful.clocked)
     stage = stage_of(operator)
     sink = Sink(
         operator,
         lake,
         timeline,
         stage,
-        lambda batch: _untagged(operator, batch),
-        partial(_arrived, operator=operator, timeline=timeline),
+        lambda batch: inputs.untagged(operator, batch),
+        partial(inputs.arrived, operator=operator, timeline=timeline),
         uuid.uuid4().hex,
         stop,
         tell,
@@ -213,46 +202,6 @@ def _prepare(
     if known:
         sink.settle(spark)
     return sink
-
-
-def _shorten(timeline: Timeline, last: int, reading: Mapping[str, TableVersion], *, clocked: bool) -> None:
-    """Let a stream go on with the files of its logs as they are now, where it would have to read commit by commit what has come meanwhile.
-
-    And behind a version it has read all of file by file: Spark would look at that one again at each start. A micro-batch that is planned and
-    that no table has rows of is planned again; one that has is left as it is, and so are the positions before it.
-    """
-    checkpoint = checkpoint_of(timeline)
-    positions = positions_at(timeline, last)
-    sources = len(checkpoint.positions(last)) // max(len(positions), 1)
-    places = {
-        place * sources: _nearer(timeline, reading[name], at) for place, (name, at) in enumerate(positions.items())
-    }
-    nearer = {source: place for source, place in places.items() if place is not None}
-    planned = max(checkpoint.batches("offsets"), default=-1)
-    if not nearer or (planned > last and (clocked or newest_written(timeline) > last)):
-        return
-    if planned > last:
-        checkpoint.forget(planned)
-    for source, (position, passed) in nearer.items():
-        checkpoint.place(last, source, position, passed)
-
-
-def _nearer(timeline: Timeline, reading: TableVersion, at: Position) -> tuple[Position, Passed | None] | None:
-    """Where a source may go on that stands at a position, and what it has to leave out then; None where it stays."""
-    path = timeline.lake.log(reading.table)
-    if at.snapshot is not None:
-        whole = reading.version == at.snapshot
-        return (Position(at.snapshot, -1, at.table), None) if whole else None
-    if not at.table or not DeltaRs.is_deltatable(path):
-        return None
-    newest = DeltaRs(path)
-    if newest.version() - at.version < _FAR_BEHIND:
-        return None
-    files, read = in_order(newest), last_read(path, at.version, at.file)
-    if files is None or read is None:
-        return None
-    behind = sum(file.last <= read for file in files)
-    return Position(at.version, behind - 1, at.table, newest.version()), Passed(read, at.version)
 
 
 def check_logs(timeline: Timeline, *, clocked: bool) -> None:
@@ -429,102 +378,10 @@ def _told(operator: Operator, sink: Sink, error: PySparkException) -> FloodmarkE
 
 
 def _streaming(spark: SparkSession, operator: Operator, sink: Sink, files: int | None) -> DataFrame:
-    inputs = {given.name: _read(spark, operator, sink.timeline, given, files) for given in operator.inputs}
+    streams = {one.name: inputs.read(spark, operator, sink.timeline, one, files) for one in operator.inputs}
     if sink.stage is None:
-        return _tagged(operator, inputs)
-    rows = stage_rows(sink.stage, compiled(sink.stage.step.parent, inputs))
+        return inputs.tagged(operator, streams)
+    rows = stage_rows(sink.stage, compiled(sink.stage.step.parent, streams))
     packed = rows.mapInArrow(packing(sink.stage, Interval(), everyone=sink.ticks is not None), PACKED)
     processor = Processor(sink.stage, sink.ticks.clock if sink.ticks else None)
     return packed.groupBy("group").transformWithStateInPandas(processor, EMITTED, "Append", "EventTime")
-
-
-def _read(spark: SparkSession, operator: Operator, timeline: Timeline, given: Input, files: int | None) -> DataFrame:
-    """The rows of an input from the first one on, with Spark's watermark on the carrier.
-
-    A log is read from its newest version on, file by file, where these are in the order of their sequences: as they are when they are merged,
-    and whatever has become of the commits before. Otherwise it is read commit by commit.
-    A table that was taken back, replaced or cleaned is read as it is now too: its first versions hold rows that do not count any more,
-    or lack files. What bounded runs have put in place of the stream's rows is read then, too.
-    """
-    path = timeline.lake.input(given)
-    reader = spark.readStream.format("delta").option("maxBytesPerTrigger", _BYTES)
-    last = timeline.checkpoint.last_committed()
-    by_commit = given.upstream is not None or not _file_by_file(timeline, given)
-    as_it_is = by_commit and last < 0 and history.rewritten(path)
-    if as_it_is:
-        files = _ALL_FILES  # its files have no order: one micro-batch takes them all
-        reader = reader.option("maxBytesPerTrigger", _ALL_BYTES)
-    elif by_commit:
-        # Spark plans the last micro-batch again at a start, the first one from here: not across what a rollback has moved it over
-        first = inputs_at(timeline, 0)[given.name].version if last == 0 else 0
-        reader = reader.option("startingVersion", max(first, 0))
-    reader = reader.option("maxFilesPerTrigger", files or _FILES)
-    if given.upstream is not None:  # bounded runs replace rows there; they are not the stream's
-        reader = reader.option("skipChangeCommits", "true")
-    rows = tables.require_columns(reader.load(path), operator, given)
-    rows = (_with_restated(spark, path, rows) if as_it_is else rows).filter("_progress IS NOT NULL")
-    position = positions_at(timeline, last).get(given.name)
-    passed = checkpoint_of(timeline).passed().get(position.table) if position else None
-    rows = rows if passed is None else rows.filter(F.col("_sequence") > passed.sequence)
-    rows = rows.select(*(f"`{name}`" for name in (*given.schema.names, *STAMPS)))
-    rows = markers.with_starts(spark, operator, timeline, given, rows)
-    carrier = F.expr(f"timestamp_millis(`_progress` + {SHIFT})").alias(CARRIER)
-    return rows.select("*", carrier).withWatermark(CARRIER, "1 millisecond")
-
-
-def _file_by_file(timeline: Timeline, given: Input) -> bool:
-    """Whether a log is read from a version on, where Spark plans its first rows, or plans them again; for later ones it makes no difference."""
-    planned = checkpoint_of(timeline).batches("offsets")[-2:]
-    positions = [at for batch in planned if (at := positions_at(timeline, batch).get(given.name)) is not None]
-    if any(at.snapshot is not None for at in positions):
-        return True
-    return in_order(DeltaRs(timeline.lake.input(given))) is not None
-
-
-def _arrived(spark: SparkSession, number: int, *, operator: Operator, timeline: Timeline) -> dict[str, DataFrame]:
-    """The rows of each input that no micro-batch before this one has read, of the last commit before it perhaps some that one has."""
-    before = inputs_at(timeline, number - 1) if number else {}
-    found = {}
-    for given in operator.inputs:
-        path = timeline.lake.input(given)
-        rows = spark.read.format("delta").load(path).filter(f"_progress IS NOT NULL AND _kind <> {MARKER}")
-        if given.name in before and before[given.name].version >= 0:
-            known = (
-                spark.read.format("delta").option("versionAsOf", unchanged_until(path, before[given.name])).load(path)
-            )
-            last = known.filter("_progress IS NOT NULL").agg(F.max("_sequence")).collect()[0][0]
-            rows = rows if last is None else rows.filter(F.col("_sequence") > last)
-        found[given.name] = rows.select(*(f"`{name}`" for name in (*given.schema.names, *STAMPS)))
-    return found
-
-
-def _with_restated(spark: SparkSession, path: str, rows: DataFrame) -> DataFrame:
-    """Rows of bounded runs that are there now as if the stream had written them; those of later ones stay without progress."""
-    restated = spark.read.format("delta").load(path).where("_progress IS NULL")
-    (last,) = restated.agg(F.max(F.unix_micros("_ingest_time"))).collect()[0]
-    if last is None:
-        return rows
-    counts = F.col("_progress").isNull() & (F.unix_micros("_ingest_time") <= last)
-    return rows.withColumn("_progress", F.when(counts, F.lit(NEVER)).otherwise(F.col("_progress")))
-
-
-def _tagged(operator: Operator, inputs: Mapping[str, DataFrame]) -> DataFrame:
-    """Several inputs as one stream: a struct column per input, filled for its own rows."""
-    if len(inputs) == 1:
-        return next(iter(inputs.values()))
-    types = {
-        given.name: inputs[given.name].select(F.struct("*").alias("row")).schema["row"].dataType
-        for given in operator.inputs
-    }
-    parts = [
-        rows.select(*((F.struct("*") if n == name else F.lit(None).cast(types[n])).alias(n) for n in types))
-        for name, rows in inputs.items()
-    ]
-    return reduce(DataFrame.union, parts)
-
-
-def _untagged(operator: Operator, batch: DataFrame) -> dict[str, DataFrame]:
-    names = [given.name for given in operator.inputs]
-    if len(names) == 1:
-        return {names[0]: batch.drop(CARRIER)}
-    return {name: batch.filter(F.col(name).isNotNull()).select(f"{name}.*").drop(CARRIER) for name in names}
