@@ -178,7 +178,7 @@ def test_the_last_source_partition_stays_as_it_says_that_rows_have_come() -> Non
 
 def test_a_landing_commit_carries_the_devices_that_are_active(tmp_path, monkeypatch) -> None:
     written: list[Landing] = []
-    monkeypatch.setattr(Appender, "append", lambda _self, _rows, _app, _number, landing: written.append(landing))
+    monkeypatch.setattr(Appender, "append", lambda _self, _rows, _app, _number, landing, **_: written.append(landing))
     lake, source = Lake(str(tmp_path)), Source("s", contract=Reading, connector=Rows([]), watermark=Ascending())
     last = Landing(source="s")
     units = LandedUnits.load(lake, last)

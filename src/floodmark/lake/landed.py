@@ -14,7 +14,6 @@ from urllib.parse import unquote
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError
@@ -230,7 +229,7 @@ def _read(table: DeltaTable, path: str) -> pa.Table:
     if not added:
         return _SCHEMA.empty_table()
     paths = [f"{base}/{unquote(name)}" for name in added]
-    rows = ds.dataset(paths, schema=_SCHEMA, filesystem=files, format="parquet").to_table()
+    rows = pq.read_table(paths, schema=_SCHEMA, filesystem=files, partitioning=None)
     return rows.filter(pc.field("status") != "changing").sort_by("ordinal")
 
 
