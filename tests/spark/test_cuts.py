@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 
 from demo.comparison import compare
 from floodmark.core.time import END, NEVER
+from floodmark.engines.frames.compile import compiled, stage_rows
 from floodmark.engines.spark.bounded.run import run_bounded
-from floodmark.engines.spark.frames.compile import compiled, stage_rows
 from floodmark.lake.paths import Lake
 from floodmark.semantics.kernel import Kernel, Stage, pack
 from floodmark.semantics.store import MemoryStore

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from floodmark.core.errors import ExecutionError
-from floodmark.engines.spark.frames import packing as preaggregate
-from floodmark.engines.spark.frames.numbering import Numbering, of_batch, of_bounded_run
-from floodmark.engines.spark.frames.packing import Stamping, unpacking
+from floodmark.engines.frames import packing as preaggregate
+from floodmark.engines.frames.numbering import Numbering, of_batch, of_bounded_run
+from floodmark.engines.frames.packing import Stamping, unpacking
 from floodmark.semantics.columns import encode
 from floodmark.spec.schema import BOUNDED, MARKER, SEQUENCES, Column, Schema, first_sequence
 

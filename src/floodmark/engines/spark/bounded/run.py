@@ -17,12 +17,11 @@ from pyspark.sql import functions as F
 
 from floodmark.core import crash
 from floodmark.core.time import END, NEVER, Interval
-from floodmark.engines.spark.delta import current, tables, ticks
-from floodmark.engines.spark.frames import fast
-from floodmark.engines.spark.frames.attempts import blaming, explained
-from floodmark.engines.spark.frames.compile import compiled, failures, set_aside_before, stage_rows, without_failures
-from floodmark.engines.spark.frames.numbering import of_bounded_run
-from floodmark.engines.spark.frames.packing import (
+from floodmark.engines.frames import fast
+from floodmark.engines.frames.attempts import blaming, explained
+from floodmark.engines.frames.compile import compiled, failures, set_aside_before, stage_rows, without_failures
+from floodmark.engines.frames.numbering import of_bounded_run
+from floodmark.engines.frames.packing import (
     COUNTED,
     EMITTED,
     PACKED,
@@ -32,6 +31,7 @@ from floodmark.engines.spark.frames.packing import (
     packing,
     unpacking,
 )
+from floodmark.engines.spark.delta import current, tables, ticks
 from floodmark.lake import coverage, history
 from floodmark.lake.commits import BoundedRun, progress_of
 from floodmark.lake.locks import exclusive

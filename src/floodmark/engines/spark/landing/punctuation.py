@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 
 from floodmark.connectors.validation import ASKED, CHANGE, EVENT, trace_of
 from floodmark.core.time import NEVER
-from floodmark.engines.spark.frames.attempts import OF_DATA, failures, message
+from floodmark.engines.frames.attempts import OF_DATA, failures, message
 from floodmark.engines.spark.landing import units
 from floodmark.engines.spark.landing.units import REPORT, ROWS, Blob
 from floodmark.semantics.attempts import Attempt

@@ -17,8 +17,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle, TimerValues
 
 from floodmark.core.errors import StateError
+from floodmark.engines.frames.packing import EMITTED
 from floodmark.engines.spark.delta.tables import structure
-from floodmark.engines.spark.frames.packing import EMITTED
 from floodmark.engines.spark.state.checkpoint import Checkpoint, Marks, Passed
 from floodmark.engines.spark.state.host import StateStore
 from floodmark.engines.spark.state.processor import SCHEMAS

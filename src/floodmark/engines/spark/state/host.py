@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle, TimerValues
 
 from floodmark.core.errors import StateError
-from floodmark.engines.spark.frames.packing import COUNTED, emitted, last_sequence
+from floodmark.engines.frames.packing import COUNTED, emitted, last_sequence
 from floodmark.engines.spark.state.carrier import SHIFT, progress_of
 from floodmark.semantics.columns import decode
 from floodmark.semantics.kernel import Tick

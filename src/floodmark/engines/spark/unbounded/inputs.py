@@ -10,8 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from floodmark.core.time import NEVER
+from floodmark.engines.frames.compile import CARRIER
 from floodmark.engines.spark.delta import tables
-from floodmark.engines.spark.frames.compile import CARRIER
 from floodmark.engines.spark.state.carrier import SHIFT
 from floodmark.engines.spark.state.checkpoint import Passed, checkpoint_of
 from floodmark.engines.spark.unbounded import starts as markers

@@ -19,10 +19,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 from floodmark.core import machine
 from floodmark.core.errors import ExecutionError, FloodmarkError, StateError
 from floodmark.core.time import END, Interval
+from floodmark.engines.frames.compile import compiled, stage_rows
+from floodmark.engines.frames.packing import EMITTED, PACKED, packing
 from floodmark.engines.spark.delta import current, tables
 from floodmark.engines.spark.delta.ticks import Ticks
-from floodmark.engines.spark.frames.compile import compiled, stage_rows
-from floodmark.engines.spark.frames.packing import EMITTED, PACKED, packing
 from floodmark.engines.spark.state.checkpoint import checkpoint_of
 from floodmark.engines.spark.state.processor import Processor
 from floodmark.engines.spark.unbounded import inputs

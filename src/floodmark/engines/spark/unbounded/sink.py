@@ -19,14 +19,14 @@ from pyspark.sql import functions as F
 
 from floodmark.core import crash
 from floodmark.core.time import NEVER
+from floodmark.engines.frames.attempts import blaming, explained
+from floodmark.engines.frames.compile import compiled, failing, failures, set_aside_before, without_failures
+from floodmark.engines.frames.numbering import of_batch
+from floodmark.engines.frames.packing import COUNTS, Stamping, output_ddl, unpacking
 from floodmark.engines.spark.delta import tables
 from floodmark.engines.spark.delta.appender import Appender
 from floodmark.engines.spark.delta.current import Stopped
 from floodmark.engines.spark.delta.ticks import Ticks
-from floodmark.engines.spark.frames.attempts import blaming, explained
-from floodmark.engines.spark.frames.compile import compiled, failing, failures, set_aside_before, without_failures
-from floodmark.engines.spark.frames.numbering import of_batch
-from floodmark.engines.spark.frames.packing import COUNTS, Stamping, output_ddl, unpacking
 from floodmark.engines.spark.state.checkpoint import checkpoint_of
 from floodmark.lake.commits import MicroBatch
 from floodmark.lake.outputs import check_there, partition_by

@@ -9,19 +9,20 @@ from collections.abc import Callable
 from functools import cache
 
 from py4j.protocol import Py4JJavaError
-from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
 from floodmark.core.time import Interval
 from floodmark.core.types import parse
-from floodmark.engines.spark.frames.compile import maybe_dropped
+from floodmark.engines.frames.compile import maybe_dropped
+from floodmark.engines.frames.expressions import Rendering, as_written, connected, expr, with_columns
 from floodmark.semantics.aggregates.numbers import overflow
 from floodmark.semantics.aggregates.table import sql_of
 from floodmark.semantics.windows import extent
 from floodmark.semantics.windows.forever import Forever
 from floodmark.semantics.windows.grid import Grid
 from floodmark.spec.aggregates import AnyAggregate
-from floodmark.spec.expressions import check, quoted
+from floodmark.spec.expressions import check
 from floodmark.spec.run import LateRows
 from floodmark.spec.schema import BOUNDED
 from floodmark.spec.steps import WindowAggregate
@@ -38,7 +39,7 @@ def possible(step: WindowAggregate, *, revisable: bool, late_rows: LateRows) -> 
 
 
 def compute(
-    step: WindowAggregate, rows: DataFrame, interval: Interval
+    step: WindowAggregate, rows: DataFrame, interval: Interval, rendering: Rendering = as_written
 ) -> tuple[DataFrame, DataFrame, Callable[[], int]]:
     """Result rows, side rows, and how many (row, window) pairs were dropped: known once the result rows are computed.
 
@@ -46,32 +47,58 @@ def compute(
         step: of the operator.
         rows: its input, stamped.
         interval: only windows whose last millisecond lies in it.
+        rendering: of expressions, for the session of the frames.
     """
     window, time = step.window, "unix_millis(`_event_time`)"
     assert isinstance(window, (Tumbling, Sliding, Global))
     grid = Forever() if isinstance(window, Global) else Grid(window.size, window.slide, window.offset)
-    if isinstance(grid, Grid) and grid.overlaps:
-        placed = rows.withColumn("_end", F.explode(F.expr(grid.sql_ends(time))))
-    else:
-        placed = rows.withColumn("_end", F.expr(grid.sql_last_end(time)))
+    end = f"explode({grid.sql_ends(time)})" if isinstance(grid, Grid) and grid.overlaps else grid.sql_last_end(time)
+    placed = with_columns(rows, {"_end": end})
     ended = extent.sql_event_time("_end")
     if not interval.everything:
         placed = placed.filter(f"{ended} >= {interval.start} AND {ended} < {interval.end}")
-    keys = [F.expr(_plain(rows, k)).alias(f"k{i}") for i, k in enumerate(step.keys)]
     kinds = [_type(step, a) for _, a in step.aggregates]
-    values = [
-        _value(a, kind).alias(f"v{i}") for i, ((_, a), kind) in enumerate(zip(step.aggregates, kinds, strict=True))
-    ]
-    pairs = placed.select(*keys, *values, "_end", F.expr("_end - 1 <= _watermark").alias("_late"))
-    counted = Observation()
-    on_time = pairs.observe(counted, F.count_if("_late").alias("dropped")).filter("NOT _late")
+    pairs = placed.selectExpr(
+        *(f"{_plain(rows, k)} AS k{i}" for i, k in enumerate(step.keys)),
+        *(
+            f"{_value(step, a, kind, rendering)} AS v{i}"
+            for i, ((_, a), kind) in enumerate(zip(step.aggregates, kinds, strict=True))
+        ),
+        "_end",
+        "_end - 1 <= _watermark AS _late",
+    )
+    on_time, dropped = _judged(pairs)
     types = step.schema.types
     measures = [
-        F.expr(str(sql_of(a, f"v{i}", kinds[i], _overflow(step, n, a)))).cast(types[n]).alias(n)
+        expr(rows, f"CAST({sql_of(a, f'v{i}', kinds[i], _overflow(step, n, a))} AS {types[n]})").alias(f"m{i}")
         for i, (n, a) in enumerate(step.aggregates)
     ]
-    names = [F.col(f"k{i}").alias(k) for i, k in enumerate(step.keys)]
-    grouped = on_time.groupBy(*names, "_end").agg(*measures)
+    grouped = on_time.groupBy(*(f"k{i}" for i in range(len(step.keys))), "_end").agg(*measures)
+    bounds = []
+    if isinstance(grid, Grid):
+        bounds = [
+            f"{extent.sql_bound(grid.sql_start('_end'))} AS window_start",
+            f"{extent.sql_bound('_end')} AS window_end",
+        ]
+    result = grouped.selectExpr(
+        *(f"k{i} AS `{k}`" for i, k in enumerate(step.keys)),
+        *bounds,
+        *(f"m{i} AS `{n}`" for i, (n, _) in enumerate(step.aggregates)),
+        f"{ended} AS _event_time",
+        f"{ended} - 1 AS _watermark",
+        "CAST(0 AS int) AS _kind",
+        f"{BOUNDED}L + monotonically_increasing_id() AS _sequence",
+    )
+    inside = f"{time} >= {interval.start} AND {time} < {interval.end}"
+    side = rows.filter(f"({maybe_dropped(step)}) AND {inside}")
+    return result, side, dropped
+
+
+def _judged(pairs: DataFrame) -> tuple[DataFrame, Callable[[], int]]:
+    """The pairs that are on time, and how many are not: observed on the way by Spark, counted by a query of its own elsewhere."""
+    if connected(pairs):
+        return pairs.filter("NOT _late"), cache(lambda: pairs.filter("_late").count())
+    counted = Observation()
 
     @cache
     def dropped() -> int:
@@ -80,24 +107,7 @@ def compute(
         except Py4JJavaError:  # nothing was on time: adaptive execution leaves an empty plan out with its observation
             return pairs.filter("_late").count()
 
-    bounds = []
-    if isinstance(grid, Grid):
-        bounds = [
-            F.expr(extent.sql_bound(grid.sql_start("_end"))).alias("window_start"),
-            F.expr(extent.sql_bound("_end")).alias("window_end"),
-        ]
-    result = grouped.select(
-        *(F.col(f"`{k}`") for k in step.keys),
-        *bounds,
-        *(F.col(f"`{n}`") for n, _ in step.aggregates),
-        F.expr(ended).alias("_event_time"),
-        F.expr(f"{ended} - 1").alias("_watermark"),
-        F.lit(0).cast("int").alias("_kind"),
-        (F.lit(BOUNDED) + F.monotonically_increasing_id()).alias("_sequence"),
-    )
-    inside = f"{time} >= {interval.start} AND {time} < {interval.end}"
-    side = rows.filter(f"({maybe_dropped(step)}) AND {inside}")
-    return result, side, dropped
+    return pairs.observe(counted, F.count_if("_late").alias("dropped")).filter("NOT _late"), dropped
 
 
 def _plain(rows: DataFrame, column: str) -> str:
@@ -110,10 +120,11 @@ def _type(step: WindowAggregate, aggregate: AnyAggregate) -> str:
     return "bigint" if sql is None else check(sql, step.parent.schema, f"step '{step.uid}'")
 
 
-def _value(aggregate: AnyAggregate, kind: str) -> Column:
+def _value(step: WindowAggregate, aggregate: AnyAggregate, kind: str, rendering: Rendering) -> str:
     """The value of a row, with one zero."""
-    value = F.expr(f"CAST(({quoted(aggregate.expression or '1')}) AS {kind})")
-    return value + F.lit(0).cast(kind) if parse(kind).is_floating else value
+    text = "1" if aggregate.expression is None else rendering(aggregate.expression, step.parent.schema)
+    found = f"CAST(({text}) AS {kind})"
+    return f"{found} + CAST(0 AS {kind})" if parse(kind).is_floating else found
 
 
 def _overflow(step: WindowAggregate, name: str, aggregate: AnyAggregate) -> str:

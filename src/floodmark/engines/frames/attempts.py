@@ -1,7 +1,7 @@
 """Expressions that may fail for a row, on Spark: the row goes on to the quarantine with Spark's message.
 
-What catches the exception is an expression of Spark's optimizer, which its own ``try_`` functions are made of. An engine without a JVM of
-its own has to rewrite expressions to those functions instead: here, in ``_try``.
+What catches the exception is an expression of Spark's optimizer, which its own ``try_`` functions are made of. Sail has no such expression:
+an operator that sets such rows aside runs on Spark alone.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from floodmark.core.errors import FloodmarkError, printable
-from floodmark.engines.spark.frames.expressions import guarded, typed
+from floodmark.core.errors import CapabilityError, FloodmarkError, printable
+from floodmark.engines.frames.expressions import connected, typed
 from floodmark.semantics.attempts import Attempt, all_attempts, matching, quarantining, stopped
 from floodmark.semantics.stage import stage_of
 from floodmark.spec.operator import Operator
@@ -37,7 +37,7 @@ def attempted(rows: DataFrame, attempts: Sequence[Attempt], keys: Sequence[str] 
         attempts: at least one, over columns of the rows.
         keys: columns of the key, for the quarantine.
     """
-    tries = [_try(attempt).alias(_tried(place)) for place, attempt in enumerate(attempts)]
+    tries = [_try(rows, attempt).alias(_tried(place)) for place, attempt in enumerate(attempts)]
     before = F.col(FAILURE) if FAILURE in rows.columns else F.lit(None).cast(f"struct<{QUARANTINE.ddl()}>")
     rows = rows.select("*", *tries)
     fails = " OR ".join(f"`{_tried(place)}` IS NULL" for place in range(len(attempts)))
@@ -50,26 +50,31 @@ def attempted(rows: DataFrame, attempts: Sequence[Attempt], keys: Sequence[str] 
 
 def failures(rows: DataFrame, attempt: Attempt) -> DataFrame:
     """The rows for which an expression fails, with the row as JSON in ``given``."""
-    rows = rows.withColumn(_tried(0), _try(attempt))
+    rows = rows.withColumn(_tried(0), _try(rows, attempt))
     return rows.filter(f"`{_tried(0)}` IS NULL").withColumn("given", _json(attempt.schema.names, attempt.schema))
 
 
-def made(place: int) -> Column:
-    """The value of an attempt; null where it failed, and for markers."""
-    return F.col(f"`{_tried(place)}`.`value`")
+def made(place: int) -> str:
+    """The value of an attempt, as SQL text; null where it failed, and for markers."""
+    return f"`{_tried(place)}`.`value`"
 
 
 def _tried(place: int) -> str:
     return f"_tried_{place}"
 
 
-def _try(attempt: Attempt) -> Column:
+def _try(rows: DataFrame, attempt: Attempt) -> Column:
     """A struct of the value; null where the expression fails. A branch of ``CASE``: what is in two of them is not computed before both."""
+    if connected(rows):
+        fix = 'Run it on Spark: --engine spark. Or let it stop at such a row: leave out on_error="quarantine".'
+        raise CapabilityError(
+            attempt.step, "an engine that sets aside rows for which it fails", "embedded", fix, code="CAPABILITY-030"
+        )
     jvm: Any = SparkSession.active()._jvm  # noqa: SLF001 - the way to Spark's optimizer
     utils = jvm.org.apache.spark.sql.classic.ExpressionUtils
     value = F.expr(f"named_struct('value', {typed(attempt.text, attempt.type)})")
     caught = jvm.org.apache.spark.sql.catalyst.expressions.TryEval(utils.expression(value._jc))  # noqa: SLF001 - as above
-    return guarded(Column(utils.column(caught)))
+    return F.when(F.col("_kind") > ROW, F.lit(None)).otherwise(Column(utils.column(caught)))
 
 
 def _failure(attempt: Attempt, keys: Sequence[str]) -> Column:

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from floodmark.core.time import NEVER, Interval
-from floodmark.engines.spark.frames.numbering import Numbering
+from floodmark.engines.frames.numbering import Numbering
 from floodmark.lake.rows import marker, row_schema
 from floodmark.semantics.columns import decode, encode, inside
 from floodmark.semantics.kernel import Emission

@@ -11,11 +11,10 @@ from functools import reduce
 from typing import assert_never
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame
 
-from floodmark.engines.spark.frames.attempts import attempted, made
-from floodmark.engines.spark.frames.expressions import condition, guarded, value
+from floodmark.engines.frames.attempts import attempted, made
+from floodmark.engines.frames.expressions import Rendering, as_written, guarded, value, with_columns
 from floodmark.semantics.assignment import kind_of
 from floodmark.semantics.attempts import attempts, is_column, stage_attempts
 from floodmark.semantics.failures import FAILURE_TYPE, Failure, Mapped, failed_kinds, flat_mapped, plain_texts
@@ -30,7 +29,10 @@ CARRIER = "_carrier"
 
 
 def compiled(
-    step: steps.Step, inputs: Mapping[str, DataFrame], known: Mapping[steps.Step, DataFrame] | None = None
+    step: steps.Step,
+    inputs: Mapping[str, DataFrame],
+    known: Mapping[steps.Step, DataFrame] | None = None,
+    rendering: Rendering = as_written,
 ) -> DataFrame:
     """The DataFrame of a step: its columns, then the stamps (and the carrier).
 
@@ -38,29 +40,30 @@ def compiled(
         step: stateless from here down to ``known`` and the inputs.
         inputs: input name -> stamped rows.
         known: steps that are DataFrames already: the stateful one.
+        rendering: of expressions, for the session of the frames.
     """
     if known and step in known:
         return known[step]
-    parents = [compiled(parent, inputs, known) for parent in step.parents]
+    parents = [compiled(parent, inputs, known, rendering) for parent in step.parents]
     match step:
         case steps.Read():
             return inputs[step.input]
         case steps.Filter() if steps.quarantines(step):
             rows = attempted(parents[0], attempts(step))
-            return rows.filter(guarded(made(0), F.lit(True))).select(*step.schema.names, *_stamps(rows))
+            return rows.filter(guarded(made(0), "true")).select(*step.schema.names, *_stamps(rows))
         case steps.Filter():
-            return parents[0].filter(condition(step.condition, otherwise=True))
+            return parents[0].filter(guarded(rendering(step.condition, step.parent.schema), "true"))
         case steps.Project():
             tried = attempts(step) if steps.quarantines(step) else ()
             rows, places = attempted(parents[0], tried) if tried else parents[0], iter(range(len(tried)))
             columns = [
                 made(next(places))
                 if tried and not is_column(text, step.parent.schema)
-                else value(text, kind, step.parent.schema)
+                else value(text, kind, step.parent.schema, rendering)
                 for (_, text), kind in zip(step.columns, step.schema.types.values(), strict=True)
             ]
             names = [name for name, _ in step.columns]
-            return rows.select(*(c.alias(n) for c, n in zip(columns, names, strict=True)), *_stamps(rows))
+            return rows.selectExpr(*(f"{c} AS `{n}`" for c, n in zip(columns, names, strict=True)), *_stamps(rows))
         case steps.FlatMap():
             carried = (
                 parents[0].schema[CARRIER].simpleString().replace(":", " ") if CARRIER in parents[0].columns else ""
@@ -71,7 +74,7 @@ def compiled(
             return parents[0].mapInArrow(_flat_map(step), ddl)
         case steps.Union():
             numbered = [
-                parent.withColumn("_sequence", F.expr(f"`_sequence` * {len(parents)} + {i}"))
+                with_columns(parent, {"_sequence": f"`_sequence` * {len(parents)} + {i}"})
                 for i, parent in enumerate(parents)
             ]
             return reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), numbered)
@@ -83,7 +86,10 @@ def compiled(
 
 
 def failures(
-    operator: Operator, inputs: Mapping[str, DataFrame], known: Mapping[steps.Step, DataFrame] | None = None
+    operator: Operator,
+    inputs: Mapping[str, DataFrame],
+    known: Mapping[steps.Step, DataFrame] | None = None,
+    rendering: Rendering = as_written,
 ) -> DataFrame | None:
     """The rows of the quarantine that stateless steps set aside, stamped; None where no such step can.
 
@@ -91,15 +97,16 @@ def failures(
         operator: whose.
         inputs: input name -> stamped rows.
         known: the stateful step as a DataFrame.
+        rendering: of expressions, for the session of the frames.
     """
-    found = [compiled(step, inputs, known).filter(f"`_kind` >= {FAILED}") for step in failing(operator)]
+    found = [compiled(step, inputs, known, rendering).filter(f"`_kind` >= {FAILED}") for step in failing(operator)]
     if not found:
         return None
     stamps = [name for name in STAMPS if name != "_kind"]
-    rows = reduce(DataFrame.union, [rows.select(f"{FAILURE}.*", *stamps) for rows in found])
+    rows = reduce(lambda a, b: a.union(b), [rows.select(f"{FAILURE}.*", *stamps) for rows in found])
     rows = rows.dropDuplicates() if len(found) > 1 else rows  # a row that fails below both of two is met twice
     rows = rows.mapInArrow(_plain_texts, ", ".join(f"`{name}` {kind}" for name, kind in rows.dtypes))
-    return rows.withColumn("_kind", F.lit(ROW).cast("int"))
+    return with_columns(rows, {"_kind": f"CAST({ROW} AS int)"})
 
 
 def _plain_texts(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -129,7 +136,7 @@ def set_aside_before(stage: AnyStage, inputs: Mapping[str, DataFrame]) -> DataFr
     """The rows that fail on the way to the stateful step, as rows of the quarantine, with the stamps of the input."""
     rows = stage_rows(stage, compiled(stage.step.parent, inputs))
     if "failure" not in rows.columns:
-        rows = rows.filter("false").withColumn("failure", F.lit(None).cast(f"struct<{QUARANTINE.ddl()}>"))
+        rows = with_columns(rows.filter("false"), {"failure": f"CAST(NULL AS struct<{QUARANTINE.ddl()}>)"})
     stamps = ["timestamp_millis(t) AS `_event_time`", "s AS `_sequence`"]
     return rows.filter(f"kind >= {FAILED}").selectExpr("failure.*", *stamps)
 
@@ -139,7 +146,7 @@ def without_failures(rows: DataFrame) -> DataFrame:
     return rows.filter(f"`_kind` <> {FAILED}").drop(FAILURE) if FAILURE in rows.columns else rows
 
 
-def stage_rows(stage: AnyStage, rows: DataFrame) -> DataFrame:
+def stage_rows(stage: AnyStage, rows: DataFrame, rendering: Rendering = as_written) -> DataFrame:
     """Rows as the stage's ``pack`` wants them: ``group``, keys, event time in ms, stamps, values, ``row``, ``side``."""
     step = stage.step
     tried = stage_attempts(stage) if steps.quarantines(step) else ()
@@ -150,21 +157,25 @@ def stage_rows(stage: AnyStage, rows: DataFrame) -> DataFrame:
     )
     if step.broadcast is not None:
         group = f"explode(if(`{steps.TAG}` = {step.broadcast}, sequence(0, {step.groups - 1}), array({group})))"
-    columns = [F.expr(group).alias("group")]
-    columns += [_plain_zero(rows, key).alias(f"k{i}") for i, key in enumerate(step.keys)]
-    columns += [F.expr("coalesce(unix_millis(`_event_time`), 0) AS t"), F.expr("`_watermark` AS w")]
-    columns += [F.expr("`_sequence` AS s"), F.expr("`_kind` AS kind")]
+    columns = [f"{group} AS `group`", *(f"{_plain_zero(rows, key)} AS k{i}" for i, key in enumerate(step.keys))]
     columns += [
-        values.get(j, value(v.sql, v.type, step.parent.schema)).alias(f"v{j}") for j, v in enumerate(stage.values)
+        "coalesce(unix_millis(`_event_time`), 0) AS t",
+        "`_watermark` AS w",
+        "`_sequence` AS s",
+        "`_kind` AS kind",
     ]
-    whole = F.struct(*(F.col(f"`{name}`") for name in step.parent.schema.names))
+    columns += [
+        f"{values.get(j, value(v.sql, v.type, step.parent.schema, rendering))} AS v{j}"
+        for j, v in enumerate(stage.values)
+    ]
+    whole = f"struct({', '.join(f'`{name}`' for name in step.parent.schema.names)})"
     if stage.whole_rows or step.reduces:
-        columns.append(whole.alias("row"))
+        columns.append(f"{whole} AS `row`")
     if isinstance(step, steps.WindowAggregate) and step.late == "side_output":
-        columns.append(F.when(condition(maybe_dropped(step), otherwise=False), whole).alias("side"))
+        columns.append(f"CASE WHEN {guarded(maybe_dropped(step), 'false')} THEN {whole} END AS side")
     if FAILURE in rows.columns:
-        columns.append(F.col(FAILURE).alias("failure"))
-    return rows.select(*columns)
+        columns.append(f"`{FAILURE}` AS failure")
+    return rows.selectExpr(*columns)
 
 
 def maybe_dropped(step: steps.WindowAggregate) -> str:
@@ -178,10 +189,10 @@ def _stamps(rows: DataFrame) -> list[str]:
     return [name for name in (*STAMPS, CARRIER, FAILURE) if name in rows.columns]
 
 
-def _plain_zero(rows: DataFrame, column: str) -> Column:
+def _plain_zero(rows: DataFrame, column: str) -> str:
     """-0.0 and 0.0 are one key, as in SQL's GROUP BY."""
     kind = rows.schema[column].dataType.simpleString()
-    return F.expr(f"`{column}` + CAST(0 AS {kind})") if kind in {"float", "double"} else F.col(f"`{column}`")
+    return f"`{column}` + CAST(0 AS {kind})" if kind in {"float", "double"} else f"`{column}`"
 
 
 def _flat_map(step: steps.FlatMap) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
