@@ -24,7 +24,7 @@ from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parent.parent
 PRINTED = ROOT / "build" / "tests"
-GROUPS = ("spark", "crash", "lifecycle", "orchestration", "unit", "cli", "property", "docs")
+GROUPS = ("spark", "crash", "lifecycle", "orchestration", "unit", "cli", "property", "docs", "embedded")
 NOTHING_COLLECTED = 5
 SECONDS_TO_STOP = 60
 INTERPRETED = {"spark", "crash", "lifecycle", "orchestration"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import sysconfig
 
-from floodmark.engines.spark.session.builder import import_folders
+from floodmark.core.import_path import import_folders
 
 
 def test_workers_search_the_workspace_and_neither_pythons_own_modules_nor_packages(tmp_path):

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from floodmark.engines.spark.session.scratch import Scratch
+from floodmark.core.scratch import Scratch
 
 HOLDER = """
 import sys
 from pathlib import Path
-from floodmark.engines.spark.session.scratch import Scratch
+from floodmark.core.scratch import Scratch
 scratch = Scratch(Path(sys.argv[1]))
 (scratch.path / "spilled").write_text("rows")
 print(scratch.path, flush=True)

@@ -68,7 +68,7 @@ def _try(rows: DataFrame, attempt: Attempt) -> Column:
     if connected(rows):
         fix = 'Run it on Spark: --engine spark. Or let it stop at such a row: leave out on_error="quarantine".'
         raise CapabilityError(
-            attempt.step, "an engine that sets aside rows for which it fails", "embedded", fix, code="CAPABILITY-030"
+            attempt.step, "an engine that sets aside rows for which it fails", "embedded", fix, code="CAPABILITY-032"
         )
     jvm: Any = SparkSession.active()._jvm  # noqa: SLF001 - the way to Spark's optimizer
     utils = jvm.org.apache.spark.sql.classic.ExpressionUtils

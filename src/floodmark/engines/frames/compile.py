@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from floodmark.engines.frames.attempts import attempted, made
-from floodmark.engines.frames.expressions import Rendering, as_written, guarded, value, with_columns
+from floodmark.engines.frames.expressions import Rendering, as_written, connected, guarded, value, with_columns
 from floodmark.semantics.assignment import kind_of
 from floodmark.semantics.attempts import attempts, is_column, stage_attempts
 from floodmark.semantics.failures import FAILURE_TYPE, Failure, Mapped, failed_kinds, flat_mapped, plain_texts
@@ -24,6 +24,8 @@ from floodmark.spec.operator import Operator
 from floodmark.spec.schema import FAILED, FAILURE, QUARANTINE, ROW, STAMP_DDL, STAMPS
 from floodmark.spec.windows import WindowAssigner
 
+FILTERED = 4
+"""``_kind`` of a row that a filter has taken out, on its way through the frames of Sail; never anywhere else."""
 CARRIER = "_carrier"
 """The column Spark's watermark is defined on in streams; steps carry it along where it is there."""
 
@@ -52,7 +54,7 @@ def compiled(
             rows = attempted(parents[0], attempts(step))
             return rows.filter(guarded(made(0), "true")).select(*step.schema.names, *_stamps(rows))
         case steps.Filter():
-            return parents[0].filter(guarded(rendering(step.condition, step.parent.schema), "true"))
+            return filtered(parents[0], rendering(step.condition, step.parent.schema))
         case steps.Project():
             tried = attempts(step) if steps.quarantines(step) else ()
             rows, places = attempted(parents[0], tried) if tried else parents[0], iter(range(len(tried)))
@@ -71,7 +73,7 @@ def compiled(
             failing = steps.quarantines(step) or FAILURE in parents[0].columns
             failure = f"`{FAILURE}` struct<{QUARANTINE.ddl()}>" if failing else ""
             ddl = ", ".join(filter(None, (step.schema.ddl(), STAMP_DDL, carried, failure)))
-            return parents[0].mapInArrow(_flat_map(step), ddl)
+            return without_filtered(parents[0]).mapInArrow(_flat_map(step), ddl)
         case steps.Union():
             numbered = [
                 with_columns(parent, {"_sequence": f"`_sequence` * {len(parents)} + {i}"})
@@ -142,8 +144,30 @@ def set_aside_before(stage: AnyStage, inputs: Mapping[str, DataFrame]) -> DataFr
 
 
 def without_failures(rows: DataFrame) -> DataFrame:
-    """The rows that did not fail."""
+    """The rows that did not fail, and that no filter has taken out."""
+    rows = without_filtered(rows)
     return rows.filter(f"`_kind` <> {FAILED}").drop(FAILURE) if FAILURE in rows.columns else rows
+
+
+def without_filtered(rows: DataFrame) -> DataFrame:
+    """The rows that no filter has taken out."""
+    return rows.filter(f"`_kind` < {FILTERED}") if connected(rows) else rows
+
+
+def filtered(rows: DataFrame, condition: str) -> DataFrame:
+    """The rows for which a condition is true, and all markers.
+
+    Sail may compute an expression before the filter below it, for rows the filter takes out, where it may fail. So there rows are marked,
+    by which the guard of each expression knows them, until ``without_filtered``.
+
+    Args:
+        rows: stamped.
+        condition: SQL text for the session.
+    """
+    if not connected(rows):
+        return rows.filter(guarded(condition, "true"))
+    kind = f"CASE WHEN `_kind` > {ROW} THEN `_kind` WHEN ({condition}) THEN `_kind` ELSE CAST({FILTERED} AS int) END"
+    return with_columns(rows, {"_kind": kind})
 
 
 def stage_rows(stage: AnyStage, rows: DataFrame, rendering: Rendering = as_written) -> DataFrame:
@@ -175,7 +199,8 @@ def stage_rows(stage: AnyStage, rows: DataFrame, rendering: Rendering = as_writt
         columns.append(f"CASE WHEN {guarded(maybe_dropped(step), 'false')} THEN {whole} END AS side")
     if FAILURE in rows.columns:
         columns.append(f"`{FAILURE}` AS failure")
-    return rows.selectExpr(*columns)
+    found = rows.selectExpr(*columns)
+    return found.filter(f"kind < {FILTERED}") if connected(rows) else found
 
 
 def maybe_dropped(step: steps.WindowAggregate) -> str:

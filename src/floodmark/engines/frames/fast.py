@@ -14,8 +14,8 @@ from pyspark.sql import functions as F
 
 from floodmark.core.time import Interval
 from floodmark.core.types import parse
-from floodmark.engines.frames.compile import maybe_dropped
-from floodmark.engines.frames.expressions import Rendering, as_written, connected, expr, with_columns
+from floodmark.engines.frames.compile import maybe_dropped, without_filtered
+from floodmark.engines.frames.expressions import Rendering, as_written, connected, expr, guarded, with_columns
 from floodmark.semantics.aggregates.numbers import overflow
 from floodmark.semantics.aggregates.table import sql_of
 from floodmark.semantics.windows import extent
@@ -53,7 +53,7 @@ def compute(
     assert isinstance(window, (Tumbling, Sliding, Global))
     grid = Forever() if isinstance(window, Global) else Grid(window.size, window.slide, window.offset)
     end = f"explode({grid.sql_ends(time)})" if isinstance(grid, Grid) and grid.overlaps else grid.sql_last_end(time)
-    placed = with_columns(rows, {"_end": end})
+    placed = with_columns(without_filtered(rows), {"_end": end})
     ended = extent.sql_event_time("_end")
     if not interval.everything:
         placed = placed.filter(f"{ended} >= {interval.start} AND {ended} < {interval.end}")
@@ -61,7 +61,7 @@ def compute(
     pairs = placed.selectExpr(
         *(f"{_plain(rows, k)} AS k{i}" for i, k in enumerate(step.keys)),
         *(
-            f"{_value(step, a, kind, rendering)} AS v{i}"
+            f"{_value(step, a, kind, rendering, guard=connected(rows))} AS v{i}"
             for i, ((_, a), kind) in enumerate(zip(step.aggregates, kinds, strict=True))
         ),
         "_end",
@@ -90,7 +90,7 @@ def compute(
         f"{BOUNDED}L + monotonically_increasing_id() AS _sequence",
     )
     inside = f"{time} >= {interval.start} AND {time} < {interval.end}"
-    side = rows.filter(f"({maybe_dropped(step)}) AND {inside}")
+    side = without_filtered(rows).filter(f"({maybe_dropped(step)}) AND {inside}")
     return result, side, dropped
 
 
@@ -120,10 +120,11 @@ def _type(step: WindowAggregate, aggregate: AnyAggregate) -> str:
     return "bigint" if sql is None else check(sql, step.parent.schema, f"step '{step.uid}'")
 
 
-def _value(step: WindowAggregate, aggregate: AnyAggregate, kind: str, rendering: Rendering) -> str:
+def _value(step: WindowAggregate, aggregate: AnyAggregate, kind: str, rendering: Rendering, *, guard: bool) -> str:
     """The value of a row, with one zero."""
     text = "1" if aggregate.expression is None else rendering(aggregate.expression, step.parent.schema)
     found = f"CAST(({text}) AS {kind})"
+    found = guarded(found) if guard else found
     return f"{found} + CAST(0 AS {kind})" if parse(kind).is_floating else found
 
 

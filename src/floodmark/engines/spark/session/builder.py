@@ -11,7 +11,6 @@ import os
 import re
 import subprocess
 import sys
-import sysconfig
 import threading
 import time
 from collections import deque
@@ -29,7 +28,8 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from floodmark.core.errors import SetupError, closest
-from floodmark.engines.spark.session.scratch import Scratch
+from floodmark.core.import_path import import_folders
+from floodmark.core.scratch import Scratch
 from floodmark.engines.spark.setup import archive
 from floodmark.engines.spark.setup.jars import cache_folder, class_path
 from floodmark.engines.spark.setup.java import find_java
@@ -132,15 +132,6 @@ def stop_session(spark: SparkSession) -> None:
     if process is not None:
         process.stdin.close()  # Java ends when this does
         process.wait(timeout=60)
-
-
-def import_folders(path: Sequence[str]) -> tuple[str, ...]:
-    """The folders of a ``sys.path`` that a worker on this machine does not search by itself: a workspace's, wherever the command was typed."""
-    known = {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")}
-    own = (place for place in path if Path(place).is_dir() and place not in {"", *known})
-    return tuple(
-        dict.fromkeys(p for p in own if not {"site-packages", "dist-packages", "lib-dynload"} & {*Path(p).parts})
-    )
 
 
 def _prepare_process(cores: str) -> None:

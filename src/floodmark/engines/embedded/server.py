@@ -1,0 +1,147 @@
+"""Sail as a process of its own on this machine: started, looked after, ended.
+
+Each query leaves 150 to 170 kB in the server's process that only its end gives back, and a server may die; so nothing of floodmark's lives in it.
+It has no authentication: whoever reaches its port on loopback runs code as the user it belongs to.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import psutil
+
+from floodmark.core.errors import ExecutionError, SetupError
+from floodmark.core.import_path import import_folders
+from floodmark.core.scratch import Scratch
+
+SAIL = "0.7.2"
+"""The version whose answers are compared with Spark's."""
+_INSTALL = "pip install 'floodmark[embedded]'"
+_PROGRAM = Path(__file__).with_name("child.py")
+_LOG = "server.log"
+_SECONDS_TO_END = 10
+_PER_MEGABYTE = 1 << 20
+
+
+def check_installed() -> None:
+    """Make sure that the packages of the embedded engine are there.
+
+    Raises:
+        SetupError: SETUP-070 pysail, or what the client of Spark Connect needs, is missing; SETUP-071 pysail is of another version.
+    """
+    found = {name: _version(name) for name in ("pysail", "grpcio", "grpcio-status", "googleapis-common-protos")}
+    if missing := [name for name, number in found.items() if number is None]:
+        fix = f"Run `{_INSTALL}`. Or run on Spark: --engine spark."
+        where, expected = "engine 'embedded'", f"pysail {SAIL} and the client of Spark Connect"
+        raise SetupError(where, expected, f"no {', '.join(missing)}", fix, code="SETUP-070")
+    if found["pysail"] != SAIL:
+        fix = f"Run `{_INSTALL}`: its answers are compared with Spark's for this version only. Or run on Spark: --engine spark."
+        raise SetupError("engine 'embedded'", f"pysail {SAIL}", f"pysail {found['pysail']}", fix, code="SETUP-071")
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def default_memory() -> int:
+    """What the queries of a server may hold in memory, MB, before they spill: two fifths of what the machine has."""
+    return max(256, int(psutil.virtual_memory().total * 0.4) // _PER_MEGABYTE)
+
+
+@dataclass(slots=True)
+class Server:
+    """A server's process. It has begun to start; ``port`` waits until it answers.
+
+    Args:
+        memory: what its queries may hold in memory, MB, before they spill to disk.
+    """
+
+    memory: int
+    process: subprocess.Popen[str] = field(init=False)
+    _scratch: Scratch = field(init=False)
+    _port: int | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        """Start the process."""
+        self._scratch = Scratch()
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(import_folders(sys.path)),
+            "TMPDIR": str(self._scratch.path),  # where it spills
+            "TZ": "UTC",
+            "RUST_LOG": "error",
+            "SAIL_RUNTIME__MEMORY_POOL__TYPE": "fair",
+            "SAIL_RUNTIME__MEMORY_POOL__FAIR__MAX_SIZE": str(self.memory * _PER_MEGABYTE),
+        }
+        with (self._scratch.path / _LOG).open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, str(_PROGRAM)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env=environment,
+            )
+
+    @property
+    def port(self) -> int:
+        """The port on loopback.
+
+        Raises:
+            ExecutionError: EXECUTION-070, the process has ended before it listened.
+        """
+        if self._port is None:
+            assert self.process.stdout is not None
+            line = self.process.stdout.readline()
+            if not re.fullmatch(r"\d+\n", line):
+                raise self.lost("before it listened")
+            self._port = int(line)
+        return self._port
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process is there."""
+        return self.process.poll() is None
+
+    @property
+    def megabytes(self) -> int:
+        """Memory the process holds; 0 when it is gone."""
+        try:
+            return int(psutil.Process(self.process.pid).memory_info().rss) // _PER_MEGABYTE
+        except psutil.Error:
+            return 0
+
+    def lost(self, when: str) -> ExecutionError:
+        """EXECUTION-070: the process has ended by itself, with the last line it has written."""
+        code = self.process.wait(_SECONDS_TO_END)
+        log = self._scratch.path / _LOG
+        lines = log.read_text("utf-8", "replace").strip().splitlines() if log.exists() else []
+        how = f"signal {-code}" if code < 0 else f"exit code {code}"
+        got = f"one that ended with {how} {when}" + (f": {lines[-1][:500]}" if lines else "")
+        fix = (
+            "Nothing is lost or there twice; run it again. If it ends again, give it memory (signal 9 is often the system's answer to too "
+            "little), or run on Spark: --engine spark."
+        )
+        return ExecutionError("server of the embedded engine", "one that answers", got, fix, code="EXECUTION-070")
+
+    def close(self) -> None:
+        """End the process and remove what it has spilled."""
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+        try:
+            self.process.wait(_SECONDS_TO_END)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+        self._scratch.remove()

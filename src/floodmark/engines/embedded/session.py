@@ -1,0 +1,187 @@
+"""Sessions of Sail for this process: the server behind them is replaced before it has grown too large, and when it has died."""
+
+from __future__ import annotations
+
+import atexit
+import subprocess
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from grpc import RpcError
+from pyspark.errors import PySparkException
+
+from floodmark.core.errors import ExecutionError
+from floodmark.engines.embedded.server import Server, check_installed, default_memory
+
+if TYPE_CHECKING:
+    from pyspark.sql.connect.session import SparkSession
+
+_SETTINGS = {"spark.sql.session.timeZone": "UTC", "spark.sql.ansi.enabled": "true"}
+_SECONDS_TO_SEE = 2
+_AHEAD = 0.8
+"""The part of what a server may grow to at which the next one is started."""
+
+
+class ServerLost(ExecutionError):  # noqa: N818 - errors of floodmark are named after what is wrong
+    """The server has died while somebody used it: what was computed has to be computed again."""
+
+
+@dataclass(slots=True)
+class Connection:
+    """A session on one server. Temporary views and what else lives in a server end with it.
+
+    Args:
+        number: of the server, from 1 on: with another number there are no views yet.
+        memory: of its queries, MB, as ``Server`` takes it.
+    """
+
+    number: int
+    memory: int
+    server: Server = field(init=False)
+    spark: SparkSession = field(init=False)
+    uses: int = field(init=False, default=0)
+    users: int = field(init=False, default=0)
+
+    def __post_init__(self) -> None:
+        """Start the server and connect."""
+        self.server = Server(self.memory)
+        try:
+            self.spark = _connected(self.server)
+        except BaseException:
+            self.server.close()
+            raise
+
+    def gone(self, error: Exception) -> bool:
+        """Whether the server has ended, which an error of its client may say a moment before the system does."""
+        if "UNAVAILABLE" not in str(error) and "Socket closed" not in str(error):
+            return not self.server.alive
+        with suppress(subprocess.TimeoutExpired):
+            self.server.process.wait(_SECONDS_TO_SEE)
+        return not self.server.alive
+
+    def close(self) -> None:
+        """End the server."""
+        with suppress(PySparkException, RpcError, ValueError):
+            self.spark.client.close()
+        self.server.close()
+
+
+class Sail:
+    """The server of a process, as a session for whoever asks; any number of threads may.
+
+    Args:
+        memory: what queries may hold in memory, MB, before they spill; by default two fifths of the machine's.
+        largest: memory of the server's process, MB, from which on it is replaced; by default 1,000 more than ``memory``.
+        most_uses: times it is lent, after which it is replaced.
+    """
+
+    def __init__(self, memory: int | None = None, *, largest: int | None = None, most_uses: int = 5000) -> None:
+        check_installed()
+        self._memory = memory or default_memory()
+        self._largest, self._most_uses = largest or self._memory + 1000, most_uses
+        self._lock = threading.Lock()
+        self._current: Connection | None = None
+        self._next: Future[Connection] | None = None
+        self._retired: list[Connection] = []
+        self.started = 0
+        """Servers so far."""
+        atexit.register(self.close)
+
+    @contextmanager
+    def lent(self) -> Iterator[Connection]:
+        """A connection for a piece of work, such as one micro-batch; its server is not ended while it is lent.
+
+        Raises:
+            ServerLost: EXECUTION-070, the server has died meanwhile. Calling this again starts another one.
+        """
+        connection = self._taken()
+        try:
+            yield connection
+        except (PySparkException, RpcError, OSError) as error:
+            if not connection.gone(error):
+                raise
+            lost = connection.server.lost("while it was used")
+            raise ServerLost(lost.where, lost.expected, lost.got, lost.fix, code=lost.code) from error
+        finally:
+            self._given_back(connection)
+
+    def close(self) -> None:
+        """End every server; a later call of ``lent`` starts another one."""
+        with self._lock:
+            found = [*self._retired, *([self._current] if self._current else [])]
+            ahead, self._next, self._current, self._retired = self._next, None, None, []
+        if ahead is not None and ahead.exception() is None:
+            found.append(ahead.result())
+        for connection in found:
+            connection.close()
+
+    def _taken(self) -> Connection:
+        over = None
+        with self._lock:
+            current = self._current
+            if current is not None and not current.server.alive:
+                current, over = None, self._retired_now()
+            if current is None:
+                current = self._current = Connection(self._numbered(), self._memory)
+            if self._due(current, _AHEAD) and self._next is None:
+                self._next = self._started_ahead()
+            if self._next is not None and self._next.done() and self._due(current, 1):
+                following, self._next = self._next.result(), None
+                over, current = self._retired_now(), following
+                self._current = following
+            current.users += 1
+            current.uses += 1
+        if over is not None:
+            over.close()
+        return current
+
+    def _given_back(self, connection: Connection) -> None:
+        with self._lock:
+            connection.users -= 1
+            over = [one for one in self._retired if not one.users]
+            self._retired = [one for one in self._retired if one.users]
+        for one in over:
+            one.close()
+
+    def _due(self, connection: Connection, part: float) -> bool:
+        return connection.uses >= self._most_uses * part or connection.server.megabytes >= self._largest * part
+
+    def _retired_now(self) -> Connection | None:
+        """Take the current connection out; it is returned when nobody uses it, and ended by its last user otherwise."""
+        old, self._current = self._current, None
+        if old is not None and old.users:
+            self._retired.append(old)
+            return None
+        return old
+
+    def _numbered(self) -> int:
+        self.started += 1
+        return self.started
+
+    def _started_ahead(self) -> Future[Connection]:
+        number, found = self._numbered(), Future[Connection]()
+
+        def start() -> None:
+            try:
+                found.set_result(Connection(number, self._memory))
+            except BaseException as error:  # noqa: BLE001 - it is raised where the result is asked for
+                found.set_exception(error)
+
+        threading.Thread(target=start, name="sail-ahead", daemon=True).start()
+        return found
+
+
+def _connected(server: Server) -> SparkSession:
+    """A session whose client gives up at once when its server is gone: by default it tries for ten minutes."""
+    from pyspark.sql.connect.session import SparkSession  # noqa: PLC0415 - a second of imports while the server starts
+
+    spark = SparkSession(f"sc://127.0.0.1:{server.port}")
+    spark.client.set_retry_policies([])
+    spark.client.disable_reattachable_execute()
+    for name, setting in _SETTINGS.items():
+        spark.conf.set(name, setting)
+    return spark

@@ -1,0 +1,110 @@
+"""The server of the embedded engine: its life, its death, and that nothing of it is left."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+
+import psutil
+import pytest
+from pyspark.sql import DataFrame
+
+from floodmark.core.errors import SetupError
+from floodmark.engines.embedded import server as of_server
+from floodmark.engines.embedded.session import Sail, ServerLost
+
+
+def _one(sail: Sail) -> tuple[int, int]:
+    """The server's number and process, after a query."""
+    with sail.lent() as connection:
+        assert connection.spark.sql("SELECT 1 AS x").toArrow()["x"].to_pylist() == [1]
+        return connection.number, connection.server.process.pid
+
+
+def _killed(pid: int, query: DataFrame) -> None:
+    os.kill(pid, signal.SIGKILL)
+    query.toArrow()
+
+
+def _ended(pid: int) -> None:
+    try:
+        psutil.Process(pid).wait(20)
+    except psutil.NoSuchProcess:
+        return
+
+
+def test_a_server_that_is_killed_costs_its_work_a_retry_and_nothing_else():
+    sail = Sail(400)
+    try:
+        first, pid = _one(sail)
+        with sail.lent() as connection:
+            query = connection.spark.sql("SELECT 1")
+        with pytest.raises(ServerLost, match="signal 9"), sail.lent():
+            _killed(pid, query)
+        second, other = _one(sail)
+        assert (first, second) == (1, 2) and other != pid
+        os.kill(other, signal.SIGKILL)  # between two pieces of work nobody notices
+        psutil.Process(other).wait(20)
+        assert _one(sail)[0] == 3
+    finally:
+        sail.close()
+
+
+def test_a_server_is_replaced_after_its_uses_and_never_under_a_user():
+    sail = Sail(400, most_uses=4)
+    try:
+        held, release, found = threading.Event(), threading.Event(), []
+
+        def hold() -> None:
+            with sail.lent() as connection:
+                held.set()
+                release.wait(60)
+                found.append(connection.spark.sql("SELECT 7 AS x").toArrow()["x"].to_pylist())
+                found.append(connection.server.process.pid)
+
+        thread = threading.Thread(target=hold)
+        thread.start()
+        assert held.wait(60)
+        numbers = {_one(sail)[0]}
+        while 2 not in numbers:
+            numbers.add(_one(sail)[0])
+        release.set()
+        thread.join(60)
+        assert found[0] == [7]
+        _ended(found[1])
+        assert sail.started >= 2
+    finally:
+        sail.close()
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_no_server_outlives_its_process(how):
+    program = """
+        import sys
+        from floodmark.engines.embedded.session import Sail
+        sail = Sail(400)
+        with sail.lent() as connection:
+            print(connection.server.process.pid, flush=True)
+            sys.stdin.read()
+    """
+    parent = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    child = psutil.Process(int(parent.stdout.readline()))
+    parent.send_signal(how)
+    parent.wait(30)
+    child.wait(30)
+    assert not child.is_running()
+    parent.stdin.close()
+    parent.stdout.close()
+
+
+@pytest.mark.parametrize(("found", "code"), [({"pysail": None}, "SETUP-070"), ({"pysail": "0.6.6"}, "SETUP-071")])
+def test_what_is_not_installed_is_said_with_the_command(monkeypatch, found, code):
+    real = of_server._version
+    monkeypatch.setattr(of_server, "_version", lambda name: found.get(name, real(name)))
+    with pytest.raises(SetupError, match=r"floodmark\[embedded\]") as error:
+        Sail()
+    assert error.value.code == code
