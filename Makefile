@@ -1,5 +1,5 @@
-# make demo | up | test | soak | bench | lint | docs | clean | setup.  All but clean set the clone up first, once, in .venv.
-.PHONY: demo up test soak bench lint docs clean setup
+# make demo | up | test | soak | bench | parity | lint | docs | clean | setup.  All but clean set the clone up first, once, in .venv.
+.PHONY: demo up test soak bench parity lint docs clean setup
 SHELL := /bin/bash
 .DEFAULT_GOAL := demo
 PYTHON := $(shell for p in python3.13 python3.12 python3.11 python3; do \
@@ -53,6 +53,12 @@ soak: .venv/.ready
 bench: .venv/.ready
 	@[ -f bench/run.py ] || { echo "bench/run.py is missing: there is no benchmark in this clone yet."; exit 1; }
 	.venv/bin/python bench/run.py
+
+# what Sail answers as Spark does: asks both some 100,000 expressions, and writes the package's table and docs/parity.md anew
+parity: .venv/.ready
+	@.venv/bin/python -m floodmark.engines.spark.setup.jars
+	PYTHONPATH=tests/support .venv/bin/python -m parity build/parity
+	.venv/bin/python tests/docs/parity_page.py > docs/parity.md
 
 lint: .venv/.ready
 	.venv/bin/ruff check .

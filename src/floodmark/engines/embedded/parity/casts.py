@@ -1,0 +1,51 @@
+"""Casts in other words, where Sail reads or writes a value otherwise than Spark."""
+
+from __future__ import annotations
+
+from floodmark.engines.embedded.parity.times import refused, seconds
+from floodmark.spec.expressions.typed import Typed
+from floodmark.spec.expressions.widening import FLOATS, INTEGERS
+
+_SUFFIXED = r"^\\s*[-+]?[0-9.]+([eE][-+]?[0-9]+)?[dDfF]\\s*$"
+"""A double with Java's suffix."""
+_PLAIN = {
+    "decimal": r"^ *[-+]?[0-9]{1,28}([.][0-9]{0,10})? *$",
+    "date": r"^ *[0-9]{4}-[0-9]{1,2}-[0-9]{1,2} *$",
+    "timestamp": r"^ *[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}([ T][0-9]{1,2}:[0-9]{1,2}:[0-9]{1,2}([.][0-9]{1,6})?(Z|[-+][0-9]{2}:[0-9]{2})?)? *$",
+}
+"""Type -> the texts that Sail reads as Spark does. Spark reads some others, too; they are refused when they come."""
+
+
+def cast(value: str, source: Typed, target: str, *, attempt: bool) -> str:
+    """A cast as Sail answers it like Spark.
+
+    Args:
+        value: SQL.
+        source: the node it is of.
+        target: the type.
+        attempt: null instead of an error.
+    """
+    word, kind = "TRY_CAST" if attempt else "CAST", source.type
+    name = "decimal" if target.startswith("decimal") else target
+    if kind == "timestamp" and target in INTEGERS:
+        value = seconds(value)
+    elif kind.startswith("decimal") and target == "boolean":
+        return f"({value} <> 0)"
+    elif (
+        kind in FLOATS and target == "bigint"
+    ):  # 2^63 is the double next to the largest bigint, and Spark takes it for that
+        return f"CASE WHEN {value} = 9223372036854775808D THEN 9223372036854775807L ELSE {word}(nullif({value}, 9223372036854775808D) AS bigint) END"
+    elif kind == "boolean" and name == "decimal":
+        value = f"CAST({value} AS int)"
+    elif kind == "string" and target in FLOATS:
+        value = f"CASE WHEN {value} RLIKE '{_SUFFIXED}' THEN left(rtrim({value}), length(rtrim({value})) - 1) ELSE {value} END"
+    elif kind == "string" and name in _PLAIN and not attempt:
+        reads = f"{value} IS NULL OR {value} RLIKE '{_PLAIN[name]}'"
+        return f"CASE WHEN {reads} THEN CAST(trim({value}) AS {target}) ELSE {refused(f'a text as {name}', target)} END"
+    return f"{word}({value} AS {target})"
+
+
+def rewritten(source: str, target: str, *, attempt: bool) -> bool:
+    """Whether a cast is put in other words."""
+    plain = Typed(None, source)  # type: ignore[arg-type]  # only its type is read
+    return cast("x", plain, target, attempt=attempt) != f"{'TRY_CAST' if attempt else 'CAST'}(x AS {target})"

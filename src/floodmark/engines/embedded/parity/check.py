@@ -1,0 +1,115 @@
+"""The refusal of what Sail answers otherwise than Spark, and the SQL of everything else."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+
+from floodmark.core.errors import CapabilityError
+from floodmark.engines.embedded.parity.rendering import NotRendered, rendered
+from floodmark.engines.embedded.parity.signatures import whole
+from floodmark.engines.embedded.parity.table import table
+from floodmark.spec import steps
+from floodmark.spec.expressions import Expression, expression
+from floodmark.spec.operator import Operator
+from floodmark.spec.schema import Schema
+
+_MOST = 5
+"""So many refusals are listed in one error."""
+
+
+def sail_sql(text: str, schema: Schema, where: str = "an expression") -> str:
+    """The SQL that Sail answers as Spark answers an expression of the user's.
+
+    Args:
+        text: Spark SQL.
+        schema: the columns it may name.
+        where: for the message.
+
+    Raises:
+        DefinitionError: as ``spec.expressions.expression``.
+        CapabilityError: CAPABILITY-031, Sail would answer otherwise.
+    """
+    made = _made(expression(text, schema, where))
+    if isinstance(made, _Refusal):
+        raise _refused(where, str(made), "floodmark run NAME --engine spark")
+    return made
+
+
+def check_operator(operator: Operator) -> None:
+    """Refuse an operator with an expression that Sail answers otherwise than Spark.
+
+    Raises:
+        CapabilityError: CAPABILITY-031; it names each function, its arguments and the line of the expression.
+    """
+    found = list(dict.fromkeys(refusals(operator)))
+    if found:
+        more = f"; and {len(found) - _MOST} more" if len(found) > _MOST else ""
+        got = "; ".join(found[:_MOST]) + more
+        raise _refused(f"operator '{operator.name}'", got, f"floodmark run {operator.name} --engine spark")
+
+
+def refusals(operator: Operator) -> Iterator[str]:
+    """Why each expression of an operator is refused, with its place in the user's file."""
+    for step in dict.fromkeys(step for _, result in operator.results for step in steps.walk(result)):
+        for text in steps.expressions(step):
+            made = _made(expression(text, step.parents[0].schema, f"operator '{operator.name}'"))
+            if isinstance(made, _Refusal):
+                yield f"{place(operator.location, text)}: {made}"
+
+
+def place(location: str, text: str) -> str:
+    """``file:line`` of an expression in the user's file; that of the operator where the text is put together while it runs.
+
+    Args:
+        location: ``file:line`` of the operator's function.
+        text: of the expression.
+    """
+    file, _, line = location.rpartition(":")
+    try:
+        tree = ast.parse(Path(file).read_text("utf-8"))
+    except (OSError, SyntaxError, ValueError):  # defined in a notebook, or changed since
+        return location
+    functions = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and _begins(n) <= int(line) <= n.lineno]
+    body = functions[-1] if functions else tree
+    lines = [n.lineno for n in ast.walk(body) if isinstance(n, ast.Constant) and n.value == text]
+    return f"{file}:{min(lines)}" if lines else location
+
+
+def _begins(function: ast.FunctionDef) -> int:
+    return min([function.lineno, *(decorator.lineno for decorator in function.decorator_list)])
+
+
+class _Refusal(str):
+    """Why an expression is refused."""
+
+    __slots__ = ()
+
+
+@lru_cache(maxsize=4096)
+def _made(read: Expression) -> str | _Refusal:
+    for _, (exact, plain) in whole(read.tree):
+        verdict = table().verdict(exact, plain)
+        if verdict in {None, "refused"}:
+            return _Refusal(f"{exact} in {read.text!r}, {_why(exact, plain, compared=verdict is not None)}")
+    try:
+        return rendered(read.tree)
+    except NotRendered as reason:
+        return _Refusal(f"{reason} in {read.text!r}")
+
+
+def _why(exact: str, plain: str, *, compared: bool) -> str:
+    if not compared:
+        return "which was not compared with Spark"
+    example = table().example(exact) or table().example(plain)
+    if example is None:
+        return "for which Sail has an error where Spark has a value"
+    return "which differs: of {} Spark says {}, Sail {}".format(*example)
+
+
+def _refused(where: str, got: str, command: str) -> CapabilityError:
+    fix = f"Run it on Spark: {command}. docs/parity.md lists what the embedded engine computes."
+    expected = "expressions the embedded engine computes as Spark does"
+    return CapabilityError(where, expected, got, fix, code="CAPABILITY-031")

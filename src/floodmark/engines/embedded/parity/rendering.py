@@ -1,0 +1,226 @@
+"""Expressions of the user as SQL for Sail: written anew from the tree, so that Sail's own reading of the user's text plays no part."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
+
+from floodmark.core.types import known
+from floodmark.engines.embedded.parity.casts import cast
+from floodmark.engines.embedded.parity.patterns import OtherPattern
+from floodmark.engines.embedded.parity.rewrites import REWRITES, text_literal
+from floodmark.spec.expressions.tree import Call, Case, Cast, Column, Field, Lambda, Literal
+from floodmark.spec.expressions.typed import Typed
+
+_INFIX = frozenset(
+    [
+        "+",
+        "-",
+        "*",
+        "/",
+        "%",
+        "div",
+        "&",
+        "|",
+        "^",
+        "<<",
+        ">>",
+        ">>>",
+        "||",
+        "=",
+        "<>",
+        "<",
+        "<=",
+        ">",
+        ">=",
+        "<=>",
+        "and",
+        "or",
+        "rlike",
+    ]
+)
+_SUFFIXES = {"tinyint": "Y", "smallint": "S", "bigint": "L"}
+_SMALLEST = {"tinyint": -(1 << 7), "smallint": -(1 << 15), "int": -(1 << 31), "bigint": -(1 << 63)}
+_UNTYPED = frozenset({"boolean", "void", "variant", "decimal"})
+
+
+class NotRendered(Exception):  # noqa: N818 - a reason, made a CapabilityError by ``check``
+    """A part of an expression that Sail is not asked for."""
+
+
+def rendered(node: Typed) -> str:
+    """An expression for Sail.
+
+    Raises:
+        NotRendered: there is no text for a part of it.
+    """
+    match node.node:
+        case Literal() as literal:
+            return _literal(literal)
+        case Column(name=name):
+            return quoted(node.column) if node.column else _parameter(name)
+        case Cast(type=kind, attempt=attempt):
+            return cast(rendered(node.children[0]), node.children[0], kind, attempt=attempt)
+        case Case():
+            return _case(node)
+        case Field(name=name):
+            return f"({rendered(node.children[0])}).{quoted(name)}"
+        case Lambda(parameters=parameters):
+            names = ", ".join(_parameter(name) for name in parameters)
+            return f"({names}) -> {rendered(node.children[0])}"
+        case Call(name=name):
+            return _call(node, name)
+
+
+def quoted(name: str) -> str:
+    """A name in backticks."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _parameter(name: str) -> str:
+    if not (name.isascii() and name.isidentifier()):
+        message = f"the parameter {name!r} of a lambda"
+        raise NotRendered(message)
+    return name
+
+
+def _literal(literal: Literal) -> str:
+    kind, value = literal.type, literal.value
+    match value:
+        case None:
+            return "NULL"
+        case bool():
+            return str(value).lower()
+        case bytes():
+            return f"X'{value.hex()}'"
+        case int() if value == _SMALLEST[kind]:  # its digits alone are no number of the type
+            return f"CAST('{value}' AS {kind})"
+        case int():
+            written = f"{value}{_SUFFIXES.get(kind, '')}"
+            return written if value >= 0 else f"({written})"
+        case Decimal():
+            return f"CAST('{value:f}' AS {kind})"
+        case float():
+            return f"CAST('{value}' AS {kind})"
+        case _:
+            return text_literal(value) if kind == "string" else _named(value, kind)
+
+
+def _named(value: str, kind: str) -> str:
+    """A literal with its type before it: a date, a timestamp, an interval."""
+    if kind == "date" and not re.fullmatch(r"\d{4}-\d\d-\d\d", str(value)):
+        message = f"DATE {value!r}, which is not written YYYY-MM-DD,"
+        raise NotRendered(message)
+    if kind.startswith("interval"):
+        return f"INTERVAL {text_literal(str(value))}"
+    return f"CAST({text_literal(str(value))} AS {kind})"
+
+
+def _case(node: Typed) -> str:
+    parts = [rendered(child) for child in node.children]
+    otherwise = f" ELSE {as_type(parts.pop(), node.children[-1], node.type)}" if len(parts) % 2 else ""
+    whens = (
+        f"WHEN {parts[i]} THEN {as_type(parts[i + 1], node.children[i + 1], node.type)}"
+        for i in range(0, len(parts), 2)
+    )
+    return f"CASE {' '.join(whens)}{otherwise} END"
+
+
+def as_type(text: str, node: Typed, kind: str) -> str:
+    """A value as a type; unchanged if it has the type, or if the type is not known."""
+    return text if node.type == kind or not kind or known(kind) is None or kind == "void" else f"CAST({text} AS {kind})"
+
+
+def _call(node: Typed, name: str) -> str:
+    if name == "interval":
+        return _interval(node)
+    parts = [rendered(child) for child in node.children]
+    rewrite = REWRITES.get(name)
+    try:
+        text = rewrite(node, parts) if rewrite is not None else None
+    except OtherPattern as reason:
+        raise NotRendered(str(reason)) from None
+    if text is None:
+        text = plain(node, name, parts)
+    kind = node.type
+    parsed = known(kind) if kind not in _UNTYPED else None
+    return text if parsed is None or not parsed.is_column else f"CAST({text} AS {kind})"
+
+
+def plain(node: Typed, name: str, parts: Sequence[str]) -> str:
+    """A call as SQL writes it, without a rewrite."""
+    form = _FORMS.get(name)
+    if form is not None:
+        return form(node, parts)
+    if name in _INFIX and len(parts) == 2:  # noqa: PLR2004 - left and right
+        return f"({parts[0]} {name.upper()} {parts[1]})"
+    return f"{name}({', '.join(parts)})"
+
+
+def _trimmed(side: str) -> Callable[[Typed, Sequence[str]], str]:
+    def form(_: Typed, parts: Sequence[str]) -> str:
+        return f"trim({side} {parts[1]} FROM {parts[0]})" if len(parts) > 1 else f"trim({side} FROM {parts[0]})"
+
+    return form
+
+
+def _word(node: Typed) -> str:
+    """A word among arguments, such as the part of a date."""
+    literal = node.node
+    if not isinstance(literal, Literal) or not isinstance(literal.value, str) or not literal.value.isidentifier():
+        message = "a part of a date that is not written out"
+        raise NotRendered(message)
+    return literal.value.upper()
+
+
+def _extract(node: Typed, parts: Sequence[str]) -> str:
+    return f"extract({_word(node.children[0])} FROM {parts[1]})"
+
+
+def _shifted(name: str) -> Callable[[Typed, Sequence[str]], str]:
+    return lambda node, parts: f"{name}({_word(node.children[0])}, {parts[1]}, {parts[2]})"
+
+
+def _interval(node: Typed) -> str:
+    written = []
+    for value, unit in zip(node.children[::2], node.children[1::2], strict=True):
+        amount, sign = value.node, ""
+        if isinstance(amount, Call):
+            amount, sign = amount.arguments[0], "-"
+        if not isinstance(amount, Literal) or not isinstance(unit.node, Literal):
+            message = "an interval that is not written out"
+            raise NotRendered(message)
+        number, name = str(amount.value), str(unit.node.value)
+        written.append(f"INTERVAL '{sign}{number}' {name}")
+    return f"({' + '.join(written)})"
+
+
+def _like(word: str) -> Callable[[Typed, Sequence[str]], str]:
+    def form(_: Typed, parts: Sequence[str]) -> str:
+        escape = f" ESCAPE {parts[2]}" if len(parts) > 2 else ""  # noqa: PLR2004 - with an escape
+        return f"({parts[0]} {word} {parts[1]}{escape})"
+
+    return form
+
+
+_FORMS: Mapping[str, Callable[[Typed, Sequence[str]], str]] = {
+    "not": lambda _, parts: f"(NOT {parts[0]})",
+    "~": lambda _, parts: f"(~ {parts[0]})",
+    "[]": lambda _, parts: f"({parts[0]})[{parts[1]}]",
+    "in": lambda _, parts: f"({parts[0]} IN ({', '.join(parts[1:])}))",
+    "between": lambda _, parts: f"({parts[0]} BETWEEN {parts[1]} AND {parts[2]})",
+    "isnull": lambda _, parts: f"({parts[0]} IS NULL)",
+    "isnotnull": lambda _, parts: f"({parts[0]} IS NOT NULL)",
+    "like": _like("LIKE"),
+    "ilike": _like("ILIKE"),
+    "negative": lambda _, parts: f"(- {parts[0]})",
+    "trim": _trimmed("BOTH"),
+    "ltrim": _trimmed("LEADING"),
+    "rtrim": _trimmed("TRAILING"),
+    "extract": _extract,
+    "date_part": _extract,
+    "datepart": _extract,
+    "timestampadd": _shifted("timestampadd"),
+    "timestampdiff": _shifted("timestampdiff"),
+}

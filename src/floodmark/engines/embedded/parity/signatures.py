@@ -1,0 +1,136 @@
+"""Under which names the nodes of an expression stand in the table of what is let through: a function and the forms of its arguments."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from floodmark.spec.expressions.arity import COUNTS
+from floodmark.spec.expressions.tree import Call, Case, Cast, Column, Field, Lambda, Literal
+from floodmark.spec.expressions.typed import Typed
+from floodmark.spec.expressions.widening import INTEGERS
+
+_NARROW = 18
+"""Digits of decimals that fit a bigint."""
+_ENDLESS = 1 << 30
+WORDS: Mapping[str, Sequence[int]] = {
+    **dict.fromkeys(("extract", "date_part", "datepart", "date_trunc", "timestampadd", "timestampdiff"), (0,)),
+    **dict.fromkeys(("trunc", "next_day", "encode", "decode", "sha2", "from_utc_timestamp", "to_utc_timestamp"), (1,)),
+    **dict.fromkeys(("to_char", "to_varchar", "to_number", "try_to_number", "to_binary", "try_to_binary"), (1,)),
+    **dict.fromkeys(("convert_timezone",), (0, 1)),
+    "parse_url": (1, 2),
+    "try_parse_url": (1, 2),
+}
+"""Function -> the arguments whose text decides what it does; it is part of the signature."""
+PATTERNS: Mapping[str, int] = {
+    **dict.fromkeys(("rlike", "regexp", "regexp_like", "regexp_extract", "regexp_extract_all", "regexp_replace"), 1),
+    **dict.fromkeys(("regexp_count", "regexp_instr", "regexp_substr", "split"), 1),
+}
+"""Function -> the argument that is a regular expression."""
+FORMATS: Mapping[str, int] = {
+    **dict.fromkeys(("date_format", "to_date", "to_timestamp", "try_to_date", "try_to_timestamp", "from_unixtime"), 1),
+    **dict.fromkeys(("unix_timestamp", "to_unix_timestamp", "to_timestamp_ltz", "to_timestamp_ntz"), 1),
+}
+"""Function -> the argument that is a format of times."""
+_TOKEN = re.compile(r"'[^']*'|([A-Za-z])\1*|[^A-Za-z']+", re.DOTALL)
+
+
+def general(kind: str) -> str:
+    """A type without the digits of decimals: ``decimal`` up to 18 of them, ``decimal(38)`` above."""
+
+    def short(match: re.Match[str]) -> str:
+        return "decimal" if int(match[1]) <= _NARROW else "decimal(38)"
+
+    return re.sub(r"decimal\((\d+),(\d+)\)", short, kind)
+
+
+def variadic(name: str) -> bool:
+    """Whether a function takes any number of arguments."""
+    return name == "in" or any(counts.stop > _ENDLESS for counts in COUNTS.get(name, ()))
+
+
+def signatures(node: Typed) -> tuple[tuple[str, str], ...]:
+    """Of one node: (signature, signature without what is written out), each of which has to be let through."""
+    match node.node:
+        case Literal(type=kind):
+            return _both(f"literal {general(kind)}")
+        case Cast(type=kind, attempt=attempt):
+            word = "try_cast" if attempt else "cast"
+            return _both(f"{word}({general(node.children[0].type)} as {general(kind)})")
+        case Case():
+            values = [c.type for i, c in enumerate(node.children) if i % 2 or i == len(node.children) - 1]
+            return _both(f"case({_set(values)})")
+        case Field():
+            return _both("field(struct)" if node.children[0].type.startswith("struct") else "field(other)")
+        case Lambda() | Column():
+            return ()
+        case Call(name=name):
+            return _of_call(name, node.children)
+
+
+def whole(tree: Typed) -> Iterator[tuple[Typed, tuple[str, str]]]:
+    """Every node of an expression with each of its signatures, the innermost first."""
+    for child in tree.children:
+        yield from whole(child)
+    for pair in signatures(tree):
+        yield tree, pair
+
+
+def tokens(pattern: str) -> list[str]:
+    """The parts of a format of times: runs of a letter; other text as one part each."""
+    found = [match[0] for match in _TOKEN.finditer(pattern)]
+    return list(dict.fromkeys(part if part[0].isalpha() else "text" for part in found)) or ["text"]
+
+
+def _of_call(name: str, children: Sequence[Typed]) -> tuple[tuple[str, str], ...]:
+    if name == "interval":
+        return _both(f"interval({children[-1].type})")
+    if variadic(name):
+        return _both(f"{name}({_set([child.type for child in children])}, ...)")
+    forms = [_form(name, place, child) for place, child in enumerate(children)]
+    written = {place for place in range(len(children)) if place in WORDS.get(name, ())}
+    plain = [forms[place] if place in written else general(child.type) for place, child in enumerate(children)]
+    place = FORMATS.get(name)
+    if place is not None and place < len(children):
+        node = children[place].node
+        if isinstance(node, Literal) and _is_text(children[place]):
+            return tuple(
+                (f"{name}({', '.join(_put(forms, place, token))})", f"{name}({', '.join(_put(plain, place, token))})")
+                for token in tokens(str(node.value))
+            )
+    place = PATTERNS.get(name)
+    if place is not None and place < len(children) and _is_text(children[place]):
+        forms[place] = plain[place] = "pattern"
+    return ((f"{name}({', '.join(forms)})", f"{name}({', '.join(plain)})"),)
+
+
+def _is_text(child: Typed) -> bool:
+    return isinstance(child.node, Literal) and isinstance(child.node.value, str)
+
+
+def _put(forms: Sequence[str], place: int, token: str) -> list[str]:
+    return [f"format {token}" if i == place else form for i, form in enumerate(forms)]
+
+
+def _form(name: str, place: int, child: Typed) -> str:
+    """An argument's type, and what is known of a value that is written out."""
+    kind, literal = general(child.type), child.node
+    if not isinstance(literal, Literal) or literal.value is None:
+        return kind
+    if place in WORDS.get(name, ()):
+        return f"'{str(literal.value).lower()}'" if isinstance(literal.value, str) else str(literal.value)
+    if kind in INTEGERS and isinstance(literal.value, int):
+        return f"{kind} {'-' if literal.value < 0 else '+' if literal.value else '0'}"
+    if name == "regexp_replace" and place > 1 and "$" in str(literal.value):
+        return "string '$1'"
+    if kind == "string":
+        return "string 'x'" if literal.value else "string ''"
+    return kind
+
+
+def _set(kinds: Sequence[str]) -> str:
+    return ", ".join(dict.fromkeys(sorted(general(kind) for kind in kinds)))
+
+
+def _both(signature: str) -> tuple[tuple[str, str], ...]:
+    return ((signature, signature),)

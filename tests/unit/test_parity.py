@@ -1,0 +1,127 @@
+"""What the embedded engine refuses, and what Sail is asked instead of the user's own text."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+import pytest
+
+import floodmark as fm
+from floodmark.core.errors import CapabilityError
+from floodmark.engines.embedded.parity.check import check_operator, place, sail_sql
+from floodmark.engines.embedded.parity.patterns import OtherPattern, pattern
+from floodmark.engines.embedded.parity.signatures import signatures, tokens
+from floodmark.engines.embedded.parity.table import Function, Table, parted, table
+from floodmark.spec.expressions import expression
+from floodmark.spec.schema import Column, Schema
+
+TYPES = {"i": "bigint", "n": "int", "s": "string", "f": "double", "p": "timestamp", "d": "decimal(12,3)"}
+SCHEMA = Schema(tuple(Column(name=name, type=kind) for name, kind in TYPES.items()))
+
+
+def of(text: str) -> list[str]:
+    """The signatures of the outermost node, with what is written out."""
+    return [exact for exact, _ in signatures(expression(text, SCHEMA, "test").tree)]
+
+
+def test_the_comparison_was_made_with_the_versions_that_are_installed() -> None:
+    found = table()
+    assert (found.spark, found.sail) == (version("pyspark"), version("pysail")), "run: make parity"
+
+
+class Row(fm.Contract):
+    """A row."""
+
+    at: fm.EventTime
+    s: str
+    i: int
+
+
+def test_an_operator_is_refused_with_function_types_and_line() -> None:
+    @fm.operator
+    def words(rows: fm.Stream[Row]) -> fm.Stream:
+        kept = rows.filter("i > 0")
+        return kept.select(x="initcap(reverse(s))", y="i + 1", z="s RLIKE '(?i)a'")
+
+    with pytest.raises(CapabilityError) as raised:
+        check_operator(words)
+    line = words.location.rpartition(":")
+    assert raised.value.code == "CAPABILITY-031"
+    assert f"{__file__}:{int(line[2]) + 3}: initcap(string) in" in raised.value.got
+    assert f"{__file__}:{int(line[2]) + 3}: the pattern '(?i)a' in" in raised.value.got
+    assert "i + 1" not in raised.value.got
+    assert "floodmark run words --engine spark" in raised.value.fix
+
+
+def test_the_line_of_a_text_that_is_put_together_is_the_operators() -> None:
+    location = f"{__file__}:1"
+    assert place(location, "no such text " + "anywhere") == location
+    assert place("<stdin>:3", "i > 0") == "<stdin>:3"
+
+
+def test_an_operator_of_plain_expressions_is_let_through() -> None:
+    @fm.operator
+    def plain(rows: fm.Stream[Row]) -> fm.Stream:
+        made = rows.filter("i > 0 AND s IS NOT NULL").with_columns(n="i * 2 + 1", u="upper(s) = 'A'")
+        return made.key_by("s").window(fm.Tumbling("1 s")).aggregate(total=fm.sum("n"), most=fm.max("i % 7"))
+
+    check_operator(plain)
+
+
+def test_whole_numbers_are_added_where_they_cannot_wrap_around() -> None:
+    assert "coalesce(try_add(CAST(`i` AS bigint), CAST(`n` AS bigint)), CASE WHEN" in sail_sql("i + n", SCHEMA, "x")
+    assert sail_sql("-i", SCHEMA, "x") == "CAST((- CAST(`i` AS decimal(19,0))) AS bigint)"
+    assert sail_sql("i * i * 2", SCHEMA, "x").endswith(" AS decimal(19,0)) * CAST(2 AS decimal(19,0))) AS bigint)")
+    assert sail_sql("n * 2", SCHEMA, "x") == "CAST((CAST(`n` AS bigint) * CAST(2 AS bigint)) AS int)"
+
+
+def test_texts_are_written_anew() -> None:
+    assert sail_sql("'it''s' || s", SCHEMA, "x") == r"CAST(('it\'s' || `s`) AS string)"
+
+
+@pytest.mark.parametrize("text", ["monotonically_increasing_id()", "spark_partition_id()", "input_file_name()"])
+def test_what_was_not_compared_is_refused(text: str) -> None:
+    with pytest.raises(CapabilityError, match=r"CAPABILITY-031 .*not compared with Spark.*--engine spark"):
+        sail_sql(text, SCHEMA, "column 'x'")
+
+
+def test_signatures_hold_what_decides_the_answer() -> None:
+    assert of("left(s, 2)") == ["left(string, int +)"]
+    assert of("left(s, n)") == ["left(string, int)"]
+    assert of("date_trunc('HOUR', p)") == ["date_trunc('hour', timestamp)"]
+    assert of("date_format(p, 'yyyy-MM')") == [
+        f"date_format(timestamp, format {part})" for part in ("yyyy", "text", "MM")
+    ]
+    assert of("s RLIKE 'a'") == ["rlike(string, pattern)"]
+    assert of("coalesce(d, i, d)") == ["coalesce(bigint, decimal, ...)"]
+    assert of("CAST(d AS decimal(20,3))") == ["cast(decimal as decimal(38))"]
+    assert tokens("yyyy-MM-dd'T'HH") == ["yyyy", "text", "MM", "dd", "HH"]
+
+
+def test_a_written_argument_counts_before_its_type() -> None:
+    differing = {"string, int -": ("left('ab', -1)", "''", "'a'")}
+    left = Function({"agrees": ["string, int"], "refused": ["string, int -"]}, {}, differing)
+    found = Table("4", "0", {"left": left})
+    assert found.verdict("left(string, int -)", "left(string, int)") == "refused"
+    assert found.verdict("left(string, int +)", "left(string, int)") == "agrees"
+    assert found.verdict("right(string, int +)", "right(string, int)") is None
+    assert found.example("left(string, int -)") == ("left('ab', -1)", "''", "'a'")
+
+
+def test_names_and_forms_are_parted() -> None:
+    assert parted("<=>(bigint, decimal(38))") == ("<=>", "bigint, decimal(38)")
+    assert parted("literal decimal(38)") == ("literal", "decimal(38)")
+
+
+@pytest.mark.parametrize(
+    ("java", "sail"),
+    [(r"\d+", "[0-9]+"), ("a.c", r"a[^\n\r\x{85}\x{2028}\x{2029}]c"), ("[a-c]x?", "[a-c]x?"), ("(a|b){2}", "(a|b){2}")],
+)
+def test_patterns_mean_the_same(java: str, sail: str) -> None:
+    assert pattern(java) == sail
+
+
+@pytest.mark.parametrize("java", [r"\bx", "(?i)a", r"\p{L}", "a++", "[a&&b]", "(?=a)", r"(a)\1", "[[:alpha:]]"])
+def test_other_patterns_are_refused(java: str) -> None:
+    with pytest.raises(OtherPattern):
+        pattern(java)
