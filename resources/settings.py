@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from floodmark import Settings
@@ -22,6 +24,8 @@ class Variables(BaseSettings):
     """Root of a lake whose logs are read instead of the lake's own, and never written."""
     folder: str = "."
     """What relative paths of sources start from; itself relative to the workspace."""
+    engine: Literal["spark", "embedded"] = "spark"
+    """What runs operators: ``embedded`` needs no Java."""
     master: str = "local[2]"
     """Spark master."""
     divided: bool = True
@@ -47,6 +51,7 @@ def settings(environment: str) -> Settings:
         logs=variables.logs,
         folder=variables.folder,
         divided=variables.divided,
+        engine=variables.engine,
         master=variables.master,
         shuffle_partitions=variables.shuffle_partitions,
     )

@@ -22,9 +22,9 @@ from pyspark.sql import SparkSession
 from demo.comparison import compare
 from floodmark.core import crash
 from floodmark.engines.spark.bounded.run import run_bounded
-from floodmark.engines.spark.delta import ticks
 from floodmark.engines.spark.landing.run import land
 from floodmark.engines.spark.unbounded.run import run_unbounded
+from floodmark.lake import ticks
 from floodmark.lake.paths import Lake
 from floodmark.lake.timeline import Timeline
 

@@ -15,10 +15,9 @@ from pyspark.sql import SparkSession
 from floodmark import Stream, operator
 from floodmark.core.errors import StateError
 from floodmark.core.time import to_ms
-from floodmark.engines.spark.delta import ticks
 from floodmark.engines.spark.state import canonical
 from floodmark.engines.spark.unbounded.run import run_unbounded
-from floodmark.lake import savepoints
+from floodmark.lake import savepoints, ticks
 from floodmark.lake.fork import fork
 from floodmark.lake.paths import Lake
 from floodmark.lake.rollback import roll_back

@@ -21,13 +21,12 @@ from floodmark.core import crash
 from floodmark.core.errors import ExecutionError, LifecycleError, SetupError, StateError
 from floodmark.core.time import Interval, to_ms
 from floodmark.engines.spark.bounded.run import run_bounded
-from floodmark.engines.spark.delta import ticks
 from floodmark.engines.spark.landing.run import land
 from floodmark.engines.spark.state import checkpoint
 from floodmark.engines.spark.state.rescale import rescale
 from floodmark.engines.spark.unbounded.run import run_unbounded
 from floodmark.engines.spark.unbounded.upgrade import upgrade
-from floodmark.lake import savepoints
+from floodmark.lake import savepoints, ticks
 from floodmark.lake.cuts import together
 from floodmark.lake.fork import fork
 from floodmark.lake.paths import Lake

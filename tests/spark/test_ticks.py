@@ -28,9 +28,9 @@ from floodmark import (
 from floodmark.core.errors import CapabilityError
 from floodmark.core.time import Interval, parse_instant
 from floodmark.engines.spark.bounded.run import run_bounded
-from floodmark.engines.spark.delta import ticks
 from floodmark.engines.spark.landing.run import land
 from floodmark.engines.spark.unbounded.run import run_unbounded
+from floodmark.lake import ticks
 from floodmark.lake.paths import Lake
 
 PATIENCE_SECONDS = 90

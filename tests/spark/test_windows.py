@@ -10,8 +10,8 @@ import pytest
 import floodmark as fm
 from floodmark.core.errors import ExecutionError
 from floodmark.core.time import END, NEVER, from_ms, to_ms
+from floodmark.engines.frames import zones
 from floodmark.engines.local.engine import LocalRun
-from floodmark.engines.spark.delta import zones
 from floodmark.spec.partitions import Daily
 from floodmark.spec.schema import MARKER
 from floodmark.testing.log import Log

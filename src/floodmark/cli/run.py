@@ -4,7 +4,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -13,11 +15,13 @@ from floodmark.cli.console import Console
 from floodmark.cli.invocation import Invocation, pass_invocation, shared
 from floodmark.cli.loading import Opened
 from floodmark.cli.signals import stopping
-from floodmark.cli.spark import start
+from floodmark.cli.spark import start, start_embedded
 from floodmark.cli.workspace import opened_lake
+from floodmark.core.errors import CapabilityError
 from floodmark.core.time import END, NEVER, Interval, describe, parse_instant
 from floodmark.spec.operator import Operator
 from floodmark.spec.run import BatchInfo, LateRows, RunResult
+from floodmark.spec.workspace import Engine
 
 if TYPE_CHECKING:
     import threading
@@ -47,6 +51,9 @@ if TYPE_CHECKING:
 @click.option(
     "--from-scratch", is_flag=True, help="Unbounded: forget checkpoint and output, and read the whole log again."
 )
+@click.option(
+    "--engine", type=click.Choice(["spark", "embedded"]), help="What runs it; by default the settings': spark."
+)
 @shared
 @pass_invocation
 def run(  # noqa: PLR0913 - click hands over each option by name
@@ -63,6 +70,7 @@ def run(  # noqa: PLR0913 - click hands over each option by name
     until_caught_up: bool,
     files_per_batch: int | None,
     from_scratch: bool,
+    engine: Engine | None,
 ) -> None:
     """Run OPERATORS, upstream first, bounded over all of time or an interval, or --unbounded."""
     if bool(operators) == everything:
@@ -97,11 +105,15 @@ def run(  # noqa: PLR0913 - click hands over each option by name
         console.say("the workspace has no operators; list them in its definitions: Workspace(operators=[...])")
         console.document({"lake": opened.lake, "runs": []})
         return
+    engine = engine or workspace.settings.engine
     if unbounded:
+        _refuse_unbounded(engine, chosen)
         how = _Unbounded(until_caught_up=until_caught_up, files_per_batch=files_per_batch, from_scratch=from_scratch)
         results = _unbounded(opened, chosen, console, how)
     else:
-        results = _bounded(opened, chosen, console, interval, late_rows=late_rows or "as_landed", force=force)
+        results = _bounded(
+            opened, chosen, console, interval, late_rows=late_rows or "as_landed", force=force, engine=engine
+        )
     documents = [result.as_json() for result in results]
     console.document({"lake": opened.lake, "runs": documents} if several else {"lake": opened.lake, **documents[0]})
 
@@ -121,24 +133,21 @@ def _bounded(
     *,
     late_rows: LateRows,
     force: bool,
+    engine: Engine,
 ) -> list[RunResult]:
     from floodmark.lake.paths import Lake
     from floodmark.lake.readiness import covered, readiness
 
-    lake, spark, results = Lake.of(opened.workspace.settings), None, []
+    lake, computed, results = Lake.of(opened.workspace.settings), None, []
     for operator in operators:
         ready = readiness(operator, lake, interval, late_rows=late_rows, force=force)
         if not ready.todo.missing:  # Spark is not needed to say so
             results.append(covered(operator, interval, ready.todo))
             _say(console, results[-1])
             continue
-        if spark is None:
-            spark, _ = start(opened, console)
-        from floodmark.engines.spark.bounded.run import run_bounded
-
+        computed = computed or _computing(opened, console, engine)
         with console.step(f"{operator.version} bounded, {interval}"):
-            result = run_bounded(
-                spark,
+            result = computed(
                 operator,
                 lake,
                 interval,
@@ -149,6 +158,26 @@ def _bounded(
         _say(console, result)
         results.append(result)
     return results
+
+
+def _computing(opened: Opened, console: Console, engine: Engine) -> Callable[..., RunResult]:
+    """What computes an operator over an interval: its engine is started."""
+    if engine == "spark":
+        spark, _ = start(opened, console)
+        from floodmark.engines.spark.bounded.run import run_bounded
+
+        return partial(run_bounded, spark)
+    sail = start_embedded(opened, console)
+    from floodmark.engines.embedded.bounded.run import run_bounded as run_embedded
+
+    return partial(run_embedded, sail)
+
+
+def _refuse_unbounded(engine: Engine, operators: tuple[Operator, ...]) -> None:
+    """Raise CapabilityError CAPABILITY-035 for a stream on an engine that runs none."""
+    if engine == "embedded":
+        fix = f"Run it on Spark: floodmark run {operators[0].name} --unbounded --engine spark"
+        raise CapabilityError("unbounded run", "engine 'spark'", "engine 'embedded'", fix, code="CAPABILITY-035")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

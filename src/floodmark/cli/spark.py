@@ -1,4 +1,4 @@
-"""The Spark session of a verb, and the lake it writes."""
+"""The session of a verb, of Spark or of the embedded engine, and the lake it writes."""
 
 # ruff: noqa: PLC0415 - what is slow to import is imported when it is needed
 
@@ -13,6 +13,7 @@ from floodmark.core import machine
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from floodmark.engines.embedded.session import Sail
     from floodmark.lake.paths import Lake
 
 
@@ -41,3 +42,21 @@ def start(opened: Opened, console: Console, *, writes: bool = True) -> tuple[Spa
             extra=dict(settings.spark),
         )
     return spark, Lake.of(opened.workspace.settings)
+
+
+def start_embedded(opened: Opened, console: Console) -> Sail:
+    """The sessions of the embedded engine, with the workspace's settings; a server starts with the first one.
+
+    Raises:
+        SetupError: SETUP-051 a lake that cannot be written, SETUP-070 and 071 pysail is missing or of another version.
+    """
+    machine.refuse_read_only(opened.lake, f"lake {opened.lake}")
+    from floodmark.engines.embedded.server import check_installed
+
+    check_installed()  # before anything that needs it is imported
+    with console.step("starting the embedded engine"):
+        from floodmark.engines.embedded.session import Sail
+
+        sail = Sail(opened.workspace.settings.memory)
+        sail.begin()
+    return sail

@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.transaction import AddAction, RemoveAction
@@ -22,6 +23,8 @@ _LONGEST = 32
 """Characters of a text that is kept as a statistic; a longer one says nothing about its file."""
 _TO_NEXT = timedelta(microseconds=999)
 """Added before cutting to milliseconds, it rounds up; the last instant there is has no microseconds to lose."""
+_REST = "rest-"
+"""Begins the names of files with what is left of others."""
 _NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -82,6 +85,32 @@ def inside(table: DeltaTable, first: datetime, last: datetime) -> list[RemoveAct
             return None
         values = action.get("partition") or {}
         removed.append(RemoveAction(action["path"], True, now, action["size_bytes"], values))
+    return removed
+
+
+def split(table: DeltaTable, written: Written, first: datetime, last: datetime) -> list[RemoveAction]:
+    """The files that hold rows with event times in [first, last], as removed; their other rows, and markers, become files of ``written``."""
+    for stale in written.folder.rglob(f"{_REST}*.parquet"):  # of an attempt before
+        stale.unlink()
+    removed = []
+    now = time.time_ns() // 1_000_000
+    for number, action in enumerate(pa.table(table.get_add_actions()).to_pylist()):
+        low, high = ((action.get(side) or {}).get("_event_time") for side in ("min", "max"))
+        if low is not None and high is not None and (high < first or low > last):
+            continue
+        path = unquote(action["path"])
+        with (written.folder.parent / path).open("rb") as stream:
+            rows = pq.ParquetFile(stream).read()
+        moments = rows["_event_time"]
+        covered = pc.and_(pc.greater_equal(moments, first), pc.less_equal(moments, last))
+        rest = rows.filter(pc.invert(pc.fill_null(covered, False)))
+        if rest.num_rows == rows.num_rows:
+            continue
+        removed.append(RemoveAction(action["path"], True, now, action["size_bytes"], action.get("partition") or {}))
+        if rest.num_rows:
+            folder = written.folder.joinpath(*(part for part in Path(path).parts[:-1] if "=" in part))
+            folder.mkdir(parents=True, exist_ok=True)
+            pq.write_table(rest, folder / f"{_REST}{number}.parquet", compression="zstd")
     return removed
 
 

@@ -18,7 +18,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from floodmark.core.errors import LifecycleError
 from floodmark.lake.commits import Record, encode
 from floodmark.lake.conflicts import interrupted, retried
-from floodmark.lake.files import Written, inside
+from floodmark.lake.files import Written, inside, split
 
 FENCE = 1 << 62
 """Version of the transactions that end a timeline (``fence``)."""
@@ -117,6 +117,26 @@ class Writer:
             return True
 
         return retried(attempt, self.path)
+
+    def renew(self, written: Written, schema: Schema, record: Record) -> None:
+        """Put written files, and columns, in place of all the table has."""
+        self._commit(
+            self.table(), written.actions(), record, mode="overwrite", schema=schema, partition_by=written.partition_by
+        )
+
+    def replace_rows(self, written: Written, first: datetime, last: datetime, record: Record) -> None:
+        """The same as ``replace`` where files there hold other event times too: what is left of them is written anew, beside ``written``.
+
+        Raises:
+            LifecycleError: LIFECYCLE-004, another writer came in between every time.
+        """
+
+        def attempt() -> None:
+            table = self.table()
+            old = split(table, written, first, last)
+            self._commit(table, [*old, *written.actions()], record, partition_by=written.partition_by)
+
+        retried(attempt, self.path)
 
     def rewrite(self, old: Sequence[RemoveAction], new: Sequence[AddAction]) -> None:
         """Put files in place of others that have the same rows; both say ``dataChange=false``, and the commit has no record."""

@@ -233,11 +233,8 @@ def _run(
         context.log.info(reason)
     if not ready.todo.missing:
         return covered(operator, interval, ready.todo)
-    from floodmark.engines.spark.bounded.run import run_bounded  # noqa: PLC0415 - definitions load without Spark
-
     return interruptible(
-        lambda: run_bounded(
-            place.spark(),
+        lambda: place.run_bounded(
             operator,
             place.lake,
             interval,

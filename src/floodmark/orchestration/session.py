@@ -1,12 +1,15 @@
-"""The Spark session of a Dagster run's process: started by the first step that computes something."""
+"""The session of a Dagster run's process: started by the first step that computes something."""
 
 from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from floodmark.core.time import Interval
 from floodmark.lake.paths import Lake
+from floodmark.spec.operator import Operator
+from floodmark.spec.run import RunResult
 from floodmark.spec.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -39,6 +42,17 @@ class Place:
             shuffle_partitions=settings.shuffle_partitions,
             extra=dict(settings.spark),
         )
+
+    def run_bounded(self, operator: Operator, lake: Lake, interval: Interval, **options: Any) -> RunResult:
+        """A bounded run on the engine of the settings; options are those of its ``run_bounded``."""
+        if self.workspace.settings.engine == "embedded":
+            from floodmark.engines.embedded.bounded.run import run_bounded as run_embedded  # noqa: PLC0415 - the same
+            from floodmark.engines.embedded.session import shared  # noqa: PLC0415 - the same
+
+            return run_embedded(shared(self.workspace.settings.memory), operator, lake, interval, **options)
+        from floodmark.engines.spark.bounded.run import run_bounded  # noqa: PLC0415 - the same
+
+        return run_bounded(self.spark(), operator, lake, interval, **options)
 
     def cancel(self) -> None:
         """Cancel every job of this process's session; nothing where there is none."""

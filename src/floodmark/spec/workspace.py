@@ -7,12 +7,15 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar, get_args
 
-from floodmark.core.errors import DefinitionError, closest
+from floodmark.core.errors import DefinitionError, SetupError, closest
 from floodmark.spec.asset import OperatorAsset, SourceAsset
 from floodmark.spec.operator import Operator
 from floodmark.spec.source import Source
+
+Engine = Literal["spark", "embedded"]
+"""What runs operators."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +27,8 @@ class Settings:
         lake: root of the tables.
         logs: root of a lake whose logs are read instead of its own; that lake is never written.
         spark: Spark configuration on top of floodmark's own.
+        engine: what runs operators: ``spark``, or ``embedded``, which needs no JVM and runs on one machine.
+        memory: what queries of the embedded engine may hold in memory, MB, before they spill; by default two fifths of the machine's.
         master: Spark master.
         shuffle_partitions: state partitions of a new unbounded run.
         folder: what relative paths of sources start from.
@@ -38,6 +43,8 @@ class Settings:
     lake: str = "lake"
     logs: str | None = None
     spark: tuple[tuple[str, str], ...] = ()
+    engine: Engine = "spark"
+    memory: int | None = None
     master: str = "local[2]"
     shuffle_partitions: int = 2
     folder: str = "."
@@ -45,6 +52,17 @@ class Settings:
     divided: bool = True
     kept_days: float = 30
     upkeep_minutes: float = 60
+
+    def __post_init__(self) -> None:
+        """Refuse an engine that is none.
+
+        Raises:
+            SetupError: SETUP-072.
+        """
+        if self.engine not in get_args(Engine):
+            fix = f"{closest(self.engine, get_args(Engine))}Correct it in resources/settings.py, or set FLOODMARK_ENGINE=spark."
+            expected = " or ".join(get_args(Engine))
+            raise SetupError("Settings(engine=...)", expected, repr(self.engine), fix, code="SETUP-072")
 
 
 @dataclass(frozen=True, slots=True, init=False)

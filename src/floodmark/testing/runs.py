@@ -32,11 +32,11 @@ class Run:
     """One way to run an operator.
 
     Args:
-        engine: the local one takes milliseconds, Spark seconds.
+        engine: the local one takes milliseconds, Spark seconds; the embedded one runs bounded.
         mode: all rows at once, or a stream in two parts with a restart between them.
     """
 
-    engine: Literal["local", "spark"]
+    engine: Literal["local", "spark", "embedded"]
     mode: Literal["bounded", "unbounded"]
 
     def __str__(self) -> str:
@@ -73,7 +73,8 @@ class Run:
         for name, log in logs.items():
             log.rows(rows_of(inputs.get(name, ())), event_time or log.event_time(name), bound)
             log.end()
-        tables = self._local(operator, logs) if self.engine == "local" else self._spark(operator, logs)
+        run = {"local": self._local, "spark": self._spark, "embedded": self._embedded}[self.engine]
+        tables = run(operator, logs)
         return {name: final(parts) for name, parts in tables.items()}
 
     def _local(self, operator: Operator, logs: Mapping[str, Log]) -> dict[str, list[pa.Table]]:
@@ -86,6 +87,19 @@ class Run:
         run = LocalRun(operator, run.savepoint())
         second = run.batch({name: log.table(halves[name]) for name, log in logs.items()})
         return {name: [first[name], second[name]] for name in first}
+
+    def _embedded(self, operator: Operator, logs: Mapping[str, Log]) -> dict[str, list[pa.Table]]:
+        from floodmark.engines.embedded.bounded.run import run_bounded  # noqa: PLC0415 - needs pysail
+        from floodmark.engines.embedded.session import shared  # noqa: PLC0415 - the same
+        from floodmark.lake.paths import Lake  # noqa: PLC0415 - the local engine needs no lake
+        from floodmark.testing import lakes  # noqa: PLC0415 - the same
+
+        with TemporaryDirectory(prefix="floodmark-run-") as folder:
+            lake = Lake(folder)
+            for name, log in logs.items():
+                lakes.land(lake, operator, log, name=name)
+            run_bounded(shared(), operator, lake)
+            return {name: [table] for name, table in lakes.outputs(lake, operator).items()}
 
     def _spark(self, operator: Operator, logs: Mapping[str, Log]) -> dict[str, list[pa.Table]]:
         from floodmark.engines.spark.session.builder import spark_session  # noqa: PLC0415 - the local engine needs no Spark

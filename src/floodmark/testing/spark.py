@@ -3,33 +3,21 @@
 from __future__ import annotations
 
 import shutil
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.compute as pc
-from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
 from floodmark.core.time import Interval
 from floodmark.engines.spark.bounded.run import run_bounded
-from floodmark.engines.spark.delta import ticks
 from floodmark.engines.spark.unbounded.run import run_unbounded
+from floodmark.lake import ticks
 from floodmark.lake.paths import Lake
 from floodmark.spec.operator import Operator
 from floodmark.spec.run import RunResult
-from floodmark.spec.schema import TICK
+from floodmark.testing import lakes
 from floodmark.testing.log import Log
-
-
-def append(path: str, table: pa.Table) -> None:
-    """Append stamped rows, as the local engine reads them, to a log or an output, in one commit."""
-    moments = pc.multiply(table["_event_time"], 1000).cast(pa.timestamp("us", "UTC"))
-    table = table.set_column(table.column_names.index("_event_time"), "_event_time", moments)
-    now = pa.scalar(time.time_ns() // 1000, pa.int64()).cast(pa.timestamp("us", "UTC"))
-    table = table.append_column("_ingest_time", pa.repeat(now, table.num_rows))
-    write_deltalake(path, table, mode="append")
 
 
 @dataclass(slots=True)
@@ -52,12 +40,7 @@ class SparkCase:
 
     def land(self, log: Log, start: int = 0, stop: int | None = None, *, name: str | None = None) -> None:
         """Append entries of a log to an input's table, by default the first's, in one commit; ticks are no rows there."""
-        table = log.table(start, stop)
-        table = table.filter(pc.not_equal(table["_kind"], TICK))
-        if not table.num_rows and start:
-            return
-        given = next(i for i in self.operator.inputs if name in {None, i.name})
-        append(self.lake.input(given), table)
+        lakes.land(self.lake, self.operator, log, start, stop, name=name)
 
     def replay(self, other: SparkCase) -> None:
         """Take over the clock that another run has recorded, where it has."""
@@ -79,11 +62,4 @@ class SparkCase:
 
     def outputs(self) -> dict[str, pa.Table]:
         """Output name -> its table as it is, in order."""
-        found = {}
-        for output in self.operator.outputs:
-            path = self.lake.output(output.table)
-            if DeltaTable.is_deltatable(path):
-                found[output.name] = (
-                    DeltaTable(path).to_pyarrow_table().sort_by([("_sequence", "ascending"), ("_kind", "ascending")])
-                )
-        return found
+        return lakes.outputs(self.lake, self.operator)

@@ -18,12 +18,12 @@ from pyspark import cloudpickle
 
 from floodmark.core import crash
 from floodmark.core.time import END, NEVER
-from floodmark.engines.spark.delta import ticks
+from floodmark.lake import ticks
 from floodmark.lake.paths import Lake
 from floodmark.spec.operator import Operator
 from floodmark.spec.workspace import Settings
+from floodmark.testing.lakes import append
 from floodmark.testing.proof import Answer, Entry, differences, progress_of, tables_of, tally
-from floodmark.testing.spark import append
 
 MICRO_BATCHES = 8
 _POINTS = ("micro_batch.before_evaluate", "micro_batch.before_main", "micro_batch.after_main")

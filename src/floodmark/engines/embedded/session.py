@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING
 
 from grpc import RpcError
@@ -91,6 +92,12 @@ class Sail:
         """Servers so far."""
         atexit.register(self.close)
 
+    def begin(self) -> None:
+        """Start a server while the caller does something else; ``lent`` waits for it."""
+        with self._lock:
+            if self._current is None and self._next is None:
+                self._next = self._started_ahead()
+
     @contextmanager
     def lent(self) -> Iterator[Connection]:
         """A connection for a piece of work, such as one micro-batch; its server is not ended while it is lent.
@@ -126,7 +133,9 @@ class Sail:
             if current is not None and not current.server.alive:
                 current, over = None, self._retired_now()
             if current is None:
-                current = self._current = Connection(self._numbered(), self._memory)
+                ahead, self._next = self._next, None
+                current = Connection(self._numbered(), self._memory) if ahead is None else ahead.result()
+                self._current = current
             if self._due(current, _AHEAD) and self._next is None:
                 self._next = self._started_ahead()
             if self._next is not None and self._next.done() and self._due(current, 1):
@@ -173,6 +182,16 @@ class Sail:
 
         threading.Thread(target=start, name="sail-ahead", daemon=True).start()
         return found
+
+
+@cache
+def shared(memory: int | None = None) -> Sail:
+    """The one of this process.
+
+    Args:
+        memory: as ``Sail`` takes it.
+    """
+    return Sail(memory)
 
 
 def _connected(server: Server) -> SparkSession:

@@ -28,18 +28,25 @@ from floodmark.spec.schema import BOUNDED
 from floodmark.spec.steps import WindowAggregate
 from floodmark.spec.windows import Global, Sliding, Tumbling
 
+Measured = Callable[[AnyAggregate, str, str, str], str | None]
+"""An aggregate, its value, the value's type and the text of an error -> SQL for the session; None where only the kernel has the answer."""
 
-def possible(step: WindowAggregate, *, revisable: bool, late_rows: LateRows) -> bool:
+
+def possible(step: WindowAggregate, *, revisable: bool, late_rows: LateRows, measured: Measured = sql_of) -> bool:
     """True where the answer in SQL is the kernel's."""
     if not step.columnar:
         return False
-    plain = all(sql_of(a, "v", _type(step, a), "''") is not None for _, a in step.aggregates)
+    plain = all(measured(a, "v", value_type(step, a), "''") is not None for _, a in step.aggregates)
     grid = isinstance(step.window, (Tumbling, Sliding, Global))
     return plain and grid and not revisable and (step.allowed_lateness == 0 or late_rows == "all")
 
 
 def compute(
-    step: WindowAggregate, rows: DataFrame, interval: Interval, rendering: Rendering = as_written
+    step: WindowAggregate,
+    rows: DataFrame,
+    interval: Interval,
+    rendering: Rendering = as_written,
+    measured: Measured = sql_of,
 ) -> tuple[DataFrame, DataFrame, Callable[[], int]]:
     """Result rows, side rows, and how many (row, window) pairs were dropped: known once the result rows are computed.
 
@@ -48,6 +55,7 @@ def compute(
         rows: its input, stamped.
         interval: only windows whose last millisecond lies in it.
         rendering: of expressions, for the session of the frames.
+        measured: the same of aggregates.
     """
     window, time = step.window, "unix_millis(`_event_time`)"
     assert isinstance(window, (Tumbling, Sliding, Global))
@@ -57,7 +65,7 @@ def compute(
     ended = extent.sql_event_time("_end")
     if not interval.everything:
         placed = placed.filter(f"{ended} >= {interval.start} AND {ended} < {interval.end}")
-    kinds = [_type(step, a) for _, a in step.aggregates]
+    kinds = [value_type(step, a) for _, a in step.aggregates]
     pairs = placed.selectExpr(
         *(f"{_plain(rows, k)} AS k{i}" for i, k in enumerate(step.keys)),
         *(
@@ -70,7 +78,7 @@ def compute(
     on_time, dropped = _judged(pairs)
     types = step.schema.types
     measures = [
-        expr(rows, f"CAST({sql_of(a, f'v{i}', kinds[i], _overflow(step, n, a))} AS {types[n]})").alias(f"m{i}")
+        expr(rows, f"CAST({measured(a, f'v{i}', kinds[i], _overflow(step, n, a))} AS {types[n]})").alias(f"m{i}")
         for i, (n, a) in enumerate(step.aggregates)
     ]
     grouped = on_time.groupBy(*(f"k{i}" for i in range(len(step.keys))), "_end").agg(*measures)
@@ -115,7 +123,8 @@ def _plain(rows: DataFrame, column: str) -> str:
     return f"`{column}` + CAST(0 AS {kind})" if kind in {"float", "double"} else f"`{column}`"
 
 
-def _type(step: WindowAggregate, aggregate: AnyAggregate) -> str:
+def value_type(step: WindowAggregate, aggregate: AnyAggregate) -> str:
+    """The type of what an aggregate takes."""
     sql = aggregate.expression
     return "bigint" if sql is None else check(sql, step.parent.schema, f"step '{step.uid}'")
 

@@ -196,19 +196,26 @@ def unpacking(schema: Schema, stamping: Stamping, side: Side | None = None, outp
                     place += table.num_rows
                     stamping.numbering.check(task, place - 1)
                 if side and side != "side":
-                    yield from _stamped(_side_columns(table, schema), schema, stamping)
+                    yield from stamped_rows(side_columns(table, schema), schema, stamping)
                     continue
                 numbered = table.append_column("_sequence", pc.add(table["_order"], place))
                 place += (pc.max(table["_order"]).as_py() or 0) + 1
                 stamping.numbering.check(task, place - 1)
-                yield from _stamped(numbered, schema, stamping)
+                yield from stamped_rows(numbered, schema, stamping)
         if stamping.marker and stamping.progress is not None and task == 0:
             yield marker(schema, watermark=stamping.progress, sequence=None, now=stamping.ingested)
 
     return run
 
 
-def _stamped(table: pa.Table, schema: Schema, stamping: Stamping) -> list[pa.RecordBatch]:
+def stamped_rows(table: pa.Table, schema: Schema, stamping: Stamping) -> list[pa.RecordBatch]:
+    """Rows with their ``_event_time`` in ms as complete rows of an output.
+
+    Args:
+        table: columns of the output, ``_event_time``, ``_watermark``, ``_kind``, ``_sequence``.
+        schema: of the output.
+        stamping: of the commit.
+    """
     whole = row_schema(schema)
     micros = pc.multiply(table["_event_time"], 1000).cast(whole.field("_event_time").type)
     table = table.set_column(table.column_names.index("_event_time"), "_event_time", micros)
@@ -218,7 +225,8 @@ def _stamped(table: pa.Table, schema: Schema, stamping: Stamping) -> list[pa.Rec
     return list(table.select(whole.names).cast(whole).combine_chunks().to_batches())
 
 
-def _side_columns(table: pa.Table, schema: Schema) -> pa.Table:
+def side_columns(table: pa.Table, schema: Schema) -> pa.Table:
+    """Late rows and rows set aside, as kernels hand them over, with the columns ``stamped_rows`` takes."""
     rows = table["side"].combine_chunks()
     columns = [pc.struct_field(rows, [i]) for i in range(len(schema.columns))]
     stamps = [table[name] for name in ("t", "w", "kind", "s")]

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -19,7 +18,8 @@ from floodmark.core import crash
 from floodmark.core.time import END, NEVER, Interval
 from floodmark.engines.frames import fast
 from floodmark.engines.frames.attempts import blaming, explained
-from floodmark.engines.frames.compile import compiled, failures, set_aside_before, stage_rows, without_failures
+from floodmark.engines.frames.compile import compiled, set_aside_before, stage_rows
+from floodmark.engines.frames.inputs import require_columns
 from floodmark.engines.frames.numbering import of_bounded_run
 from floodmark.engines.frames.packing import (
     COUNTED,
@@ -31,14 +31,13 @@ from floodmark.engines.frames.packing import (
     packing,
     unpacking,
 )
-from floodmark.engines.spark.delta import current, tables, ticks
-from floodmark.lake import coverage, history
-from floodmark.lake.commits import BoundedRun, progress_of
-from floodmark.lake.locks import exclusive
-from floodmark.lake.lost import found_lost
-from floodmark.lake.outputs import set_aside
+from floodmark.engines.frames.results import Computed, bounds, stateless, with_results
+from floodmark.engines.spark.delta import current, tables
+from floodmark.lake import bounded, ticks
+from floodmark.lake.bounded import Asked, Done, Step
+from floodmark.lake.commits import BoundedRun
 from floodmark.lake.paths import Lake
-from floodmark.lake.readiness import covered, readiness, reads, shortfalls
+from floodmark.lake.readiness import reads
 from floodmark.semantics.attempts import all_attempts
 from floodmark.semantics.columns import decode, inside
 from floodmark.semantics.elements import Cut, ElementStage, ProcessStage
@@ -47,22 +46,9 @@ from floodmark.semantics.kernel import Stage, Tick
 from floodmark.semantics.stage import closed, kernel_of, stage_of
 from floodmark.semantics.store import MemoryStore
 from floodmark.spec import steps
-from floodmark.spec.operator import Operator, Output
+from floodmark.spec.operator import Operator
 from floodmark.spec.run import LateRows, RunResult
 from floodmark.spec.schema import BOUNDED, MARKER, RETRACTION, ROW
-
-Step = Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Computed:
-    """The rows of every output for one interval, not written yet, and what is counted on the way."""
-
-    outputs: tuple[tuple[Output, DataFrame], ...]
-    late: int = 0
-    dropped: Callable[[], int] = lambda: 0
-    """Known once the first output is computed."""
-    held: tuple[DataFrame, ...] = ()
 
 
 def run_bounded(
@@ -95,45 +81,31 @@ def run_bounded(
         ExecutionError: EXECUTION-002 an input has no table, EXECUTION-003 Spark failed, EXECUTION-060 a file of an input is gone.
         LifecycleError: LIFECYCLE-003, another run of this operator is at work.
     """
-    interval, say, began = interval or Interval(), on_step or (lambda _: None), time.monotonic()
-    with exclusive(lake, "operators", operator.name, "run", wait_seconds, role="bounded run", on_wait=say):
-        ready = readiness(operator, lake, interval, late_rows=late_rows, force=force)
-        plan, versions = ready.todo, ready.versions
-        if not plan.missing:
-            return covered(operator, interval, plan)
-        inputs, clock = read_inputs(spark, operator, lake, versions), ticks.recorded(operator, lake)
-        reached = min((_reached(lake.input(given), versions[given.table]) for given in operator.inputs), default=NEVER)
-        rows: dict[str, int] = {}
-        late = dropped = retractions = 0
-        for piece in plan.missing:
-            say(f"computing {operator.version} over {piece}")
-            again = f"floodmark run {operator.name}"
-            boundary = tables.spark_boundary(f"bounded run of {operator.version}", again)
-            where = partial(_failing, inputs=inputs, interval=piece, late_rows=late_rows, clock=clock, reached=reached)
-            with found_lost(operator, lake, again), boundary, blaming(operator, "bounded", where):
-                found = compute(operator, inputs, piece, late_rows, clock, reached)
-                counts = write(spark, operator, lake, found, piece, late_rows, versions)
-            for table, (written, taken) in counts.items():
-                rows[table] = rows.get(table, 0) + written
-                retractions += taken
-            late, dropped = late + found.late, dropped + found.dropped()
-        with tables.spark_boundary(f"bounded run of {operator.version}", f"floodmark run {operator.name}"):
-            coverage.keep(lake, operator.outputs[0].table)
-    return RunResult(
-        operator=operator.name,
-        version=operator.version,
-        mode="bounded",
-        interval=interval,
-        rows=rows,
-        retractions=retractions,
-        late=late,
-        dropped=dropped,
-        seconds=time.monotonic() - began,
-        watermark=min(interval.end - 1, END),
-        skipped=plan.covered,
-        reasons=plan.reasons,
-        warnings=(*(one.text for one in shortfalls(operator, lake, interval)), *set_aside(operator, rows)),
+    asked = Asked(
+        operator=operator,
+        lake=lake,
+        interval=interval or Interval(),
+        late_rows=late_rows,
+        force=force,
+        on_step=on_step,
+        wait_seconds=wait_seconds,
     )
+
+    def prepared(versions: dict[str, int]) -> Callable[[Interval], Done]:
+        inputs, clock = read_inputs(spark, operator, lake, versions), ticks.recorded(operator, lake)
+        reached = asked.reached(versions)
+
+        def computed(piece: Interval) -> Done:
+            where = partial(_failing, inputs=inputs, interval=piece, late_rows=late_rows, clock=clock, reached=reached)
+            with blaming(operator, "bounded", where):
+                found = compute(operator, inputs, piece, late_rows, clock, reached)
+                counts = write(spark, operator, lake, found, asked.record(piece, versions))
+            return Done(counts=counts, late=found.late, dropped=found.dropped())
+
+        return computed
+
+    boundary = partial(tables.spark_boundary, f"bounded run of {operator.version}", asked.again)
+    return bounded.run(asked, prepared, boundary)
 
 
 def read_inputs(spark: SparkSession, operator: Operator, lake: Lake, versions: dict[str, int]) -> dict[str, DataFrame]:
@@ -141,7 +113,7 @@ def read_inputs(spark: SparkSession, operator: Operator, lake: Lake, versions: d
     found = {}
     for given in operator.inputs:
         reader = spark.read.format("delta").option("versionAsOf", versions[given.table])
-        rows = tables.require_columns(reader.load(lake.input(given)), operator, given)
+        rows = require_columns(reader.load(lake.input(given)), operator, given)
         found[given.name] = rows.filter(F.col("_kind") != MARKER)
     return found
 
@@ -171,17 +143,7 @@ def _within(inputs: dict[str, DataFrame], needed: Interval) -> dict[str, DataFra
     """The rows of an interval of event time."""
     if needed.everything:
         return inputs
-    low, high = (F.expr(f"timestamp_millis({ms})") for ms in (max(needed.start, NEVER), min(needed.end, END)))
-    return {n: df.filter((F.col("_event_time") >= low) & (F.col("_event_time") < high)) for n, df in inputs.items()}
-
-
-def _reached(path: str, version: int) -> int:
-    """How far an input had come before it ended; NEVER where that is not known."""
-    for commit in history.standing(path, limit=None):
-        progress = progress_of(commit.record)
-        if commit.version <= version and progress is not None and NEVER < progress < END:
-            return progress
-    return NEVER
+    return {name: rows.filter(bounds(needed)) for name, rows in inputs.items()}
 
 
 def compute(
@@ -208,9 +170,7 @@ def compute(
     if late_rows == "all":
         inputs = {n: df.withColumn("_watermark", F.lit(NEVER).cast("bigint")) for n, df in inputs.items()}
     if step is None:
-        results = [(operator.output(n), without_failures(compiled(r, inputs))) for n, r in operator.results]
-        failed = failures(operator, inputs)
-        return Computed(outputs=tuple(results + ([(operator.output("quarantine"), failed)] if failed else [])))
+        return Computed(outputs=stateless(operator, inputs))
     revisable = any(i.revisable for i in operator.inputs)
     parent = compiled(step.parent, inputs)
     fails = any(steps.quarantines(s) for _, result in operator.results for s in steps.walk(result))
@@ -221,7 +181,7 @@ def compute(
         and fast.possible(step, revisable=revisable, late_rows=late_rows)
     ):
         rows, side, dropped = fast.compute(step, parent, interval)
-        outputs = _with_results(operator, step, rows, {"late": side})
+        outputs = with_results(operator, step, rows, {"late": side})
         return Computed(outputs=outputs, dropped=dropped)
     stage = stage_of(operator)
     assert stage is not None
@@ -240,7 +200,7 @@ def compute(
             f"{step.schema.ddl()}, `_event_time` bigint, `_watermark` bigint, `_kind` int, `_sequence` bigint",
         )
     )
-    outputs, total = _with_results(operator, step, rows, _sides(operator, packed)), int(totals[1] or 0)
+    outputs, total = with_results(operator, step, rows, _sides(operator, packed)), int(totals[1] or 0)
     return Computed(outputs=outputs, late=int(totals[0] or 0), dropped=lambda: total, held=(packed,))
 
 
@@ -265,7 +225,7 @@ def _by_elements(
     totals = done.agg(F.sum("late"), F.sum("dropped")).collect()[0]
     rows, schema = done.select("results"), stage.step.schema
     rows = rows.mapInArrow(unpacking(schema, _stamping()), output_ddl(schema))
-    outputs, dropped = _with_results(operator, stage.step, rows, _sides(operator, done)), int(totals[1] or 0)
+    outputs, dropped = with_results(operator, stage.step, rows, _sides(operator, done)), int(totals[1] or 0)
     return Computed(outputs=outputs, late=int(totals[0] or 0), dropped=lambda: dropped, held=(done,))
 
 
@@ -297,28 +257,6 @@ def _elements(stage: ElementStage | ProcessStage, clock: list[Tick], reached: in
     return run
 
 
-def _with_results(
-    operator: Operator, step: steps.Stateful, rows: DataFrame, sides: dict[str, DataFrame]
-) -> tuple[tuple[Output, DataFrame], ...]:
-    if any(result is not step for _, result in operator.results):
-        rows = _whole(rows)
-    known: dict[steps.Step, DataFrame] = {step: rows}
-    found = [(operator.output(n), without_failures(compiled(r, {}, known))) for n, r in operator.results]
-    after = failures(operator, {}, known)
-    if after is not None:
-        before = sides.get("quarantine")
-        sides = sides | {"quarantine": after if before is None else before.unionByName(after)}
-    return tuple(found + [(output, sides[output.name]) for output in operator.outputs if output.side])
-
-
-def _whole(rows: DataFrame) -> DataFrame:
-    """Results with every stamp, for the steps that follow."""
-    if dict(rows.dtypes)["_event_time"] == "bigint":
-        rows = rows.withColumn("_event_time", F.expr("timestamp_millis(`_event_time`)"))
-    missing = {"_progress": F.lit(None).cast("bigint"), "_ingest_time": F.current_timestamp()}
-    return rows.withColumns({name: column for name, column in missing.items() if name not in rows.columns})
-
-
 def _kernel(stage: Stage | JoinStage, interval: Interval) -> Any:
     def run(key: tuple[Any, ...], table: pa.Table) -> pa.Table:
         packed = [decode(chunk) for chunk in table["payload"].to_pylist()]
@@ -332,25 +270,10 @@ def _kernel(stage: Stage | JoinStage, interval: Interval) -> Any:
 
 
 def write(
-    spark: SparkSession,
-    operator: Operator,
-    lake: Lake,
-    found: Computed,
-    interval: Interval,
-    late_rows: LateRows,
-    versions: dict[str, int],
+    spark: SparkSession, operator: Operator, lake: Lake, found: Computed, run: BoundedRun
 ) -> dict[str, tuple[int, int]]:
     """Replace the interval in every output, side outputs first: the first output's commit is what counts as covered."""
-    run = BoundedRun(
-        operator=operator.name,
-        version=operator.version,
-        fingerprint=operator.fingerprint,
-        table="",
-        interval=interval,
-        late_rows=late_rows,
-        inputs={table: {"version": version} for table, version in versions.items()},
-        run=uuid.uuid4().hex,
-    )
+    interval = run.interval
     counts: dict[str, tuple[int, int]] = {}
     try:
         for output, rows in reversed(found.outputs):

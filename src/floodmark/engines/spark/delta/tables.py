@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
 import shutil
 import time
 from collections import Counter
@@ -26,14 +25,15 @@ from pyspark.sql.types import StructType
 from floodmark.core import machine
 from floodmark.core.errors import ExecutionError, PlanError
 from floodmark.core.time import Interval, from_ms
-from floodmark.engines.spark.delta import zones
+from floodmark.engines.frames import zones
+from floodmark.engines.frames.messages import text_of
 from floodmark.engines.spark.delta.appender import Appender, retried
 from floodmark.lake import division
 from floodmark.lake.commits import BoundedRun, encode
 from floodmark.lake.outputs import PROPERTIES, added, partition_by, predicate, table_schema
 from floodmark.lake.paths import Lake, is_local
 from floodmark.lake.rows import marker as marker_row
-from floodmark.spec.operator import Input, Operator, Output
+from floodmark.spec.operator import Operator, Output
 from floodmark.spec.schema import PARTITION, RETRACTION, ROW, STAMP_DDL, STAMPS
 
 ROWS_PER_FILE = 1_000_000
@@ -107,24 +107,6 @@ def fits(spark: SparkSession, path: str, output: Output) -> bool:
 
 def _columns(spark: SparkSession, path: str) -> dict[str, str]:
     return {f.name: f.dataType.simpleString() for f in spark.read.format("delta").load(path).schema}
-
-
-def require_columns(rows: DataFrame, operator: Operator, given: Input) -> DataFrame:
-    """The rows of an input, which have all columns the operator reads.
-
-    Raises:
-        ExecutionError: EXECUTION-005, they have not.
-    """
-    missing = [name for name in given.schema.names if name not in rows.columns]
-    if not missing:
-        return rows
-    fix = (
-        f"A column its contract has gained comes into the log with the next rows: floodmark land {given.table}"
-        if given.upstream is None
-        else f"Is '{given.upstream.operator}' of another version? See: floodmark plan {given.upstream.operator}, floodmark plan {operator.name}"
-    )
-    where, got = f"input '{given.name}' of {operator.version}", f"a table without {', '.join(missing)}"
-    raise ExecutionError(where, f"the columns of '{given.table}'", got, fix, code="EXECUTION-005")
 
 
 def marker(spark: SparkSession, output: Output, progress: int) -> DataFrame:
@@ -234,16 +216,3 @@ def spark_boundary(where: str, again: str) -> Iterator[None]:
             raise refusal from error
         fix = f"Nothing is lost or there twice. Mend the cause, then go on: {again}"
         raise ExecutionError(where, "to get through", text_of(error), fix, code="EXECUTION-003") from error
-
-
-def text_of(error: BaseException) -> str:
-    """The lines of a Spark exception that say what happened and why, without the stack."""
-    text = str(error)
-    ours = re.findall(r"floodmark\.core\.errors\.(\w+: [^\n]*)", text)
-    if ours:
-        return str(ours[-1])
-    lines = [line.strip() for line in text.splitlines() if line.strip()] or [type(error).__name__]
-    conditions = [line for line in lines if re.search(r"\[[A-Z][A-Z0-9_.]+\]", line)]
-    causes = [line for line in lines if line.startswith("Caused by: ")]
-    told = dict.fromkeys([(conditions or lines)[0 if conditions else -1], *causes[-1:]])
-    return "; ".join(told)[:2000]

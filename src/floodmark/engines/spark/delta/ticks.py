@@ -10,19 +10,14 @@ import time
 from dataclasses import dataclass, field
 
 import delta
-from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from floodmark.core.errors import CapabilityError
 from floodmark.core.time import NEVER
 from floodmark.engines.spark.delta import tables
 from floodmark.engines.spark.delta.appender import Appender
 from floodmark.lake import marks
 from floodmark.lake.commits import Ticked
-from floodmark.lake.paths import Lake
 from floodmark.lake.timeline import TICKS, Timeline
-from floodmark.semantics.kernel import Tick
-from floodmark.spec.operator import Operator
 
 _DDL = "batch bigint, clock bigint, progress bigint, sequence bigint, reached bigint"
 """``sequence``: of the last row before the micro-batch; ``reached``: of its own last row."""
@@ -78,27 +73,3 @@ class Ticks:
         record = Ticked(operator=operator, batch=batch)
         Appender(self.timeline.folder(TICKS)).append(row, f"{operator}/ticks", batch, record)
         self._reached = reached
-
-
-def folder(operator: Operator, lake: Lake) -> str:
-    """Where the ticks of an operator's stream are."""
-    return Timeline.current(lake, operator.name).folder(TICKS)
-
-
-def recorded(operator: Operator, lake: Lake) -> list[Tick]:
-    """Every tick of the unbounded run, in order; none where there was no such run and no window is of processing time.
-
-    Raises:
-        CapabilityError: CAPABILITY-004, its windows are of processing time and there is no record.
-    """
-    step, path = operator.stateful, folder(operator, lake)
-    if step is None or not step.clocked:
-        return []
-    if DeltaTable.is_deltatable(path):
-        rows = DeltaTable(path).to_pyarrow_table().sort_by("batch").to_pylist()
-        return [Tick(row["clock"], row["sequence"], row["progress"]) for row in rows]
-    if step.time == "processing":
-        where = f"bounded run of '{operator.name}', whose windows are of processing time"
-        fix = f"Run it unbounded first, which records the clock: floodmark run {operator.name} --unbounded"
-        raise CapabilityError(where, f"recorded ticks at {path}", "none", fix, code="CAPABILITY-004")
-    return []

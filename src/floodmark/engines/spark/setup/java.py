@@ -67,7 +67,13 @@ def find_java() -> Java:
             return java
         seen.append(java)
     got = f"Java {seen[0].version} in {seen[0].home}" if seen else "none"
-    raise SetupError("Java", f"version {OLDEST} or newer", got, f"Run `{install_command()}`.", code="SETUP-001")
+    raise SetupError(
+        "Java",
+        f"version {OLDEST} or newer",
+        got,
+        f"Run `{install_command()}`. Bounded runs need none on the embedded engine: --engine embedded.",
+        code="SETUP-001",
+    )
 
 
 def install_command() -> str:

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from floodmark.core.time import NEVER
 from floodmark.engines.frames.compile import CARRIER
-from floodmark.engines.spark.delta import tables
+from floodmark.engines.frames.inputs import require_columns
 from floodmark.engines.spark.state.carrier import SHIFT
 from floodmark.engines.spark.state.checkpoint import Passed, checkpoint_of
 from floodmark.engines.spark.unbounded import starts as markers
@@ -94,7 +94,7 @@ def read(spark: SparkSession, operator: Operator, timeline: Timeline, given: Inp
     reader = reader.option("maxFilesPerTrigger", files or _FILES)
     if given.upstream is not None:  # bounded runs replace rows there; they are not the stream's
         reader = reader.option("skipChangeCommits", "true")
-    rows = tables.require_columns(reader.load(path), operator, given)
+    rows = require_columns(reader.load(path), operator, given)
     rows = (_with_restated(spark, path, rows) if as_it_is else rows).filter("_progress IS NOT NULL")
     position = positions_at(timeline, last).get(given.name)
     passed = checkpoint_of(timeline).passed().get(position.table) if position else None

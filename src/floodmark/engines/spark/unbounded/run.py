@@ -20,6 +20,7 @@ from floodmark.core import machine
 from floodmark.core.errors import ExecutionError, FloodmarkError, StateError
 from floodmark.core.time import END, Interval
 from floodmark.engines.frames.compile import compiled, stage_rows
+from floodmark.engines.frames.messages import text_of
 from floodmark.engines.frames.packing import EMITTED, PACKED, packing
 from floodmark.engines.spark.delta import current, tables
 from floodmark.engines.spark.delta.ticks import Ticks
@@ -362,7 +363,7 @@ def _told(operator: Operator, sink: Sink, error: PySparkException) -> FloodmarkE
     """The failure of a query as an error for people."""
     if isinstance(sink.failure, FloodmarkError):
         return sink.failure
-    text = tables.text_of(sink.failure or error)
+    text = text_of(sink.failure or error)
     where, again = f"unbounded run of {operator.version}", f"floodmark run {operator.name} --unbounded"
     refusal = machine.refused(sink.failure or error, where, f"Nothing is lost or there twice; go on with: {again}")
     if refusal is not None:

@@ -1,8 +1,9 @@
-"""Python and Java each carry rules of time zones; the days of a table divided by day must begin where both say."""
+"""Python and each engine carry rules of time zones; the days of a table divided by day must begin where both say."""
 
 from __future__ import annotations
 
 from datetime import UTC, date, datetime, timedelta
+from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -11,18 +12,23 @@ from floodmark.core.errors import ExecutionError
 from floodmark.core.time import iso
 from floodmark.spec.partitions import Daily, Partitions
 
+if TYPE_CHECKING:
+    from pyspark.sql.connect.session import SparkSession as Connected
+
 _AHEAD_DAYS = 366
-_checked: set[Daily] = set()
-"""Partitions that this process has compared."""
+_checked: set[tuple[bool, Daily]] = set()
+"""Engines and partitions that this process has compared."""
 
 
-def check(spark: SparkSession, partitions: Partitions) -> None:
-    """Compare the days of a time zone from the first partition to the last, at most a year from now. Hours need no zone in Spark.
+def check(spark: SparkSession | Connected, partitions: Partitions) -> None:
+    """Compare the days of a time zone from the first partition to the last, at most a year from now. Hours need no zone.
 
     Raises:
-        ExecutionError: EXECUTION-047, Java does not know the zone, or begins a day at another instant.
+        ExecutionError: EXECUTION-047, the engine does not know the zone, or begins a day at another instant.
     """
-    if not isinstance(partitions, Daily) or partitions.timezone == "UTC" or partitions in _checked:
+    sail = type(spark).__module__.startswith("pyspark.sql.connect")
+    whose = "Sail" if sail else "Java"
+    if not isinstance(partitions, Daily) or partitions.timezone == "UTC" or (sail, partitions) in _checked:
         return
     first, last = _days(partitions)
     midnight = f"unix_millis(to_utc_timestamp(timestamp(d), '{partitions.timezone}'))"
@@ -30,14 +36,14 @@ def check(spark: SparkSession, partitions: Partitions) -> None:
     try:
         theirs: list[int] = spark.sql(text).collect()[0]["days"]
     except PySparkException as error:
-        raise _differ(partitions, "a zone that Java does not know") from error
+        raise _differ(partitions, f"a zone that {whose} does not know") from error
     day = first
     for instant in theirs:
         ours = partitions.midnight(day)
         if instant != ours:
-            raise _differ(partitions, f"{day} from {iso(ours)} in Python, from {iso(instant)} in Java")
+            raise _differ(partitions, f"{day} from {iso(ours)} in Python, from {iso(instant)} in {whose}")
         day += timedelta(days=1)
-    _checked.add(partitions)
+    _checked.add((sail, partitions))
 
 
 def _days(partitions: Daily) -> tuple[date, date]:
@@ -49,5 +55,5 @@ def _days(partitions: Daily) -> tuple[date, date]:
 
 def _differ(partitions: Daily, got: str) -> ExecutionError:
     fix = "Update Java and the operating system's tzdata to releases of one year, or divide by a zone that both know."
-    where, expected = f"time zone '{partitions.timezone}'", "one beginning of each day in Python and in Java"
+    where, expected = f"time zone '{partitions.timezone}'", "one beginning of each day in Python and in the engine"
     return ExecutionError(where, expected, got, fix, code="EXECUTION-047")

@@ -1,0 +1,222 @@
+"""Bounded runs on the embedded engine: an operator over an interval of event time, closed by the end of input."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from uuid import uuid4
+
+from deltalake.exceptions import DeltaError
+from grpc import RpcError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+
+from floodmark.core import machine
+from floodmark.core.errors import CapabilityError, ExecutionError
+from floodmark.core.scratch import Scratch
+from floodmark.core.time import NEVER, Interval
+from floodmark.engines.embedded.bounded import files, pool, tables
+from floodmark.engines.embedded.bounded.groups import RESULTS, Work
+from floodmark.engines.embedded.parity.aggregates import KEY, agrees, sail_aggregate
+from floodmark.engines.embedded.parity.check import check_operator, sail_sql
+from floodmark.engines.embedded.session import Connection, Sail, ServerLost
+from floodmark.engines.frames import fast
+from floodmark.engines.frames.compile import compiled, filtered, stage_rows
+from floodmark.engines.frames.expressions import with_columns
+from floodmark.engines.frames.inputs import require_columns
+from floodmark.engines.frames.messages import text_of
+from floodmark.engines.frames.results import Computed, bounds, stateless, with_results
+from floodmark.lake import bounded, ticks
+from floodmark.lake.bounded import Asked, Done, Step
+from floodmark.lake.paths import Lake, is_local
+from floodmark.lake.readiness import reads
+from floodmark.semantics.elements import Cut, ElementStage
+from floodmark.semantics.kernel import Tick
+from floodmark.semantics.stage import AnyStage, stage_of
+from floodmark.spec import steps
+from floodmark.spec.operator import Operator
+from floodmark.spec.run import LateRows, RunResult
+from floodmark.spec.schema import MARKER, Schema
+
+_ATTEMPTS = 3
+"""Servers a stretch may lose."""
+_BUCKETS = 16
+
+
+def run_bounded(
+    sail: Sail,
+    operator: Operator,
+    lake: Lake,
+    interval: Interval | None = None,
+    *,
+    late_rows: LateRows = "as_landed",
+    force: bool = False,
+    on_step: Step | None = None,
+    wait_seconds: float = 0,
+) -> RunResult:
+    """Compute the output rows with ``interval.start <= _event_time < interval.end`` and put them in place of what is there.
+
+    The rows, and the records of the commits, are those of a bounded run on Spark.
+
+    Args:
+        sail: where the session comes from.
+        operator: any that ``check`` lets through.
+        lake: read and written, on a local disk.
+        interval: of event time; all of it by default.
+        late_rows: ``"as_landed"``: late rows are treated as the stream treated them; ``"all"``: every row counts as on time.
+        force: compute again what is covered.
+        on_step: told what is going on.
+        wait_seconds: for another run of this operator to end.
+
+    Raises:
+        CapabilityError: as ``check``; CAPABILITY-002 part of a ``Global`` or ``Count`` window, CAPABILITY-004 no processing time is recorded.
+        ExecutionError: EXECUTION-002 an input has no table, EXECUTION-003 Sail failed, EXECUTION-060 a file of an input is gone,
+            EXECUTION-070 and 071 processes of the engine died again and again.
+        LifecycleError: LIFECYCLE-003, another run of this operator is at work.
+    """
+    check(operator, lake)
+    say = on_step or (lambda _: None)
+    asked = Asked(
+        operator=operator,
+        lake=lake,
+        interval=interval or Interval(),
+        late_rows=late_rows,
+        force=force,
+        on_step=on_step,
+        wait_seconds=wait_seconds,
+    )
+
+    def prepared(versions: dict[str, int]) -> Callable[[Interval], Done]:
+        clock, reached = ticks.recorded(operator, lake), asked.reached(versions)
+
+        def computed(piece: Interval) -> Done:
+            for attempt in range(1, _ATTEMPTS + 1):
+                scratch = Scratch()
+                try:
+                    with sail.lent() as connection:
+                        run = _Run(connection, operator, lake, piece, late_rows, tuple(clock), reached, scratch.path)
+                        found = run.computed(run.inputs(versions))
+                        record = asked.record(piece, versions)
+                        counts = tables.write(connection.spark, operator, lake, found, record)
+                        return Done(counts=counts, late=found.late, dropped=found.dropped())
+                except ServerLost as error:
+                    if attempt == _ATTEMPTS:
+                        raise
+                    say(f"once more, with another server: {error.got}")
+                finally:
+                    scratch.remove()
+            raise AssertionError
+
+        return computed
+
+    return bounded.run(asked, prepared, partial(_boundary, f"bounded run of {operator.version}", asked.again))
+
+
+def check(operator: Operator, lake: Lake) -> None:
+    """Refuse what the embedded engine cannot run with Spark's answer.
+
+    Raises:
+        CapabilityError: CAPABILITY-031 an expression that Sail answers otherwise, CAPABILITY-032 expressions whose rows are set aside
+            where they fail, CAPABILITY-033 a lake that is not on a local disk.
+    """
+    again = f"Run it on Spark: floodmark run {operator.name} --engine spark"
+    if not all(is_local(path) for path in (lake.root, lake.logs or "", lake.upstream or "")):
+        where = f"lake {lake.root}"
+        raise CapabilityError(where, "a local disk for the embedded engine", "a URI", again, code="CAPABILITY-033")
+    check_operator(operator)
+
+
+@contextmanager
+def _boundary(where: str, again: str) -> Iterator[None]:
+    """What Sail or the disk raises becomes an error for people; the original stays its cause."""
+    try:
+        yield
+    except (PySparkException, RpcError, DeltaError, OSError) as error:
+        refusal = machine.refused(error, where, f"Nothing is lost or there twice; go on with: {again}")
+        if refusal is not None:
+            raise refusal from error
+        fix = f"Nothing is lost or there twice. Mend the cause, then go on: {again}"
+        raise ExecutionError(where, "to get through", text_of(error), fix, code="EXECUTION-003") from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """One stretch on one server."""
+
+    connection: Connection
+    operator: Operator
+    lake: Lake
+    interval: Interval
+    late_rows: LateRows
+    clock: tuple[Tick, ...]
+    reached: int
+    scratch: Path
+
+    def rendering(self, text: str, schema: Schema) -> str:
+        """An expression for Sail."""
+        return sail_sql(text, schema, f"operator '{self.operator.name}'")
+
+    def inputs(self, versions: dict[str, int]) -> dict[str, DataFrame]:
+        """The inputs at these versions, without markers; rows outside the interval are marked as filtered."""
+        found, needed = {}, reads(self.operator, self.interval)
+        for given in self.operator.inputs:
+            reader = self.connection.spark.read.format("delta").option("versionAsOf", str(versions[given.table]))
+            rows = require_columns(reader.load(self.lake.input(given)), self.operator, given)
+            rows = rows.filter(f"`_kind` <> {MARKER}")
+            if not self.interval.everything:
+                rows = filtered(rows.filter(bounds(needed)), bounds(needed))
+            if self.late_rows == "all":
+                rows = with_columns(rows, {"_watermark": f"CAST({NEVER} AS bigint)"})
+            found[given.name] = rows
+        return found
+
+    def computed(self, inputs: dict[str, DataFrame]) -> Computed:
+        """All outputs for the interval."""
+        step, operator = self.operator.stateful, self.operator
+        if step is None:
+            return Computed(outputs=stateless(operator, inputs, self.rendering))
+        parent = compiled(step.parent, inputs, rendering=self.rendering)
+        if isinstance(step, steps.WindowAggregate) and self._plain(step):
+            rows, side, dropped = fast.compute(step, parent, self.interval, self.rendering, sail_aggregate)
+            return Computed(outputs=with_results(operator, step, rows, {"late": side}, self.rendering), dropped=dropped)
+        stage = stage_of(operator)
+        assert stage is not None
+        if isinstance(stage, ElementStage):
+            needed = reads(operator, self.interval)
+            stage = replace(stage, cut=None if self.interval.everything else Cut(interval=self.interval, read=needed))
+        return self._by_kernels(stage, parent)
+
+    def _plain(self, step: steps.WindowAggregate) -> bool:
+        """Whether plain SQL on Sail gives the kernel's answer."""
+        revisable = any(given.revisable for given in self.operator.inputs)
+        fails = any(steps.quarantines(s) for _, result in self.operator.results for s in steps.walk(result))
+        same = fast.possible(step, revisable=revisable, late_rows=self.late_rows, measured=sail_aggregate)
+        return same and not fails and all(agrees(KEY, step.parent.schema.types[key]) for key in step.keys)
+
+    def _by_kernels(self, stage: AnyStage, parent: DataFrame) -> Computed:
+        source, target = self.scratch / uuid4().hex, str(self.scratch / uuid4().hex)
+        rows = with_columns(stage_rows(stage, parent, self.rendering), {files.BUCKET: f"`group` % {_BUCKETS}"})
+        rows.write.partitionBy(files.BUCKET).parquet(str(source))
+        work = Work(
+            stage=stage,
+            interval=self.interval,
+            clock=self.clock,
+            reached=self.reached,
+            sides={o.name: (o.side, o.schema) for o in self.operator.outputs if o.side},
+            ingested=time.time_ns() // 1_000_000,
+        )
+        files.write_empty(work, target)
+        folders = sorted(path for path in source.glob(f"{files.BUCKET}=*") if path.is_dir())
+        buckets = [files.Bucket(number=n, source=str(path), target=target) for n, path in enumerate(folders)]
+        late, dropped = pool.computed(work, buckets, files.counted(str(source)))
+        read = {name: self._read(files.folder_of(work, target, name)) for name in files.outputs(work)}
+        results = read.pop(RESULTS)
+        outputs = with_results(self.operator, stage.step, results, read, self.rendering)
+        return Computed(outputs=outputs, late=late, dropped=lambda: dropped)
+
+    def _read(self, folder: Path) -> DataFrame:
+        return self.connection.spark.read.parquet(str(folder))

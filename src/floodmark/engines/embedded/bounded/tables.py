@@ -1,0 +1,146 @@
+"""The outputs of a bounded run on the embedded engine: Sail writes the files, the lake's writer commits them."""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from deltalake import DeltaTable
+from deltalake import Schema as TableSchema
+from pyspark.sql import DataFrame
+
+from floodmark.core import crash
+from floodmark.core.errors import CapabilityError, PlanError
+from floodmark.core.time import from_ms
+from floodmark.engines.frames import zones
+from floodmark.engines.frames.results import Computed, stamped
+from floodmark.lake import division
+from floodmark.lake.commits import BoundedRun
+from floodmark.lake.files import Written
+from floodmark.lake.outputs import PROPERTIES, partition_by, table_schema
+from floodmark.lake.paths import Lake
+from floodmark.lake.writer import Writer
+from floodmark.spec.operator import Operator, Output
+from floodmark.spec.schema import RETRACTION, ROW
+
+if TYPE_CHECKING:
+    from pyspark.sql.connect.session import SparkSession
+
+
+def write(
+    spark: SparkSession, operator: Operator, lake: Lake, found: Computed, run: BoundedRun
+) -> dict[str, tuple[int, int]]:
+    """Replace the interval in every output, side outputs first: the first output's commit is what counts as covered.
+
+    Returns:
+        Output table -> rows and retractions written.
+    """
+    counts: dict[str, tuple[int, int]] = {}
+    for output, rows in reversed(found.outputs):
+        main = output is found.outputs[0][0]
+        name = "main" if main else "side"
+        path = _ensured(lake, operator, output, run)
+        if output.partitions is not None:
+            zones.check(spark, output.partitions)
+        written = _written(stamped(rows, output), path, output)
+        if output.current:  # before the changelog: its commit is what counts as covered
+            crash.point("bounded.before_current")
+            _replace_current(spark, lake, operator, output, written, run)
+            crash.point("bounded.after_current")
+        crash.point(f"bounded.before_{name}")
+        record = replace(run, table=output.table)
+        record = replace(record, late=found.late, dropped=found.dropped()) if main else record
+        kinds = _replace(written, path, output, record)
+        counts[output.table] = kinds[ROW], kinds[RETRACTION]
+        crash.point(f"bounded.after_{name}")
+    return counts
+
+
+def _written(rows: DataFrame, path: str, output: Output) -> Written:
+    """Write the files of rows into a new folder of the table."""
+    folder = Path(path) / uuid.uuid4().hex
+    rows.write.partitionBy(*partition_by(output)).parquet(str(folder))
+    return Written(folder=folder, partition_by=partition_by(output))
+
+
+def _replace(written: Written, path: str, output: Output, record: BoundedRun) -> Counter[int]:
+    """Put the files in place of the interval's rows; rows per ``_kind``."""
+    kinds, interval, writer = written.kinds(), record.interval, Writer(path)
+    first, last = from_ms(interval.start), from_ms(interval.end - 1)
+    record = replace(record, rows=kinds[ROW], retractions=kinds[RETRACTION])
+    if interval.everything and not _fits(path, output):
+        writer.renew(written, table_schema(output.schema, output.partitions), record)
+    elif not writer.replace(written, first, last, record):
+        writer.replace_rows(written, first, last, record)
+    return kinds
+
+
+def _ensured(lake: Lake, operator: Operator, output: Output, run: BoundedRun) -> str:
+    """Create an output's table, or check that it has the columns it should have. Its path.
+
+    Raises:
+        PlanError: PLAN-002, the table has other columns.
+    """
+    path = lake.output(output.table)
+    wanted = table_schema(output.schema, output.partitions)
+    if not DeltaTable.is_deltatable(path):
+        DeltaTable.create(
+            path,
+            wanted,
+            mode="ignore",
+            partition_by=list(partition_by(output)),
+            configuration=dict(PROPERTIES) if output in operator.outputs else {},
+            raise_if_key_not_exists=False,  # floodmark's own properties
+        )
+        return path
+    if run.interval.everything:
+        return path
+    division.check(path, operator, output)
+    if not _same(DeltaTable(path).schema(), wanted):
+        fix = f"Compute all of it anew, which replaces the table: floodmark run {operator.name} --force (without --from and --to)."
+        got = ", ".join(_types(DeltaTable(path).schema()))
+        raise PlanError(f"table {path}", output.schema.describe(), got, fix, code="PLAN-002")
+    return path
+
+
+def _fits(path: str, output: Output) -> bool:
+    """Whether a table has exactly the columns it should have, and is divided as it should be."""
+    if division.other(path, output) is not None:
+        return False
+    return _same(DeltaTable(path).schema(), table_schema(output.schema, output.partitions))
+
+
+def _same(one: TableSchema, other: TableSchema) -> bool:
+    return _types(one) == _types(other)
+
+
+def _types(schema: TableSchema) -> dict[str, str]:
+    """Column -> type, without order, comments and whether it may be null."""
+    return {field.name: str(field.type) for field in sorted(schema.fields, key=lambda one: one.name)}
+
+
+# ---- last values
+
+
+def _replace_current(
+    spark: SparkSession, lake: Lake, operator: Operator, output: Output, written: Written, run: BoundedRun
+) -> None:
+    """Put the last values of the changelog in place of those of the interval."""
+    current = output.current
+    assert current is not None
+    path = _ensured(lake, operator, current, run)
+    if not run.interval.everything and not _fits(path, current):
+        where, fix = f"table {path}", f"Run it on Spark: floodmark run {operator.name} --engine spark"
+        raise CapabilityError(where, "the columns of its output", "other ones", fix, code="CAPABILITY-034")
+    keys = ", ".join(f"`{key}`" for key in current.keys)
+    last = f"row_number() OVER (PARTITION BY {keys} ORDER BY `_sequence` DESC, `_kind` DESC) AS `_place`"
+    if written.files:
+        rows = spark.read.parquet(str(written.folder))
+        values = rows.selectExpr("*", last).filter(f"`_place` = 1 AND `_kind` = {ROW}").drop("_place")
+        found = _written(values, path, current)
+    else:
+        found = Written(folder=Path(path) / uuid.uuid4().hex, partition_by=partition_by(current))
+    _replace(found, path, current, replace(run, table=current.table))

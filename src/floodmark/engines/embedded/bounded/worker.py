@@ -1,0 +1,39 @@
+"""The program of a worker: key groups of a bounded run, bucket by bucket, until its standard input ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import BinaryIO
+
+from pyspark import cloudpickle
+
+from floodmark.core.errors import FloodmarkError
+from floodmark.engines.embedded.bounded.files import Bucket, fill
+
+
+def main() -> None:
+    """Read the work, then a bucket a line; answer each with its counts, or with the error."""
+    given, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what functions of the user print is no answer
+    work = cloudpickle.loads(given.read(int(given.readline())))
+    for line in iter(given.readline, b""):
+        try:
+            late, dropped = fill(work, Bucket(**json.loads(line)))
+        except FloodmarkError as error:
+            fields = [getattr(error, name) for name in ("where", "expected", "got", "fix", "code")]
+            _answer(answers, {"error": [type(error).__name__, *fields]})
+        except Exception as error:  # noqa: BLE001 - whoever has sent the work raises it
+            _answer(answers, {"failed": f"{type(error).__name__}: {error}"})
+        else:
+            _answer(answers, {"late": late, "dropped": dropped})
+
+
+def _answer(answers: BinaryIO, content: dict[str, object]) -> None:
+    answers.write(json.dumps(content).encode() + b"\n")
+    answers.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+"""The outputs of a bounded run as DataFrames: the rows of an interval before the stateful step, and what follows it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+
+from floodmark.core.time import END, NEVER, Interval
+from floodmark.engines.frames.compile import compiled, failures, without_failures
+from floodmark.engines.frames.expressions import Rendering, as_written, with_columns
+from floodmark.spec import steps
+from floodmark.spec.operator import Operator, Output
+from floodmark.spec.schema import PARTITION, STAMPS
+
+Outputs = tuple[tuple[Output, DataFrame], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Computed:
+    """The rows of every output for one interval, not written yet, and what is counted on the way."""
+
+    outputs: Outputs
+    late: int = 0
+    dropped: Callable[[], int] = lambda: 0
+    """Known once the first output is computed."""
+    held: tuple[DataFrame, ...] = ()
+
+
+def bounds(interval: Interval) -> str:
+    """The rows of an interval of event time, as a condition in SQL."""
+    low, high = (f"timestamp_millis({ms})" for ms in (max(interval.start, NEVER), min(interval.end, END)))
+    return f"`_event_time` >= {low} AND `_event_time` < {high}"
+
+
+def stateless(operator: Operator, inputs: Mapping[str, DataFrame], rendering: Rendering = as_written) -> Outputs:
+    """The outputs of an operator without state."""
+    results = [
+        (operator.output(n), without_failures(compiled(r, inputs, rendering=rendering))) for n, r in operator.results
+    ]
+    failed = failures(operator, inputs, rendering=rendering)
+    return tuple(results + ([(operator.output("quarantine"), failed)] if failed else []))
+
+
+def with_results(
+    operator: Operator,
+    step: steps.Stateful,
+    rows: DataFrame,
+    sides: Mapping[str, DataFrame],
+    rendering: Rendering = as_written,
+) -> Outputs:
+    """The outputs of an operator behind its stateful step.
+
+    Args:
+        operator: any.
+        step: its stateful one.
+        rows: of the step.
+        sides: side output -> its rows.
+        rendering: of expressions, for the session of the frames.
+    """
+    if any(result is not step for _, result in operator.results):
+        rows = _whole(rows)
+    known: dict[steps.Step, DataFrame] = {step: rows}
+    found = [(operator.output(n), without_failures(compiled(r, {}, known, rendering))) for n, r in operator.results]
+    after = failures(operator, {}, known, rendering)
+    if after is not None:
+        before = sides.get("quarantine")
+        sides = {**sides, "quarantine": after if before is None else before.unionByName(after)}
+    return tuple(found + [(output, sides[output.name]) for output in operator.outputs if output.side])
+
+
+def _whole(rows: DataFrame) -> DataFrame:
+    """Results with every stamp, for the steps that follow."""
+    if dict(rows.dtypes)["_event_time"] == "bigint":
+        rows = with_columns(rows, {"_event_time": "timestamp_millis(`_event_time`)"})
+    missing = {"_progress": "CAST(NULL AS bigint)", "_ingest_time": "current_timestamp()"}
+    return with_columns(rows, {name: text for name, text in missing.items() if name not in rows.columns})
+
+
+def stamped(rows: DataFrame, output: Output) -> DataFrame:
+    """Rows of a bounded run with all columns of the table in order, its own partition column too; ``_event_time`` may come as ms."""
+    if dict(rows.dtypes)["_event_time"] == "bigint":
+        rows = with_columns(rows, {"_event_time": "timestamp_millis(`_event_time`)"})
+    rows = with_columns(rows, {"_progress": "CAST(NULL AS bigint)", "_ingest_time": "current_timestamp()"})
+    names = [f"`{name}`" for name in (*output.schema.names, *STAMPS)]
+    cut = [] if output.partitions is None else [f"{output.partitions.sql()} AS {PARTITION}"]
+    return rows.selectExpr(*names, *cut)

@@ -1,0 +1,245 @@
+"""What the embedded engine computes is what the kernels in one process compute; what it cannot compute is refused or raised."""
+
+from __future__ import annotations
+
+import os
+import signal
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+from hourly_sums import Reading, sums
+
+import floodmark as fm
+from floodmark.core.errors import CapabilityError, ExecutionError, UserCodeError
+from floodmark.core.time import Interval, parse_instant
+from floodmark.engines.embedded.bounded import files, pool, tables
+from floodmark.engines.embedded.bounded import run as embedded
+from floodmark.engines.embedded.session import Sail, ServerLost, shared
+from floodmark.lake.paths import Lake
+from floodmark.testing import lakes
+from floodmark.testing.log import Log
+from floodmark.testing.runs import Run, final
+
+LOCAL, EMBEDDED = Run("local", "bounded"), Run("embedded", "bounded")
+NINE = datetime(2013, 1, 1, 9)
+ELEVEN = parse_instant("2013-01-01 11:00", "a test", "UTC")
+
+
+class Numbered(fm.Contract):
+    """A row's place among those of its sensor."""
+
+    sensor: str
+    n: int
+
+
+class Counting(fm.ProcessFunction):
+    """Numbers the rows of a sensor; those of the value 13 go to a side output."""
+
+    seen = fm.ValueState("bigint")
+
+    def on_element(self, row, ctx):
+        n = (self.seen.get() or 0) + 1
+        self.seen.update(n)
+        if row["value"] == 13:
+            ctx.output("unlucky", {"sensor": row["sensor"], "n": n})
+        yield {"sensor": row["sensor"], "n": n}
+
+
+class Failing(fm.ProcessFunction):
+    """Fails for the value 13."""
+
+    def on_element(self, row, ctx):
+        yield {"sensor": row["sensor"], "n": 1 // (row["value"] - 13)}
+
+
+class Dying(fm.ProcessFunction):
+    """Its process is killed when it first meets the value 13."""
+
+    def __init__(self, mark):
+        self.mark = mark
+
+    def on_element(self, row, ctx):
+        if row["value"] == 13 and not Path(self.mark).exists():
+            Path(self.mark).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield {"sensor": row["sensor"], "n": row["value"]}
+
+
+@fm.operator
+def sessions(readings: fm.Stream[Reading]) -> fm.Stream:
+    """Sessions of what is computed behind a filter, where it fails for rows the filter takes out."""
+    there = readings.filter("value <> 0").with_columns(part="100 DIV value")
+    return there.key_by("sensor").window(fm.Session("10 minutes")).aggregate(n=fm.count(), parts=fm.sum("part"))
+
+
+@fm.operator
+def shares(readings: fm.Stream[Reading]) -> fm.Stream:
+    """The same in hours without lateness."""
+    there = readings.filter("value <> 0").with_columns(part="100 DIV value")
+    return there.key_by("sensor").window(fm.Tumbling("1 hour")).aggregate(n=fm.count(), parts=fm.sum("part"))
+
+
+@fm.operator
+def doubled(readings: fm.Stream[Reading]) -> fm.Stream:
+    """No state."""
+    return readings.filter("value IS NOT NULL").select("sensor", twice="value * 2")
+
+
+@fm.operator
+def numbered(readings: fm.Stream[Reading]) -> fm.Stream:
+    """A process function with a side output."""
+    return readings.key_by("sensor").process(Counting(), schema=Numbered, sides={"unlucky": Numbered})
+
+
+@fm.operator
+def pairs(readings: fm.Stream[Reading]) -> fm.Stream:
+    """An interval join of a stream with itself."""
+    again = readings.select("sensor", other="value * 2")
+    return readings.key_by("sensor").interval_join(again.key_by("sensor"), "-1 minute", "1 minute")
+
+
+def rows(count: int, sensors: int = 7, value: int = 0) -> list[dict[str, object]]:
+    return [
+        {"at": NINE + timedelta(seconds=n * 37 % 10_000), "sensor": f"s{n % sensors}", "value": n + value}
+        for n in range(count)
+    ]
+
+
+def landed(lake: Lake, operator: fm.Operator, content: list[dict[str, object]]) -> None:
+    log = Log(operator.inputs[0].schema)
+    log.rows(content, "at", 3_600_000)
+    log.end()
+    lakes.land(lake, operator, log)
+
+
+@pytest.fixture
+def in_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "IN_DRIVER", 0)
+    monkeypatch.setattr(pool.os, "cpu_count", lambda: 2)
+
+
+@pytest.mark.parametrize("operator", [sums, sessions, shares, doubled, numbered, pairs], ids=lambda o: o.name)
+def test_the_rows_are_those_of_the_kernels(operator):
+    content = rows(200)
+    found = EMBEDDED(operator, {"readings": content}, delay="5 minutes")
+    assert found == LOCAL(operator, {"readings": content}, delay="5 minutes")
+    assert all(found.values())
+
+
+@pytest.mark.parametrize("operator", [sums, shares, doubled, numbered], ids=lambda o: o.name)
+def test_of_nothing_comes_nothing(operator):
+    found = EMBEDDED(operator, {"readings": []}, event_time="at")
+    assert found
+    assert not any(found.values())
+
+
+@pytest.mark.usefixtures("in_workers")
+@pytest.mark.parametrize("operator", [sessions, numbered, pairs], ids=lambda o: o.name)
+def test_workers_compute_the_same(operator):
+    content = rows(200)
+    assert EMBEDDED(operator, {"readings": content}) == LOCAL(operator, {"readings": content})
+
+
+@pytest.mark.usefixtures("in_workers")
+def test_a_worker_that_dies_costs_its_groups_a_retry(tmp_path):
+    mark = tmp_path / "died"
+
+    @fm.operator
+    def dying(readings: fm.Stream[Reading]) -> fm.Stream:
+        return readings.key_by("sensor").process(Dying(str(mark)), schema=Numbered)
+
+    found = EMBEDDED(dying, {"readings": rows(100)})
+    assert mark.exists()
+    assert sorted(row["n"] for row in found[""]) == list(range(100))
+
+
+@pytest.mark.parametrize("where", ["driver", "worker"])
+def test_an_error_of_the_user_s_names_the_function(where, request):
+    if where == "worker":
+        request.getfixturevalue("in_workers")
+
+    @fm.operator
+    def failing(readings: fm.Stream[Reading]) -> fm.Stream:
+        return readings.key_by("sensor").process(Failing(), schema=Numbered)
+
+    with pytest.raises(UserCodeError, match="USER-001.*ZeroDivisionError"):
+        EMBEDDED(failing, {"readings": rows(20)})
+
+
+def test_arithmetic_that_leaves_its_range_is_an_error():
+    @fm.operator
+    def overflowing(readings: fm.Stream[Reading]) -> fm.Stream:
+        return readings.select("sensor", big="value * 9223372036854775807")
+
+    with pytest.raises(ExecutionError, match=r"EXECUTION-003.*(?i:overflow|range)"):
+        EMBEDDED(overflowing, {"readings": rows(5)})
+
+
+def test_a_lake_that_is_not_on_a_disk_is_refused():
+    with pytest.raises(CapabilityError, match="CAPABILITY-033.*--engine spark"):
+        embedded.check(doubled, Lake("s3a://bucket/lake"))
+
+
+def test_rows_that_fail_are_set_aside_by_spark_alone():
+    @fm.operator
+    def careful(readings: fm.Stream[Reading]) -> fm.Stream:
+        return readings.select("sensor", part="100 DIV value", on_error="quarantine")
+
+    with pytest.raises(CapabilityError, match="CAPABILITY-032.*--engine spark"):
+        EMBEDDED(careful, {"readings": rows(5)})
+
+
+@pytest.mark.parametrize("operator", [sums, shares], ids=lambda o: o.name)
+def test_an_interval_is_replaced_and_the_rest_stays(tmp_path, operator):
+    lake = Lake(str(tmp_path))
+    landed(lake, operator, rows(200))
+    whole = embedded.run_bounded(shared(), operator, lake)
+    before = lakes.outputs(lake, operator)[""]
+    again = embedded.run_bounded(shared(), operator, lake, Interval(end=ELEVEN), force=True)
+    after = lakes.outputs(lake, operator)[""]
+    assert final([after]) == final([before])
+    assert 0 < sum(again.rows.values()) < sum(whole.rows.values())
+    assert again.reasons == (f"{again.interval}: asked for again (force)",)
+    covered = embedded.run_bounded(shared(), operator, lake)
+    assert covered.skipped
+    assert not covered.rows
+
+
+def test_a_server_that_dies_in_the_middle_costs_the_stretch_a_retry(tmp_path, monkeypatch):
+    lake, said, real = Lake(str(tmp_path)), [], tables.write
+    landed(lake, sums, rows(200))
+    sail = Sail(400)
+
+    def killed(spark, operator, lake, found, run):
+        if not said:
+            with sail.lent() as connection:
+                os.kill(connection.server.process.pid, signal.SIGKILL)
+        return real(spark, operator, lake, found, run)
+
+    monkeypatch.setattr(tables, "write", killed)
+    try:
+        embedded.run_bounded(sail, sums, lake, on_step=lambda text: said.append(text) if "once more" in text else None)
+        assert len(said) == 1
+        assert sail.started == 2
+        assert final([lakes.outputs(lake, sums)[""]]) == LOCAL(sums, {"readings": rows(200)}, delay="1 hour")[""]
+    finally:
+        sail.close()
+
+
+def test_a_server_that_dies_every_time_is_an_error(tmp_path, monkeypatch):
+    lake, sail = Lake(str(tmp_path)), Sail(400)
+    landed(lake, sums, rows(20))
+
+    def killed(folder):
+        with sail.lent() as connection:
+            os.kill(connection.server.process.pid, signal.SIGKILL)
+        return 0
+
+    monkeypatch.setattr(files, "counted", killed)
+    try:
+        with pytest.raises(ServerLost, match="EXECUTION-070"):
+            embedded.run_bounded(sail, sums, lake)
+        assert sail.started == 3
+    finally:
+        sail.close()
