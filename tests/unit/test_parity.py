@@ -85,6 +85,12 @@ def test_what_was_not_compared_is_refused(text: str) -> None:
         sail_sql(text, SCHEMA, "column 'x'")
 
 
+@pytest.mark.parametrize("text", ["CASE WHEN i > 3 THEN CAST('x' AS int) END", "if(i > 3, 1 % 0, i)"])
+def test_a_constant_that_fails_below_a_condition_is_refused(text: str) -> None:
+    with pytest.raises(CapabilityError, match=r"below a condition|%\(int \+, int 0\)"):
+        sail_sql(text, SCHEMA, "x")
+
+
 def test_signatures_hold_what_decides_the_answer() -> None:
     assert of("left(s, 2)") == ["left(string, int +)"]
     assert of("left(s, n)") == ["left(string, int)"]

@@ -145,7 +145,7 @@ class _Run:
             self.note(text, self.with_failing(text, Outcome("same", answer[1], "!", row=0)))
             return
         pairs = self.waiting[table_of(text)]
-        pairs.append((text, f"CASE WHEN r NOT IN ({', '.join(failing)}) THEN {sql} END" if failing else sql))
+        pairs.append((text, _among(sql, f"r NOT IN ({', '.join(failing)})", answer[0]) if failing else sql))
         if len(pairs) == TOGETHER:
             self.ask(table_of(text))
 
@@ -174,11 +174,19 @@ class _Run:
         failing = {value: row for row, value in enumerate(values) if value.startswith("!")}
         for row in list(failing.values())[:ERRORS]:
             rows = _asked(
-                self.sail, f"SELECT CASE WHEN r = {row} THEN {self.sqls[text]} END AS x FROM {table_of(text)}"
+                self.sail,
+                f"SELECT {_among(self.sqls[text], f'r = {row}', self.answers[text][0])} AS x FROM {table_of(text)}",
             )
             if not isinstance(rows, str):
                 return Outcome("differs", values[row], column(rows.column(0))[row], row=row)
         return outcome
+
+
+def _among(sql: str, rows: str, kind: str) -> str:
+    """An expression computed for some rows alone. A CASE of booleans is made AND and OR by Sail, which computes them for all rows."""
+    if kind == "boolean":
+        return f"(CASE WHEN {rows} THEN CAST({sql} AS int) END <> 0)"
+    return f"CASE WHEN {rows} THEN {sql} END"
 
 
 def _together(

@@ -42,6 +42,8 @@ _INFIX = frozenset(
 )
 _SUFFIXES = {"tinyint": "Y", "smallint": "S", "bigint": "L"}
 _SMALLEST = {"tinyint": -(1 << 7), "smallint": -(1 << 15), "int": -(1 << 31), "bigint": -(1 << 63)}
+_CONDITIONAL = frozenset({"if", "coalesce", "ifnull", "nvl", "nvl2", "and", "or"})
+_NUMBER = re.compile(r"[-+]?[0-9]{1,9}([.][0-9]*)?")
 _UNTYPED = frozenset({"boolean", "void", "variant", "decimal"})
 
 
@@ -117,14 +119,26 @@ def _named(value: str, kind: str) -> str:
     return f"CAST({text_literal(str(value))} AS {kind})"
 
 
+def _check_constants(node: Typed) -> None:
+    """Refuse a constant that fails below a condition: Sail computes it once, before any row, and Spark only where a row needs it."""
+    for child in node.children:
+        _check_constants(child)
+    match node.node:
+        case Cast(value=Literal(value=str() as text), type=kind) if kind != "string" and not _NUMBER.fullmatch(text):
+            message = f"the constant CAST({text!r} AS {kind}) below a condition"
+            raise NotRendered(message)
+
+
 def _case(node: Typed) -> str:
+    _check_constants(node)
     parts = [rendered(child) for child in node.children]
-    otherwise = f" ELSE {as_type(parts.pop(), node.children[-1], node.type)}" if len(parts) % 2 else ""
+    kind = "int" if node.type == "boolean" else node.type
+    otherwise = f" ELSE {as_type(parts.pop(), node.children[-1], kind)}" if len(parts) % 2 else ""
     whens = (
-        f"WHEN {parts[i]} THEN {as_type(parts[i + 1], node.children[i + 1], node.type)}"
-        for i in range(0, len(parts), 2)
+        f"WHEN {parts[i]} THEN {as_type(parts[i + 1], node.children[i + 1], kind)}" for i in range(0, len(parts), 2)
     )
-    return f"CASE {' '.join(whens)}{otherwise} END"
+    text = f"CASE {' '.join(whens)}{otherwise} END"
+    return f"({text} <> 0)" if node.type == "boolean" else text
 
 
 def as_type(text: str, node: Typed, kind: str) -> str:
@@ -135,6 +149,8 @@ def as_type(text: str, node: Typed, kind: str) -> str:
 def _call(node: Typed, name: str) -> str:
     if name == "interval":
         return _interval(node)
+    if name in _CONDITIONAL:
+        _check_constants(node)
     parts = [rendered(child) for child in node.children]
     rewrite = REWRITES.get(name)
     try:

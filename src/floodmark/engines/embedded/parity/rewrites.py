@@ -54,6 +54,36 @@ def _tried(operator: str, one: str, other: str) -> str:
     return f"coalesce({_TRIED[operator]}({left}, {right}), {given})"
 
 
+_SAFE = frozenset(
+    ["=", "<>", "<", "<=", ">", ">=", "<=>", "and", "or", "not", "in", "between", "isnull", "isnotnull", "like"]
+)
+"""Calls that fail for no value."""
+
+
+def _fails(node: Typed) -> bool:
+    """Whether an expression may fail for some value."""
+    if isinstance(node.node, (Column, Literal)):
+        return False
+    safe = isinstance(node.node, Call) and node.node.name in _SAFE and len(set(node.kinds)) == 1
+    return not safe or any(_fails(child) for child in node.children)
+
+
+def _shortened(decided: str) -> Rewrite:
+    """``and``, ``or``: Spark computes the right side only where the left one does not decide, Sail for every row.
+
+    A CASE with a number for its result is computed row by row; of a CASE of booleans Sail makes AND and OR again.
+    """
+
+    def rewrite(node: Typed, parts: Sequence[str]) -> str | None:
+        if node.kinds != ["boolean", "boolean"] or not _fails(node.children[1]):
+            return None
+        left, right, number = parts[0], parts[1], int(decided == "true")
+        unknown = f"CASE WHEN {right} = {decided} THEN {number} END"
+        return f"(CASE WHEN {left} = {decided} THEN {number} WHEN {left} IS NULL THEN {unknown} ELSE CAST({right} AS int) END <> 0)"
+
+    return rewrite
+
+
 def _divided(node: Typed, parts: Sequence[str]) -> str | None:
     left, right, result = (digits(kind) for kind in (*node.kinds, node.type))
     if left is not None and right is not None and result is not None:
@@ -194,6 +224,8 @@ def text_literal(text: str) -> str:
 
 REWRITES: Mapping[str, Rewrite] = {
     **{operator: _arithmetic(operator) for operator in "+-*"},
+    "and": _shortened("false"),
+    "or": _shortened("true"),
     "negative": _arithmetic("-"),
     "/": _divided,
     "abs": _size,
