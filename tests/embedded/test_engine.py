@@ -81,6 +81,13 @@ def shares(readings: fm.Stream[Reading]) -> fm.Stream:
 
 
 @fm.operator
+def flags(readings: fm.Stream[Reading]) -> fm.Stream:
+    """Conditions that fail for rows the filter before them takes out: as a column, and as a filter."""
+    there = readings.filter("value <> 0").with_columns(large="100 DIV value > 3")
+    return there.filter("100 DIV value > 1").select("sensor", "value", "large")
+
+
+@fm.operator
 def doubled(readings: fm.Stream[Reading]) -> fm.Stream:
     """No state."""
     return readings.filter("value IS NOT NULL").select("sensor", twice="value * 2")
@@ -119,7 +126,7 @@ def in_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool.os, "cpu_count", lambda: 2)
 
 
-@pytest.mark.parametrize("operator", [sums, sessions, shares, doubled, numbered, pairs], ids=lambda o: o.name)
+@pytest.mark.parametrize("operator", [sums, sessions, shares, flags, doubled, numbered, pairs], ids=lambda o: o.name)
 def test_the_rows_are_those_of_the_kernels(operator):
     content = rows(200)
     found = EMBEDDED(operator, {"readings": content}, delay="5 minutes")

@@ -166,7 +166,7 @@ def filtered(rows: DataFrame, condition: str) -> DataFrame:
     """
     if not connected(rows):
         return rows.filter(guarded(condition, "true"))
-    kind = f"CASE WHEN `_kind` > {ROW} THEN `_kind` WHEN ({condition}) THEN `_kind` ELSE CAST({FILTERED} AS int) END"
+    kind = guarded(f"CASE WHEN ({condition}) THEN `_kind` ELSE CAST({FILTERED} AS int) END", "`_kind`")
     return with_columns(rows, {"_kind": kind})
 
 

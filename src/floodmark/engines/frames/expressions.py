@@ -58,7 +58,8 @@ def value(text: str, kind: str, schema: Schema, rendering: Rendering = as_writte
     """
     if is_column(text, schema):
         return typed(text, kind)
-    return guarded(f"CAST(({rendering(text, schema)}) AS {kind})")
+    cast = f"CAST(({rendering(text, schema)}) AS {kind})"
+    return guarded(cast) if rendering is as_written else guarded_on_sail(cast, kind)
 
 
 def guarded(text: str, otherwise: str = "NULL") -> str:
@@ -69,6 +70,16 @@ def guarded(text: str, otherwise: str = "NULL") -> str:
         otherwise: its value for markers.
     """
     return f"CASE WHEN `_kind` > {ROW} THEN {otherwise} ELSE ({text}) END"
+
+
+def guarded_on_sail(text: str, kind: str) -> str:
+    """The same for Sail, whose optimizer makes a ``CASE`` of booleans an ``AND``, of which both sides are computed; one of numbers it leaves.
+
+    Args:
+        text: of rows.
+        kind: its type.
+    """
+    return f"({guarded(f'CAST(({text}) AS int)')}) <> 0" if kind == "boolean" else guarded(text)
 
 
 def typed(text: str, kind: str) -> str:

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from floodmark.core.time import Interval
 from floodmark.core.types import parse
 from floodmark.engines.frames.compile import maybe_dropped, without_filtered
-from floodmark.engines.frames.expressions import Rendering, as_written, connected, expr, guarded, with_columns
+from floodmark.engines.frames.expressions import Rendering, as_written, connected, expr, guarded_on_sail, with_columns
 from floodmark.semantics.aggregates.numbers import overflow
 from floodmark.semantics.aggregates.table import sql_of
 from floodmark.semantics.windows import extent
@@ -133,7 +133,7 @@ def _value(step: WindowAggregate, aggregate: AnyAggregate, kind: str, rendering:
     """The value of a row, with one zero."""
     text = "1" if aggregate.expression is None else rendering(aggregate.expression, step.parent.schema)
     found = f"CAST(({text}) AS {kind})"
-    found = guarded(found) if guard else found
+    found = guarded_on_sail(found, kind) if guard else found
     return f"{found} + CAST(0 AS {kind})" if parse(kind).is_floating else found
 
 
