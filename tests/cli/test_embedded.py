@@ -1,0 +1,71 @@
+"""The verb ``run`` on the embedded engine: in a workspace of a user's, on a machine without Java."""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from floodmark.engines.embedded import server
+from floodmark.engines.spark.setup import java
+from floodmark.lake.paths import Lake
+from floodmark.testing import lakes
+from floodmark.testing.log import Log
+
+from .conftest import Verb
+
+
+@pytest.fixture
+def no_java(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none():
+        raise AssertionError("Java was looked for")
+
+    monkeypatch.setattr(java, "find_java", none)
+
+
+def landed(shop: Path) -> None:
+    """Six orders in the log of the shop."""
+    sys.path.insert(0, str(shop))
+    from operators.orders import hourly_sales
+
+    log, nine = Log(hourly_sales.inputs[0].schema), datetime(2024, 1, 1, 9)
+    rows = [
+        {"ordered_at": nine + timedelta(minutes=20 * n), "order_id": n, "country": "NL", "items": 1, "cents": n}
+        for n in range(6)
+    ]
+    log.rows([row | {"voucher": None} for row in rows], "ordered_at", 0)
+    log.end()
+    lakes.land(Lake(str(shop / "lake")), hourly_sales, log)
+
+
+@pytest.mark.usefixtures("no_java")
+def test_a_bounded_run_needs_no_java(verb: Verb, shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    landed(shop)
+    monkeypatch.setenv("FLOODMARK_ENGINE", "embedded")
+    result = verb("run", "hourly_sales", "--json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["rows"]["hourly_sales"] == 2
+    again = verb("run", "hourly_sales", "--engine", "embedded")
+    assert "nothing to do" in again.stdout
+
+
+def test_without_pysail_the_command_that_installs_it_is_said(
+    verb: Verb, shop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    landed(shop)
+    monkeypatch.setattr(server, "_version", lambda _: None)
+    result = verb("run", "hourly_sales", "--engine", "embedded")
+    assert result.exit_code == 1
+    assert "SETUP-070" in result.output
+    assert "floodmark[embedded]" in result.output
+
+
+def test_another_engine_is_refused(verb: Verb, shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (shop / "resources" / "settings.py").read_text("utf-8")
+    (shop / "resources" / "settings.py").write_text(text.replace("engine=variables.engine", 'engine="flink"'), "utf-8")
+    result = verb("plan")
+    assert result.exit_code == 1
+    assert "SETUP-072" in result.output
