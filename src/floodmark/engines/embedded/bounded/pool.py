@@ -21,8 +21,8 @@ from floodmark.core.import_path import import_folders
 from floodmark.engines.embedded.bounded.files import Bucket, fill
 from floodmark.engines.embedded.bounded.groups import Work
 
-IN_DRIVER = 20_000
-"""Rows up to which no worker is worth its start."""
+IN_DRIVER = 100_000
+"""Rows up to which no worker is worth its start: on two busy cores, 60,000 rows took 2.1 s here and 4.6 s in two workers."""
 _ATTEMPTS = 3
 _SECONDS_TO_END = 10
 
