@@ -23,15 +23,19 @@ from small_lake import CHANGELOG, CURRENT, batch, make, row, totals
 
 from floodmark.core import crash
 from floodmark.core.errors import LifecycleError
-from floodmark.lake import history, readers, savepoints, upkeep
+from floodmark.lake import entries, history, readers, savepoints, upkeep
 from floodmark.lake.fork import fork
 from floodmark.lake.paths import Lake
-from floodmark.lake.readers import commit_path, needs, unchanged_until
+from floodmark.lake.readers import needs, unchanged_until
 from floodmark.lake.rollback import roll_back
 from floodmark.lake.timeline import Timeline, inputs_at
 from floodmark.lake.upkeep import maintain
 from floodmark.lake.vacuum import vacuum
 from floodmark.lifecycle.savepoint import TableVersion
+
+
+def entry_file(path: str, version: int) -> Path:
+    return Path(path, entries.LOG, entries.entry_of(version))
 
 
 @dataclass
@@ -44,7 +48,7 @@ class Reader:
 
     def step(self, until: int) -> None:
         for version in range(self.version + 1, until + 1):
-            lines = Path(commit_path(self.path, version)).read_text().splitlines()
+            lines = entry_file(self.path, version).read_text().splitlines()
             for add in [action["add"] for line in lines if "add" in (action := json.loads(line))]:
                 if add["dataChange"]:
                     self.seen += pq.read_table(f"{self.path}/{unquote(add['path'])}")["n"].to_pylist()
@@ -110,7 +114,9 @@ class Table:
 
     def vacuum(self) -> int:
         floors = [unchanged_until(self.path, reader.read) for reader in self.readers]
-        gone = vacuum(self.path, self.seen_at, floor=min(floors, default=None), kept=self.saved, hours=0)
+        gone = vacuum(
+            self.path, self.seen_at, floor=min(floors, default=None), kept=dict.fromkeys(self.saved, ""), hours=0
+        )
         assert not gone.why
         return gone.files
 
@@ -194,24 +200,24 @@ def test_what_was_replaced_or_written_a_short_time_ago_stays_and_each_commit_is_
     path, seen = appended(tmp_path / "t", 4), str(tmp_path / "t.json")
     Path(path, "left.parquet").write_bytes(b"12345")
     DeltaTable(path).optimize.compact()
-    assert vacuum(path, seen, floor=None, kept=(), hours=1).files == 0
+    assert vacuum(path, seen, floor=None, kept={}, hours=1).files == 0
     old = time.time() - 7200
     for file in Path(path).rglob("*"):
         os.utime(file, (old, old))
-    assert vacuum(path, seen, floor=None, kept=(), hours=1).files == 1, (
+    assert vacuum(path, seen, floor=None, kept={}, hours=1).files == 1, (
         "the time of a commit is what it was when it was read"
     )
     Path(seen).unlink()
-    would = vacuum(path, seen, floor=None, kept=(), hours=1, dry_run=True)
+    would = vacuum(path, seen, floor=None, kept={}, hours=1, dry_run=True)
     assert names(path) == 5
-    assert vacuum(path, seen, floor=None, kept=(), hours=1) == would
+    assert vacuum(path, seen, floor=None, kept={}, hours=1) == would
     assert (would.files, names(path)) == (4, 1)
     assert history.rewritten(path)
     before = DeltaTable(path).version()
     write_deltalake(path, pa.table({"n": [9]}), mode="append")
     DeltaTable(path).optimize.compact()
     time.sleep(0.002)
-    assert vacuum(path, seen, floor=None, kept=(), hours=0).files == 2
+    assert vacuum(path, seen, floor=None, kept={}, hours=0).files == 2
     assert DeltaTable(path).version() == before + 2, "the history says it once"
 
 
@@ -221,12 +227,12 @@ def test_where_commits_are_gone_and_somebody_stands_before_them_nothing_goes(tmp
     write_deltalake(path, pa.table({"n": [9]}), mode="append")
     DeltaTable(path).create_checkpoint()
     for version in range(4):
-        Path(commit_path(path, version)).unlink()
+        entry_file(path, version).unlink()
     time.sleep(0.002)
-    assert "commits before version 4 are gone" in vacuum(path, seen, floor=1, kept=(), hours=0).why
-    assert "commits before version 4 are gone" in vacuum(path, seen, floor=5, kept=[2], hours=0).why
+    assert "commits before version 4 are gone" in vacuum(path, seen, floor=1, kept={}, hours=0).why
+    assert "commits before version 4 are gone" in vacuum(path, seen, floor=5, kept={2: ""}, hours=0).why
     assert names(path) == 6
-    assert vacuum(path, seen, floor=5, kept=(), hours=0).files == 4
+    assert vacuum(path, seen, floor=5, kept={}, hours=0).files == 4
     assert DeltaTable(path).to_pyarrow_table().num_rows == 5
 
 
@@ -234,8 +240,8 @@ def test_a_clock_that_is_set_back_makes_nothing_older(tmp_path: Path) -> None:
     path, seen = appended(tmp_path / "t", 3), str(tmp_path / "t.json")
     DeltaTable(path).optimize.compact()
     year = time.time() - 365 * 86_400
-    os.utime(commit_path(path, 3), (year, year))
-    assert vacuum(path, seen, floor=None, kept=(), hours=1).files == 0
+    os.utime(entry_file(path, 3), (year, year))
+    assert vacuum(path, seen, floor=None, kept={}, hours=1).files == 0
 
 
 @pytest.mark.parametrize("point", crash.POINTS["vacuum"])
@@ -243,14 +249,14 @@ def test_vacuum_is_killed_and_done_again(tmp_path: Path, point: str) -> None:
     path, seen = appended(tmp_path / "t", 6), str(tmp_path / "t.json")
     DeltaTable(path).optimize.compact()
     program = (
-        "import sys; from floodmark.lake.vacuum import vacuum; vacuum(*sys.argv[1:], floor=None, kept=(), hours=0)"
+        "import sys; from floodmark.lake.vacuum import vacuum; vacuum(*sys.argv[1:], floor=None, kept={}, hours=0)"
     )
     environment = {**os.environ, crash.VARIABLE: f"{point}:{2 if point == 'vacuum.after_file' else 1}"}
     done = subprocess.run([sys.executable, "-c", program, path, seen], env=environment, check=False)
     assert done.returncode == -signal.SIGKILL
     assert names(path) == 7 or history.rewritten(path), "the history says it before it is so"
     assert DeltaTable(path).to_pyarrow_table().num_rows == 6
-    vacuum(path, seen, floor=None, kept=(), hours=0)
+    vacuum(path, seen, floor=None, kept={}, hours=0)
     assert names(path) == 1
     assert sum(commit.record is not None for commit in history.every(path)) == 1
     assert DeltaTable(path).to_pyarrow_table().num_rows == 6

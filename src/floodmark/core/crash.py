@@ -59,6 +59,7 @@ POINTS = MappingProxyType(
         ),
         "savepoint": (
             "savepoint.before_copy",
+            "savepoint.before_versions",
             "savepoint.before_manifest",
             "savepoint.after_manifest",
             "savepoint.after_rename",
@@ -118,6 +119,10 @@ POINTS = MappingProxyType(
             "vacuum.after_mark",
             "vacuum.after_file",
             "vacuum.before_seen",
+        ),
+        "expiry": (
+            "expiry.before_files",
+            "expiry.after_file",
         ),
         "bounded": (
             "bounded.before_side",

@@ -115,6 +115,13 @@ def bounded_runs(lake: Lake, table: str) -> Iterator[Entry]:
     return _standing(_looked_up(lake, table, keep=False).events)
 
 
+def read_by(lake: Lake, table: str) -> Iterator[tuple[str, int]]:
+    """(input table, version) that the bounded runs of an output have read, also those that were taken back: they may come again."""
+    for _, what in _looked_up(lake, table, keep=False).events:
+        if isinstance(what, Entry):
+            yield from ((name, int(said.get("version", -1))) for name, said in what.inputs.items())
+
+
 def keep(lake: Lake, table: str) -> None:
     """Add to the file what the log of an output says of bounded runs, before anybody removes commits from it."""
     _looked_up(lake, table, keep=True)

@@ -20,8 +20,6 @@ from floodmark.lifecycle.plan import Deployed
 from floodmark.lifecycle.rollback import Agrees, cut
 from floodmark.lifecycle.savepoint import TableVersion
 
-_UPKEEP = {"OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "ADD COLUMN", "ADD COLUMNS"}
-"""Operations that change no row."""
 _KEPT = 50
 """Micro-batches that are looked at: Spark cleans up what is older than about a hundred, also while a savepoint is made."""
 
@@ -78,7 +76,7 @@ def commits(path: str, since: int, upto: int | None = None) -> Iterator[Commit]:
                     yield commit
             case Fenced() | Cleaned():
                 continue
-            case None if commit.operation in _UPKEEP:
+            case None if commit.operation in history.UPKEEP:
                 continue
             case _:
                 yield commit

@@ -7,14 +7,31 @@ asking for files by name, in as many steps as there are digits.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
+from pyarrow.fs import FileSelector, FileType
 
 from floodmark.lake.paths import is_local
+from floodmark.lake.storage import file_system, read
+
+LOG = "_delta_log"
+"""Folder in that of a table."""
+_OF_VERSION = re.compile(r"\.?(\d{20})\.(json|crc|checkpoint\..*)(\.crc)?")
+
+
+def checkpoint_of(version: int) -> str:
+    """Name of the file that says all a table is at a version."""
+    return f"{version:020d}.checkpoint.parquet"
+
+
+def entry_of(version: int) -> str:
+    """Name of the file that says what a commit did."""
+    return f"{version:020d}.json"
 
 
 class Entry(NamedTuple):
@@ -29,9 +46,34 @@ class Entry(NamedTuple):
     content: bytes
 
 
+class Held(NamedTuple):
+    """A file of a log that is of one version: an entry, a checkpoint, or a checksum.
+
+    Args:
+        version: it is of.
+        size: bytes.
+        at: when it was written, ms.
+    """
+
+    version: int
+    size: int
+    at: int
+
+
+def log_files(path: str) -> dict[str, Held]:
+    """The files of a table's log that are of one version, by name."""
+    files, base = file_system(f"{path.rstrip('/')}/{LOG}")
+    found = {}
+    for info in files.get_file_info(FileSelector(base, allow_not_found=True)):
+        named = _OF_VERSION.fullmatch(info.base_name)
+        if info.type == FileType.File and named is not None:
+            found[info.base_name] = Held(int(named[1]), info.size, (info.mtime_ns or 0) // 1_000_000)
+    return found
+
+
 def newest(path: str) -> int | None:
     """The newest version of a table on a local disk; None where its log says that in another way, or there is none."""
-    known = _checkpointed(path)
+    known = checkpointed(path)
     if known is None or not _there(path, known):
         return None
     step = 1
@@ -42,12 +84,23 @@ def newest(path: str) -> int | None:
     return known
 
 
+def entry(path: str, version: int) -> Entry | None:
+    """The entry of a version of a table; None where it is gone, or there is no such version yet."""
+    content = read(f"{path.rstrip('/')}/{LOG}/{entry_of(version)}")
+    return None if content is None else Entry(version, content)
+
+
 def backwards(path: str, newest: int) -> Iterator[Entry]:
     """The entries of a table, newest first, down to the oldest one that is there."""
     version = newest
-    while (entry := _entry(path, version)) is not None:
-        yield entry
+    while (one := entry(path, version)) is not None:
+        yield one
         version -= 1
+
+
+def actions(entry: Entry) -> Iterator[dict[str, Any]]:
+    """What a commit did, in its order: each with one key, the kind of action."""
+    return map(json.loads, entry.content.splitlines())
 
 
 def version_of(path: str) -> int:
@@ -67,12 +120,12 @@ def id_of(path: str) -> str:
         TableNotFoundError: there is none.
     """
     if is_local(path):
-        first = _entry(path, 0)
+        first = entry(path, 0)
         for line in first.content.splitlines() if first is not None else ():
             if b'"metaData"' in line and (metadata := json.loads(line).get("metaData")):
                 return str(metadata["id"])
-        checkpoint = _checkpointed(path)
-        file = Path(path, "_delta_log", f"{checkpoint or 0:020d}.checkpoint.parquet")
+        checkpoint = checkpointed(path)
+        file = Path(path, LOG, checkpoint_of(checkpoint or 0))
         if checkpoint and file.is_file():
             ids = (
                 pq.ParquetFile(file).read(columns=["metaData.id"])["metaData"].combine_chunks().field("id").drop_null()
@@ -88,10 +141,10 @@ def commit_info(entry: Entry) -> dict[str, Any]:
     return next((dict(said) for said in found if said is not None), {})
 
 
-def _checkpointed(path: str) -> int | None:
-    """The version of the last checkpoint, or 0 before the first one."""
+def checkpointed(path: str) -> int | None:
+    """The version of the last checkpoint of a table on a local disk, or 0 before the first one; None where that cannot be read."""
     try:
-        return int(json.loads(Path(path, "_delta_log", "_last_checkpoint").read_bytes())["version"])
+        return int(json.loads(Path(path, LOG, "_last_checkpoint").read_bytes())["version"])
     except FileNotFoundError:
         return 0
     except (
@@ -103,12 +156,4 @@ def _checkpointed(path: str) -> int | None:
 
 
 def _there(path: str, version: int) -> bool:
-    return Path(path, "_delta_log", f"{version:020d}.json").is_file()
-
-
-def _entry(path: str, version: int) -> Entry | None:
-    file = Path(path, "_delta_log", f"{version:020d}.json")
-    try:
-        return Entry(version, file.read_bytes())
-    except FileNotFoundError:
-        return None
+    return Path(path, LOG, entry_of(version)).is_file()

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.transaction import AddAction, RemoveAction
 
-from floodmark.lake.storage import read
+from floodmark.lake import entries
 
 _LONGEST = 32
 """Characters of a text that is kept as a statistic; a longer one says nothing about its file."""
@@ -121,11 +121,11 @@ def changed_files(path: str, before: int, after: int) -> set[str] | None:
     """
     found = set()
     for version in range(before + 1, after + 1):
-        entry = read(f"{path}/_delta_log/{version:020d}.json")
+        entry = entries.entry(path, version)
         if entry is None:
             return None
-        actions = (one.get("add") or one.get("remove") for one in map(json.loads, entry.splitlines()))
-        found |= {action["path"] for action in actions if action and action["dataChange"]}
+        files = (one.get("add") or one.get("remove") for one in entries.actions(entry))
+        found |= {file["path"] for file in files if file and file["dataChange"]}
     return found
 
 

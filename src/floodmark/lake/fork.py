@@ -56,6 +56,7 @@ def fork(lake: Lake, savepoint: Savepoint, root: str, *, fresh: bool = False) ->
     crash.point("fork.before_tables")
     with data_files(lake, "fork", _PATIENCE_SECONDS), data_files(target, "fork", _PATIENCE_SECONDS):
         outputs = () if fresh else manifest.outputs
+        savepoint.put_back(lake)
         _graft_outputs(lake, savepoint, timeline, outputs)
         following = dict(_graft_values(savepoint, timeline, outputs))
     savepoints.restore(savepoint, timeline.folder())

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import dropwhile, islice
 from typing import Any, TypeVar
 
@@ -24,11 +25,17 @@ from floodmark.lake.commits import (
     progress_of,
 )
 from floodmark.lake.paths import is_local
+from floodmark.lake.storage import read, write
 
 LIMIT = 1000
 """Commits that are looked at where the newest are enough."""
 _FIRST, _TIMES = 20, 10
 """Commits that are read at first, and how many times more whenever these were not enough."""
+
+UPKEEP = {"OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "ADD COLUMN", "ADD COLUMNS"}
+"""Operations that change no row."""
+_MOST = 10_000
+"""Commits of which something is kept when their entries go; there are so many bounded runs after a year of hourly ones."""
 
 Kind = TypeVar("Kind", Landing, MicroBatch, BoundedRun, Restored, Ticked)
 
@@ -72,16 +79,22 @@ def every(path: str, limit: int | None = None, *, upto: int | None = None) -> It
 
 
 def _read(path: str, newest: int) -> Iterator[Commit]:
-    return (_commit(path, one.version, entries.commit_info(one)) for one in entries.backwards(path, newest))
+    oldest = newest + 1
+    for one in entries.backwards(path, newest):
+        yield _commit(path, one.version, entries.commit_info(one))
+        oldest = one.version
+    yield from _Kept.read(path).before(path, oldest) if oldest > 0 else ()
 
 
 def _opened(table: DeltaTable, path: str) -> Iterator[Commit]:
-    read, asked = 0, _FIRST
+    read, asked, oldest = 0, _FIRST, int(table.version()) + 1
     while True:
         commits = table.history(asked)
         for commit in commits[read:]:
-            yield _commit(path, int(commit["version"]), commit)
+            oldest = int(commit["version"])
+            yield _commit(path, oldest, commit)
         if len(commits) < asked:
+            yield from _Kept.read(path).before(path, oldest) if oldest > 0 else ()
             return
         read, asked = asked, asked * _TIMES
 
@@ -89,6 +102,70 @@ def _opened(table: DeltaTable, path: str) -> Iterator[Commit]:
 def _commit(path: str, version: int, said: Mapping[str, Any]) -> Commit:
     record = decode(said.get("userMetadata"), f"commit {version} of table {path}")
     return Commit(version, int(said.get("timestamp", 0)), str(said.get("operation")), record)
+
+
+# ---- what stays of commits whose entries go
+
+
+def keep(path: str, first: int) -> None:
+    """Keep what counts for ever of the commits before a version, before somebody removes their entries.
+
+    That is: bounded runs, what was put in place of the table, and writes that are not floodmark's, but for those of upkeep. Micro-batches and
+    landings count only while their entries are there.
+
+    Args:
+        path: of the table.
+        first: the version.
+    """
+    kept = _Kept.read(path)
+    found: list[list[Any]] = []
+    for version in range(first - 1, kept.upto - 1, -1):
+        entry = entries.entry(path, version)
+        if entry is None:  # somebody's clean-up has removed it, and all before it
+            break
+        said = entries.commit_info(entry)
+        commit = _commit(path, version, said)
+        if isinstance(commit.record, BoundedRun | Restored) or (
+            commit.record is None and commit.operation not in UPKEEP
+        ):
+            found.append([version, commit.at, commit.operation, said.get("userMetadata")])
+    if kept.upto < first:
+        content = {"upto": first, "commits": [*found, *kept.commits][:_MOST]}
+        write(_file(path), json.dumps(content, separators=(",", ":")).encode())
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """The content of the file.
+
+    Args:
+        upto: the first version whose entry was not looked at.
+        commits: version, time, operation and ``userMetadata`` of each, newest first.
+    """
+
+    upto: int = 0
+    commits: list[list[Any]] = field(default_factory=list)
+
+    @staticmethod
+    def read(path: str) -> _Kept:
+        """Of a table."""
+        content = read(_file(path))
+        return _Kept() if content is None else _Kept(**json.loads(content))
+
+    def before(self, path: str, version: int) -> Iterator[Commit]:
+        """The commits before a version, newest first."""
+        for number, at, operation, said in self.commits:
+            if number < version:
+                yield Commit(number, at, operation, decode(said, f"commit {number} of table {path}"))
+
+
+def complete(path: str) -> bool:
+    """Whether the entry of the first commit of a table is there, and so those of all commits."""
+    return entries.entry(path, 0) is not None
+
+
+def _file(path: str) -> str:
+    return f"{path.rstrip('/')}/_floodmark/commits.json"
 
 
 def standing(path: str, limit: int | None = LIMIT) -> Iterator[Commit]:
@@ -120,8 +197,10 @@ def standing_of(path: str, kind: type[Kind], limit: int | None = LIMIT) -> Itera
 
 
 def rewritten(path: str) -> bool:
-    """Whether the rows of a table cannot be read commit by commit: it was taken back or replaced, or files of old versions were removed."""
-    return any(isinstance(c.record, Restored | Cleaned) or c.operation.startswith("VACUUM") for c in every(path))
+    """Whether the rows of a table cannot be read commit by commit: it was taken back or replaced, or files or entries of old versions were removed."""
+    return not complete(path) or any(
+        isinstance(c.record, Restored | Cleaned) or c.operation.startswith("VACUUM") for c in every(path)
+    )
 
 
 def progress(path: str, version: int | None = None) -> int | None:

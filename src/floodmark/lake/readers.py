@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from deltalake import DeltaTable
 
 from floodmark.core.errors import LifecycleError
-from floodmark.lake import last_values, savepoints, storage
+from floodmark.lake import coverage, entries, last_values, savepoints, storage
 from floodmark.lake.checkpoint import checkpoint_at
 from floodmark.lake.copies import files_of
 from floodmark.lake.outputs import input_path
 from floodmark.lake.paths import Lake
 from floodmark.lake.savepoints import Savepoint
-from floodmark.lake.sequences import FAR_BEHIND, in_order, last_read
-from floodmark.lake.timeline import CHECKPOINT, Timeline, inputs_at, streams
+from floodmark.lake.sequences import FAR_BEHIND, in_order, noted
+from floodmark.lake.timeline import CHECKPOINT, REACHED, Timeline, inputs_at, streams
 from floodmark.lifecycle.plan import Deployed
 from floodmark.lifecycle.savepoint import TableVersion
 
@@ -31,19 +31,33 @@ class Needs:
 
     Args:
         floors: a version, all of whose files and all of whose later commits' files have to stay.
-        kept: versions savepoints go back to, whose files have to stay.
+        entries: the first version whose entry in the log has to stay, and that of each later one.
+        kept: versions savepoints go back to, whose files have to stay; each with the folder that says which these are, or nothing.
     """
 
     floors: dict[str, int] = field(default_factory=dict)
-    kept: dict[str, set[int]] = field(default_factory=dict)
+    entries: dict[str, int] = field(default_factory=dict)
+    kept: dict[str, dict[int, str]] = field(default_factory=dict)
 
-    def reads(self, path: str, version: int) -> None:
-        """Somebody has read a table up to a version; -1 for nothing."""
-        self.floors[path] = min(self.floors.get(path, version), version)
+    def reads(self, path: str, read: TableVersion) -> None:
+        """Somebody has read a table so far. An engine may ask for the entry of the version itself once more."""
+        _lower(self.entries, path, read.version)
+        _lower(self.floors, path, unchanged_until(path, read))
 
-    def goes_back(self, path: str, version: int) -> None:
-        """Somebody may take a table back to a version."""
-        self.kept.setdefault(path, set()).add(version)
+    def begins(self, path: str, version: int) -> None:
+        """Somebody may ask for the entries behind a version again, and for no file."""
+        _lower(self.entries, path, version)
+
+    def goes_back(self, path: str, version: int, folder: str) -> None:
+        """Somebody may take a table back to a version; the log has to tell of it where no folder does."""
+        kept = self.kept.setdefault(path, {})
+        kept[version] = kept.get(version) or folder
+        if not folder:
+            _lower(self.entries, path, version)
+
+
+def _lower(versions: dict[str, int], path: str, version: int) -> None:
+    versions[path] = min(versions.get(path, version), version)
 
 
 def needs(lake: Lake) -> Needs:
@@ -54,15 +68,15 @@ def needs(lake: Lake) -> Needs:
         StateError: STATE-036, a checkpoint cannot be read.
     """
     found, catches_up = Needs(), _Catching()
-    for place in _places(lake):
+    for place in places(lake):
         made = savepoints.all_readable(place)
         for savepoint in made:
             for output in savepoint.manifest.outputs:
-                found.goes_back(place.output(output.table), output.version)
+                found.goes_back(place.output(output.table), output.version, savepoint.holds(output.table))
             for given in savepoint.manifest.inputs.values():
                 path = input_path(place, given.table)
                 if not catches_up(path, savepoint, given):
-                    found.reads(path, unchanged_until(path, given))
+                    found.reads(path, given)
         for name, deployed in streams(place).items():
             _add_stream(found, Timeline.current(place, name), deployed, goes_back=bool(made))
     return found
@@ -86,7 +100,7 @@ class _Catching:
             return False
         positions = checkpoint_at(f"{savepoint.path}/{CHECKPOINT}").positions(savepoint.manifest.batch)
         of_commits = all(position.snapshot is None for position in positions)
-        return of_commits and last_read(path, read.version, read.file) is not None
+        return of_commits and noted(f"{savepoint.path}/{REACHED}", read) is not None
 
 
 def _add_stream(found: Needs, timeline: Timeline, deployed: Deployed, *, goes_back: bool) -> None:
@@ -96,31 +110,37 @@ def _add_stream(found: Needs, timeline: Timeline, deployed: Deployed, *, goes_ba
     last = checkpoint.last_committed()
     if last < 0 and checkpoint.begun():  # nobody knows where its first micro-batch begins
         for table in deployed.reads:
-            found.reads(input_path(lake, table), -1)
+            found.reads(input_path(lake, table), _nothing(table))
     back = (
         checkpoint.restorable()[:1] if goes_back else []
     )  # a rollback may take a reader back so far, and what it has written
     for batch in back:
         for output in savepoints.state_at(timeline, batch).outputs:
-            found.reads(lake.output(output.table), output.version)
-    for batch in [last, *back]:
+            found.reads(lake.output(output.table), output)
+    again = [last - 1] if last > 0 else []  # a start plans the last micro-batch again
+    for batch in [last, *again, *back]:
         for given in inputs_at(timeline, batch).values() if batch >= 0 and checkpoint.positions(batch) else ():
-            path = input_path(lake, given.table)
-            found.reads(path, unchanged_until(path, given))
+            found.reads(input_path(lake, given.table), given)
     for table in timeline.identity.result_keys() if last >= 0 else ():
-        path = lake.output(table)
-        found.reads(path, unchanged_until(path, _followed(timeline, table)))
+        _add_follower(found, timeline, table)
 
 
-def _followed(timeline: Timeline, table: str) -> TableVersion:
-    """How far a changelog is read by what keeps its last values."""
-    follower = checkpoint_at(timeline.folder("current", table))
-    last = follower.last_committed()
+def _nothing(table: str) -> TableVersion:
+    return TableVersion(table=table, id="", version=-1)
+
+
+def _add_follower(found: Needs, timeline: Timeline, table: str) -> None:
+    """Of what keeps the last values of a changelog."""
+    path, follower = timeline.lake.output(table), checkpoint_at(timeline.folder("current", table))
+    last, first = follower.last_committed(), last_values.follows_from(timeline, table)
     if last < 0:
-        first = last_values.follows_from(timeline, table) if not follower.begun() else None
-        return TableVersion(table=table, id="", version=-1 if first is None else first - 1)
-    at = follower.positions(last)[0]
-    return TableVersion(table=table, id=at.table, version=at.version, file=at.file)
+        known = first is not None and not follower.begun()
+        found.reads(path, _nothing(table) if not known else TableVersion(table=table, id="", version=(first or 0) - 1))
+    elif last == 0:  # a start plans the last micro-batch again
+        found.begins(path, (first or 0) - 1)
+    for batch in {last, last - 1} - {-1, -2}:
+        for at in follower.positions(batch)[:1]:
+            found.reads(path, TableVersion(table=table, id=at.table, version=at.version, file=at.file))
 
 
 def unchanged_until(path: str, read: TableVersion) -> int:
@@ -128,17 +148,22 @@ def unchanged_until(path: str, read: TableVersion) -> int:
     if not DeltaTable.is_deltatable(path):
         return read.version
     version, known = read.version, read.file + 1
-    while (entry := storage.read(commit_path(path, version + 1))) is not None:
-        actions = [json.loads(line).get("add") for line in entry.splitlines()]
+    while (entry := entries.entry(path, version + 1)) is not None:
+        actions = [action.get("add") for action in entries.actions(entry)]
         if sum(bool(action and action["dataChange"]) for action in actions) > known:
             break
         version, known = version + 1, 0
     return version
 
 
-def commit_path(path: str, version: int) -> str:
-    """Where a table's commit is written."""
-    return f"{path.rstrip('/')}/_delta_log/{version:020d}.json"
+def bounded_reads(lake: Lake) -> dict[str, set[int]]:
+    """Path of a table -> its versions that bounded runs have read, in a lake and in those that read it."""
+    found: dict[str, set[int]] = {}
+    for place in places(lake):
+        for output in storage.folders(place.output("x").rsplit("/", 1)[0]):
+            for table, version in coverage.read_by(place, output):
+                found.setdefault(input_path(place, table), set()).add(version)
+    return found
 
 
 # ---- lakes that read a lake
@@ -171,7 +196,7 @@ def forget(lake: Lake, root: str) -> bool:
     return known
 
 
-def _places(lake: Lake) -> Iterator[Lake]:
+def places(lake: Lake) -> Iterator[Lake]:
     """A lake, and those that read its tables."""
     yield lake
     for name in storage.folders(lake.internal("operators")):
@@ -186,7 +211,7 @@ def _places(lake: Lake) -> Iterator[Lake]:
             fix = f"Nothing was removed. Put it back; if it is gone for good: floodmark maintain --forget {root}"
             where, expected = f"lake {root}, which reads lake {lake.root}", "a lake that says what it has yet to read"
             raise LifecycleError(where, expected, "none there", fix, code="LIFECYCLE-063")
-        yield from _places(fork)
+        yield from places(fork)
 
 
 def _fork(lake: Lake, root: str) -> str:

@@ -3,33 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from datetime import datetime
+from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.exceptions import TableNotFoundError
 
 from floodmark.core.errors import CapabilityError, ExecutionError, LifecycleError
-from floodmark.core.time import END, NEVER, Interval, describe, from_ms
+from floodmark.core.time import END, NEVER, Interval, describe
+from floodmark.lake import changes, division, entries, history
 from floodmark.lake import coverage as kept_coverage
-from floodmark.lake import division, entries, history
 from floodmark.lake.commits import BoundedRun
-from floodmark.lake.files import changed_files
 from floodmark.lake.paths import Lake
-from floodmark.lake.sequences import in_order
-from floodmark.lake.storage import file_system
 from floodmark.lake.timeline import Timeline, inputs_at
 from floodmark.lifecycle.coverage import Entry, Now, Segment, Todo, segments, todo
 from floodmark.semantics.assignment import first_needed
-from floodmark.spec.operator import Input, Operator, Output
+from floodmark.spec.operator import Operator, Output
 from floodmark.spec.partitions import split
 from floodmark.spec.run import LateRows, RunResult
-from floodmark.spec.schema import MARKER
 from floodmark.spec.steps import IntervalJoin, Project, WindowAggregate
 from floodmark.spec.windows import Global, Session
 
@@ -132,7 +123,7 @@ def replaces_each(operator: Operator, lake: Lake, output: Output) -> bool:
     while isinstance(result, Project):
         result = result.parent
     runs = [commit.record for commit in history.standing(lake.output(operator.outputs[0].table), limit=None)]
-    same = all(
+    same = history.complete(lake.output(operator.outputs[0].table)) and all(
         isinstance(run, BoundedRun) and run.fingerprint == operator.fingerprint and run.late_rows == "as_landed"
         for run in runs
     )
@@ -140,7 +131,7 @@ def replaces_each(operator: Operator, lake: Lake, output: Output) -> bool:
 
 
 def _now(operator: Operator, lake: Lake, versions: dict[str, int], late_rows: LateRows) -> Now:
-    known: dict[tuple[str, int], _Changes] = {}
+    known: dict[tuple[str, int], changes.Since] = {}
 
     def stale(entry: Entry, piece: Interval) -> str | None:
         needed = reads(operator, piece)
@@ -150,7 +141,7 @@ def _now(operator: Operator, lake: Lake, versions: dict[str, int], late_rows: La
                 continue
             key = given.table, before
             if key not in known:
-                known[key] = _Changes.between(lake, given, before, after)
+                known[key] = changes.since(lake.input(given), before, after, log=given.upstream is None)
             if known[key].touch(needed):
                 return f"its input '{given.table}' has changed since (version {before} -> {after})"
         return None
@@ -309,7 +300,8 @@ def _check_read(operator: Operator, lake: Lake, interval: Interval) -> None:
         if given.name not in read or given.table != read[given.name].table:
             continue
         since, now = read[given.name].version, entries.version_of(path)
-        if not _Changes.between(lake, given, since, now, come=True).touch(reads(operator, interval)):
+        come = changes.between(path, since, now, log=given.upstream is None, come=True)
+        if not come.touch(reads(operator, interval)):
             continue
         where, got = (
             f"operator '{operator.name}' in {lake.root}",
@@ -317,82 +309,3 @@ def _check_read(operator: Operator, lake: Lake, interval: Interval) -> None:
         )
         fix = f"Let the stream get there first (floodmark run {operator.name} --unbounded --until-caught-up), or compute into another lake: --lake elsewhere."
         raise LifecycleError(where, f"{interval} to be read by its stream", got, fix, code="LIFECYCLE-005")
-
-
-@dataclass(slots=True)
-class _Changes:
-    """Files that came or went between two versions of a table, and the event times in them.
-
-    Args:
-        path: of the table.
-        files: name -> first and last event time where known; None when what changed is not known.
-        come: only rows that streams read: those that have come, and were not put in place of others.
-        behind: only rows with a larger ``_sequence``.
-    """
-
-    path: str
-    files: dict[str, tuple[Any, Any]] | None
-    come: bool = False
-    behind: int = -1
-    times: dict[str, Any] = field(default_factory=dict)
-
-    @staticmethod
-    def between(lake: Lake, given: Input, before: int, after: int, *, come: bool = False) -> _Changes:
-        """Compare two versions of an input; ``before`` may no longer be kept. Files that were merged have not changed."""
-        path = lake.input(given)
-        if before < 0:
-            return _Changes(path, None)
-        try:
-            old, new = (DeltaTable(path, version=version) for version in (before, after))
-        except DeltaError:
-            return _Changes(path, None)
-        files = {version: _files(table) for version, table in ((before, old), (after, new))}
-        changed = files[after].keys() - files[before].keys() if come else files[after].keys() ^ files[before].keys()
-        behind = -1
-        if changed and given.upstream is None and (was := in_order(old)) and (now := in_order(new)):
-            behind = was[-1].last  # a log only grows
-            changed &= {file.path for file in now if file.last > behind}
-        elif changed and (data := changed_files(path, before, after)) is not None:
-            changed &= data
-        times = {name: files[before].get(name) or files[after][name] for name in changed}
-        return _Changes(path, times, come, behind)
-
-    def touch(self, interval: Interval) -> bool:
-        """Whether a row of the interval came or went; yes when that cannot be known."""
-        if self.files is None:
-            return True
-        first, last = from_ms(interval.start), from_ms(interval.end - 1)
-        near = (n for n, (low, high) in self.files.items() if low is None or not (high < first or low > last))
-        return any(self._holds(name, first, last) for name in near)
-
-    def _holds(self, name: str, first: datetime, last: datetime) -> bool:
-        if name not in self.times:
-            files, place = file_system(f"{self.path}/{name}")
-            try:
-                with files.open_input_file(place) as file:
-                    self.times[name] = self._times(pq.ParquetFile(file))
-            except FileNotFoundError:  # vacuumed
-                self.times[name] = None
-        times = self.times[name]
-        if times is None:
-            return True
-        inside = pc.and_(pc.greater_equal(times, pa.scalar(first)), pc.less_equal(times, pa.scalar(last)))
-        return bool(pc.any(inside).as_py())
-
-    def _times(self, file: pq.ParquetFile) -> pa.ChunkedArray:
-        rows = file.read(columns=["_event_time", "_kind", "_progress", "_sequence"])
-        if self.behind >= 0:
-            rows = rows.filter(pc.greater(rows["_sequence"], self.behind))
-        if self.come:
-            rows = rows.filter(pc.and_(pc.not_equal(rows["_kind"], MARKER), rows["_progress"].is_valid()))
-        return rows["_event_time"]
-
-
-def _files(table: DeltaTable) -> dict[str, tuple[Any, Any]]:
-    """Every file of a table, and the first and last event time in it where that is known."""
-    actions = pa.table(table.get_add_actions(flatten=True))
-    unknown = pa.nulls(len(actions))
-    low, high = (
-        actions[name] if name in actions.column_names else unknown for name in ("min._event_time", "max._event_time")
-    )
-    return dict(zip(actions["path"].to_pylist(), zip(low.to_pylist(), high.to_pylist(), strict=True), strict=True))

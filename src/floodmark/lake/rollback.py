@@ -160,6 +160,9 @@ def prepare(
         raise _no_cut(savepoint, names[1:])
     written = {output.id: output.table for one in chosen.values() for output in one.outputs}
     steps, lost = [], []
+    for one in chosen.values():
+        if isinstance(one, Manifest):
+            savepoints.find(lake, one.id).put_back(lake)
     for name, one in chosen.items():
         savepoints.check_inputs(lake, name, one.inputs, written)
         lost += [_check_table(lake, name, manifest.id, output, backfills=backfills) for output in one.outputs]

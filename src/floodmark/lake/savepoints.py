@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 from floodmark.core import crash
 from floodmark.core.errors import CapabilityError, ExecutionError, LifecycleError, StateError, closest
 from floodmark.core.time import from_ms
-from floodmark.lake import entries, history, marks
+from floodmark.lake import entries, history, marks, sequences, versions
 from floodmark.lake.checkpoint import checkpoint_at
 from floodmark.lake.commits import MicroBatch, Restored
 from floodmark.lake.copies import copy, files_of, remove
@@ -24,11 +24,13 @@ from floodmark.lake.locks import exclusive
 from floodmark.lake.outputs import check_there, input_path
 from floodmark.lake.paths import Lake
 from floodmark.lake.storage import file_system, folders, open_hashed, read, write
-from floodmark.lake.timeline import CHECKPOINT, STARTS, TICKS, Timeline, inputs_at
+from floodmark.lake.timeline import CHECKPOINT, REACHED, STARTS, TICKS, Timeline, inputs_at
 from floodmark.lifecycle.plan import Deployed
 from floodmark.lifecycle.savepoint import MANIFEST, File, Manifest, TableVersion, broken, damage
 
 _PIN = "pinned"
+_VERSIONS = "versions"
+"""Folder in a savepoint: what each output consists of at the version it goes back to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,21 @@ class Savepoint:
     def id(self) -> str:
         """Its name."""
         return self.manifest.id
+
+    def holds(self, table: str) -> str:
+        """The folder that says what an output consists of at the version it goes back to (``versions``); nothing where none does."""
+        folder = f"{_VERSIONS}/{table}"
+        return f"{self.path}/{folder}" if any(path.startswith(f"{folder}/") for path in self.manifest.files) else ""
+
+    def put_back(self, lake: Lake) -> None:
+        """Let the outputs have the versions again that it goes back to, where their logs have lost them.
+
+        Args:
+            lake: of the outputs.
+        """
+        for output in self.manifest.outputs:
+            if folder := self.holds(output.table):
+                versions.put_back(lake.output(output.table), output.version, folder)
 
 
 def create(
@@ -79,6 +96,10 @@ def create(
         crash.point("savepoint.before_copy")
         _copy(timeline, last, draft.path)
         state, copied = state_at(timeline, last), checkpoint_at(f"{draft.path}/{CHECKPOINT}")
+        crash.point("savepoint.before_versions")
+        for output in state.outputs:
+            versions.hold(lake.output(output.table), output.version, f"{draft.path}/{_VERSIONS}/{output.table}")
+        sequences.note(f"{draft.path}/{REACHED}", lake, state.inputs.values())
         manifest = Manifest(
             id=draft.name,
             at=draft.at,
@@ -495,7 +516,7 @@ def restore(savepoint: Savepoint, folder: str) -> None:
     """
     remove(folder)
     for path in savepoint.manifest.files:
-        if not path.startswith(f"{CHECKPOINT}/"):
+        if not path.startswith((f"{CHECKPOINT}/", f"{_VERSIONS}/")):
             copy(f"{savepoint.path}/{path}", f"{folder}/{path}")
     source, target = f"{savepoint.path}/{CHECKPOINT}", f"{folder}/{CHECKPOINT}"
     held = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -10,7 +11,10 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from floodmark.lake.storage import read
+from floodmark.lake import entries
+from floodmark.lake.paths import Lake
+from floodmark.lake.storage import read, write
+from floodmark.lifecycle.savepoint import TableVersion
 
 FAR_BEHIND = 1_000
 """Commits, from which on a stream that starts reads the files of a log that are there now instead of commit by commit."""
@@ -63,10 +67,36 @@ def last_read(path: str, version: int, file: int) -> int | None:
         files = in_order(DeltaTable(path, version=version)) if version >= 0 else []
     except DeltaError:
         return None
-    entry = read(f"{path}/_delta_log/{version + 1:020d}.json") if file >= 0 else b""
-    if files is None or entry is None:
+    entry = entries.entry(path, version + 1) if file >= 0 else None
+    if files is None or (entry is None and file >= 0):
         return None
-    actions = (json.loads(line).get("add") for line in entry.splitlines())
+    actions = (action.get("add") for action in (entries.actions(entry) if entry is not None else ()))
     added = [action for action in actions if action and action["dataChange"]][: file + 1]
     lasts: list[int] = [json.loads(action["stats"])["maxValues"]["_sequence"] for action in added]
     return max([-1, *(one.last for one in files[-1:]), *lasts])
+
+
+def note(file: str, lake: Lake, inputs: Iterable[TableVersion]) -> None:
+    """Write down the last ``_sequence`` that is read of each log: its own log cannot tell for ever.
+
+    Args:
+        file: to write.
+        lake: of the logs.
+        inputs: how far each is read; those that are no logs, or whose files have no order, are left out.
+    """
+    known = {one.id: (one.version, one.file, last) for one in inputs if (last := _last_read(lake, one)) is not None}
+    write(file, json.dumps(known).encode())
+
+
+def noted(file: str, given: TableVersion) -> int | None:
+    """The last ``_sequence`` that is read of a log, by what ``note`` has written of just that position; None where it has not."""
+    content = read(file)
+    version, of_file, last = json.loads(content or b"{}").get(given.id, (None, None, None))
+    return last if (version, of_file) == (given.version, given.file) else None
+
+
+def _last_read(lake: Lake, given: TableVersion) -> int | None:
+    path = lake.log(given.table)
+    if not DeltaTable.is_deltatable(path) or entries.id_of(path) != given.id:
+        return None
+    return last_read(path, given.version, given.file)

@@ -137,7 +137,9 @@ def _perform(lake: Lake, switch: Switch) -> None:
     crash.point("switch.before_state")
     timelines = [Timeline(lake, step.operator, step.timeline) for step in switch.steps]
     for step, timeline in zip(switch.steps, timelines, strict=True):
-        savepoints.restore(savepoints.find(lake, step.savepoint), timeline.folder())
+        savepoint = savepoints.find(lake, step.savepoint)
+        savepoint.put_back(Lake(step.source) if step.source else lake)
+        savepoints.restore(savepoint, timeline.folder())
     crash.point("switch.before_tables")
     ends, ids = {}, {table.table: table.id for step in switch.steps for table in step.tables}
     for step, timeline in zip(switch.steps, timelines, strict=True):

@@ -30,6 +30,8 @@ STARTS = "starts"
 """The folder of the markers that an engine appends at each start."""
 TICKS = "ticks"
 """The folder of what micro-batches were told of processing time."""
+REACHED = "reached.json"
+"""The file that says, beside a checkpoint that a savepoint was made of, which row of each log was the last one read."""
 
 
 @dataclass(frozen=True, slots=True)

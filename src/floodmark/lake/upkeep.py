@@ -1,8 +1,9 @@
 """Upkeep of tables: small files become large ones, and what nobody can need any more is removed. No JVM is needed.
 
-What was replaced, and what killed writers have left behind, goes. Kept, whatever its age: what the newest version has, what a savepoint goes back to, and what a stream has yet to read. Of a log whose
-files have no order a stream reads every commit, so nothing goes of it that a commit names. Commits of logs and outputs are kept too: where somebody has set a table's properties back, so that Delta's own
-clean-up would remove them, they are set again.
+What was replaced, what killed writers have left behind, and entries of the tables' logs go. Kept, whatever its age: what the newest version has, what
+a savepoint goes back to, and what a stream has yet to read. Of a log whose files have no order a stream reads every commit, so nothing goes of it that a
+commit names, and no entry. Upkeep knows who needs which entry, Delta's own clean-up does not: where somebody has set a table's properties back, so that
+it would remove entries, they are set again.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from floodmark.core.errors import FloodmarkError
-from floodmark.lake import compaction, coverage, savepoints
+from floodmark.lake import changes, compaction, coverage, entries, expiry, history, savepoints
+from floodmark.lake.commits import Landing
 from floodmark.lake.conflicts import retried
+from floodmark.lake.expiry import Expired, expire
 from floodmark.lake.locks import data_files
 from floodmark.lake.outputs import keep_history
 from floodmark.lake.paths import Lake
-from floodmark.lake.readers import Needs, needs
+from floodmark.lake.readers import Needs, bounded_reads, needs
 from floodmark.lake.sequences import in_order
 from floodmark.lake.storage import folders
 from floodmark.lake.vacuum import Vacuumed, vacuum
@@ -40,10 +43,11 @@ class Kept:
         table: its name; of a log ``logs/<name>``.
         before: data files of its newest version.
         after: the same afterwards.
-        removed: files that are gone, or would be.
+        removed: data files that are gone, or would be.
         versions: that savepoints go back to, and that were kept whole.
         hours: files replaced within these are there.
-        size: of the files that are gone, bytes.
+        entries: files of the table's log that are gone, or would be.
+        size: of all files that are gone, bytes.
         mended: the table's properties let Delta remove commits, and now do no more.
         why: nothing was removed, and why.
     """
@@ -54,6 +58,7 @@ class Kept:
     removed: int
     versions: tuple[int, ...]
     hours: int
+    entries: int = 0
     size: int = 0
     mended: bool = False
     why: str = ""
@@ -79,10 +84,10 @@ def maintain(lake: Lake, *, hours: int = HOURS, dry_run: bool = False) -> list[K
 def _maintained(lake: Lake, hours: int, *, dry_run: bool) -> list[Kept]:
     savepoints.all_readable(lake)
     try:
-        needed, why = needs(lake), ""
+        needed, compared, why = needs(lake), bounded_reads(lake), ""
     except FloodmarkError as error:
-        needed, why = Needs(), str(error)
-    work = _Work(lake, needed, why, hours, dry_run=dry_run)
+        needed, compared, why = Needs(), {}, str(error)
+    work = _Work(lake, needed, compared, why, hours, dry_run=dry_run)
     logs = _tables(lake.log("x")) if lake.logs is None else ()
     return [
         *(work.log(name) for name in logs if not name.endswith("__quarantine")),
@@ -92,10 +97,20 @@ def _maintained(lake: Lake, hours: int, *, dry_run: bool) -> list[Kept]:
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What is done to each table of a lake."""
+    """What is done to each table of a lake.
+
+    Args:
+        lake: the one.
+        needed: what others need of its tables.
+        compared: path of a table -> versions that bounded runs have read.
+        why: nothing may be removed, and why.
+        hours: for which files that were replaced stay.
+        dry_run: only say what would be removed.
+    """
 
     lake: Lake
     needed: Needs
+    compared: dict[str, set[int]]
     why: str
     hours: int
     dry_run: bool
@@ -107,9 +122,12 @@ class _Work:
         if not self.dry_run:
             mended = retried(lambda: keep_history(path), path)
             compaction.compact(path)
+        landed = next(
+            (commit.version for commit, _ in history.standing_of(path, Landing)), -1
+        )  # a landing goes on from it
         ordered = in_order(DeltaTable(path)) is not None  # otherwise a stream begins with the first commit
         floor = self.needed.floors.get(path) if ordered else -1
-        return self._cleaned("logs", name, path, before, mended=mended, floor=floor)
+        return self._cleaned("logs", name, path, before, mended=mended, floor=floor, last=landed if ordered else -1)
 
     def output(self, name: str) -> Kept:
         """Make an output few large files, and remove what nobody needs of it."""
@@ -120,20 +138,31 @@ class _Work:
                 coverage.keep(self.lake, name)
                 mended = retried(lambda: keep_history(path), path)
             retried(lambda: _compact(path), path)
-        return self._cleaned("outputs", name, path, before, mended=mended, floor=self.needed.floors.get(path))
+        floor = self.needed.floors.get(path)
+        return self._cleaned("outputs", name, path, before, mended=mended, floor=floor, last=entries.version_of(path))
 
-    def _cleaned(self, kind: str, name: str, path: str, before: int, *, mended: bool, floor: int | None) -> Kept:
-        versions = self.needed.kept.get(path, set())
-        gone = Vacuumed(why=self.why)
+    def _cleaned(
+        self, kind: str, name: str, path: str, before: int, *, mended: bool, floor: int | None, last: int
+    ) -> Kept:
+        """Remove files and entries; ``last`` is the first version whose entry has to stay, whoever reads."""
+        versions = self.needed.kept.get(path, {})
+        gone, expired = Vacuumed(why=self.why), Expired()
         if not self.why:
+            if not self.dry_run:
+                upto = changes.keep(path, self.compared.get(path, ()), log=kind == "logs")
+                last = last if upto is None else min(last, upto)
             seen_at = self.lake.internal("upkeep", kind, f"{name}.json")
             gone = vacuum(path, seen_at, floor=floor, kept=versions, hours=self.hours, dry_run=self.dry_run)
+        if not gone.why:
+            first = min(last, self.needed.entries.get(path, last))
+            expired = expire(path, floor=first, hours=min(self.hours, expiry.HOURS), dry_run=self.dry_run)
         return Kept(
             table=f"logs/{name}" if kind == "logs" else name,
             before=before,
             after=len(DeltaTable(path).file_uris()),
             removed=gone.files,
-            size=gone.size,
+            entries=expired.files,
+            size=gone.size + expired.size,
             versions=tuple(sorted(versions)),
             hours=self.hours,
             mended=mended,

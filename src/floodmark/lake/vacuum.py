@@ -12,21 +12,21 @@ from __future__ import annotations
 import json
 import time
 from bisect import bisect_left
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from typing import Any
 from urllib.parse import unquote
 
-import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from pyarrow.fs import FileSelector, FileType
 
 from floodmark.core import crash
-from floodmark.lake import history, storage
+from floodmark.lake import entries, history, storage, versions
 from floodmark.lake.commits import Cleaned
 from floodmark.lake.conflicts import retried
-from floodmark.lake.readers import commit_path
+from floodmark.lake.entries import entry_of, log_files
 from floodmark.lake.storage import file_system
 from floodmark.lake.writer import Writer
 
@@ -57,19 +57,21 @@ class Seen:
 
     def read(self, path: str, newest: int) -> None:
         """Take in the commits up to a version."""
-        files, folder = file_system(path)
-        for version in range(self.next, newest + 1):
-            content = storage.read(commit_path(path, version))
-            if content is None:  # somebody's clean-up has removed it, and all before it
+        written = {one.version: one.at for name, one in log_files(path).items() if name == entry_of(one.version)}
+        first = max(self.next, min(written, default=newest + 1))
+        if first > self.next:  # entries were removed before they were read here
+            self.known, self.live, self.gone = first, {}, {}
+        for version in range(first, newest + 1):
+            entry = entries.entry(path, version)
+            if entry is None:
                 self.known, self.live, self.gone = version + 1, {}, {}
                 continue
-            info = files.get_file_info(commit_path(folder, version))
-            self.at = max(self.at, (info.mtime_ns or 0) // 1_000_000)
-            for line in content.splitlines():
-                self._take(json.loads(line), version)
+            self.at = max(self.at, written.get(version, 0))
+            for action in entries.actions(entry):
+                self._take(action, version)
         self.next = newest + 1
 
-    def _take(self, action: dict[str, dict[str, str]], version: int) -> None:
+    def _take(self, action: Mapping[str, Any], version: int) -> None:
         if "remove" in action:
             file = unquote(action["remove"]["path"])
             self.gone[file] = (self.live.pop(file, -1), version, self.at)
@@ -95,7 +97,7 @@ class Vacuumed:
 
 
 def vacuum(
-    path: str, seen_at: str, *, floor: int | None, kept: Collection[int], hours: float, dry_run: bool = False
+    path: str, seen_at: str, *, floor: int | None, kept: Mapping[int, str], hours: float, dry_run: bool = False
 ) -> Vacuumed:
     """Remove what nobody needs of a table; the caller holds the lock of the lake's data files.
 
@@ -103,7 +105,7 @@ def vacuum(
         path: of the table.
         seen_at: path of the file with what its commits say.
         floor: the version up to which its slowest reader has read; None without one.
-        kept: versions to which savepoints go back.
+        kept: versions to which savepoints go back, each with the folder that holds what it consists of, or nothing (``versions.hold``).
         hours: for which replaced files stay, and those no commit names.
         dry_run: only say what would go.
     """
@@ -112,7 +114,7 @@ def vacuum(
     seen.read(path, newest)
     floor = newest if floor is None else min(floor, newest)
     before = time.time_ns() // 1_000_000 - int(hours * _HOUR_MS)
-    active = {name for one in pa.table(table.get_add_actions())["path"].to_pylist() for name in (one, unquote(one))}
+    active = versions.files(path)
     if (why := _unknown(path, seen, floor, kept, active)) != "":
         return Vacuumed(why=why)
     there = _on_disk(path)
@@ -142,17 +144,16 @@ def _between(versions: list[int], added: int, removed: int) -> bool:
     return place < len(versions) and versions[place] < removed
 
 
-def _unknown(path: str, seen: Seen, floor: int, kept: Iterable[int], active: set[str]) -> str:
+def _unknown(path: str, seen: Seen, floor: int, kept: Mapping[int, str], active: set[str]) -> str:
     """Why it is not known what somebody needs, or nothing; files of versions whose commits are gone join ``active``."""
     if floor < seen.known - 1:
         return f"a reader stands at version {floor}, and commits before version {seen.known} are gone"
-    for version in kept:
+    for version, folder in kept.items():
         if version < seen.known:
             try:
-                files = pa.table(DeltaTable(path, version=version).get_add_actions())["path"].to_pylist()
+                active |= versions.files(folder) if folder else versions.files(path, version)
             except DeltaError:
                 return f"a savepoint goes back to version {version}, and commits before version {seen.known} are gone"
-            active |= {name for file in files for name in (file, unquote(file))}
     return ""
 
 

@@ -67,7 +67,7 @@ def export(spark: SparkSession, savepoint: Savepoint, target: str) -> str:
         _rows(spark, checkpoint.path, batch).write.parquet(f"{place}/{STATE}")
     for path in manifest.files:
         if not path.startswith("checkpoint/") or path == f"checkpoint/{IDENTITY}":
-            copy(f"{unfolded}/{path}", f"{place}/{path.removeprefix('checkpoint/')}", link=False)
+            copy(f"{savepoint.path}/{path}", f"{place}/{path.removeprefix('checkpoint/')}", link=False)
     marks = checkpoint.marks(batch)
     said = {
         "format": _FORMAT,

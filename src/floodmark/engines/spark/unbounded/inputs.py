@@ -15,12 +15,12 @@ from floodmark.engines.frames.inputs import require_columns
 from floodmark.engines.spark.state.carrier import SHIFT
 from floodmark.engines.spark.state.checkpoint import Passed, checkpoint_of
 from floodmark.engines.spark.unbounded import starts as markers
-from floodmark.lake import history
+from floodmark.lake import entries, history
 from floodmark.lake.checkpoint import Position
 from floodmark.lake.readers import unchanged_until
-from floodmark.lake.sequences import FAR_BEHIND, in_order, last_read
+from floodmark.lake.sequences import FAR_BEHIND, in_order, last_read, noted
 from floodmark.lake.switch import newest_written
-from floodmark.lake.timeline import Timeline, inputs_at, positions_at
+from floodmark.lake.timeline import REACHED, Timeline, inputs_at, positions_at
 from floodmark.lifecycle.savepoint import TableVersion
 from floodmark.spec.operator import Input, Operator
 from floodmark.spec.schema import MARKER, STAMPS
@@ -62,13 +62,19 @@ def _nearer(timeline: Timeline, reading: TableVersion, at: Position) -> tuple[Po
     if not at.table or not DeltaRs.is_deltatable(path):
         return None
     newest = DeltaRs(path)
-    if newest.version() - at.version < FAR_BEHIND:
+    if newest.version() - at.version < FAR_BEHIND and _entry_there(path, at.version + 1, newest.version()):
         return None
     files, read = in_order(newest), last_read(path, at.version, at.file)
+    read = noted(timeline.folder(REACHED), reading) if read is None else read
     if files is None or read is None:
         return None
     behind = sum(file.last <= read for file in files)
     return Position(at.version, behind - 1, at.table, newest.version()), Passed(read, at.version)
+
+
+def _entry_there(path: str, version: int, newest: int) -> bool:
+    """Whether a reader finds the commit it goes on with, or none has come yet."""
+    return version > newest or entries.entry(path, version) is not None
 
 
 def read(spark: SparkSession, operator: Operator, timeline: Timeline, given: Input, files: int | None) -> DataFrame:

@@ -1,0 +1,81 @@
+"""Expiry of the log of a table: entries that nobody needs go, so that neither a commit nor a start costs more with every commit there has been.
+
+Delta lists all entries of a log at each commit. What of them counts for ever is kept in a file beside the log (``history``): bounded runs, what was
+put in place of the table, and writes of others.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+
+from deltalake import DeltaTable
+
+from floodmark.core import crash
+from floodmark.lake import entries, history
+from floodmark.lake.entries import LOG, checkpoint_of, log_files
+from floodmark.lake.storage import file_system
+
+HOURS = 24
+"""For which entries stay that no stream of a lake needs: a program that is not known may read the table commit by commit, and stop for so long."""
+_HOUR_MS = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """What went of a log.
+
+    Args:
+        files: that are gone, or would be.
+        size: of these, bytes.
+    """
+
+    files: int = 0
+    size: int = 0
+
+
+def expire(path: str, *, floor: int, hours: float = HOURS, dry_run: bool = False) -> Expired:
+    """Remove the entries of a log before a version, and the checkpoints before; the caller holds the lock of the lake's data files.
+
+    Every version from the floor on can still be read, and every commit behind it.
+
+    Args:
+        path: of the table.
+        floor: the first version somebody needs; -1 where all are needed.
+        hours: for which entries stay.
+        dry_run: only say what would go.
+    """
+    before = time.time_ns() // 1_000_000 - int(hours * _HOUR_MS)
+    there = log_files(path)
+    young = min((version for version, _, at in there.values() if at >= before), default=None)
+    needed = floor if young is None else min(floor, young)
+    if needed < 0:
+        return Expired()
+    whole = {version for name, (version, *_) in there.items() if name == checkpoint_of(version)}
+    newest = entries.version_of(path)
+    if not dry_run and not any(version <= needed for version in whole) and needed == newest:
+        DeltaTable(path).create_checkpoint()
+        whole.add(newest)
+    first = max((version for version in whole if version <= needed), default=0)
+    going = sorted((version, name) for name, (version, *_) in there.items() if version < first)
+    if going and not dry_run:
+        if not _begins_behind(path, first):
+            return Expired()
+        history.keep(path, first)
+        crash.point("expiry.before_files")
+        files, base = file_system(f"{path}/{LOG}")
+        for _, name in going:  # the oldest first: what is left after a crash has no gap
+            with suppress(FileNotFoundError):
+                files.delete_file(f"{base}/{name}")
+            crash.point("expiry.after_file")
+    return Expired(len(going), sum(there[name][1] for _, name in going))
+
+
+def _begins_behind(path: str, first: int) -> bool:
+    """Whether whoever opens the table is told to begin with a checkpoint that stays; a new one is written where that is not so."""
+    told = entries.checkpointed(path)
+    if told is None or told < first:
+        DeltaTable(path).create_checkpoint()
+        told = entries.checkpointed(path)
+    return told is not None and told >= first
