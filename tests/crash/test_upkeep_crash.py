@@ -21,7 +21,7 @@ from floodmark.lake.paths import Lake
 from floodmark.lake.removal import GOING
 from floodmark.lake.rollback import roll_back
 
-POINTS = [point for kind in ("compaction", "vacuum", "removal") for point in crash.POINTS[kind]]
+POINTS = [point for kind in ("compaction", "vacuum", "expiry", "removal") for point in crash.POINTS[kind]]
 PROGRAM = (
     "import sys; from floodmark.control.upkeep import keep_up; from floodmark.lake.paths import Lake; "
     "keep_up([Lake(sys.argv[1])], hours=0, days=0)"

@@ -22,10 +22,10 @@ from numbered_logs import SCHEMA, land, log, rows
 from floodmark import Stream, Tumbling, count, operator
 from floodmark.core import crash
 from floodmark.core.time import Interval
+from floodmark.lake.changes import between
 from floodmark.lake.compaction import compact
 from floodmark.lake.files import changed_files
 from floodmark.lake.paths import Lake
-from floodmark.lake.readiness import _Changes
 from floodmark.lake.sequences import in_order
 
 SMALL = 12_000
@@ -128,7 +128,7 @@ def test_merged_files_are_no_change_of_an_input(tmp_path: Path) -> None:
     assert compact(str(path)) > 0
 
     def touched(first: int, behind: int) -> bool:
-        changes = _Changes.between(lake, counted.inputs[0], before, DeltaTable(str(path)).version())
+        changes = between(str(path), before, DeltaTable(str(path)).version(), log=True)
         return changes.touch(Interval(start=first * 1_000, end=behind * 1_000))
 
     assert not touched(0, last + 1)

@@ -24,6 +24,7 @@ from small_lake import CHANGELOG, CURRENT, batch, make, row, totals
 from floodmark.core import crash
 from floodmark.core.errors import LifecycleError
 from floodmark.lake import entries, history, readers, savepoints, upkeep
+from floodmark.lake.expiry import expire
 from floodmark.lake.fork import fork
 from floodmark.lake.paths import Lake
 from floodmark.lake.readers import needs, unchanged_until
@@ -31,6 +32,7 @@ from floodmark.lake.rollback import roll_back
 from floodmark.lake.timeline import Timeline, inputs_at
 from floodmark.lake.upkeep import maintain
 from floodmark.lake.vacuum import vacuum
+from floodmark.lake.versions import hold, put_back
 from floodmark.lifecycle.savepoint import TableVersion
 
 
@@ -68,6 +70,7 @@ class Table:
         self.rows: list[int] = []
         self.readers: list[Reader] = []
         self.saved: dict[int, list[int]] = {}
+        self.held: dict[int, str] = {}
         self.append()
 
     @property
@@ -84,17 +87,25 @@ class Table:
         DeltaTable(self.path).optimize.compact()
 
     def save(self) -> None:
-        self.saved[self.version] = list(self.rows)
+        """A savepoint, as one of today that holds what it goes back to, or as those before."""
+        version, folder = self.version, f"{self.path}.held/{self.version}"
+        if version not in self.saved and self.random.random() < 0.7:
+            assert hold(self.path, version, folder)
+            self.held[version] = folder
+        self.saved[version] = list(self.rows)
 
     def drop(self) -> None:
         if self.saved:
-            del self.saved[self.random.choice(list(self.saved))]
+            version = self.random.choice(list(self.saved))
+            del self.saved[version]
+            shutil.rmtree(self.held.pop(version, "none"), ignore_errors=True)
 
     def go_back(self) -> None:
         """To a savepoint; readers behind it stay, those before it would be moved."""
         if self.saved:
             version = self.random.choice(list(self.saved))
             if version < self.version:
+                put_back(self.path, version, self.held.get(version, "none"))
                 DeltaTable(self.path).restore(version)
                 self.rows = list(self.saved[version])
                 self.readers = []
@@ -115,15 +126,24 @@ class Table:
     def vacuum(self) -> int:
         floors = [unchanged_until(self.path, reader.read) for reader in self.readers]
         gone = vacuum(
-            self.path, self.seen_at, floor=min(floors, default=None), kept=dict.fromkeys(self.saved, ""), hours=0
+            self.path,
+            self.seen_at,
+            floor=min(floors, default=None),
+            kept={version: self.held.get(version, "") for version in self.saved},
+            hours=0,
         )
         assert not gone.why
         return gone.files
+
+    def expire(self) -> int:
+        needed = [*(reader.version for reader in self.readers), *(self.saved.keys() - self.held.keys()), self.version]
+        return expire(self.path, floor=min(needed), hours=0).files
 
     def check(self) -> None:
         """Everything somebody needs is there."""
         assert sorted(DeltaTable(self.path).to_pyarrow_table()["n"].to_pylist()) == self.rows
         for version, rows in self.saved.items():
+            put_back(self.path, version, self.held.get(version, "none"))
             assert sorted(DeltaTable(self.path, version=version).to_pyarrow_table()["n"].to_pylist()) == rows
         for reader in self.readers:
             copy = Reader(reader.path, reader.version, list(reader.seen))
@@ -144,7 +164,7 @@ def run(root: Path, seed: int, steps: int, monkeypatch: pytest.MonkeyPatch) -> i
         table.step: 5,
         table.leave: 1.5,
     }
-    removed = 0
+    removed = entries_gone = 0
 
     class Killed(BaseException):
         pass
@@ -161,15 +181,19 @@ def run(root: Path, seed: int, steps: int, monkeypatch: pytest.MonkeyPatch) -> i
                     patched.setattr(crash, "point", die)
                 with contextlib.suppress(Killed):
                     removed += table.vacuum()
+                    entries_gone += table.expire()
             if table.random.random() < 0.1:
                 Path(table.seen_at).write_text("{")  # a disk that was full, or somebody's hand
             table.check()
     table.readers, table.saved = [], {}
     time.sleep(0.002)  # the last commit is a millisecond old
     removed += table.vacuum()
+    entries_gone += table.expire()
     table.check()
     there = {path.as_posix() for path in Path(table.path).rglob("*.parquet") if "_delta_log" not in path.as_posix()}
     assert len(there) == len(DeltaTable(table.path).file_uris()), "nobody needs any other"
+    assert entries_gone > 0
+    assert min(one.version for one in entries.log_files(table.path).values()) > table.version - 20
     return removed
 
 
@@ -272,7 +296,7 @@ def test_what_keeps_last_values_a_savepoint_and_a_fork_need_stays(tmp_path: Path
     made = savepoints.create("totals", lake)
     batch(lake, 2, [row("a", 11, 7)])
     found = needs(lake)
-    assert found.kept[path] == {made.manifest.outputs[0].version}
+    assert set(found.kept[path]) == {made.manifest.outputs[0].version}
     assert found.floors[lake.log("events")] == made.manifest.inputs["events"].version
     forked = fork(lake, made, str(tmp_path / "fork"))
     savepoints.delete(made)
@@ -345,11 +369,11 @@ def test_a_savepoint_far_behind_needs_no_commits_of_a_log_in_order(
     then = made.manifest.inputs["events"].version
     assert needs(lake).floors[log] == then, "its files have no order"
     monkeypatch.setattr(readers, "in_order", lambda _: [])
-    monkeypatch.setattr(readers, "last_read", lambda *_: 7)
+    monkeypatch.setattr(readers, "noted", lambda *_: 7)
     assert needs(lake).floors[log] == then, "it is near"
     monkeypatch.setattr(readers, "FAR_BEHIND", 3)
     assert needs(lake).floors[log] == DeltaTable(log).version()
-    monkeypatch.setattr(readers, "last_read", lambda *_: None)
+    monkeypatch.setattr(readers, "noted", lambda *_: None)
     assert needs(lake).floors[log] == then, "nobody knows what it has read"
 
 

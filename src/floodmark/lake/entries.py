@@ -86,8 +86,14 @@ def newest(path: str) -> int | None:
 
 def entry(path: str, version: int) -> Entry | None:
     """The entry of a version of a table; None where it is gone, or there is no such version yet."""
-    content = read(f"{path.rstrip('/')}/{LOG}/{entry_of(version)}")
-    return None if content is None else Entry(version, content)
+    name = f"{path.rstrip('/')}/{LOG}/{entry_of(version)}"
+    if not is_local(path):
+        content = read(name)
+        return None if content is None else Entry(version, content)
+    try:
+        return Entry(version, Path(name).read_bytes())
+    except FileNotFoundError:
+        return None
 
 
 def backwards(path: str, newest: int) -> Iterator[Entry]:
@@ -127,9 +133,8 @@ def id_of(path: str) -> str:
         checkpoint = checkpointed(path)
         file = Path(path, LOG, checkpoint_of(checkpoint or 0))
         if checkpoint and file.is_file():
-            ids = (
-                pq.ParquetFile(file).read(columns=["metaData.id"])["metaData"].combine_chunks().field("id").drop_null()
-            )
+            said = pq.ParquetFile(file).read(columns=["metaData.id"])["metaData"].combine_chunks()
+            ids = said.filter(said.is_valid()).field("id")
             if len(ids) == 1:
                 return str(ids[0])
     return str(DeltaTable(path).metadata().id)

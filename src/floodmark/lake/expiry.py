@@ -20,6 +20,8 @@ from floodmark.lake.storage import file_system
 HOURS = 24
 """For which entries stay that no stream of a lake needs: a program that is not known may read the table commit by commit, and stop for so long."""
 _HOUR_MS = 3_600_000
+_APART = 10
+"""Commits behind the last checkpoint from which on a new one is written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,9 @@ def expire(path: str, *, floor: int, hours: float = HOURS, dry_run: bool = False
         return Expired()
     whole = {version for name, (version, *_) in there.items() if name == checkpoint_of(version)}
     newest = entries.version_of(path)
-    if not dry_run and not any(version <= needed for version in whole) and needed == newest:
+    if (
+        not dry_run and newest - max(whole, default=-_APART) >= _APART
+    ):  # entries before one may go, now or the next time
         DeltaTable(path).create_checkpoint()
         whole.add(newest)
     first = max((version for version in whole if version <= needed), default=0)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
+from deltalake import DeltaTable
+
 from floodmark.core.errors import PlanError, StateError
 from floodmark.lake import history
-from floodmark.lake.commits import Landing
+from floodmark.lake.commits import Landing, decode, encode
 from floodmark.lake.outputs import PROPERTIES
+from floodmark.lake.storage import read, write
 from floodmark.spec.schema import STAMPS
 from floodmark.spec.source import Source
 
@@ -33,21 +36,52 @@ def landings(path: str, *, after: int = -1) -> Iterator[Landing]:
     Raises:
         StateError: STATE-010, the metadata of landing commits is no longer kept.
     """
-    oldest, lowest = 0, None
+    lowest = None
     for commit in history.every(path):
-        oldest = commit.version
         if isinstance(commit.record, Landing):
             if commit.record.ordinal <= after:
                 return
             lowest = commit.record.ordinal
             yield commit.record
-    _check_complete(path, oldest_version=oldest, lowest=lowest, after=after)
+    _check_complete(path, lowest=lowest, after=after)
 
 
-def _check_complete(path: str, *, oldest_version: int, lowest: int | None, after: int) -> None:
-    if oldest_version > 0 and (lowest is None or lowest > after + 1):
+def newest(path: str) -> Landing | None:
+    """The last landing commit of a log; None before the first one.
+
+    Raises:
+        StateError: STATE-010, neither the log nor what ``remember`` has written tells.
+    """
+    try:
+        return next(landings(path), None)
+    except StateError:
+        content = read(_file(path))
+        kept = None if content is None else decode(content.decode(), f"file {_file(path)}")
+        if isinstance(kept, Landing) and DeltaTable(path).transaction_version(application(kept.source)) == kept.ordinal:
+            return kept
+        raise
+
+
+def remember(path: str, landing: Landing) -> None:
+    """Keep the last landing commit of a log beside it: somebody's clean-up may remove its entry while nothing lands."""
+    content = encode(landing).encode()
+    if landing.ordinal >= 0 and read(_file(path)) != content:
+        write(_file(path), content)
+
+
+def application(source: str) -> str:
+    """Application id of the transactions that land a source."""
+    return f"land/{source}"
+
+
+def _file(path: str) -> str:
+    return f"{path.rstrip('/')}/_floodmark/landing.json"
+
+
+def _check_complete(path: str, *, lowest: int | None, after: int) -> None:
+    if (lowest is None or lowest > after + 1) and not history.complete(path):
         fix = "Restore its _delta_log from a backup, or land into a new log: give the source a new name."
-        got = f"none before version {oldest_version}"
+        got = "none, as its entry is gone"
         raise StateError(f"log {path}", f"the metadata of landing commit {after + 1}", got, fix, code="STATE-010")
 
 

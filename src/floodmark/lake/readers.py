@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -117,12 +117,18 @@ def _add_stream(found: Needs, timeline: Timeline, deployed: Deployed, *, goes_ba
     for batch in back:
         for output in savepoints.state_at(timeline, batch).outputs:
             found.reads(lake.output(output.table), output)
-    again = [last - 1] if last > 0 else []  # a start plans the last micro-batch again
-    for batch in [last, *again, *back]:
-        for given in inputs_at(timeline, batch).values() if batch >= 0 and checkpoint.positions(batch) else ():
+    for batch in [last, *back]:
+        for given in _inputs(timeline, batch):
             found.reads(input_path(lake, given.table), given)
+    for given in _inputs(timeline, last - 1):  # a start plans the last micro-batch again
+        found.begins(input_path(lake, given.table), given.version)
     for table in timeline.identity.result_keys() if last >= 0 else ():
         _add_follower(found, timeline, table)
+
+
+def _inputs(timeline: Timeline, batch: int) -> Iterable[TableVersion]:
+    """How far the inputs were read at the end of a micro-batch; nothing where the checkpoint does not tell."""
+    return inputs_at(timeline, batch).values() if batch >= 0 and timeline.checkpoint.positions(batch) else ()
 
 
 def _nothing(table: str) -> TableVersion:
@@ -136,11 +142,12 @@ def _add_follower(found: Needs, timeline: Timeline, table: str) -> None:
     if last < 0:
         known = first is not None and not follower.begun()
         found.reads(path, _nothing(table) if not known else TableVersion(table=table, id="", version=(first or 0) - 1))
-    elif last == 0:  # a start plans the last micro-batch again
+    for at in follower.positions(last)[:1] if last >= 0 else ():
+        found.reads(path, TableVersion(table=table, id=at.table, version=at.version, file=at.file))
+    if last == 0:  # a start plans the last micro-batch again
         found.begins(path, (first or 0) - 1)
-    for batch in {last, last - 1} - {-1, -2}:
-        for at in follower.positions(batch)[:1]:
-            found.reads(path, TableVersion(table=table, id=at.table, version=at.version, file=at.file))
+    for at in follower.positions(last - 1)[:1] if last > 0 else ():
+        found.begins(path, at.version)
 
 
 def unchanged_until(path: str, read: TableVersion) -> int:

@@ -20,6 +20,7 @@ from floodmark.lake.commits import Landing
 from floodmark.lake.conflicts import retried
 from floodmark.lake.expiry import Expired, expire
 from floodmark.lake.locks import data_files
+from floodmark.lake.log import remember
 from floodmark.lake.outputs import keep_history
 from floodmark.lake.paths import Lake
 from floodmark.lake.readers import Needs, bounded_reads, needs
@@ -122,12 +123,13 @@ class _Work:
         if not self.dry_run:
             mended = retried(lambda: keep_history(path), path)
             compaction.compact(path)
-        landed = next(
-            (commit.version for commit, _ in history.standing_of(path, Landing)), -1
-        )  # a landing goes on from it
+        commit, landing = next(history.standing_of(path, Landing), (None, None))
+        if landing is not None and not self.dry_run:
+            remember(path, landing)
         ordered = in_order(DeltaTable(path)) is not None  # otherwise a stream begins with the first commit
         floor = self.needed.floors.get(path) if ordered else -1
-        return self._cleaned("logs", name, path, before, mended=mended, floor=floor, last=landed if ordered else -1)
+        last = commit.version if commit is not None and ordered else -1  # a landing goes on from it
+        return self._cleaned("logs", name, path, before, mended=mended, floor=floor, last=last)
 
     def output(self, name: str) -> Kept:
         """Make an output few large files, and remove what nobody needs of it."""

@@ -102,7 +102,7 @@ class Lander:
             crash.point("landing.before_create")
             tables.create(spark, path, table_schema(source.schema), properties=log.properties(source))
             crash.point("landing.after_create")
-        last = next(log.landings(path), Landing(source=source.name))
+        last = log.newest(path) or Landing(source=source.name)
         widen = log.check_fits(source, last.definition)
         if isinstance(source.watermark, Learned) and not last.ended:
             bound, was = source.watermark.bound, log.bound_of(last.definition)
@@ -115,6 +115,7 @@ class Lander:
     def close(self) -> None:
         """Write down what landed."""
         self.landed.flush()
+        log.remember(self.lake.log(self.source.name), self.last)
 
     def pending(self) -> list[Unit]:
         """What can land now.
@@ -301,7 +302,7 @@ class Lander:
 
     def _append(self, frame: DataFrame, landing: Landing) -> Landing:
         path = self.lake.log(self.source.name)
-        app = f"land/{self.source.name}"
+        app = log.application(self.source.name)
         files = 1 if self.last.rows <= _ONE_FILE_ROWS else _MANY_FILES
         modified = max(time.time_ns() // 1_000_000, self.last.modified + files)
         landing = replace(landing, state=forget_idle(landing.state), modified=modified)
@@ -318,7 +319,7 @@ class Lander:
         return landing
 
     def _check_mine(self, landing: Landing) -> None:
-        newest = next(log.landings(self.lake.log(self.source.name)), None)
+        newest = log.newest(self.lake.log(self.source.name))
         if newest is None or newest.run != landing.run:
             fix = "Keep one landing per source; this one has written nothing and can be started again when the other has ended."
             where = f"source '{self.source.name}' in {self.lake.root}"

@@ -132,7 +132,7 @@ def check_replay(source: Source, lake: Lake) -> None:
     """
     path = lake.log(source.name)
     if DeltaTable.is_deltatable(lake.quarantine(source.name)) and DeltaTable.is_deltatable(path):
-        _refuse_ended(source, next(log.landings(path), None))
+        _refuse_ended(source, log.newest(path))
 
 
 def _refuse_ended(source: Source, last: Landing | None) -> None:

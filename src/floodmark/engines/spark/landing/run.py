@@ -155,7 +155,7 @@ def check_start(source: Source, lake: Lake, workspace: Path | None = None) -> No
     reader, path = reader_of(source, workspace), lake.log(source.name)
     if isinstance(reader, FileReader):
         reader.check_there()
-    if DeltaTable.is_deltatable(path) and (last := next(log.landings(path), None)):
+    if DeltaTable.is_deltatable(path) and (last := log.newest(path)):
         log.check_fits(source, last.definition)
         if last.ended:
             refuse_ended(source, reader.pending(LandedUnits.load(lake, last))[0])
