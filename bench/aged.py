@@ -231,7 +231,8 @@ class Aged:
         path = Timeline.current(self.lake, name).checkpoint.path
         for folder in ("offsets", "commits", "state/0/0", "state/0/1"):
             for old in Path(path, folder).glob("*"):
-                old.unlink()
+                if old.is_file():
+                    old.unlink()
             Path(path, folder).mkdir(parents=True, exist_ok=True)
         last = self.commits - 1
         for batch in range(max(0, last - _KEPT_BATCHES), last + 1):

@@ -27,7 +27,7 @@ def added_later(totals: Stream) -> Stream:
 
 def files(lake: Lake, table: str) -> int:
     """On disk."""
-    return len(list(Path(lake.output(table)).rglob("*.parquet")))
+    return len([path for path in Path(lake.output(table)).rglob("*.parquet") if "_delta_log" not in path.parts])
 
 
 def needed(lake: Lake, table: str, since: int) -> set[str]:

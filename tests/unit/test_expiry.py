@@ -145,7 +145,7 @@ def test_entries_stay_as_long_as_they_are_young_or_needed_and_a_look_removes_not
 def test_a_rollback_and_a_fork_find_a_savepoint_whose_versions_the_log_has_lost(tmp_path: Path) -> None:
     lake = make(tmp_path / "lake")
     made = savepoints.create("totals", lake)
-    then, before = totals(lake), changelog(lake)
+    then, before, gone = totals(lake), changelog(lake), 0
     timeline, path = Timeline.current(lake, "totals"), lake.output(CHANGELOG)
     for number in range(2, 25):
         batch(lake, number, [row("a", number, 10 + number)])
@@ -156,8 +156,8 @@ def test_a_rollback_and_a_fork_find_a_savepoint_whose_versions_the_log_has_lost(
                     Path(timeline.checkpoint.path, place, str(old)).unlink(missing_ok=True)
             for output in ("", "__late"):
                 follow(lake, f"{CHANGELOG}{output}", number)
-            done = {one.table: one for one in maintain(lake, hours=0)}
-    assert done[CHANGELOG].entries > 10
+            gone += sum(one.entries for one in maintain(lake, hours=0) if one.table == CHANGELOG)
+    assert gone > 10
     with pytest.raises(DeltaError):
         DeltaTable(path, version=made.manifest.outputs[0].version)
     forked = fork(lake, made, str(tmp_path / "forked"))

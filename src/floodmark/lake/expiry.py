@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from floodmark.core import crash
 from floodmark.lake import entries, history
@@ -20,8 +21,8 @@ from floodmark.lake.storage import file_system
 HOURS = 24
 """For which entries stay that no stream of a lake needs: a program that is not known may read the table commit by commit, and stop for so long."""
 _HOUR_MS = 3_600_000
-_APART = 10
-"""Commits behind the last checkpoint from which on a new one is written."""
+_APART = 5
+"""Commits behind a checkpoint from which on a new one is written, so that these go."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +56,13 @@ def expire(path: str, *, floor: int, hours: float = HOURS, dry_run: bool = False
     if needed < 0:
         return Expired()
     whole = {version for name, (version, *_) in there.items() if name == checkpoint_of(version)}
-    newest = entries.version_of(path)
-    if (
-        not dry_run and newest - max(whole, default=-_APART) >= _APART
-    ):  # entries before one may go, now or the next time
-        DeltaTable(path).create_checkpoint()
-        whole.add(newest)
     first = max((version for version in whole if version <= needed), default=0)
+    if needed - first >= _APART:
+        with suppress(DeltaError):  # somebody's clean-up has been there before, and has left less than is needed
+            table = DeltaTable(path, version=needed)
+            if not dry_run:
+                table.create_checkpoint()
+            first = needed
     going = sorted((version, name) for name, (version, *_) in there.items() if version < first)
     if going and not dry_run:
         if not _begins_behind(path, first):
@@ -77,9 +78,7 @@ def expire(path: str, *, floor: int, hours: float = HOURS, dry_run: bool = False
 
 
 def _begins_behind(path: str, first: int) -> bool:
-    """Whether whoever opens the table is told to begin with a checkpoint that stays; a new one is written where that is not so."""
+    """Let whoever opens the table begin with a checkpoint that stays, the newest one; whether that is so."""
+    DeltaTable(path).create_checkpoint()
     told = entries.checkpointed(path)
-    if told is None or told < first:
-        DeltaTable(path).create_checkpoint()
-        told = entries.checkpointed(path)
     return told is not None and told >= first
