@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     default=168,
     show_default=True,
     type=click.IntRange(min=1),
-    help="For which files that were replaced are kept: longer than any query or micro-batch takes.",
+    help="For which files that were replaced are kept, and entries of the tables' logs, these for 24 at most: longer than any query or micro-batch takes.",
 )
 @click.option(
     "--days",
@@ -91,6 +91,7 @@ def _say(console: Console, done: Done, *, dry_run: bool) -> None:
             str(one.before),
             str(one.after),
             str(one.removed),
+            str(one.entries),
             f"{one.size:,}",
             ", ".join(map(str, one.versions)),
             str(one.hours),
@@ -98,7 +99,7 @@ def _say(console: Console, done: Done, *, dry_run: bool) -> None:
         for one in done.tables
     ]
     gone = "would go" if dry_run else "gone"
-    console.table(("table", "files", "now", gone, "bytes", "kept for savepoints", "hours"), rows)
+    console.table(("table", "files", "now", gone, "of its log", "bytes", "kept for savepoints", "hours"), rows)
     for table in done.tables:
         if table.mended:
             console.say(f"{table.table}: Delta's own clean-up would have removed old commits, and does no more")

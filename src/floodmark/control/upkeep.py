@@ -57,7 +57,7 @@ def sums(parts: Iterable[Done]) -> dict[str, int]:
         tables, removed = [*tables, *part.tables], [*removed, *part.removed]
     return {
         "merged": sum(max(0, one.before - one.after) for one in tables),
-        "files": sum(one.removed for one in tables) + sum(one.files for one in removed),
+        "files": sum(one.removed + one.entries for one in tables) + sum(one.files for one in removed),
         "bytes": sum(one.size for one in tables) + sum(one.size for one in removed),
     }
 
