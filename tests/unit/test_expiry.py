@@ -8,6 +8,7 @@ import random
 import shutil
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
@@ -15,9 +16,9 @@ from numbered_logs import SCHEMA, land, log
 from small_lake import CHANGELOG, batch, make, row, totals
 
 from floodmark.core.errors import StateError
-from floodmark.core.time import Interval
-from floodmark.lake import changes, entries, history, savepoints
-from floodmark.lake.commits import BoundedRun, Cleaned, Landing, Restored, encode
+from floodmark.core.time import END, Interval
+from floodmark.lake import bounded, changes, entries, history, savepoints
+from floodmark.lake.commits import BoundedRun, Cleaned, Landing, MicroBatch, Record, Restored, encode
 from floodmark.lake.compaction import compact
 from floodmark.lake.expiry import expire
 from floodmark.lake.fork import fork
@@ -99,9 +100,9 @@ BACK = Restored(
 )
 
 
-def commit(path: str, record: BoundedRun | Restored | Cleaned | Landing | None) -> int:
+def commit(path: str, record: Record | None, schema: pa.Schema = SCHEMA) -> int:
     said = {"userMetadata": encode(record)} if record is not None else None
-    write_deltalake(path, SCHEMA.empty_table(), mode="append", commit_properties=CommitProperties(custom_metadata=said))
+    write_deltalake(path, schema.empty_table(), mode="append", commit_properties=CommitProperties(custom_metadata=said))
     return DeltaTable(path).version()
 
 
@@ -210,3 +211,20 @@ def test_a_landing_goes_on_when_the_entry_of_its_last_commit_is_gone(tmp_path: P
     expire(path, floor=DeltaTable(path).version(), hours=0)
     with pytest.raises(StateError, match="STATE-010"):  # what was kept is not of its last commit
         newest(path)
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_how_far_a_stream_has_got_is_told_long_after_it_stopped(tmp_path: Path, ended: bool) -> None:
+    lake = make(tmp_path)
+    path = lake.output(CHANGELOG)
+    if ended:
+        end = MicroBatch(operator="totals", version="v", timeline=0, table=CHANGELOG, batch=2, progress=END)
+        commit(path, end, pa.schema(DeltaTable(path).schema()))
+    before = history.progress(path), bounded._reached(path, 10**6)
+    assert before == ((END if ended else MINUTE), MINUTE)
+    for _ in range(2):
+        for _ in range(12):
+            commit(path, Cleaned(before=0), pa.schema(DeltaTable(path).schema()))
+        follow(lake, CHANGELOG, 2)
+        maintain(lake, hours=0)
+        assert (history.progress(path), bounded._reached(path, 10**6)) == before

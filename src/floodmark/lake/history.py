@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
+from floodmark.core.time import END
 from floodmark.lake import entries
 from floodmark.lake.commits import (
     BoundedRun,
@@ -215,6 +216,23 @@ def progress(path: str, version: int | None = None) -> int | None:
         if reached is not None and (version is None or commit.version <= version):
             return reached
     return None
+
+
+def reached_by(path: str) -> int | None:
+    """The oldest version whose entry is needed to tell how far a table has got, and how far it had got before its input ended.
+
+    What was put in place of the table is told without its entry (``keep``). None where no entry tells.
+    """
+    oldest = None
+    for commit in standing(path, limit=None):
+        reached = progress_of(commit.record)
+        if reached is None:
+            continue
+        if not isinstance(commit.record, Restored):
+            oldest = commit.version
+        if reached < END:
+            break
+    return oldest
 
 
 def holds_files(path: str) -> bool:

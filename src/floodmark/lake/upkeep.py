@@ -123,13 +123,12 @@ class _Work:
         if not self.dry_run:
             mended = retried(lambda: keep_history(path), path)
             compaction.compact(path)
-        commit, landing = next(history.standing_of(path, Landing), (None, None))
+        _, landing = next(history.standing_of(path, Landing), (None, None))
         if landing is not None and not self.dry_run:
             remember(path, landing)
         ordered = in_order(DeltaTable(path)) is not None  # otherwise a stream begins with the first commit
         floor = self.needed.floors.get(path) if ordered else -1
-        last = commit.version if commit is not None and ordered else -1  # a landing goes on from it
-        return self._cleaned("logs", name, path, before, mended=mended, floor=floor, last=last)
+        return self._cleaned("logs", name, path, before, mended=mended, floor=floor, ordered=ordered)
 
     def output(self, name: str) -> Kept:
         """Make an output few large files, and remove what nobody needs of it."""
@@ -141,22 +140,21 @@ class _Work:
                 mended = retried(lambda: keep_history(path), path)
             retried(lambda: _compact(path), path)
         floor = self.needed.floors.get(path)
-        return self._cleaned("outputs", name, path, before, mended=mended, floor=floor, last=entries.version_of(path))
+        return self._cleaned("outputs", name, path, before, mended=mended, floor=floor)
 
     def _cleaned(
-        self, kind: str, name: str, path: str, before: int, *, mended: bool, floor: int | None, last: int
+        self, kind: str, name: str, path: str, before: int, *, mended: bool, floor: int | None, ordered: bool = True
     ) -> Kept:
-        """Remove files and entries; ``last`` is the first version whose entry has to stay, whoever reads."""
+        """Remove files and entries; no entry of a log whose files have no order."""
         versions = self.needed.kept.get(path, {})
         gone, expired = Vacuumed(why=self.why), Expired()
         if not self.why:
-            if not self.dry_run:
-                upto = changes.keep(path, self.compared.get(path, ()), log=kind == "logs")
-                last = last if upto is None else min(last, upto)
+            upto = None if self.dry_run else changes.keep(path, self.compared.get(path, ()), log=kind == "logs")
             seen_at = self.lake.internal("upkeep", kind, f"{name}.json")
             gone = vacuum(path, seen_at, floor=floor, kept=versions, hours=self.hours, dry_run=self.dry_run)
         if not gone.why:
-            first = min(last, self.needed.entries.get(path, last))
+            needed = [upto, history.reached_by(path), self.needed.entries.get(path), None if ordered else -1]
+            first = min([one for one in needed if one is not None], default=entries.version_of(path))
             expired = expire(path, floor=first, hours=min(self.hours, expiry.HOURS), dry_run=self.dry_run)
         return Kept(
             table=f"logs/{name}" if kind == "logs" else name,
