@@ -88,7 +88,7 @@ def _read(path: str, newest: int) -> Iterator[Commit]:
 
 
 def _opened(table: DeltaTable, path: str) -> Iterator[Commit]:
-    read, asked, oldest = 0, _FIRST, int(table.version()) + 1
+    read, asked, oldest = 0, _FIRST, 0
     while True:
         commits = table.history(asked)
         for commit in commits[read:]:
