@@ -19,9 +19,9 @@ from floodmark.engines.spark.bounded import run as on_spark
 from floodmark.lake.paths import Lake
 from floodmark.spec.operator import Operator
 from floodmark.spec.schema import PARTITION
-from operators.flights import busiest_hour, hourly_departures, rolling_departures, split_delays
+from operators.flights import busiest_hour, daily_carriers, hourly_departures, rolling_departures, split_delays
 
-OPERATORS = [hourly_departures, rolling_departures, busiest_hour, split_delays]
+OPERATORS = [hourly_departures, rolling_departures, daily_carriers, busiest_hour, split_delays]
 PARTITIONS = Daily("2013-01-01", timezone="America/New_York")
 DIVIDED = [operator_asset(one, partitions=PARTITIONS).operator for one in (hourly_departures, split_delays)]
 OWN = ["_progress", "_sequence", "_ingest_time"]
