@@ -17,7 +17,6 @@ from floodmark.cli.loading import Opened
 from floodmark.cli.signals import stopping
 from floodmark.cli.spark import start, start_embedded
 from floodmark.cli.workspace import opened_lake
-from floodmark.core.errors import CapabilityError
 from floodmark.core.time import END, NEVER, Interval, describe, parse_instant
 from floodmark.spec.operator import Operator
 from floodmark.spec.run import BatchInfo, LateRows, RunResult
@@ -107,9 +106,9 @@ def run(  # noqa: PLR0913 - click hands over each option by name
         return
     engine = engine or workspace.settings.engine
     if unbounded:
-        _refuse_unbounded(engine, chosen)
         how = _Unbounded(until_caught_up=until_caught_up, files_per_batch=files_per_batch, from_scratch=from_scratch)
-        results = _unbounded(opened, chosen, console, how)
+        streams = _embedded if engine == "embedded" else _unbounded
+        results = streams(opened, chosen, console, how)
     else:
         results = _bounded(
             opened, chosen, console, interval, late_rows=late_rows or "as_landed", force=force, engine=engine
@@ -173,13 +172,6 @@ def _computing(opened: Opened, console: Console, engine: Engine) -> Callable[...
     return partial(run_embedded, sail)
 
 
-def _refuse_unbounded(engine: Engine, operators: tuple[Operator, ...]) -> None:
-    """Raise CapabilityError CAPABILITY-035 for a stream on an engine that runs none."""
-    if engine == "embedded":
-        fix = f"Run it on Spark: floodmark run {operators[0].name} --unbounded --engine spark"
-        raise CapabilityError("unbounded run", "engine 'spark'", "engine 'embedded'", fix, code="CAPABILITY-035")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Unbounded:
     """How an unbounded run was asked for."""
@@ -202,14 +194,40 @@ def _unbounded(opened: Opened, operators: tuple[Operator, ...], console: Console
         return [_stream(spark, operator, lake, console, stop, how) for operator in operators if not stop.is_set()]
 
 
+def _embedded(opened: Opened, operators: tuple[Operator, ...], console: Console, how: _Unbounded) -> list[RunResult]:
+    from floodmark.engines.embedded.unbounded.begin import check_start
+    from floodmark.engines.embedded.unbounded.run import run_unbounded
+    from floodmark.lake.paths import Lake
+
+    lake, before = Lake.of(opened.workspace.settings), set[str]()
+    for operator in operators:
+        check_start(operator, lake, from_scratch=how.from_scratch, filled=before)
+        before.add(operator.name)
+    sail = start_embedded(opened, console)
+    with stopping(console, "this micro-batch") as stop:
+        run = partial(run_unbounded, sail)
+        return [_told(run, operator, lake, console, stop, how) for operator in operators if not stop.is_set()]
+
+
 def _stream(
     spark: SparkSession, operator: Operator, lake: Lake, console: Console, stop: threading.Event, how: _Unbounded
 ) -> RunResult:
     from floodmark.engines.spark.unbounded.run import run_unbounded
 
+    return _told(partial(run_unbounded, spark), operator, lake, console, stop, how)
+
+
+def _told(
+    run_unbounded: Callable[..., RunResult],
+    operator: Operator,
+    lake: Lake,
+    console: Console,
+    stop: threading.Event,
+    how: _Unbounded,
+) -> RunResult:
+    """Run a stream, and say what it does."""
     console.note(f"{operator.version} unbounded{', until caught up' if how.until_caught_up else '; Ctrl-C stops it'}")
     result = run_unbounded(
-        spark,
         operator,
         lake,
         until_caught_up=how.until_caught_up,

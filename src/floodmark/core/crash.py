@@ -52,6 +52,17 @@ POINTS = MappingProxyType(
             "micro_batch.before_current",
             "micro_batch.after_current",
         ),
+        "embedded": (
+            "embedded.before_files",
+            "embedded.after_files",
+            "embedded.before_merge",
+            "embedded.after_merge",
+            "embedded.before_state",
+            "embedded.after_state",
+            "embedded.before_commit",
+            "embedded.after_commit",
+            "embedded.before_mark",
+        ),
         "early": ("early.after_merge",),
         "tick": (
             "tick.before_record",

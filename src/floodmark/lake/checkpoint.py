@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable
 from importlib import import_module
 from typing import NamedTuple, Protocol, cast
 
 from floodmark.core.errors import StateError, shown
-from floodmark.lake.storage import folders
+from floodmark.lake.storage import folders, read
 
+ENGINE = "engine.json"
+"""A file in the folder of a checkpoint that names its engine; Spark's checkpoints have none."""
 _STREAM = re.compile(r"(.*)/operators/([^/]+)/timelines/\d+/checkpoint")
 
 
@@ -95,15 +98,27 @@ class Checkpoint(Protocol):
         ...
 
 
-def checkpoint_at(path: str, engine: str = "spark") -> Checkpoint:
+def engine_of(path: str) -> str:
+    """Whose a checkpoint is, by the folder: ``spark`` where it does not say."""
+    content = read(f"{path}/{ENGINE}")
+    if content is None:
+        return "spark"
+    try:
+        return str(json.loads(content)["engine"])
+    except (ValueError, LookupError, TypeError):
+        raise garbage(path, ENGINE, content) from None
+
+
+def checkpoint_at(path: str, engine: str | None = None) -> Checkpoint:
     """The checkpoint in a folder.
 
     Args:
         path: the folder; it need not be there.
-        engine: whose it is: the module ``floodmark.engines.<engine>.state.checkpoint`` has a class ``Checkpoint`` of the path. It is looked up by
-            name, as a database driver is, because engines stand above the lake.
+        engine: whose it is, by default as the folder says: the module ``floodmark.engines.<engine>.state.checkpoint`` has a class ``Checkpoint``
+            of the path. It is looked up by name, as a database driver is, because engines stand above the lake.
     """
-    return cast("Checkpoint", import_module(f"floodmark.engines.{engine}.state.checkpoint").Checkpoint(path))
+    name = engine_of(path) if engine is None else engine
+    return cast("Checkpoint", import_module(f"floodmark.engines.{name}.state.checkpoint").Checkpoint(path))
 
 
 def garbage(checkpoint: str, file: str, content: bytes) -> StateError:
@@ -123,5 +138,5 @@ def garbage(checkpoint: str, file: str, content: bytes) -> StateError:
         f"floodmark rollback {name} --to {newest}), or compute it anew: floodmark run {name} --unbounded --from-scratch."
     )
     got = f"{len(content):,} bytes that are not: {shown(content)}" if content else "an empty file"
-    expected = "what Spark writes there: a version, then JSON"
+    expected = "what the engine writes there"
     return StateError(f"file {checkpoint}/{file}", expected, got, fix, code="STATE-036")

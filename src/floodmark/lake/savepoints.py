@@ -16,7 +16,7 @@ from floodmark.core import crash
 from floodmark.core.errors import CapabilityError, ExecutionError, LifecycleError, StateError, closest
 from floodmark.core.time import from_ms
 from floodmark.lake import entries, history, marks, sequences, versions
-from floodmark.lake.checkpoint import checkpoint_at
+from floodmark.lake.checkpoint import checkpoint_at, engine_of
 from floodmark.lake.commits import MicroBatch, Restored
 from floodmark.lake.copies import copy, files_of, remove
 from floodmark.lake.identity import IDENTITY
@@ -522,7 +522,7 @@ def restore(savepoint: Savepoint, folder: str) -> None:
     held = [
         path.removeprefix(f"{CHECKPOINT}/") for path in savepoint.manifest.files if path.startswith(f"{CHECKPOINT}/")
     ]
-    checkpoint_at(target).restore_from(source, [path for path in held if path != IDENTITY])
+    checkpoint_at(target, engine_of(source)).restore_from(source, [path for path in held if path != IDENTITY])
     copy(f"{source}/{IDENTITY}", f"{target}/{IDENTITY}")
 
 

@@ -22,6 +22,7 @@ from floodmark.engines.spark.delta.tables import structure
 from floodmark.engines.spark.state.checkpoint import Checkpoint, Marks, Passed
 from floodmark.engines.spark.state.host import StateStore
 from floodmark.engines.spark.state.processor import SCHEMAS
+from floodmark.engines.starting import check_savepoint
 from floodmark.lake import savepoints
 from floodmark.lake.checkpoint import Position
 from floodmark.lake.copies import copy, remove
@@ -54,9 +55,10 @@ def export(spark: SparkSession, savepoint: Savepoint, target: str) -> str:
         The folder.
 
     Raises:
-        StateError: STATE-021, it is damaged.
+        StateError: STATE-021 it is damaged, STATE-041 another engine has made it.
     """
     savepoints.check(savepoint)
+    check_savepoint(savepoint, "spark")
     manifest = savepoint.manifest
     place = f"{target.rstrip('/')}/{manifest.id}"
     unfolded = f"{place}.draft"

@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 from floodmark.core import crash
 from floodmark.core.errors import CapabilityError
 from floodmark.engines.spark.state.checkpoint import checkpoint_of
+from floodmark.engines.starting import check_engine
 from floodmark.lake import fence, savepoints
 from floodmark.lake.copies import copy, files_of
 from floodmark.lake.paths import Lake
@@ -35,6 +36,7 @@ def rescale(spark: SparkSession, lake: Lake, operator: str, partitions: int) -> 
         LifecycleError: LIFECYCLE-003 the stream is at work, LIFECYCLE-030 there is none, LIFECYCLE-034 a rollback of it is not finished,
             LIFECYCLE-044 its tables have rows of a micro-batch it has not ended.
         CapabilityError: CAPABILITY-006, it has no state.
+        StateError: STATE-041, another engine keeps its state.
     """
     with stopped(lake, [operator]):
         refuse_while_pending(lake, operator)
@@ -43,6 +45,7 @@ def rescale(spark: SparkSession, lake: Lake, operator: str, partitions: int) -> 
         last = timeline.checkpoint.last_committed()
         if last < 0:
             raise savepoints.not_begun(operator, lake)
+        check_engine(timeline, "spark")
         if not checkpoint_of(timeline).stateful(last):
             fix = "Its rows are cut into tasks as they come; there is nothing to divide."
             where = f"rescale of '{operator}'"

@@ -29,14 +29,15 @@ from floodmark.engines.spark.state.processor import Processor
 from floodmark.engines.spark.unbounded import inputs
 from floodmark.engines.spark.unbounded import starts as markers
 from floodmark.engines.spark.unbounded.sink import Sink
+from floodmark.engines.starting import check_engine, check_tables, take_for_spark
 from floodmark.lake import history, last_values, readers, readiness
 from floodmark.lake.locks import exclusive
 from floodmark.lake.lost import lost
-from floodmark.lake.outputs import check_there, set_aside
+from floodmark.lake.outputs import set_aside
 from floodmark.lake.paths import Lake
 from floodmark.lake.savepoints import check_inputs
 from floodmark.lake.storage import file_system
-from floodmark.lake.switch import newest_written, refuse_moved, refuse_while_pending
+from floodmark.lake.switch import newest_written
 from floodmark.lake.timeline import Timeline, inputs_at
 from floodmark.semantics.stage import stage_of
 from floodmark.spec.operator import Operator
@@ -135,18 +136,12 @@ def check_start(
     Raises:
         ExecutionError: EXECUTION-002, a table is missing.
         LifecycleError: LIFECYCLE-034 a rollback of it is not finished, LIFECYCLE-042 the stream has moved to another lake.
-        StateError: STATE-002, STATE-003, the checkpoint is not this operator's; STATE-036, it is damaged.
+        StateError: STATE-002, STATE-003, STATE-041, the checkpoint is not this operator's or this engine's; STATE-036, it is damaged.
     """
-    refuse_while_pending(lake, operator.name)
-    refuse_moved(lake, operator.name)
-    for given in operator.inputs:
-        if given.upstream is None or given.upstream.operator.name not in filled:
-            verb = "run" if given.upstream else "land"
-            target = given.upstream.operator.name if given.upstream else given.table
-            fix = f"Fill it first: floodmark {verb} {target}"
-            check_there(lake.input(given), f"input '{given.name}' of '{operator.name}'", fix)
+    check_tables(operator, lake, filled)
     timeline = Timeline.current(lake, operator.name)
     if not from_scratch:
+        check_engine(timeline, "spark")
         timeline.identity.check_owner(operator)
         check_logs(timeline, clocked=operator.stateful is not None and operator.stateful.clocked)
 
@@ -180,6 +175,7 @@ def _prepare(
     paths = [tables.ensure(spark, lake, operator, output) for output in operator.outputs]
     if not known:  # a checkpoint may have been lost or taken away: what it wrote is marked as written
         timeline = timeline.unused(output.table for output in operator.outputs)
+        take_for_spark(timeline)
         _take_over(spark, operator, timeline, paths)
         timeline.make_current()
         timeline.identity.claim(operator)

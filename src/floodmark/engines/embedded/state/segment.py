@@ -1,0 +1,137 @@
+"""A file of state: what one micro-batch has changed, or several have, written once and never again.
+
+``FMSTATE1``, the length of the header, the header as JSON, the directory, the values. The directory has a row per value: key group, number
+of the chunk (-1 for the index of the group), offset in the values, length (-1 where the chunk is no longer there).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from floodmark.lake.checkpoint import garbage
+
+Key = tuple[int, int]
+"""Key group; number of the chunk, -1 for the index."""
+REMOVED = -1
+_MAGIC = b"FMSTATE1"
+_FRONT = struct.Struct("<8sIIQ")
+"""Magic, length of the header, checksum of header and directory, entries of the directory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a value lies.
+
+    Args:
+        file: of state, relative to the checkpoint.
+        offset: in the file.
+        length: bytes.
+    """
+
+    file: str
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """What is in the front of a file.
+
+    Args:
+        header: JSON.
+        entries: key -> place; None where it is no longer there.
+        size: bytes of the file.
+    """
+
+    header: dict[str, Any]
+    entries: dict[Key, Place | None]
+    size: int
+
+
+def write(root: str, file: str, header: Mapping[str, Any], values: Mapping[Key, bytes | None]) -> Segment:
+    """Write a file, whole or not at all, also where the machine goes down.
+
+    Args:
+        root: folder of the checkpoint.
+        file: relative to it.
+        header: JSON.
+        values: key -> value; None for one that is no longer there.
+    """
+    directory = np.zeros((len(values), 4), dtype="<i8")
+    offset = 0
+    for row, ((group, number), value) in enumerate(values.items()):
+        directory[row] = group, number, offset, REMOVED if value is None else len(value)
+        offset += len(value or b"")
+    text, listed = json.dumps(header, separators=(",", ":")).encode(), directory.tobytes()
+    front = _FRONT.pack(_MAGIC, len(text), zlib.crc32(text + listed), len(values)) + text + listed
+    path = Path(root, file)
+    draft = path.with_name(f"{path.name}.draft")
+    with draft.open("wb") as stream:
+        stream.write(front)
+        stream.writelines(value for value in values.values() if value)
+        stream.flush()
+        os.fsync(stream.fileno())
+    draft.replace(path)
+    sync_folder(path.parent)
+    return Segment(dict(header), _entries(file, directory, len(front)), len(front) + offset)
+
+
+def read(root: str, file: str, *, header_only: bool = False) -> Segment:
+    """What is in the front of a file.
+
+    Raises:
+        FileNotFoundError: it is not there.
+        StateError: STATE-036, it is not what this engine writes.
+    """
+    path = Path(root, file)
+    with path.open("rb") as stream:
+        size = os.fstat(stream.fileno()).st_size
+        start = stream.read(_FRONT.size)
+        if len(start) < _FRONT.size or not start.startswith(_MAGIC):
+            raise garbage(root, file, start)
+        _, length, checksum, count = _FRONT.unpack(start)
+        text = stream.read(length)
+        if header_only:
+            try:
+                return Segment(json.loads(text), {}, size)
+            except ValueError:
+                raise garbage(root, file, text) from None
+        listed = stream.read(count * 32)
+    directory = np.frombuffer(listed, dtype="<i8").reshape(-1, 4) if len(listed) == count * 32 else None
+    begin = _FRONT.size + length + count * 32
+    if directory is None or zlib.crc32(text + listed) != checksum:
+        raise garbage(root, file, start + text)
+    if size != begin + int(directory[:, 3].clip(min=0).sum()):
+        raise garbage(root, file, start + text)
+    return Segment(json.loads(text), _entries(file, directory, begin), size)
+
+
+def value(root: str, place: Place) -> bytes:
+    """A value."""
+    with Path(root, place.file).open("rb") as stream:
+        return os.pread(stream.fileno(), place.length, place.offset)
+
+
+def sync_folder(path: Path) -> None:
+    """Make sure that names in a folder outlast a machine that goes down."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _entries(file: str, directory: Any, begin: int) -> dict[Key, Place | None]:
+    return {
+        (group, number): None if length == REMOVED else Place(file, begin + offset, length)
+        for group, number, offset, length in directory.tolist()
+    }

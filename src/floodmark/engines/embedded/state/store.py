@@ -1,0 +1,240 @@
+"""The store of a stream: state by key group, durable with each micro-batch in one new file.
+
+What a micro-batch has changed is one file. Several files of a size become one, so that there are few for the state there is and a value is
+written again as many times as sizes there are. Values stay on disk; in memory is where each lies.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import takewhile
+from operator import ge
+from pathlib import Path
+
+from floodmark.core import crash
+from floodmark.core.errors import StateError
+from floodmark.engines.embedded.state import segment
+from floodmark.engines.embedded.state.batch import Batch, file_of
+from floodmark.engines.embedded.state.checkpoint import KEPT, Checkpoint
+from floodmark.engines.embedded.state.segment import Key, Place, Segment
+
+_MANY = 8
+"""Files of one size that become one."""
+_FIRST_SIZE = 1 << 16
+_INDEX = -1
+_DEADLINE = struct.Struct("<?q")
+"""Whether something waits, and the progress it waits for; before the index of a group."""
+
+
+@dataclass(slots=True)
+class State:
+    """The state of a stream, as of its last micro-batch, and what the next one changes.
+
+    Args:
+        checkpoint: it lies in.
+        batch: the last micro-batch; None before the first.
+    """
+
+    checkpoint: Checkpoint
+    batch: Batch | None = field(init=False, default=None)
+    deadlines: dict[int, int] = field(init=False, default_factory=dict)
+    _places: dict[Key, Place] = field(init=False, default_factory=dict)
+    _sizes: dict[str, int] = field(init=False, default_factory=dict)
+    _changes: dict[Key, bytes | None] = field(init=False, default_factory=dict)
+    _kept: dict[int, tuple[str, ...]] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Read where the values of the last micro-batch lie.
+
+        Raises:
+            StateError: STATE-004 a file is missing, STATE-036 one is damaged.
+        """
+        planned = self.checkpoint.planned()
+        if not planned:
+            return
+        last = self.checkpoint.batch(planned[-1])
+        assert last is not None
+        for file in (*last.segments, file_of(last.number)):
+            try:
+                self._take(file, segment.read(self.checkpoint.path, file))
+            except FileNotFoundError:
+                raise _missing(self.checkpoint.path, file) from None
+        self.batch = last
+        for number in planned:
+            found = self.checkpoint.batch(number)
+            self._kept[number] = () if found is None else found.segments
+        for group in {group for group, number in self._places if number == _INDEX}:
+            self._wait(group, self.get((group, _INDEX)))
+
+    def get(self, key: Key) -> bytes | None:
+        """A value; None where there is none."""
+        if key in self._changes:
+            return self._changes[key]
+        place = self._places.get(key)
+        return None if place is None else segment.value(self.checkpoint.path, place)
+
+    def put(self, key: Key, value: bytes | None) -> None:
+        """Put a value in place of the one there is; None removes it."""
+        if value is None and key not in self._places:
+            self._changes.pop(key, None)
+        else:
+            self._changes[key] = value
+
+    def settle(self, group: int, index: bytes | None, deadline: int | None) -> None:
+        """Put the index of a group, with the progress something in it waits for."""
+        front = _DEADLINE.pack(deadline is not None, deadline or 0)
+        self.put((group, _INDEX), None if index is None else front + index)
+        self._wait(group, self.get((group, _INDEX)))
+
+    def index(self, group: int) -> bytes | None:
+        """The index of a group."""
+        found = self.get((group, _INDEX))
+        return None if found is None else found[_DEADLINE.size :]
+
+    def discard(self) -> None:
+        """Forget what the micro-batch at hand has changed."""
+        touched = {group for group, number in self._changes if number == _INDEX}
+        self._changes.clear()
+        for group in touched:
+            self._wait(group, self.get((group, _INDEX)))
+
+    def commit(self, batch: Batch) -> Batch:
+        """Make a micro-batch durable: this is the instant from which on it has happened."""
+        merged, files = self._merged()
+        last = self.batch
+        whole = replace(batch, segments=files, next_merge=(last.next_merge if last else 0) + merged)
+        crash.point("embedded.before_state")
+        written = segment.write(self.checkpoint.path, file_of(batch.number), whole.as_json(), self._changes)
+        crash.point("embedded.after_state")
+        self._take(file_of(batch.number), written)
+        self._changes.clear()
+        self.batch, self._kept[batch.number] = whole, files
+        return whole
+
+    def mark(self, number: int) -> None:
+        """Say that every table has what a micro-batch owed it. Lost with a machine that goes down, it is said again by the next start."""
+        Path(self.checkpoint.path, "commits", str(number)).touch()
+        self._clean(number)
+
+    def _take(self, file: str, found: Segment) -> None:
+        self._sizes[file] = found.size
+        for key, place in found.entries.items():
+            if place is None:
+                self._places.pop(key, None)
+            else:
+                self._places[key] = place
+
+    def _wait(self, group: int, value: bytes | None) -> None:
+        self.deadlines.pop(group, None)
+        if value is not None:
+            waits, deadline = _DEADLINE.unpack(value[: _DEADLINE.size])
+            if waits:
+                self.deadlines[group] = deadline
+
+    def _merged(self) -> tuple[int, tuple[str, ...]]:
+        """Make one file of the last ones where they are many of a size; whether that was so, and the files of the state."""
+        if self.batch is None:
+            return 0, ()
+        files = [*self.batch.segments, file_of(self.batch.number)]
+        count = self._many(files)
+        if not count:
+            return 0, tuple(files)
+        old, tail = files[:-count], files[-count:]
+        values: dict[Key, bytes | None] = {}
+        for file in tail:
+            for key in segment.read(self.checkpoint.path, file).entries:
+                place = self._places.get(key)
+                if place is not None:
+                    values[key] = segment.value(self.checkpoint.path, place)
+                elif old:
+                    values[key] = None
+        name = f"merged/{self.batch.next_merge}"
+        crash.point("embedded.before_merge")
+        written = segment.write(self.checkpoint.path, name, {"format": 1, "of": tail}, values)
+        crash.point("embedded.after_merge")
+        self._take(name, written)
+        return 1, (*old, name)
+
+    def _many(self, files: list[str]) -> int:
+        """How many of the last files become one: of the largest size there are ``_MANY`` of, with the smaller ones behind them; 0 for none."""
+        levels, found = [_level(self._sizes[file]) for file in files], 0
+        for level in range(max(levels) + 1):
+            run = list(takewhile(partial(ge, level), reversed(levels)))
+            if run.count(level) >= _MANY:
+                found = len(run)
+        return found
+
+    def _clean(self, number: int) -> None:
+        """Remove the files no micro-batch needs that is kept."""
+        old = [one for one in self._kept if one < number - KEPT]
+        if len(old) < KEPT // 10:
+            return
+        for one in old:
+            self._kept.pop(one)
+        root = Path(self.checkpoint.path)
+        needed = {file for files in self._kept.values() for file in files} | {file_of(one) for one in self._kept}
+        for folder in ("batches", "merged"):
+            for path in (root / folder).iterdir():
+                if f"{folder}/{path.name}" not in needed:
+                    path.unlink()
+                    self._sizes.pop(f"{folder}/{path.name}", None)
+        for path in (root / "commits").iterdir():
+            if int(path.name) not in self._kept:
+                path.unlink()
+
+
+@dataclass(slots=True)
+class GroupStore:
+    """A kernel's store: one key group of the state.
+
+    Args:
+        state: of the stream.
+        group: key group.
+    """
+
+    state: State
+    group: int
+    _index: bytes | None = field(init=False, default=None)
+
+    def index(self) -> bytes | None:
+        """The index as it was last put."""
+        return self.state.index(self.group)
+
+    def put_index(self, index: bytes | None) -> None:
+        """Kept until ``settle`` knows the deadline."""
+        self._index = index
+
+    def settle(self, deadline: int | None) -> None:
+        """Write the index with the progress something waits for."""
+        self.state.settle(self.group, self._index, deadline)
+
+    def get(self, number: int) -> bytes:
+        """A chunk."""
+        found = self.state.get((self.group, number))
+        if found is None:
+            raise _missing(self.state.checkpoint.path, f"chunk {number} of group {self.group}")
+        return found
+
+    def put(self, number: int, chunk: bytes) -> None:
+        """Write a chunk, in place of the one of that number."""
+        self.state.put((self.group, number), chunk)
+
+    def remove(self, number: int) -> None:
+        """Forget a chunk."""
+        self.state.put((self.group, number), None)
+
+
+def _level(size: int) -> int:
+    level = 0
+    while size > _FIRST_SIZE:
+        size, level = size // _MANY, level + 1
+    return level
+
+
+def _missing(path: str, what: str) -> StateError:
+    fix = "Put it back, or roll the stream back to a savepoint: floodmark savepoint list OPERATOR, floodmark rollback OPERATOR --to ID."
+    return StateError(
+        f"checkpoint {path}", "all the files its last micro-batch names", f"one without '{what}'", fix, code="STATE-004"
+    )

@@ -1,0 +1,1 @@
+"""Unbounded runs of the embedded engine."""

@@ -1,0 +1,166 @@
+"""The begin of a stream on the embedded engine: what it cannot run, its tables, whose its checkpoint is."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+
+from deltalake import DeltaTable
+
+from floodmark.core.errors import CapabilityError, PlanError
+from floodmark.engines.embedded.parity.check import check_operator
+from floodmark.engines.embedded.state.checkpoint import NAME, Checkpoint
+from floodmark.engines.starting import check_engine, check_tables
+from floodmark.lake import division, history, last_values, readers, readiness
+from floodmark.lake.copies import remove
+from floodmark.lake.outputs import PROPERTIES, added, partition_by, table_schema
+from floodmark.lake.paths import Lake, is_local
+from floodmark.lake.savepoints import check_inputs
+from floodmark.lake.timeline import CHECKPOINT, Timeline, inputs_at
+from floodmark.spec.operator import Operator, Output
+from floodmark.spec.schema import PARTITION, STAMPS
+
+
+def check_start(
+    operator: Operator, lake: Lake, *, from_scratch: bool = False, filled: Collection[str] = frozenset()
+) -> None:
+    """Everything that can be said of a start before a server is needed.
+
+    Args:
+        operator: that shall run.
+        lake: it runs in.
+        from_scratch: its checkpoint will be forgotten.
+        filled: names of operators that run before it, so that their outputs need not be there yet.
+
+    Raises:
+        CapabilityError: CAPABILITY-031 or CAPABILITY-035, only Spark can run it.
+        ExecutionError: EXECUTION-002, a table is missing.
+        LifecycleError: LIFECYCLE-034 a rollback of it is not finished, LIFECYCLE-042 the stream has moved to another lake.
+        StateError: STATE-002, STATE-003, STATE-041, the checkpoint is not this operator's or this engine's; STATE-036, it is damaged.
+    """
+    _check_supported(operator, lake)
+    check_tables(operator, lake, filled)
+    timeline = Timeline.current(lake, operator.name)
+    if not from_scratch:
+        check_engine(timeline, NAME)
+        if timeline.identity.deployed() is not None:
+            timeline.identity.check_owner(operator)
+            timeline.checkpoint.check_newest()
+
+
+def begin(operator: Operator, lake: Lake) -> Timeline:
+    """The timeline a stream goes on with; one that has not begun gets its tables and its checkpoint."""
+    timeline = Timeline.current(lake, operator.name)
+    known = timeline.identity.deployed() is not None
+    readers.begins(lake)
+    if known:
+        timeline.identity.claim(operator)
+    for output in operator.outputs:
+        _ensure(lake, operator, output)
+    if not known:  # a checkpoint may have been lost or taken away: what it wrote is marked as written
+        timeline = timeline.unused(output.table for output in operator.outputs)
+        remove(timeline.folder(CHECKPOINT))
+        _take_over(operator, timeline)
+        Checkpoint(timeline.folder(CHECKPOINT)).begin()
+        timeline.make_current()
+        timeline.identity.claim(operator)
+    Checkpoint(timeline.folder(CHECKPOINT)).begin()
+    for output in operator.outputs:
+        if output.current is not None:
+            _ensure_current(operator, timeline, output, output.current)
+    last = timeline.checkpoint.last_committed()
+    if last >= 0:
+        check_inputs(lake, operator.name, inputs_at(timeline, last))
+    return timeline
+
+
+def forget(operator: Operator, lake: Lake) -> None:
+    """Remove checkpoint and output tables of an operator."""
+    remove(lake.internal("operators", operator.name, "timelines"))
+    for output in operator.outputs:
+        remove(lake.output(output.table))
+        if output.current is not None:
+            remove(lake.output(output.current.table))
+
+
+def _check_supported(operator: Operator, lake: Lake) -> None:
+    check_operator(operator)
+    reasons = []
+    if operator.stateful is not None and operator.stateful.clocked:
+        reasons.append("one that waits for processing time")
+    if operator.isolation == "read_uncommitted":
+        reasons.append("one whose last values are read before they are committed")
+    if any(output.partitions is not None for output in operator.outputs):
+        reasons.append("one whose output is divided into asset partitions")
+    if not is_local(lake.root) or not all(is_local(lake.input(given)) for given in operator.inputs):
+        reasons.append("one whose lake is not on a local disk")
+    if reasons:
+        fix = f"Run it on Spark: floodmark run {operator.name} --unbounded --engine spark"
+        where = f"unbounded run of '{operator.name}'"
+        raise CapabilityError(
+            where, "an operator the embedded engine can run", ", and ".join(reasons), fix, code="CAPABILITY-035"
+        )
+
+
+def _ensure(lake: Lake, operator: Operator, output: Output) -> str:
+    """Create an output's table, or check that it has the columns it should have. Its path.
+
+    Raises:
+        PlanError: PLAN-002, the table has other columns.
+    """
+    path = lake.output(output.table)
+    wanted = table_schema(output.schema, output.partitions)
+    if not DeltaTable.is_deltatable(path):
+        properties = PROPERTIES if output in operator.outputs else {}  # nobody goes back to old last values
+        DeltaTable.create(
+            path,
+            wanted,
+            mode="ignore",
+            partition_by=list(partition_by(output)),
+            configuration=dict(properties),
+            raise_if_key_not_exists=False,  # floodmark's own properties
+        )
+        return path
+    division.check(path, operator, output)
+    found = {field.name: field.type for field in DeltaTable(path).schema().fields}
+    mine = {field.name: field.type for field in wanted.fields}
+    if {n: t for n, t in found.items() if n not in added(output)} != {
+        n: t for n, t in mine.items() if n not in added(output)
+    }:
+        fix = f"Compute all of it anew, which replaces the table: floodmark run {operator.name} --force (without --from and --to)."
+        got = ", ".join(f"{n} {t}" for n, t in found.items() if n not in {*STAMPS, PARTITION})
+        raise PlanError(f"table {path}", output.schema.describe(), got, fix, code="PLAN-002")
+    return path
+
+
+def _take_over(operator: Operator, timeline: Timeline) -> None:
+    """Remove what bounded runs have computed: a stream that begins computes the whole log, and its rows would be there twice.
+
+    Last values are there once per key. They stay until the stream replaces them, also those of windows the stream has yet to reach, where
+    the stream computes the same keys. Done again after a crash: the stream owns its checkpoint only afterwards.
+    """
+    lake = timeline.lake
+    for output in operator.outputs:
+        table = output.current
+        if table is not None and not readiness.replaces_each(operator, lake, output):
+            _empty(lake.output(table.table))
+    for output in operator.outputs:
+        _empty(lake.output(output.table))
+
+
+def _empty(path: str) -> None:
+    """Delete the rows of a table but for its markers."""
+    if DeltaTable.is_deltatable(path) and history.holds_files(path):
+        DeltaTable(path).delete("_kind <> 1")
+
+
+def _ensure_current(operator: Operator, timeline: Timeline, output: Output, current: Output) -> None:
+    """The table of last values; made anew from its changelog where it is not there."""
+    lake = timeline.lake
+    path = lake.output(current.table)
+    if not DeltaTable.is_deltatable(path) and Path(path).exists():
+        remove(path)
+    if not DeltaTable.is_deltatable(path) and timeline.checkpoint.last_committed() >= 0:
+        changelog = lake.output(output.table)
+        last_values.write(changelog, DeltaTable(changelog).version(), output.keys, path)
+    _ensure(lake, operator, current)

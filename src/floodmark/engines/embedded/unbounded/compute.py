@@ -1,0 +1,279 @@
+"""One micro-batch: rows of the inputs in, rows of every output and counts out. Steps run on Sail, kernels in this process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame
+
+from floodmark.core.scratch import Scratch
+from floodmark.engines.embedded.parity.check import sail_sql
+from floodmark.engines.embedded.session import Connection, Sail, ServerLost
+from floodmark.engines.embedded.state.store import GroupStore, State
+from floodmark.engines.frames.compile import compiled, failing, failures, stage_rows, without_failures
+from floodmark.engines.frames.expressions import Rendering
+from floodmark.engines.frames.numbering import Numbering, of_batch
+from floodmark.engines.frames.packing import Stamping, side_columns, stamped_rows
+from floodmark.lake.rows import INSTANT, row_schema
+from floodmark.semantics.kernel import Emission
+from floodmark.semantics.stage import AnyStage, closed, kernel_of, stage_of
+from floodmark.spec.operator import Operator, Output
+from floodmark.spec.schema import MARKER, RETRACTION, ROW, Schema
+from floodmark.spec.steps import Step
+
+if TYPE_CHECKING:
+    from pyspark.sql.connect.session import SparkSession
+
+Made = TypeVar("Made")
+
+_MESSAGE_BYTES = 32_000_000
+"""Of rows that travel to Sail in one message; more go through a file."""
+_TRIES = 3
+
+
+@dataclass(slots=True)
+class Evaluated:
+    """A micro-batch.
+
+    Args:
+        outputs: output table -> its rows, stamped, without a marker.
+        late: as ``BatchInfo.late``.
+        dropped: as ``BatchInfo.dropped``.
+        retractions: of all outputs that come from the stateful step.
+    """
+
+    outputs: dict[str, pa.Table]
+    late: int = 0
+    dropped: int = 0
+    retractions: int = 0
+
+
+@dataclass(slots=True)
+class _Emitted:
+    """What the kernels of a micro-batch send out."""
+
+    results: list[pa.Table] = field(default_factory=list)
+    sides: dict[str, list[pa.Table]] = field(default_factory=dict)
+    late_rows: list[pa.Table] = field(default_factory=list)
+    failed: list[pa.Table] = field(default_factory=list)
+    late: int = 0
+    dropped: int = 0
+
+
+@dataclass(slots=True)
+class Compute:
+    """Computes the micro-batches of one operator.
+
+    Args:
+        operator: whose.
+        sail: runs its steps.
+        state: of the stream; changed, and not committed here.
+        rendering: of expressions.
+    """
+
+    operator: Operator
+    sail: Sail
+    state: State
+    rendering: Rendering = sail_sql
+    stage: AnyStage | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.stage = stage_of(self.operator)
+
+    def batch(self, number: int, inputs: Mapping[str, pa.Table], before: int, progress: int) -> Evaluated:
+        """One micro-batch.
+
+        Args:
+            number: of it.
+            inputs: stamped rows and markers of every input.
+            before: progress of the micro-batches before: what its rows say.
+            progress: behind it.
+        """
+        ingested = time.time_ns() // 1_000_000
+        if self.stage is None:
+            numbering, _ = of_batch(number, 0, 1)
+            return Evaluated(self._stateless(self.operator.outputs, inputs, {}, Stamping(before, ingested, numbering)))
+        stage = self.stage
+        rows = self._on_sail(
+            inputs, lambda frames: stage_rows(stage, compiled(stage.step.parent, frames, None, self.rendering))
+        )
+        emitted = self._advanced(stage, stage.pack(rows.to_batches()), progress)
+        return self._outputs(stage, emitted, number, before, ingested)
+
+    def _advanced(self, stage: AnyStage, parts: Mapping[int, dict[str, pa.Table]], progress: int) -> _Emitted:
+        """The kernels of the key groups that have rows, or wait for what has come."""
+        found = _Emitted(sides={name: [] for name, _ in stage.step.sides})
+        due = {group for group, at in self.state.deadlines.items() if at <= progress}
+        for group in sorted({*parts, *due}):
+            part = parts.get(group, {})
+            store = GroupStore(self.state, group)
+            emission = kernel_of(stage, store).advance([part], progress)
+            store.settle(emission.deadline)
+            _collect(found, part, emission, judged=not stage.step.columnar)
+        closed(stage)
+        return found
+
+    def _outputs(self, stage: AnyStage, emitted: _Emitted, number: int, before: int, ingested: int) -> Evaluated:
+        step = stage.step
+        failed = sum(table.num_rows for table in emitted.failed)
+        results, asides, rows = _numbered(emitted)
+        numbering, _ = of_batch(number, max(rows, failed), 1)
+        stamping = Stamping(before, ingested, numbering)
+        whole = _stamped(_placed(results, numbering), step.schema, stamping)
+        outputs: dict[str, pa.Table] = {}
+        later: list[Output] = []
+        for output in self.operator.outputs:
+            if output.side == "late":
+                outputs[output.table] = _stamped(_side(emitted.late_rows, output.schema), output.schema, stamping)
+            elif output.side == "quarantine" and not failing(self.operator):
+                table = _side(emitted.failed, output.schema)
+                if table is not None:
+                    places = pa.array(np.arange(numbering.base, numbering.base + table.num_rows), pa.int64())
+                    table = table.set_column(table.column_names.index("_sequence"), "_sequence", places)
+                outputs[output.table] = _stamped(table, output.schema, stamping)
+            elif output.side == "side":
+                outputs[output.table] = _stamped(_placed(asides[output.name], numbering), output.schema, stamping)
+            elif output.side is None and dict(self.operator.results)[output.name] is step:
+                outputs[output.table] = whole
+            else:
+                later.append(output)
+        if later:
+            outputs |= self._stateless(later, {}, {"": whole}, stamping)
+        kinds = whole["_kind"]
+        retractions = pc.sum(pc.equal(kinds, RETRACTION)).as_py() or 0
+        return Evaluated(outputs, emitted.late, emitted.dropped, retractions)
+
+    def _stateless(
+        self,
+        outputs: Iterable[Output],
+        inputs: Mapping[str, pa.Table],
+        known: Mapping[str, pa.Table],
+        stamping: Stamping,
+    ) -> dict[str, pa.Table]:
+        """Outputs by stateless steps, from the inputs or from the stateful step on."""
+        found = {}
+        for output in outputs:
+
+            def frame(frames: Mapping[str, DataFrame], output: Output = output) -> DataFrame:
+                steps: dict[Step, DataFrame] = {self.stage.step: frames[""]} if self.stage is not None else {}
+                if output.side:
+                    rows = failures(self.operator, frames, steps, self.rendering)
+                    assert rows is not None
+                    return rows
+                result = dict(self.operator.results)[output.name]
+                return without_failures(compiled(result, frames, steps, self.rendering)).filter(f"`_kind` <> {MARKER}")
+
+            rows = self._on_sail({**inputs, **known}, frame)
+            found[output.table] = _restamped(rows, output.schema, stamping)
+        return found
+
+    def _on_sail(
+        self, tables: Mapping[str, pa.Table], frame: Callable[[Mapping[str, DataFrame]], DataFrame]
+    ) -> pa.Table:
+        """Rows of a frame over tables; done again where the server dies."""
+        return on_sail(self.sail, lambda connection: _computed(connection, tables, frame))
+
+
+def on_sail(sail: Sail, work: Callable[[Connection], Made]) -> Made:
+    """Do something on Sail, again where its server dies meanwhile.
+
+    Raises:
+        ServerLost: EXECUTION-070, it has died each time.
+    """
+    for tries in range(_TRIES, 0, -1):
+        try:
+            with sail.lent() as connection:
+                return work(connection)
+        except ServerLost:
+            if tries == 1:
+                raise
+    raise AssertionError
+
+
+def _computed(
+    connection: Connection, tables: Mapping[str, pa.Table], frame: Callable[[Mapping[str, DataFrame]], DataFrame]
+) -> pa.Table:
+    scratch = Scratch() if any(table.nbytes > _MESSAGE_BYTES for table in tables.values()) else None
+    try:
+        frames = {
+            name: _frame(connection.spark, table, scratch.path if scratch else None, place)
+            for place, (name, table) in enumerate(tables.items())
+        }
+        return frame(frames).toArrow()
+    finally:
+        if scratch is not None:
+            scratch.remove()
+
+
+def _frame(spark: SparkSession, table: pa.Table, folder: Path | None, place: int) -> DataFrame:
+    if folder is None or table.nbytes <= _MESSAGE_BYTES:
+        return spark.createDataFrame(table)
+    path = folder / f"{place}.parquet"
+    pq.write_table(table, path)
+    return spark.read.parquet(str(path))
+
+
+def _collect(found: _Emitted, part: Mapping[str, pa.Table], emission: Emission, *, judged: bool) -> None:
+    if "late" in part:
+        found.late += pc.sum(pc.cast(pc.equal(part["late"]["kind"], ROW), pa.int64())).as_py() or 0
+    found.late += emission.late if judged else 0
+    found.dropped += emission.dropped + ((pc.sum(part["dropped"]["n"]).as_py() or 0) if "dropped" in part else 0)
+    found.late_rows += [table for table in (part.get("side"), emission.side) if table is not None and table.num_rows]
+    found.failed += [table for table in (part.get("failed"), emission.failed) if table is not None and table.num_rows]
+    found.results.append(emission.results)
+    for name, table in emission.sides.items():
+        found.sides[name].append(table)
+
+
+def _numbered(emitted: _Emitted) -> tuple[pa.Table | None, dict[str, pa.Table | None], int]:
+    """Results and side outputs with a place for each row, ``_order``, of its own in the micro-batch; and how many places there are."""
+    offsets, place = [], 0
+    for number, table in enumerate(emitted.results):
+        offsets.append(place)
+        beside = [tables[number] for tables in emitted.sides.values() if tables]
+        orders = [pc.max(one["_order"]).as_py() for one in (table, *beside) if one.num_rows]
+        place += max(orders) + 1 if orders else 0
+    asides = {name: _shifted(tables, offsets) for name, tables in emitted.sides.items()}
+    return _shifted(emitted.results, offsets), asides, place
+
+
+def _shifted(tables: Sequence[pa.Table], offsets: Sequence[int]) -> pa.Table | None:
+    if not tables:
+        return None
+    whole = pa.concat_tables(tables)
+    shifts = np.repeat(np.array(offsets, dtype=np.int64), [table.num_rows for table in tables])
+    places = pc.add(whole["_order"], pa.array(shifts, pa.int64()))
+    return whole.set_column(whole.column_names.index("_order"), "_order", places)
+
+
+def _placed(table: pa.Table | None, numbering: Numbering) -> pa.Table | None:
+    return None if table is None else table.append_column("_sequence", pc.add(table["_order"], numbering.base))
+
+
+def _side(tables: Sequence[pa.Table], schema: Schema) -> pa.Table | None:
+    return side_columns(pa.concat_tables(tables), schema) if tables else None
+
+
+def _stamped(table: pa.Table | None, schema: Schema, stamping: Stamping) -> pa.Table:
+    batches = stamped_rows(table, schema, stamping) if table is not None and table.num_rows else []
+    return pa.Table.from_batches(batches, row_schema(schema))
+
+
+def _restamped(rows: pa.Table, schema: Schema, stamping: Stamping) -> pa.Table:
+    """Rows as complete rows of an output."""
+    whole = row_schema(schema)
+    stamps = {
+        "_progress": pa.repeat(pa.scalar(stamping.progress, pa.int64()), rows.num_rows),
+        "_ingest_time": pa.repeat(pa.scalar(stamping.ingested * 1000, pa.int64()).cast(INSTANT), rows.num_rows),
+    }
+    return pa.table(
+        [stamps.get(name, rows[name] if name in rows.column_names else None) for name in whole.names], whole.names
+    ).cast(whole)

@@ -1,0 +1,47 @@
+"""``<output>__current`` with each micro-batch: the last value per key of the rows it has written. Doing it again changes nothing."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+from floodmark.lake import conflicts
+from floodmark.lake.outputs import check_there
+from floodmark.lake.paths import Lake
+from floodmark.spec.operator import Operator, Output
+from floodmark.spec.schema import MARKER, RETRACTION, ROW
+
+
+def latest(rows: pa.Table, output: Output) -> pa.Table:
+    """The last row per key; a retraction where the key has no value any more."""
+    values = rows.filter(pc.not_equal(rows["_kind"], MARKER))
+    values = values.sort_by([("_sequence", "ascending"), ("_kind", "ascending")])
+    order = pa.array(range(values.num_rows), pa.int64())
+    last = values.append_column("_last", order).group_by(list(output.keys)).aggregate([("_last", "max")])["_last_max"]
+    return values.take(last)
+
+
+def merge(operator: Operator, lake: Lake, output: Output, current: Output, rows: pa.Table) -> None:
+    """Put the last values of rows of an output in place of those in its table of last values."""
+    values = latest(rows, output)
+    if not values.num_rows:
+        return
+    path = lake.output(current.table)
+    fix = f"Run it again: floodmark run {operator.name} --unbounded"
+    check_there(path, f"current table of '{output.table}'", fix)
+    same = " AND ".join(_same(values, key) for key in output.keys)
+
+    def attempt() -> None:
+        table = DeltaTable(path)
+        merger = table.merge(values, predicate=same, source_alias="s", target_alias="t")
+        merger = merger.when_matched_delete(f"s.`_kind` = {RETRACTION}").when_matched_update_all()
+        merger.when_not_matched_insert_all(f"s.`_kind` = {ROW}").execute()
+
+    conflicts.retried(attempt, path)
+
+
+def _same(values: pa.Table, key: str) -> str:
+    """Whether a key column is equal in both tables; delta-rs fails for IS NOT DISTINCT FROM, and joins by hash only what is plainly equal."""
+    equal = f"t.`{key}` = s.`{key}`"
+    return f"({equal} OR (t.`{key}` IS NULL AND s.`{key}` IS NULL))" if values[key].null_count else equal

@@ -1,0 +1,70 @@
+"""The files of a micro-batch's outputs: on disk, also where the machine goes down, before anything names them."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from pathlib import Path
+from urllib.parse import quote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from floodmark.engines.embedded.state.segment import sync_folder
+from floodmark.spec.schema import PARTITION
+
+ROWS_PER_FILE = 1_000_000
+_NOWHERE = "__HIVE_DEFAULT_PARTITION__"
+
+
+def write(path: str, rows: pa.Table, *, divided: bool) -> str:
+    """Write rows into a new folder of a table, synced; the folder's name.
+
+    Args:
+        path: of the table.
+        rows: in the order in which they are read.
+        divided: they have a column by whose values the table is divided.
+    """
+    folder = Path(path, uuid.uuid4().hex)
+    folder.mkdir()
+    for place, part in _parts(rows, divided=divided):
+        inner = folder / place
+        inner.mkdir(exist_ok=True)
+        for number, first in enumerate(range(0, part.num_rows, ROWS_PER_FILE)):
+            file = inner / f"part-{number:05d}.parquet"
+            pq.write_table(
+                part.slice(first, ROWS_PER_FILE),
+                file,
+                compression="zstd",
+                use_dictionary=_repeating(part),
+                version="2.6",
+            )
+            _sync(file)
+        sync_folder(inner)
+    if divided:
+        sync_folder(folder)
+    sync_folder(folder.parent)
+    return folder.name
+
+
+def _repeating(rows: pa.Table) -> list[str]:
+    """The columns but that of which every value is another one."""
+    return [name for name in rows.column_names if name != "_sequence"]
+
+
+def _parts(rows: pa.Table, *, divided: bool) -> list[tuple[str, pa.Table]]:
+    if not divided:
+        return [("", rows)]
+    names = pc.unique(rows[PARTITION]).to_pylist()
+    found = []
+    for name in names:
+        same = pc.is_null(rows[PARTITION]) if name is None else pc.equal(rows[PARTITION], name)
+        value = _NOWHERE if name is None else quote(name, safe="")
+        found.append((f"{PARTITION}={value}", rows.filter(same).drop_columns([PARTITION])))
+    return found
+
+
+def _sync(file: Path) -> None:
+    with file.open("rb") as stream:
+        os.fsync(stream.fileno())

@@ -1,0 +1,246 @@
+"""Inputs of a stream: which files a micro-batch reads of each, and their rows in Arrow.
+
+A log is read from its newest version on, file by file, where these are in the order of their sequences; then commit by commit. The output of
+another stream is read commit by commit from the first one on, or as it is now where its first versions hold rows that do not count any more.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+
+from floodmark.core.errors import ExecutionError
+from floodmark.core.time import NEVER
+from floodmark.lake import entries, history
+from floodmark.lake.checkpoint import Position
+from floodmark.lake.paths import Lake
+from floodmark.lake.rows import row_schema
+from floodmark.lake.sequences import in_order
+from floodmark.lake.storage import read
+from floodmark.spec.operator import Input, Operator
+from floodmark.spec.schema import STAMPS
+
+_FILES, _BYTES = 10_000, 1 << 28
+"""Of an input, a micro-batch takes at most so many files; and no more once it has so many bytes."""
+
+
+class File(NamedTuple):
+    """A file to read."""
+
+    path: str
+    """In the table's folder."""
+    size: int
+    """Bytes."""
+    values: Mapping[str, str | None]
+    """Of the columns the table is divided by."""
+
+
+@dataclass(frozen=True, slots=True)
+class Take:
+    """What a micro-batch takes of an input.
+
+    Args:
+        files: in order.
+        position: behind them.
+        restated: rows of bounded runs count too.
+    """
+
+    files: tuple[File, ...]
+    position: Position
+    restated: bool = False
+
+
+@dataclass(slots=True)
+class Reader:
+    """Reads an input of one operator.
+
+    Args:
+        operator: whose.
+        given: the input.
+        path: of its table.
+        most_files: of a micro-batch.
+    """
+
+    operator: Operator
+    given: Input
+    path: str
+    most_files: int | None
+    last: int | None = None
+    """The version of the table that is the last one to be read; None for no end."""
+    _table: str = ""
+    _snapshot: tuple[int, list[File]] | None = None
+
+    @property
+    def table(self) -> str:
+        """Id of the table."""
+        if not self._table:
+            self._table = entries.id_of(self.path)
+        return self._table
+
+    def end_here(self) -> None:
+        """Read no version of the table that comes after this."""
+        self.last = entries.version_of(self.path)
+
+    def next(self, at: Position | None) -> Take | None:
+        """What comes behind a position, None for the beginning; None where there is nothing yet."""
+        if at is None or not at.table:
+            return self._first()
+        if at.snapshot is not None:
+            return self._of_snapshot(at)
+        return self._of_commits(at)
+
+    def rows(self, take: Take) -> pa.Table:
+        """The rows of files: the columns of the input, then the stamps.
+
+        Raises:
+            ExecutionError: EXECUTION-005 the table lacks a column, EXECUTION-060 a file is gone.
+        """
+        wanted = row_schema(self.given.schema)
+        tables = [self._read(file, wanted) for file in take.files]
+        rows = pa.concat_tables([wanted.empty_table(), *tables])
+        if take.restated:
+            place = rows.schema.get_field_index("_progress")
+            rows = rows.set_column(place, wanted.field(place), pc.fill_null(rows["_progress"], NEVER))
+        return rows.filter(pc.is_valid(rows["_progress"]))
+
+    def _first(self) -> Take | None:
+        newest = DeltaTable(self.path)
+        version = newest.version()
+        files = None if self.given.upstream is not None else in_order(newest)
+        if files is not None:
+            named = [File(file.path, file.size, {}) for file in files]
+            return self._beginning(version, named) if named else Take((), Position(version, -1, self.table))
+        if history.rewritten(self.path):  # its files have no order: one micro-batch takes them all
+            actions = pa.table(newest.get_add_actions()).to_pylist()
+            all_files = tuple(_file_of(action) for action in actions)
+            return Take(all_files, Position(version, -1, self.table), restated=True)
+        return self._of_commits(Position(-1, -1, self.table))
+
+    def _beginning(self, version: int, files: list[File]) -> Take:
+        self._snapshot = version, files
+        return self._taken(files, Position(-1, -1, self.table, version))
+
+    def _of_snapshot(self, at: Position) -> Take | None:
+        assert at.snapshot is not None
+        if self._snapshot is None or self._snapshot[0] != at.snapshot:
+            files = in_order(DeltaTable(self.path, version=at.snapshot)) or []
+            self._snapshot = at.snapshot, [File(file.path, file.size, {}) for file in files]
+        return self._taken(self._snapshot[1], at)
+
+    def _taken(self, files: list[File], at: Position) -> Take:
+        chosen = self._chosen(files[at.file + 1 :])
+        last = at.file + len(chosen)
+        if last + 1 >= len(files):
+            assert at.snapshot is not None
+            return Take(tuple(chosen), Position(at.snapshot, -1, at.table))
+        return Take(tuple(chosen), at._replace(file=last))
+
+    def _of_commits(self, at: Position) -> Take | None:
+        files: list[File] = []
+        version, done = at.version, at.file
+        while (content := self._entry(version + 1)) is not None:
+            added = list(self._added(content))[done + 1 :]
+            chosen = self._chosen(added, before=files)
+            files += chosen
+            if len(chosen) < len(added):
+                done += len(chosen)
+                break
+            version, done = version + 1, -1
+        if not files and version == at.version:
+            self._check_there(at)
+            return None
+        return Take(tuple(files), Position(version, done, at.table))
+
+    def _entry(self, version: int) -> bytes | None:
+        ended = self.last is not None and version > self.last
+        return None if ended else read(f"{self.path}/_delta_log/{version:020d}.json")
+
+    def _check_there(self, at: Position) -> None:
+        newest = entries.newest(self.path)
+        if newest is not None and min(newest, newest if self.last is None else self.last) > at.version:
+            fix = f"Compute it anew: floodmark run {self.operator.name} --unbounded --from-scratch"
+            where = f"input '{self.given.name}' of {self.operator.version}"
+            got = f"none of version {at.version + 1}"
+            raise ExecutionError(where, "the commits behind what is read", got, fix, code="EXECUTION-060")
+
+    def _added(self, content: bytes) -> Iterator[File]:
+        """The files a commit adds rows by; none of one that replaces rows."""
+        actions = [json.loads(line) for line in content.splitlines() if b'"add"' in line or b'"remove"' in line]
+        if any(one["remove"].get("dataChange", True) for one in actions if "remove" in one):
+            return
+        for one in actions:
+            if "add" in one and one["add"].get("dataChange", True):
+                add = one["add"]
+                yield File(unquote(add["path"]), int(add["size"]), add.get("partitionValues") or {})
+
+    def _chosen(self, files: Sequence[File], before: Sequence[File] = ()) -> list[File]:
+        count, size = len(before), sum(file.size for file in before)
+        chosen: list[File] = []
+        for file in files:
+            if count and (count >= (self.most_files or _FILES) or size >= _BYTES):
+                break
+            chosen.append(file)
+            count, size = count + 1, size + file.size
+        return chosen
+
+    def _read(self, file: File, wanted: pa.Schema) -> pa.Table:
+        path = Path(self.path, file.path)
+        try:
+            with pq.ParquetFile(path) as opened:
+                there = set(opened.schema_arrow.names)
+                table = opened.read(columns=[name for name in wanted.names if name in there])
+        except FileNotFoundError:
+            fix = f"Put it back, or compute all anew: floodmark run {self.operator.name} --unbounded --from-scratch"
+            where = f"input '{self.given.name}' of {self.operator.version}"
+            raise ExecutionError(where, f"the file {path}", "none", fix, code="EXECUTION-060") from None
+        columns = [
+            table[field.name].cast(field.type) if field.name in there else self._absent(file, field, table.num_rows)
+            for field in wanted
+        ]
+        return pa.table(columns, schema=wanted)
+
+    def _absent(self, file: File, field: pa.Field, rows: int) -> pa.Array:
+        """A column that a file has not: the table is divided by it, or it has come later."""
+        text = file.values.get(field.name)
+        return pa.repeat(pa.scalar(text, pa.string()).cast(field.type), rows)
+
+
+def readers(operator: Operator, lake: Lake, order: Sequence[str], most_files: int | None) -> dict[str, Reader]:
+    """The readers of an operator, by the input's name, in an order of names.
+
+    Raises:
+        ExecutionError: EXECUTION-005, a table lacks columns the operator reads.
+    """
+    by_name = {given.name: given for given in operator.inputs}
+    found = {name: Reader(operator, by_name[name], lake.input(by_name[name]), most_files) for name in order}
+    for name, reader in found.items():
+        _check_columns(operator, by_name[name], reader.path)
+    return found
+
+
+def _check_columns(operator: Operator, given: Input, path: str) -> None:
+    there = {field.name for field in DeltaTable(path).schema().fields}
+    missing = [name for name in (*given.schema.names, *STAMPS) if name not in there]
+    if not missing:
+        return
+    fix = (
+        f"A column its contract has gained comes into the log with the next rows: floodmark land {given.table}"
+        if given.upstream is None
+        else f"Is '{given.upstream.operator}' of another version? See: floodmark plan {given.upstream.operator}, floodmark plan {operator.name}"
+    )
+    where, got = f"input '{given.name}' of {operator.version}", f"a table without {', '.join(missing)}"
+    raise ExecutionError(where, f"the columns of '{given.table}'", got, fix, code="EXECUTION-005")
+
+
+def _file_of(action: Mapping[str, Any]) -> File:
+    values = {name: None if value is None else str(value) for name, value in (action.get("partition") or {}).items()}
+    return File(unquote(action["path"]), int(action["size_bytes"]), values)

@@ -1,0 +1,205 @@
+"""Unbounded runs on the embedded engine: an operator as a stream over Delta logs, until it is stopped or has caught up."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake.exceptions import DeltaError
+from pyspark.errors import PySparkException
+
+from floodmark.core import machine
+from floodmark.core.errors import ExecutionError
+from floodmark.core.time import NEVER, Interval
+from floodmark.engines.embedded.session import Sail
+from floodmark.engines.embedded.state.batch import Batch, progress_of
+from floodmark.engines.embedded.state.checkpoint import Checkpoint
+from floodmark.engines.embedded.state.store import State
+from floodmark.engines.embedded.unbounded import begin
+from floodmark.engines.embedded.unbounded.begin import check_start
+from floodmark.engines.embedded.unbounded.compute import Compute
+from floodmark.engines.embedded.unbounded.inputs import Reader, Take, readers
+from floodmark.engines.embedded.unbounded.sink import Sink
+from floodmark.lake.checkpoint import Position
+from floodmark.lake.locks import exclusive
+from floodmark.lake.outputs import set_aside
+from floodmark.lake.paths import Lake
+from floodmark.lake.timeline import CHECKPOINT
+from floodmark.lifecycle.plan import sources
+from floodmark.spec.operator import Operator
+from floodmark.spec.run import BatchInfo, RunResult
+
+_NOWHERE = Position(-1, -1, "")
+
+
+def run_unbounded(  # noqa: PLR0913 - settings by name
+    sail: Sail,
+    operator: Operator,
+    lake: Lake,
+    *,
+    until_caught_up: bool = False,
+    stop: threading.Event | None = None,
+    files_per_batch: int | None = None,
+    trigger_seconds: float = 1.0,
+    from_scratch: bool = False,
+    on_batch: Callable[[BatchInfo], None] | None = None,
+) -> RunResult:
+    """Run an operator as a stream. A restart goes on where the last run stopped, whatever stopped it.
+
+    Args:
+        sail: runs its steps.
+        operator: any but those ``check_start`` refuses.
+        lake: read and written; the checkpoint is in it too.
+        until_caught_up: end once everything landed so far is processed.
+        stop: when set, the run ends at the next micro-batch boundary.
+        files_per_batch: at most so many files per input and micro-batch.
+        trigger_seconds: pause between looks for new rows.
+        from_scratch: forget checkpoint and output, and compute all of it again.
+        on_batch: told about each committed micro-batch.
+
+    Raises:
+        CapabilityError: CAPABILITY-035, only Spark can run it.
+        ExecutionError: EXECUTION-002 a table is missing, EXECUTION-004 Sail failed, EXECUTION-060 a file of an input is gone.
+        LifecycleError: LIFECYCLE-003 another run of this operator is at work, LIFECYCLE-034 a rollback of it is not finished.
+        StateError: STATE-002, STATE-003, STATE-041, the checkpoint is not this operator's or this engine's; STATE-036, it is damaged.
+    """
+    began, stop, tell = time.monotonic(), stop or threading.Event(), on_batch or (lambda _: None)
+    with exclusive(lake, "operators", operator.name, "run", role="stream"):
+        check_start(operator, lake, from_scratch=from_scratch)
+        if from_scratch:
+            begin.forget(operator, lake)
+        timeline = begin.begin(operator, lake)
+        checkpoint = Checkpoint(timeline.folder(CHECKPOINT))
+        state = State(checkpoint)
+        sink = Sink(operator, lake, timeline, state, uuid.uuid4().hex)
+        if state.batch is not None and state.batch.number > checkpoint.last_committed():
+            sink.pay(state.batch)
+        order = sources(operator.canonical())
+        stream = _Stream(
+            operator, Compute(operator, sail, state), sink, readers(operator, lake, order, files_per_batch), tell
+        )
+        if until_caught_up:
+            for reader in stream.readers.values():
+                reader.end_here()
+        try:
+            while not stop.is_set():
+                if not stream.step() and (until_caught_up or stop.wait(trigger_seconds)):
+                    break
+        except (PySparkException, DeltaError, OSError) as error:
+            raise _told(operator, error) from error
+        sink.followed()
+    return stream.result(time.monotonic() - began)
+
+
+@dataclass(slots=True)
+class _Stream:
+    """One stream, micro-batch by micro-batch."""
+
+    operator: Operator
+    compute: Compute
+    sink: Sink
+    readers: Mapping[str, Reader]
+    tell: Callable[[BatchInfo], None]
+    done: list[BatchInfo] = field(default_factory=list)
+    positions: dict[str, Position] = field(init=False)
+
+    def __post_init__(self) -> None:
+        last = self.compute.state.batch
+        places = last.positions if last is not None else [_NOWHERE] * len(self.readers)
+        self.positions = dict(zip(self.readers, places, strict=True))
+
+    def step(self) -> bool:
+        """Take one micro-batch; whether there was something to take."""
+        takes = {
+            name: take
+            for name, reader in self.readers.items()
+            if (take := reader.next(self.positions[name])) is not None
+        }
+        if not takes:
+            return False
+        began = time.monotonic()
+        self.positions |= {name: take.position for name, take in takes.items()}
+        rows = {name: self._rows(name, takes.get(name)) for name in self.readers}
+        if any(table.num_rows for table in rows.values()):
+            self._batch(rows, began)
+        return True
+
+    def _rows(self, name: str, take: Take | None) -> pa.Table:
+        reader = self.readers[name]
+        return reader.rows(Take((), _NOWHERE) if take is None else take)
+
+    def _batch(self, rows: Mapping[str, pa.Table], began: float) -> None:
+        last = self.compute.state.batch
+        number, reached = (0 if last is None else last.number + 1), dict(last.reached if last is not None else {})
+        for name, table in rows.items():
+            most = pc.max(table["_progress"]).as_py()
+            reached[name] = max(reached.get(name, NEVER), NEVER if most is None else most)
+        before, progress = progress_of(last), min(reached.values())
+        now = time.time_ns() // 1_000_000
+        try:
+            found = self.compute.batch(number, rows, before, progress)
+        except BaseException:
+            self.compute.state.discard()
+            raise
+        batch = Batch(
+            number=number,
+            progress=progress,
+            reached=reached,
+            clock=now,
+            positions=tuple(self.positions[name] for name in self.readers),
+            owed=(),
+            segments=(),
+        )
+        written = self.sink.write(batch, found, now)
+        info = BatchInfo(
+            batch_id=number,
+            rows_in=sum(table.num_rows for table in rows.values()),
+            rows=written,
+            late=found.late,
+            dropped=found.dropped,
+            retractions=found.retractions,
+            progress=progress,
+            seconds=time.monotonic() - began,
+        )
+        self.done.append(info)
+        self.tell(info)
+
+    def result(self, seconds: float) -> RunResult:
+        """What the run did."""
+        rows = {output.table: 0 for output in self.operator.outputs}
+        for info in self.done:
+            for table, count in info.rows.items():
+                rows[table] += count
+        return RunResult(
+            operator=self.operator.name,
+            version=self.operator.version,
+            mode="unbounded",
+            interval=Interval(),
+            rows=rows,
+            retractions=sum(info.retractions for info in self.done),
+            late=sum(info.late for info in self.done),
+            dropped=sum(info.dropped for info in self.done),
+            seconds=seconds,
+            micro_batches=len(self.done),
+            watermark=progress_of(self.compute.state.batch),
+            warnings=set_aside(self.operator, rows),
+        )
+
+
+def _told(operator: Operator, error: Exception) -> Exception:
+    """The failure of a micro-batch as an error for people."""
+    where, again = (
+        f"unbounded run of {operator.version}",
+        f"floodmark run {operator.name} --unbounded --engine embedded",
+    )
+    refusal = machine.refused(error, where, f"Nothing is lost or there twice; go on with: {again}")
+    if refusal is not None:
+        return refusal
+    text = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    fix = f"Nothing is lost or double. Mend the cause, then go on: {again}"
+    return ExecutionError(where, "a stream that goes on", text[:2000], fix, code="EXECUTION-004")

@@ -1,0 +1,180 @@
+"""The outputs of a stream: what a micro-batch owes to each table is committed once, whatever ends the process.
+
+First the files are written and synced; then the micro-batch becomes durable with its state and the list of what it owes; then the tables get
+it, each under the timeline's transaction id; then it is marked as done. A restart commits what the last micro-batch owes: a table that has it
+passes over it, and one that a rollback has fenced refuses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from floodmark.core import crash
+from floodmark.core.errors import StateError
+from floodmark.engines.embedded.state.batch import Batch, Owed
+from floodmark.engines.embedded.state.store import State
+from floodmark.engines.embedded.unbounded import current, files
+from floodmark.engines.embedded.unbounded.compute import Evaluated
+from floodmark.lake import last_values
+from floodmark.lake.commits import MicroBatch, decode, encode
+from floodmark.lake.files import Written
+from floodmark.lake.outputs import check_there, partition_by
+from floodmark.lake.paths import Lake
+from floodmark.lake.rows import marker
+from floodmark.lake.timeline import Timeline
+from floodmark.lake.writer import Writer
+from floodmark.spec.operator import Operator, Output
+from floodmark.spec.schema import ROW
+
+_TOLD = 100
+"""Micro-batches, after which the table of last values says again how far it is."""
+
+
+@dataclass(slots=True)
+class Sink:
+    """Writes the micro-batches of one operator.
+
+    Args:
+        operator: whose outputs are written.
+        lake: they lie in.
+        timeline: whose micro-batches they are.
+        state: of the stream.
+        run: of the process, to tell the commits of two apart.
+    """
+
+    operator: Operator
+    lake: Lake
+    timeline: Timeline
+    state: State
+    run: str
+    _writers: dict[str, Writer] = field(init=False, default_factory=dict)
+
+    def write(self, batch: Batch, found: Evaluated, ingested: int) -> dict[str, int]:
+        """Make a micro-batch durable, and commit it to every table; rows per output table, without retractions.
+
+        Args:
+            batch: number, progress and positions.
+            found: its rows.
+            ingested: ms, of the markers.
+        """
+        written = {name: _count(rows) for name, rows in found.outputs.items()}
+        crash.point("embedded.before_files")
+        owed = []
+        for output in reversed(self.operator.outputs):
+            rows = found.outputs[output.table]
+            if output.side and not rows.num_rows:
+                written.pop(output.table)
+                continue
+            record = MicroBatch(
+                operator=self.operator.name,
+                version=self.operator.version,
+                fingerprint=self.operator.fingerprint,
+                timeline=self.timeline.number,
+                table=output.table,
+                batch=batch.number,
+                progress=batch.progress,
+                rows=written[output.table],
+                late=found.late,
+                dropped=found.dropped,
+                run=self.run,
+            )
+            owed.append(self._owed(output, rows, record, ingested))
+        crash.point("embedded.after_files")
+        whole = self.state.commit(
+            Batch(
+                number=batch.number,
+                progress=batch.progress,
+                reached=batch.reached,
+                clock=batch.clock,
+                positions=batch.positions,
+                owed=tuple(owed),
+                segments=(),
+            )
+        )
+        self.pay(whole, found.outputs)
+        return written
+
+    def pay(self, batch: Batch, outputs: Mapping[str, pa.Table] | None = None) -> None:
+        """Commit what a micro-batch owes to tables, and mark it as done.
+
+        Args:
+            batch: the last one.
+            outputs: its rows, where they are known: otherwise they are read from what it has written.
+
+        Raises:
+            LifecycleError: LIFECYCLE-057, a rollback has ended the timeline.
+            StateError: STATE-004, a file it owes is gone.
+        """
+        for one in batch.owed:
+            crash.point("embedded.before_commit")
+            self._pay(one, batch.number)
+            crash.point("embedded.after_commit")
+        for output in self.operator.outputs:
+            into = output.current
+            owed = next((one for one in batch.owed if one.table == output.table), None)
+            if into is None or owed is None:
+                continue
+            rows = self._read(owed) if outputs is None else outputs[output.table]
+            crash.point("micro_batch.before_current")
+            current.merge(self.operator, self.lake, output, into, rows)
+            crash.point("micro_batch.after_current")
+        crash.point("embedded.before_mark")
+        self.state.mark(batch.number)
+        if batch.number % _TOLD == 0:
+            self.followed()
+
+    def followed(self) -> None:
+        """Say how far the tables of last values are, for upkeep; after a micro-batch."""
+        for output in self.operator.outputs:
+            if output.current is not None:
+                version = self._writer(output.table).table().version()
+                last_values.followed(self.timeline, output.table, version + 1)
+
+    def _owed(self, output: Output, rows: pa.Table, record: MicroBatch, ingested: int) -> Owed:
+        path = self.lake.output(output.table)
+        fix = f"Begin anew: floodmark run {self.operator.name} --unbounded --from-scratch"
+        check_there(path, f"output '{output.table}' of the running stream", fix)
+        mark = marker(output.schema, watermark=record.progress, sequence=None, now=ingested)
+        folder = files.write(path, pa.concat_tables([rows, pa.Table.from_batches([mark])]), divided=False)
+        return Owed(
+            table=output.table,
+            app=self.timeline.app(output.table),
+            folder=folder,
+            partition_by=partition_by(output),
+            record=encode(record),
+        )
+
+    def _pay(self, one: Owed, number: int) -> None:
+        record = decode(one.record, f"micro-batch {number} of '{self.operator.name}'")
+        assert isinstance(record, MicroBatch)
+        self._writer(one.table).append(lambda: self._written(one), record, (one.app, number))
+
+    def _written(self, one: Owed) -> Written:
+        found = Written(folder=Path(self.lake.output(one.table), one.folder), partition_by=one.partition_by)
+        if not found.files:
+            fix = (
+                "Put it back from a copy, or roll the stream back to a savepoint: "
+                f"floodmark savepoint list {self.operator.name}, floodmark rollback {self.operator.name} --to ID."
+            )
+            where = f"table {self.lake.output(one.table)}"
+            raise StateError(
+                where, f"the files of folder {one.folder}, which are still owed to it", "none", fix, code="STATE-004"
+            )
+        return found
+
+    def _read(self, one: Owed) -> pa.Table:
+        import pyarrow.parquet as pq  # noqa: PLC0415 - only where a process was killed
+
+        return pa.concat_tables([pq.ParquetFile(file).read() for file in self._written(one).files])
+
+    def _writer(self, table: str) -> Writer:
+        return self._writers.setdefault(table, Writer(self.lake.output(table)))
+
+
+def _count(rows: pa.Table) -> int:
+    return int(pc.sum(pc.equal(rows["_kind"], ROW)).as_py() or 0)

@@ -1,0 +1,40 @@
+"""A stream on the embedded engine in a process of its own, which a test may kill: stream_process.py LAKE OPERATOR."""
+
+from __future__ import annotations
+
+import sys
+
+from events import Event
+
+from floodmark import Operator, Stream, Tumbling, count, operator, sum
+from floodmark.engines.embedded.session import Sail
+from floodmark.engines.embedded.unbounded.run import run_unbounded
+from floodmark.lake.paths import Lake
+
+
+def _windowed(events: Stream[Event]) -> Stream:
+    """Results that are revised, and rows that are too late."""
+    keyed = events.filter("value % 7 <> 0").key_by("key")
+    windowed = keyed.window(Tumbling("10 minutes"), allowed_lateness="15 minutes", late="side_output")
+    return windowed.aggregate(n=count(), total=sum("value"))
+
+
+def _plain(events: Stream[Event]) -> Stream:
+    """No state."""
+    return events.filter("value % 3 = 0").with_columns(double="value * 2")
+
+
+WINDOWED: Operator = operator(_windowed, name="windowed")
+PLAIN: Operator = operator(_plain, name="plain")
+
+
+def main(folder: str, name: str) -> None:
+    """Run until caught up."""
+    code = {one.name: one for one in (WINDOWED, PLAIN)}[name]
+    sail = Sail(memory=300)
+    run_unbounded(sail, code, Lake(folder), until_caught_up=True, files_per_batch=1)
+    sail.close()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,189 @@
+"""Unbounded runs on the embedded engine: exact after kills at every write, savepoints, and whose a checkpoint is."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import timedelta
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+from events import START
+
+from floodmark.core import crash
+from floodmark.core.errors import StateError
+from floodmark.engines.embedded.session import Sail
+from floodmark.engines.embedded.state.batch import Batch
+from floodmark.engines.embedded.state.checkpoint import Checkpoint
+from floodmark.engines.embedded.state.store import GroupStore, State
+from floodmark.engines.embedded.unbounded.run import run_unbounded
+from floodmark.engines.local.engine import LocalRun
+from floodmark.engines.starting import check_engine
+from floodmark.lake import savepoints
+from floodmark.lake.paths import Lake
+from floodmark.lake.rollback import roll_back
+from floodmark.lake.timeline import CHECKPOINT, Timeline
+from floodmark.spec.operator import Operator
+from floodmark.spec.schema import STAMPS
+from floodmark.testing.lakes import land, outputs
+from floodmark.testing.log import Log
+from floodmark.testing.runs import final
+
+sys.path.insert(0, str(Path(__file__).parent))
+from stream_process import PLAIN, WINDOWED
+
+_POINTS = (*crash.POINTS["embedded"], "micro_batch.before_current", "micro_batch.after_current")
+
+
+@pytest.fixture(scope="module")
+def sail() -> Iterator[Sail]:
+    """One server for all tests."""
+    found = Sail(memory=300)
+    yield found
+    found.close()
+
+
+def _log(code: Operator, seed: int, rows: int = 240) -> Log:
+    rng = random.Random(seed)
+    log = Log(code.inputs[0].schema)
+    late = [
+        {"at": START + timedelta(minutes=n - rng.randrange(25)), "key": rng.choice("abcd"), "value": n}
+        for n in range(rows)
+    ]
+    log.rows(late, "at", 60_000)
+    log.end()
+    return log
+
+
+def _landed(lake: Lake, code: Operator, log: Log, commits: int) -> None:
+    cuts = [len(log.entries) * n // commits for n in range(commits + 1)]
+    for first, last in pairwise(cuts):
+        land(lake, code, log, first, last)
+
+
+def _check(lake: Lake, code: Operator, log: Log) -> None:
+    """Every output has the rows of the engine of tests, and the last values are those of the changelog."""
+    expected = LocalRun(code).batch({code.inputs[0].name: log.table()})
+    got = outputs(lake, code)
+    assert final([got[""]])
+    for name, table in expected.items():
+        assert final([got[name]]) == final([table]), name
+    for output in code.outputs:
+        if output.current is not None:
+            values = DeltaTable(lake.output(output.current.table)).to_pyarrow_table().drop_columns(list(STAMPS))
+            rows = sorted(values.to_pylist(), key=lambda row: (row["key"], row["window_start"]))
+            changelog = sorted(final([got[output.name]]), key=lambda row: (row["key"], row["window_start"]))
+            assert rows == changelog
+
+
+def _process(lake: Lake, code: Operator, at: str = "") -> int:
+    here = Path(__file__).parent
+    environment = {**os.environ, crash.VARIABLE: at}
+    paths = [str(here.parents[1] / "src"), str(here.parent / "support"), environment.get("PYTHONPATH", "")]
+    environment["PYTHONPATH"] = os.pathsep.join(paths)
+    command = [sys.executable, str(here / "stream_process.py"), lake.root, code.name]
+    return subprocess.run(command, env=environment, check=False).returncode
+
+
+@pytest.mark.parametrize("code", [PLAIN, WINDOWED], ids=lambda code: code.name)
+def test_restarts(sail: Sail, code: Operator, tmp_path: Path) -> None:
+    log, lake = _log(code, 1), Lake(str(tmp_path))
+    for first, last in pairwise([0, 60, 61, 200, len(log.entries)]):
+        land(lake, code, log, first, last)
+        run_unbounded(sail, code, lake, until_caught_up=True)
+    _check(lake, code, log)
+    assert run_unbounded(sail, code, lake, until_caught_up=True).micro_batches == 0
+
+
+def _kills(lake: Lake, code: Operator, log: Log, points: tuple[str, ...]) -> int:
+    """A run that is killed at each point, one after the other; how often it was."""
+    killed = 0
+    _landed(lake, code, log, 6)
+    for at in points:
+        status = _process(lake, code, at)
+        killed += status == -signal.SIGKILL
+    assert _process(lake, code) == 0
+    _check(lake, code, log)
+    return killed
+
+
+def test_killed_behind_the_state_and_between_commits(tmp_path: Path) -> None:
+    points = ("embedded.after_files", "embedded.after_state", "embedded.after_commit")
+    assert _kills(Lake(str(tmp_path)), WINDOWED, _log(WINDOWED, 2), points) == len(points)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("point", _POINTS)
+@pytest.mark.parametrize("code", [PLAIN, WINDOWED], ids=lambda code: code.name)
+def test_killed_at_every_point(code: Operator, point: str, tmp_path: Path) -> None:
+    _kills(Lake(str(tmp_path)), code, _log(code, 3), (point, f"{point}:2", point))
+
+
+def test_savepoint_is_one_to_go_on_from(sail: Sail, tmp_path: Path) -> None:
+    log, lake = _log(WINDOWED, 4), Lake(str(tmp_path))
+    land(lake, WINDOWED, log, 0, 120)
+    run_unbounded(sail, WINDOWED, lake, until_caught_up=True)
+    made = savepoints.create(WINDOWED.name, lake)
+    assert made.manifest.engine["engine"] == "embedded"
+    timeline = Timeline.current(lake, WINDOWED.name)
+    savepoints.restore(made, timeline.folder())
+    land(lake, WINDOWED, log, 120)
+    run_unbounded(sail, WINDOWED, lake, until_caught_up=True)
+    _check(lake, WINDOWED, log)
+
+
+def test_checkpoint_of_another_engine_is_refused(sail: Sail, tmp_path: Path) -> None:
+    log, lake = _log(PLAIN, 5, rows=10), Lake(str(tmp_path))
+    land(lake, PLAIN, log)
+    run_unbounded(sail, PLAIN, lake, until_caught_up=True)
+    with pytest.raises(StateError, match=r"STATE-041 .*--engine embedded"):
+        check_engine(Timeline.current(lake, PLAIN.name), "spark")
+
+
+def test_state_is_what_was_committed(tmp_path: Path) -> None:
+    """Against a dictionary, over many merges of files; what is not committed is gone."""
+    checkpoint, rng = Checkpoint(str(tmp_path / CHECKPOINT)), random.Random(6)
+    checkpoint.begin()
+    state, expected = State(checkpoint), dict[tuple[int, int], bytes]()
+    for number in range(300):
+        for _ in range(rng.randrange(6)):
+            group, chunk = rng.randrange(4), rng.randrange(40)
+            store = GroupStore(state, group)
+            if (group, chunk) in expected and rng.random() < 0.4:
+                store.remove(chunk)
+                del expected[group, chunk]
+            else:
+                expected[group, chunk] = rng.randbytes(rng.choice([10, 3000]))
+                store.put(chunk, expected[group, chunk])
+        batch = Batch(number=number, progress=number, reached={}, clock=0, positions=(), owed=(), segments=())
+        state.commit(batch)
+        state.mark(number)
+        if number % 40 == 0:
+            state = State(checkpoint)
+            GroupStore(state, 9).put(0, b"never committed")
+            state.discard()
+            assert {key: state.get(key) for key in expected} == expected
+            assert len(state.batch.segments if state.batch else ()) < 40
+    assert State(checkpoint).get((9, 0)) is None
+    assert len(list(Path(checkpoint.path, "batches").iterdir())) < 150
+    assert checkpoint.restorable()[-1] == checkpoint.last_committed() == 299
+
+
+def test_rollback_undoes_and_goes_on(sail: Sail, tmp_path: Path) -> None:
+    log, lake = _log(WINDOWED, 7), Lake(str(tmp_path))
+    land(lake, WINDOWED, log, 0, 80)
+    run_unbounded(sail, WINDOWED, lake, until_caught_up=True)
+    made = savepoints.create(WINDOWED.name, lake)
+    land(lake, WINDOWED, log, 80, 160)
+    run_unbounded(sail, WINDOWED, lake, until_caught_up=True)
+    roll_back(lake, made)
+    land(lake, WINDOWED, log, 160)
+    run_unbounded(sail, WINDOWED, lake, until_caught_up=True)
+    assert Timeline.current(lake, WINDOWED.name).number == 1
+    _check(lake, WINDOWED, log)
