@@ -75,6 +75,10 @@ def test_whole_numbers_are_added_where_they_cannot_wrap_around() -> None:
     assert sail_sql("n * 2", SCHEMA, "x") == "CAST((CAST(`n` AS bigint) * CAST(2 AS bigint)) AS int)"
 
 
+def test_nan_has_no_sign() -> None:
+    assert sail_sql("f - f", SCHEMA, "x") == "CAST(nanvl((`f` - `f`), CAST('NaN' AS double)) AS double)"
+
+
 def test_texts_are_written_anew() -> None:
     assert sail_sql("'it''s' || s", SCHEMA, "x") == r"CAST(('it\'s' || `s`) AS string)"
 

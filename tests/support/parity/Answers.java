@@ -45,7 +45,7 @@ public class Answers implements java.util.function.BiFunction {
 
   private String answer(String text) {
     DataType type;
-    InterpretedProjection made;
+    List made = new ArrayList();
     try {
       Dataset selected = frame.selectExpr(new String[] {"(" + text + ") AS x"});
       type = selected.schema().apply(0).dataType();
@@ -53,9 +53,13 @@ public class Answers implements java.util.function.BiFunction {
       if (!(plan instanceof Project)) {
         return "refused\tplan " + plan.getClass().getSimpleName();
       }
-      Project project = (Project) plan;
-      made = new InterpretedProjection((scala.collection.immutable.Seq) project.projectList(), (scala.collection.immutable.Seq) project.child().output());
-      made.initialize(0);
+      while (plan instanceof Project) { // an expression that is used twice is computed by a projection below
+        Project project = (Project) plan;
+        InterpretedProjection step = new InterpretedProjection((scala.collection.immutable.Seq) project.projectList(), (scala.collection.immutable.Seq) project.child().output());
+        step.initialize(0);
+        made.add(0, step);
+        plan = project.child();
+      }
     } catch (Throwable error) {
       return "refused\t" + named(error);
     }
@@ -64,7 +68,10 @@ public class Answers implements java.util.function.BiFunction {
       said.append('\t');
       int before = said.length();
       try {
-        InternalRow row = (InternalRow) made.apply(rows[i]);
+        InternalRow row = rows[i];
+        for (int step = 0; step < made.size(); step++) {
+          row = ((InternalRow) ((InterpretedProjection) made.get(step)).apply(row)).copy();
+        }
         Object value = row.isNullAt(0) ? null : row.get(0, type);
         write(said, value, type);
       } catch (Throwable error) {

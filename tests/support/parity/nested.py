@@ -14,6 +14,8 @@ from floodmark.engines.embedded.parity.check import sail_sql
 from floodmark.spec.expressions import expression
 
 _COLUMN = re.compile(r"(?<![\w'.\\`])[a-z]{1,3}[123](?![\w'(])")
+_LEFT_OUT = re.compile(r"'|element_at\(")
+"""Texts, in which a name may be no column; and what ends Spark 4.2's Java at the index -2147483648."""
 _LONGEST = 60
 """Characters of an expression that others are made of."""
 
@@ -35,7 +37,7 @@ def nested(texts: Sequence[str], count: int, chance: random.Random) -> Iterator[
         count: how many.
         chance: what is drawn.
     """
-    short = [text for text in texts if len(text) <= _LONGEST and "'" not in text and passes(text)]
+    short = [text for text in texts if len(text) <= _LONGEST and not _LEFT_OUT.search(text) and passes(text)]
     by_type: dict[str, list[str]] = defaultdict(list)
     for text in short:
         by_type[expression(text, SCHEMA, "nested").type].append(text)

@@ -30,7 +30,10 @@ def written(aggregate: Builtin, value: str, kind: str, error: str) -> str | None
     """The SQL, whether or not the comparison found it to be right."""
     if parse(kind).is_floating and aggregate.function in {"min", "max"}:
         return _least(value, kind) if aggregate.function == "min" else _greatest(value, kind)
-    return sql_of(aggregate, value, kind, error)
+    sql = sql_of(aggregate, value, kind, error)
+    if sql is not None and parse(kind).is_floating and aggregate.function in {"sum", "mean"}:
+        return f"nanvl({sql}, CAST('NaN' AS double))"  # one NaN, without a sign
+    return sql
 
 
 def agrees(function: str, kind: str) -> bool:

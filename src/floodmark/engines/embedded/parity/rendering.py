@@ -12,6 +12,7 @@ from floodmark.engines.embedded.parity.patterns import OtherPattern
 from floodmark.engines.embedded.parity.rewrites import REWRITES, text_literal
 from floodmark.spec.expressions.tree import Call, Case, Cast, Column, Field, Lambda, Literal
 from floodmark.spec.expressions.typed import Typed
+from floodmark.spec.expressions.widening import FLOATS
 
 _INFIX = frozenset(
     [
@@ -43,6 +44,46 @@ _INFIX = frozenset(
 _SUFFIXES = {"tinyint": "Y", "smallint": "S", "bigint": "L"}
 _SMALLEST = {"tinyint": -(1 << 7), "smallint": -(1 << 15), "int": -(1 << 31), "bigint": -(1 << 63)}
 _CONDITIONAL = frozenset({"if", "coalesce", "ifnull", "nvl", "nvl2", "and", "or"})
+_NAN = frozenset(
+    [
+        "+",
+        "-",
+        "*",
+        "negative",
+        "sqrt",
+        "ln",
+        "log",
+        "log2",
+        "log10",
+        "log1p",
+        "pow",
+        "power",
+        "exp",
+        "expm1",
+        "sin",
+        "cos",
+        "tan",
+        "cot",
+        "sec",
+        "csc",
+        "asin",
+        "acos",
+        "atan",
+        "atan2",
+        "sinh",
+        "cosh",
+        "tanh",
+        "asinh",
+        "acosh",
+        "atanh",
+        "hypot",
+        "cbrt",
+        "try_add",
+        "try_subtract",
+        "try_multiply",
+    ]
+)
+"""Calls that may give NaN with a sign: Sail sorts it before all numbers, and compares it so. Spark has one NaN, behind all numbers."""
 _NUMBER = re.compile(r"[-+]?[0-9]{1,9}([.][0-9]*)?")
 _UNTYPED = frozenset({"boolean", "void", "variant", "decimal"})
 
@@ -160,6 +201,8 @@ def _call(node: Typed, name: str) -> str:
     if text is None:
         text = plain(node, name, parts)
     kind = node.type
+    if kind in FLOATS and name in _NAN:
+        text = f"nanvl({text}, CAST('NaN' AS {kind}))"
     parsed = known(kind) if kind not in _UNTYPED else None
     return text if parsed is None or not parsed.is_column else f"CAST({text} AS {kind})"
 
