@@ -1,4 +1,4 @@
-"""Expressions the embedded engine lets through, drawn at random and put into one another: Sail's answers are Spark's."""
+"""Expressions the embedded engine lets through, drawn at random: Sail's answers are Spark's."""
 
 from __future__ import annotations
 
@@ -22,9 +22,8 @@ def test_random_expressions_that_are_let_through_come_out_alike(spark: SparkSess
     values.write(tmp_path)
     known = chance.sample([*probes.readable(probes.usual()), *probes.readable(probes.special())], 8000)
     single = [text for text in known if nested.passes(text)][:COUNT]
-    made = [*nested.nested(known, COUNT, chance)]
-    assert len(made) == COUNT
-    answers = spark_run.ask(spark, tmp_path, list(dict.fromkeys([*single, *made])))
+    assert len(single) == COUNT
+    answers = spark_run.ask(spark, tmp_path, list(dict.fromkeys(single)))
     packed = {text: zlib.compress(answer.encode()) for text, answer in answers.items()}
     sail = Sail(tmp_path)
     try:
