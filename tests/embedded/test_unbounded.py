@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 from itertools import pairwise
@@ -25,10 +26,13 @@ from floodmark.engines.embedded.state.store import GroupStore, State
 from floodmark.engines.embedded.unbounded.run import run_unbounded
 from floodmark.engines.local.engine import LocalRun
 from floodmark.engines.starting import check_engine
-from floodmark.lake import savepoints
+from floodmark.lake import entries, savepoints
+from floodmark.lake.compaction import compact
+from floodmark.lake.expiry import expire
 from floodmark.lake.paths import Lake
 from floodmark.lake.rollback import roll_back
 from floodmark.lake.timeline import CHECKPOINT, Timeline
+from floodmark.lake.upkeep import maintain
 from floodmark.spec.operator import Operator
 from floodmark.spec.schema import STAMPS
 from floodmark.testing.lakes import land, outputs
@@ -186,4 +190,33 @@ def test_rollback_undoes_and_goes_on(sail: Sail, tmp_path: Path) -> None:
     land(lake, WINDOWED, log, 160)
     run_unbounded(sail, WINDOWED, lake, until_caught_up=True)
     assert Timeline.current(lake, WINDOWED.name).number == 1
+    _check(lake, WINDOWED, log)
+
+
+def test_going_back_behind_what_the_log_has_lost_it_reads_the_files_that_are_there(sail: Sail, tmp_path: Path) -> None:
+    log, lake = _log(WINDOWED, 8), Lake(str(tmp_path))
+    cuts = [0, 30, 90, *range(100, 200, 10), len(log.entries)]
+    for first, last in pairwise(cuts):
+        time.sleep(0.002)  # files of one millisecond have no order
+        land(lake, WINDOWED, log, first, last)
+        if last == 90:
+            run_unbounded(sail, WINDOWED, lake, until_caught_up=True, files_per_batch=1)
+            made = savepoints.create(WINDOWED.name, lake)
+    path = lake.input(WINDOWED.inputs[0])
+    run_unbounded(sail, WINDOWED, lake, until_caught_up=True)
+    compact(path)  # one file holds what the savepoint has read, and what it has not
+    expire(path, floor=DeltaTable(path).version(), hours=0)
+    assert entries.entry(path, made.manifest.inputs[WINDOWED.inputs[0].name].version + 1) is None
+    roll_back(lake, savepoints.find(lake, made.id))
+    assert run_unbounded(sail, WINDOWED, lake, until_caught_up=True, files_per_batch=1).micro_batches
+    _check(lake, WINDOWED, log)
+
+
+def test_upkeep_leaves_what_a_stream_that_was_killed_has_yet_to_commit(tmp_path: Path) -> None:
+    log, lake = _log(WINDOWED, 9, rows=60), Lake(str(tmp_path))
+    _landed(lake, WINDOWED, log, 2)
+    assert _process(lake, WINDOWED, "embedded.after_state:2") == -signal.SIGKILL
+    time.sleep(0.002)
+    maintain(lake, hours=0)
+    assert _process(lake, WINDOWED) == 0
     _check(lake, WINDOWED, log)

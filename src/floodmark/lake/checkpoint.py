@@ -93,6 +93,10 @@ class Checkpoint(Protocol):
         """Make the folder what a savepoint holds: ``files`` below ``source``. The folder is empty."""
         ...
 
+    def owed(self) -> list[tuple[str, str]]:
+        """Folders of files that are written and that a start commits: (table, folder in that of the table)."""
+        ...
+
     def engine(self, batch: int) -> dict[str, str]:
         """What wrote the state of a micro-batch: packages and their versions, Python, state partitions."""
         ...

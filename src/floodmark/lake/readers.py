@@ -33,11 +33,13 @@ class Needs:
         floors: a version, all of whose files and all of whose later commits' files have to stay.
         entries: the first version whose entry in the log has to stay, and that of each later one.
         kept: versions savepoints go back to, whose files have to stay; each with the folder that says which these are, or nothing.
+        owed: folders of files that no commit names yet, and that a stream has yet to commit.
     """
 
     floors: dict[str, int] = field(default_factory=dict)
     entries: dict[str, int] = field(default_factory=dict)
     kept: dict[str, dict[int, str]] = field(default_factory=dict)
+    owed: dict[str, set[str]] = field(default_factory=dict)
 
     def reads(self, path: str, read: TableVersion) -> None:
         """Somebody has read a table so far. An engine may ask for the entry of the version itself once more."""
@@ -78,7 +80,10 @@ def needs(lake: Lake) -> Needs:
                 if not catches_up(path, savepoint, given):
                     found.reads(path, given)
         for name, deployed in streams(place).items():
-            _add_stream(found, Timeline.current(place, name), deployed, goes_back=bool(made))
+            timeline = Timeline.current(place, name)
+            _add_stream(found, timeline, deployed, goes_back=bool(made))
+            for table, folder in timeline.checkpoint.owed():
+                found.owed.setdefault(place.output(table), set()).add(folder)
     return found
 
 

@@ -151,7 +151,8 @@ class _Work:
         if not self.why:
             upto = None if self.dry_run else changes.keep(path, self.compared.get(path, ()), log=kind == "logs")
             seen_at = self.lake.internal("upkeep", kind, f"{name}.json")
-            gone = vacuum(path, seen_at, floor=floor, kept=versions, hours=self.hours, dry_run=self.dry_run)
+            owed = self.needed.owed.get(path, set())
+            gone = vacuum(path, seen_at, floor=floor, kept=versions, owed=owed, hours=self.hours, dry_run=self.dry_run)
         if not gone.why:
             needed = [upto, history.reached_by(path), self.needed.entries.get(path), None if ordered else -1]
             first = min([one for one in needed if one is not None], default=entries.version_of(path))

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import time
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -97,7 +97,14 @@ class Vacuumed:
 
 
 def vacuum(
-    path: str, seen_at: str, *, floor: int | None, kept: Mapping[int, str], hours: float, dry_run: bool = False
+    path: str,
+    seen_at: str,
+    *,
+    floor: int | None,
+    kept: Mapping[int, str],
+    owed: Collection[str] = (),
+    hours: float,
+    dry_run: bool = False,
 ) -> Vacuumed:
     """Remove what nobody needs of a table; the caller holds the lock of the lake's data files.
 
@@ -106,6 +113,7 @@ def vacuum(
         seen_at: path of the file with what its commits say.
         floor: the version up to which its slowest reader has read; None without one.
         kept: versions to which savepoints go back, each with the folder that holds what it consists of, or nothing (``versions.hold``).
+        owed: folders in the table's, whose files a stream has yet to commit.
         hours: for which replaced files stay, and those no commit names.
         dry_run: only say what would go.
     """
@@ -125,7 +133,11 @@ def vacuum(
         if removed <= floor and at < before and not _between(ordered, added, removed) and file not in active
     ]
     named = active | seen.live.keys() | seen.gone.keys()
-    orphans = [file for file, (_, modified) in there.items() if file not in named and modified < before]
+    orphans = [
+        file
+        for file, (_, modified) in there.items()
+        if file not in named and modified < before and file.split("/")[0] not in owed
+    ]
     going = [file for file in (*unneeded, *orphans) if file in there]
     if not dry_run:
         if any(file in seen.gone for file in going):

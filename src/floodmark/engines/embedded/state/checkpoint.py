@@ -126,6 +126,12 @@ class Checkpoint:
         for path in files:
             copy(f"{source}/{path}", f"{self.path}/{path}")
 
+    def owed(self) -> list[tuple[str, str]]:
+        """Folders of files that are written and that a start commits: (table, folder in that of the table)."""
+        last = self.last_committed()
+        planned = [self.batch(number) for number in self.planned() if number > last]
+        return [(one.table, one.folder) for batch in planned if batch is not None for one in batch.owed if one.folder]
+
     def engine(self, batch: int) -> dict[str, str]:  # noqa: ARG002 - of all micro-batches the same
         """What wrote the state of a micro-batch: packages and their versions, Python."""
         versions = {package: package_version(package) for package in _PACKAGES}

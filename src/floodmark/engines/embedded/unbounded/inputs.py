@@ -1,14 +1,15 @@
 """Inputs of a stream: which files a micro-batch reads of each, and their rows in Arrow.
 
 A log is read from its newest version on, file by file, where these are in the order of their sequences; then commit by commit. The output of
-another stream is read commit by commit from the first one on, or as it is now where its first versions hold rows that do not count any more.
+another stream is read commit by commit from the first one on, or as it is now where its first versions hold rows that do not count any more. Where the
+next commit of a log is gone, the stream goes on with the files that are there, as from the beginning.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -22,10 +23,11 @@ from floodmark.core.errors import ExecutionError
 from floodmark.core.time import NEVER
 from floodmark.lake import entries, history
 from floodmark.lake.checkpoint import Position
-from floodmark.lake.paths import Lake
 from floodmark.lake.rows import row_schema
-from floodmark.lake.sequences import in_order
+from floodmark.lake.sequences import in_order, last_read, noted
 from floodmark.lake.storage import read
+from floodmark.lake.timeline import REACHED, Timeline
+from floodmark.lifecycle.savepoint import TableVersion
 from floodmark.spec.operator import Input, Operator
 from floodmark.spec.schema import STAMPS
 
@@ -52,11 +54,13 @@ class Take:
         files: in order.
         position: behind them.
         restated: rows of bounded runs count too.
+        behind: only rows with a larger ``_sequence`` count.
     """
 
     files: tuple[File, ...]
     position: Position
     restated: bool = False
+    behind: int = -1
 
 
 @dataclass(slots=True)
@@ -68,12 +72,14 @@ class Reader:
         given: the input.
         path: of its table.
         most_files: of a micro-batch.
+        reached: file that may say which row was the last one read (``sequences.noted``).
     """
 
     operator: Operator
     given: Input
     path: str
     most_files: int | None
+    reached: str
     last: int | None = None
     """The version of the table that is the last one to be read; None for no end."""
     _table: str = ""
@@ -110,6 +116,7 @@ class Reader:
         if take.restated:
             place = rows.schema.get_field_index("_progress")
             rows = rows.set_column(place, wanted.field(place), pc.fill_null(rows["_progress"], NEVER))
+        rows = rows.filter(pc.greater(rows["_sequence"], take.behind)) if take.behind >= 0 else rows
         return rows.filter(pc.is_valid(rows["_progress"]))
 
     def _first(self) -> Take | None:
@@ -156,21 +163,39 @@ class Reader:
                 break
             version, done = version + 1, -1
         if not files and version == at.version:
-            self._check_there(at)
-            return None
+            return self._over(at) if self._gone(at) else None
         return Take(tuple(files), Position(version, done, at.table))
+
+    def _over(self, at: Position) -> Take:
+        """Where the next commit is gone: the files of the newest version that hold what is not read, in order.
+
+        Raises:
+            ExecutionError: EXECUTION-060, the files have no order, or it is not known which row was the last one read.
+        """
+        newest = DeltaTable(self.path)
+        files = None if self.given.upstream is not None else in_order(newest)
+        last = last_read(self.path, at.version, at.file)
+        if last is None:
+            given = TableVersion(table=self.given.table, id=at.table, version=at.version, file=at.file)
+            last = noted(self.reached, given)
+        if files is None or last is None:
+            fix = f"Compute it anew: floodmark run {self.operator.name} --unbounded --from-scratch"
+            where = f"input '{self.given.name}' of {self.operator.version}"
+            got = f"none of version {at.version + 1}"
+            raise ExecutionError(where, "the commits behind what is read", got, fix, code="EXECUTION-060")
+        read = sum(file.last <= last for file in files)
+        self._snapshot = newest.version(), [File(file.path, file.size, {}) for file in files]
+        take = self._taken(self._snapshot[1], Position(at.version, read - 1, at.table, newest.version()))
+        return replace(take, behind=last)  # of these, only the first one holds rows that are read already
 
     def _entry(self, version: int) -> bytes | None:
         ended = self.last is not None and version > self.last
         return None if ended else read(f"{self.path}/_delta_log/{version:020d}.json")
 
-    def _check_there(self, at: Position) -> None:
+    def _gone(self, at: Position) -> bool:
+        """Whether commits have come behind a position, and the first of them is there no more."""
         newest = entries.newest(self.path)
-        if newest is not None and min(newest, newest if self.last is None else self.last) > at.version:
-            fix = f"Compute it anew: floodmark run {self.operator.name} --unbounded --from-scratch"
-            where = f"input '{self.given.name}' of {self.operator.version}"
-            got = f"none of version {at.version + 1}"
-            raise ExecutionError(where, "the commits behind what is read", got, fix, code="EXECUTION-060")
+        return newest is not None and min(newest, newest if self.last is None else self.last) > at.version
 
     def _added(self, content: bytes) -> Iterator[File]:
         """The files a commit adds rows by; none of one that replaces rows."""
@@ -214,14 +239,15 @@ class Reader:
         return pa.repeat(pa.scalar(text, pa.string()).cast(field.type), rows)
 
 
-def readers(operator: Operator, lake: Lake, order: Sequence[str], most_files: int | None) -> dict[str, Reader]:
+def readers(operator: Operator, timeline: Timeline, order: Sequence[str], most_files: int | None) -> dict[str, Reader]:
     """The readers of an operator, by the input's name, in an order of names.
 
     Raises:
         ExecutionError: EXECUTION-005, a table lacks columns the operator reads.
     """
     by_name = {given.name: given for given in operator.inputs}
-    found = {name: Reader(operator, by_name[name], lake.input(by_name[name]), most_files) for name in order}
+    lake, reached = timeline.lake, timeline.folder(REACHED)
+    found = {name: Reader(operator, by_name[name], lake.input(by_name[name]), most_files, reached) for name in order}
     for name, reader in found.items():
         _check_columns(operator, by_name[name], reader.path)
     return found

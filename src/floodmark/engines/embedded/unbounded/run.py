@@ -81,7 +81,7 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
             sink.pay(state.batch)
         order = sources(operator.canonical())
         stream = _Stream(
-            operator, Compute(operator, sail, state), sink, readers(operator, lake, order, files_per_batch), tell
+            operator, Compute(operator, sail, state), sink, readers(operator, timeline, order, files_per_batch), tell
         )
         if until_caught_up:
             for reader in stream.readers.values():

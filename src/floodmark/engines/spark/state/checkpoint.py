@@ -361,6 +361,10 @@ class Checkpoint:
                 copy(f"{source}/{path}", f"{self.path}/{path}")
         self.relocate()
 
+    def owed(self) -> list[tuple[str, str]]:
+        """None: a micro-batch that is not committed is computed again."""
+        return []
+
     def engine(self, batch: int) -> dict[str, str]:
         """What wrote the state of a batch: packages and their versions, Python, state partitions."""
         versions = {package: package_version(package) for package in _PACKAGES}
