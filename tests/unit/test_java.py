@@ -33,7 +33,8 @@ def test_no_java_at_all(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
     with pytest.raises(SetupError) as caught:
         java.find_java()
     assert str(caught.value).startswith("SETUP-001 Java: expected version 17 or newer, got ")
-    assert str(caught.value).endswith(f"Run `{java.install_command()}`.")
+    assert f"Run `{java.install_command()}`." in str(caught.value)
+    assert str(caught.value).endswith("--engine embedded.")
 
 
 def test_an_old_java_is_named_with_its_version(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
