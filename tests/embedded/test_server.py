@@ -101,6 +101,25 @@ def test_no_server_outlives_its_process(how):
     parent.stdout.close()
 
 
+def test_a_process_that_uses_the_server_can_start_java():
+    """PySpark forks for Java, and the client's threads must not go on in the child: one of a few hundred died of it."""
+    program = """
+        import os, subprocess
+        from floodmark.engines.embedded.session import Sail
+        sail = Sail(400)
+        with sail.lent() as connection:
+            connection.spark.sql("SELECT 1").toArrow()
+        children = [subprocess.run(["true"], preexec_fn=os.getpid, capture_output=True) for _ in range(800)]
+        sail.close()
+        print({(child.returncode, child.stderr.decode()) for child in children})
+    """
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GRPC_")}
+    result = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], env=environment, capture_output=True, text=True, check=True
+    )
+    assert result.stdout == "{(0, '')}\n"
+
+
 @pytest.mark.parametrize(("found", "code"), [({"pysail": None}, "SETUP-070"), ({"pysail": "0.6.6"}, "SETUP-071")])
 def test_what_is_not_installed_is_said_with_the_command(monkeypatch, found, code):
     real = of_server._version

@@ -1,1 +1,7 @@
 """The engine without a JVM: the same DataFrames on a session of Sail, the same kernels, and processes of its own."""
+
+import os
+
+# read when grpc is imported; with it, a child that this process forks, as PySpark does for Java, may die before it has begun
+# (grpc/grpc issue 43055)
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
