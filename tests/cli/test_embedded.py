@@ -8,10 +8,12 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
 from floodmark.engines.embedded import server
 from floodmark.engines.spark.setup import java
 from floodmark.lake.paths import Lake
+from floodmark.spec.schema import MARKER
 from floodmark.testing import lakes
 from floodmark.testing.log import Log
 
@@ -50,6 +52,25 @@ def test_a_bounded_run_needs_no_java(verb: Verb, shop: Path, monkeypatch: pytest
     assert json.loads(result.stdout)["rows"]["hourly_sales"] == 2
     again = verb("run", "hourly_sales", "--engine", "embedded")
     assert "nothing to do" in again.stdout
+
+
+@pytest.mark.usefixtures("no_java")
+def test_the_stream_of_a_new_workspace_has_the_rows_of_its_bounded_run(verb: Verb, shop: Path) -> None:
+    landed(shop)
+    assert verb("run", "hourly_sales", "--engine", "embedded").exit_code == 0
+    bounded = sold(shop)
+    result = verb("run", "hourly_sales", "--unbounded", "--until-caught-up", "--engine", "embedded", "--json")
+    assert result.exit_code == 0, result.output
+    assert sold(shop) == bounded
+    assert {row["_asset_partition"] for row in bounded} == {"2024-01-01"}
+    assert sold(shop, "hourly_sales__current") == [row | {"_kind": 0} for row in bounded]
+
+
+def sold(shop: Path, table: str = "hourly_sales") -> list[dict[str, object]]:
+    """Rows without markers, and without what differs between two runs."""
+    rows = DeltaTable(str(shop / "lake" / "outputs" / table)).to_pyarrow_table()
+    rows = rows.drop_columns(["_progress", "_sequence", "_ingest_time"])
+    return sorted((row for row in rows.to_pylist() if row["_kind"] != MARKER), key=repr)
 
 
 def test_without_pysail_the_command_that_installs_it_is_said(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 
 from events import Event
 
-from floodmark import Operator, Stream, Tumbling, count, operator, sum
+from floodmark import Daily, Operator, Stream, Tumbling, count, operator, sum
 from floodmark.engines.embedded.session import Sail
 from floodmark.engines.embedded.unbounded.run import run_unbounded
 from floodmark.lake.paths import Lake
@@ -27,10 +28,12 @@ def _plain(events: Stream[Event]) -> Stream:
 WINDOWED: Operator = operator(_windowed, name="windowed")
 PLAIN: Operator = operator(_plain, name="plain")
 
+DIVIDED: Operator = replace(WINDOWED, name="divided", partitions=Daily("2020-01-01", timezone="Asia/Kolkata"))
+
 
 def main(folder: str, name: str) -> None:
     """Run until caught up."""
-    code = {one.name: one for one in (WINDOWED, PLAIN)}[name]
+    code = {one.name: one for one in (WINDOWED, PLAIN, DIVIDED)}[name]
     sail = Sail(memory=300)
     run_unbounded(sail, code, Lake(folder), until_caught_up=True, files_per_batch=1)
     sail.close()

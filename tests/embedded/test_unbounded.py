@@ -13,12 +13,14 @@ from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from events import START
 
 from floodmark.core import crash
 from floodmark.core.errors import StateError
+from floodmark.core.time import to_ms
 from floodmark.engines.embedded.session import Sail
 from floodmark.engines.embedded.state.batch import Batch
 from floodmark.engines.embedded.state.checkpoint import Checkpoint
@@ -34,13 +36,13 @@ from floodmark.lake.rollback import roll_back
 from floodmark.lake.timeline import CHECKPOINT, Timeline
 from floodmark.lake.upkeep import maintain
 from floodmark.spec.operator import Operator
-from floodmark.spec.schema import STAMPS
+from floodmark.spec.schema import PARTITION, STAMPS
 from floodmark.testing.lakes import land, outputs
 from floodmark.testing.log import Log
 from floodmark.testing.runs import final
 
 sys.path.insert(0, str(Path(__file__).parent))
-from stream_process import PLAIN, WINDOWED
+from stream_process import DIVIDED, PLAIN, WINDOWED
 
 _POINTS = (*crash.POINTS["embedded"], "micro_batch.before_current", "micro_batch.after_current")
 
@@ -74,16 +76,27 @@ def _landed(lake: Lake, code: Operator, log: Log, commits: int) -> None:
 def _check(lake: Lake, code: Operator, log: Log) -> None:
     """Every output has the rows of the engine of tests, and the last values are those of the changelog."""
     expected = LocalRun(code).batch({code.inputs[0].name: log.table()})
-    got = outputs(lake, code)
+    got = {name: _undivided(code, table) for name, table in outputs(lake, code).items()}
     assert final([got[""]])
     for name, table in expected.items():
         assert final([got[name]]) == final([table]), name
     for output in code.outputs:
         if output.current is not None:
-            values = DeltaTable(lake.output(output.current.table)).to_pyarrow_table().drop_columns(list(STAMPS))
+            values = _undivided(code, DeltaTable(lake.output(output.current.table)).to_pyarrow_table())
+            values = values.drop_columns(list(STAMPS))
             rows = sorted(values.to_pylist(), key=lambda row: (row["key"], row["window_start"]))
             changelog = sorted(final([got[output.name]]), key=lambda row: (row["key"], row["window_start"]))
             assert rows == changelog
+
+
+def _undivided(code: Operator, table: pa.Table) -> pa.Table:
+    """Rows without the name of their asset partition, which has to be that of their event time."""
+    if code.partitions is None:
+        return table
+    moments = table["_event_time"].to_pylist()
+    names = [None if moment is None else code.partitions.key(to_ms(moment)) for moment in moments]
+    assert table[PARTITION].to_pylist() == names
+    return table.drop_columns([PARTITION])
 
 
 def _process(lake: Lake, code: Operator, at: str = "") -> int:
@@ -95,7 +108,7 @@ def _process(lake: Lake, code: Operator, at: str = "") -> int:
     return subprocess.run(command, env=environment, check=False).returncode
 
 
-@pytest.mark.parametrize("code", [PLAIN, WINDOWED], ids=lambda code: code.name)
+@pytest.mark.parametrize("code", [PLAIN, WINDOWED, DIVIDED], ids=lambda code: code.name)
 def test_restarts(sail: Sail, code: Operator, tmp_path: Path) -> None:
     log, lake = _log(code, 1), Lake(str(tmp_path))
     for first, last in pairwise([0, 60, 61, 200, len(log.entries)]):
@@ -119,7 +132,7 @@ def _kills(lake: Lake, code: Operator, log: Log, points: tuple[str, ...]) -> int
 
 def test_killed_behind_the_state_and_between_commits(tmp_path: Path) -> None:
     points = ("embedded.after_files", "embedded.after_state", "embedded.after_commit")
-    assert _kills(Lake(str(tmp_path)), WINDOWED, _log(WINDOWED, 2), points) == len(points)
+    assert _kills(Lake(str(tmp_path)), DIVIDED, _log(DIVIDED, 2), points) == len(points)
 
 
 @pytest.mark.soak

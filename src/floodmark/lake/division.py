@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 from floodmark.core.errors import PlanError
+from floodmark.spec import partitions
 from floodmark.spec.operator import Operator, Output
 from floodmark.spec.partitions import Partitions
 from floodmark.spec.schema import PARTITION
@@ -16,6 +20,24 @@ _CUT = "floodmark.partitions"
 def metadata(cut: Partitions) -> dict[str, str]:
     """Of the column a table is divided by."""
     return {_CUT: cut.cut}
+
+
+def divided(rows: pa.Table, output: Output) -> pa.Table:
+    """Stamped rows with the name of their asset partition, where the output's table is divided by it; null for markers.
+
+    Engines that make rows in Arrow call this; others compute ``Partitions.sql``, which names the same partitions.
+    """
+    if output.partitions is None:
+        return rows
+    instants = rows["_event_time"].cast(pa.int64())
+    valid = np.flatnonzero(instants.is_valid().to_numpy())
+    moments = pc.drop_null(instants).to_numpy() // 1000
+    order = np.argsort(moments, kind="stable")
+    keys, start = np.full(rows.num_rows, None, dtype=object), 0
+    for name, size in partitions.names(output.partitions, moments[order].tolist()):
+        keys[valid[order[start : start + size]]] = name
+        start += size
+    return rows.append_column(PARTITION, pa.array(keys, pa.string()))
 
 
 def _said(cut: str | None) -> str:

@@ -6,7 +6,7 @@ that of the window's last millisecond.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import MAXYEAR, date, datetime, timedelta
 
@@ -40,8 +40,11 @@ class Daily:
         _check(self)
 
     def key(self, moment: int) -> str:
-        """The name of the partition of an instant: ``2013-01-01``."""
-        return from_ms(moment).astimezone(zone(self.timezone)).date().isoformat()
+        """The name of the partition of an instant: ``2013-01-01``; the first or the last day there is for one before or behind it."""
+        try:
+            return from_ms(moment).astimezone(zone(self.timezone)).date().isoformat()
+        except OverflowError:
+            return (date.min if moment < 0 else date.max).isoformat()
 
     def around(self, moment: int) -> Interval:
         """The partition of an instant."""
@@ -100,7 +103,7 @@ class Hourly:
 
     def key(self, moment: int) -> str:
         """The name of the partition of an instant, its first minute in UTC: ``2013-01-01T0500Z``."""
-        start = from_ms(self.around(moment).start)
+        start = from_ms(max(self.around(moment).start, NEVER))
         return f"{start.date().isoformat()}T{start:%H%M}Z"
 
     def around(self, moment: int) -> Interval:
@@ -115,6 +118,26 @@ class Hourly:
 
 
 Partitions = Daily | Hourly
+
+
+def names(partitions: Partitions, moments: Iterable[int]) -> Iterator[tuple[str, int]]:
+    """The partitions of instants in ascending order: for each the name, and how many instants lie in it.
+
+    Args:
+        partitions: how event time is cut.
+        moments: ms, ascending; each name is computed once.
+    """
+    name, until, size = "", NEVER, 0
+    for moment in moments:
+        if size and moment < until:
+            size += 1
+            continue
+        if size:
+            yield name, size
+        name, size = partitions.key(moment), 1
+        until = partitions.around(moment).end if NEVER + _EDGE < moment < END - _EDGE else moment
+    if size:
+        yield name, size
 
 
 def first(partitions: Partitions) -> int:

@@ -90,8 +90,6 @@ def _check_supported(operator: Operator, lake: Lake) -> None:
         reasons.append("one that waits for processing time")
     if operator.isolation == "read_uncommitted":
         reasons.append("one whose last values are read before they are committed")
-    if any(output.partitions is not None for output in operator.outputs):
-        reasons.append("one whose output is divided into asset partitions")
     if not is_local(lake.root) or not all(is_local(lake.input(given)) for given in operator.inputs):
         reasons.append("one whose lake is not on a local disk")
     if reasons:

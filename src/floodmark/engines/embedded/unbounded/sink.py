@@ -20,7 +20,7 @@ from floodmark.engines.embedded.state.batch import Batch, Owed
 from floodmark.engines.embedded.state.store import State
 from floodmark.engines.embedded.unbounded import current, files
 from floodmark.engines.embedded.unbounded.compute import Evaluated
-from floodmark.lake import last_values
+from floodmark.lake import division, last_values
 from floodmark.lake.commits import MicroBatch, decode, encode
 from floodmark.lake.files import Written
 from floodmark.lake.outputs import check_there, partition_by
@@ -121,7 +121,7 @@ class Sink:
                 continue
             rows = self._read(owed) if outputs is None else outputs[output.table]
             crash.point("micro_batch.before_current")
-            current.merge(self.operator, self.lake, output, into, rows)
+            current.merge(self.operator, self.lake, output, into, division.divided(rows, output))
             crash.point("micro_batch.after_current")
         crash.point("embedded.before_mark")
         self.state.mark(batch.number)
@@ -140,7 +140,8 @@ class Sink:
         fix = f"Begin anew: floodmark run {self.operator.name} --unbounded --from-scratch"
         check_there(path, f"output '{output.table}' of the running stream", fix)
         mark = marker(output.schema, watermark=record.progress, sequence=None, now=ingested)
-        folder = files.write(path, pa.concat_tables([rows, pa.Table.from_batches([mark])]), divided=False)
+        whole = division.divided(pa.concat_tables([rows, pa.Table.from_batches([mark])]), output)
+        folder = files.write(path, whole, divided=output.partitions is not None)
         return Owed(
             table=output.table,
             app=self.timeline.app(output.table),

@@ -1,0 +1,51 @@
+"""Asset partitions of rows in Arrow: the names that Python gives to instants one by one."""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+import pytest
+
+from floodmark import Daily, Hourly
+from floodmark.core.time import END, EPOCH, NEVER, from_ms, to_ms
+from floodmark.lake.division import divided
+from floodmark.lake.rows import INSTANT
+from floodmark.spec.operator import Output
+from floodmark.spec.partitions import Partitions
+from floodmark.spec.schema import PARTITION, Schema
+
+KINDS = [
+    Daily("2013-01-01"),
+    Daily("2013-01-01", timezone="America/Havana"),  # its clocks change at midnight
+    Hourly("2013-01-01", timezone="Asia/Kolkata"),
+]
+
+
+def moments() -> list[datetime | None]:
+    """In no order, some many times, one a microsecond before 1970, and the ends of time."""
+    rng = random.Random(4)
+    near = [datetime(2013, 3, 10, 5, tzinfo=UTC) + timedelta(minutes=rng.randint(-3000, 3000)) for _ in range(80)]
+    found = [*near, *near[:20], EPOCH - timedelta(microseconds=1), from_ms(NEVER), from_ms(END), None]
+    rng.shuffle(found)
+    return found
+
+
+def named(kind: Partitions, given: list[datetime | None]) -> list[str | None]:
+    rows = pa.table({"_event_time": pa.array(given, INSTANT)})
+    output = Output(name="", table="t", schema=Schema(()), revisable=False, keys=(), partitions=kind)
+    return divided(rows, output)[PARTITION].to_pylist()
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda k: f"{type(k).__name__} {k.timezone}")
+def test_rows_are_named_as_their_instants(kind: Partitions) -> None:
+    given = moments()
+    expected = [None if moment is None else kind.key(to_ms(moment)) for moment in given]
+    assert named(kind, given) == expected
+    assert named(kind, []) == []
+
+
+def test_a_local_day_before_the_first_one_is_the_first_one() -> None:
+    assert named(KINDS[1], [from_ms(NEVER)]) == ["0001-01-01"]
+    assert named(Daily("2013-01-01", timezone="Asia/Kolkata"), [from_ms(END)]) == ["9999-12-31"]
