@@ -1,6 +1,6 @@
 """Benchmarks: floodmark against raw PySpark and DuckDB, on the same events, in one run.
 
-    python bench/run.py [--rows 4000000] [--only ysb,bounded,small,windows,keyed,held,backfill,process,join,dedup] [--held 10000,1000000] [--table]
+    python bench/run.py [--rows 4000000] [--only ysb,bounded,small,engines,windows,keyed,held,backfill,process,join,dedup] [--held 10000,1000000] [--table]
 
 Every system runs in a process of its own; the memory is that of the process and all its children. Ratios are speeds against raw
 PySpark in the same run: above 1 is faster. Everything printed is also in ``bench/results.json``.
@@ -16,6 +16,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -26,6 +27,8 @@ import psutil
 HERE = Path(__file__).resolve().parent
 RAW = {"bounded": "spark batch", "unbounded": "spark streaming", "landing": "spark append"}
 FILES = 32
+MORE = ("first_query_seconds", "p99_batch_seconds")
+"""What only some systems say."""
 RESULTS = HERE / "results.json"
 
 Row = dict[str, Any]
@@ -83,6 +86,12 @@ def child(call: Row) -> None:
         return
     if system in backfill.SYSTEMS:
         print(json.dumps(backfill.SYSTEMS[system](folder=folder, out=out)))
+        return
+    import engines
+
+    if system in engines.SYSTEMS:
+        told = engines.SYSTEMS[system](folder=folder, out=out, **call)
+        print(json.dumps({**told, "answer_equal": engines.equal(system, folder, out)}))
         return
     import windows
 
@@ -162,12 +171,15 @@ class Results:
             ),
             "peak_memory_mb": told["peak_memory_mb"],
             "answer_equal": told.get("answer_equal"),
-        }
+        } | {name: round(told[name], 3) for name in MORE if name in told}
         self.rows.append(row)
         self._write()
         names = ("benchmark", "system", "mode", "keys", "micro_batches", "rows_per_second", "steady_batch_seconds")
         shown = [row[n] for n in (*names, "ratio_to_raw", "steady_ratio_to_raw", "peak_memory_mb", "answer_equal")]
         self._print(shown)
+        for name in MORE:
+            if name in row:
+                print(f"{'':11}{name.replace('_', ' ')}: {row[name]}", flush=True)
 
     def _write(self) -> None:
         """Keep what was measured, also when a later system fails; what is not measured this time keeps its rows."""
@@ -256,6 +268,29 @@ def table(rows: list[Row]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
+def measure(options: argparse.Namespace, results: Results, place: Path) -> None:
+    """The benchmarks that were asked for, in order."""
+    import engines
+    import keyed
+    import windows
+
+    numbers = options.keys, options.micro_batches
+    benchmarks: dict[str, Callable[[], None]] = {
+        "ysb": lambda: ysb(results, place, options.rows, *numbers),
+        "bounded": lambda: bounded(results, place, options.rows, options.keys),
+        "small": lambda: small(results, place, [20, 60]),
+        "engines": lambda: engines.engines(results, place, measured, options.rows, options.keys),
+        "windows": lambda: windows.ordered(results, place, measured, options.rows // 4),
+        "keyed": lambda: keyed.keyed(results, place, measured, options.rows // 4, options.held, options.only),
+        "held": lambda: windows.held_keys(results, place, measured, options.held),
+        "backfill": lambda: backfill.year(results, place, measured),
+    }
+    wanted = {"keyed" if name in {pair[0] for pair in keyed.PAIRS} else name for name in options.only}
+    for name, run in benchmarks.items():
+        if name in wanted:
+            run()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=4_000_000)
@@ -266,7 +301,7 @@ def main() -> None:
     parser.add_argument(
         "--only",
         type=lambda text: text.split(","),
-        default=["ysb", "bounded", "small", "windows", "keyed", "held", "backfill"],
+        default=["ysb", "bounded", "small", "engines", "windows", "keyed", "held", "backfill"],
     )
     parser.add_argument(
         "--table", action="store_true", help="print the results as docs/benchmarks.md shows them, and measure nothing"
@@ -279,25 +314,9 @@ def main() -> None:
     if options.table:
         print(table(json.loads(RESULTS.read_text())))
         return
-    import keyed
-    import windows
-
     results = Results()
     with TemporaryDirectory(prefix="floodmark-bench-") as place:
-        if "ysb" in options.only:
-            ysb(results, Path(place), options.rows, options.keys, options.micro_batches)
-        if "bounded" in options.only:
-            bounded(results, Path(place), options.rows, options.keys)
-        if "small" in options.only:
-            small(results, Path(place), [20, 60])
-        if "windows" in options.only:
-            windows.ordered(results, Path(place), measured, options.rows // 4)
-        if {"keyed", *(pair[0] for pair in keyed.PAIRS)} & set(options.only):
-            keyed.keyed(results, Path(place), measured, options.rows // 4, options.held, options.only)
-        if "held" in options.only:
-            windows.held_keys(results, Path(place), measured, options.held)
-        if "backfill" in options.only:
-            backfill.year(results, Path(place), measured)
+        measure(options, results, Path(place))
     wrong = [row for row in results.rows if row["answer_equal"] is False]
     print(f"{len(results.rows)} measurements in {RESULTS}; {len(wrong)} with another answer than DuckDB's")
     sys.exit(bool(wrong))

@@ -1,0 +1,118 @@
+"""The two engines, Spark and embedded, on the same log: whole processes, first and later queries, steady micro-batches.
+
+``seconds`` of these systems begin with their process; imports and the start of Java or of the server are part of them.
+"""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import time
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import data
+import psutil
+import systems
+
+from floodmark.lake.paths import Lake
+
+AGAIN = 3
+"""Bounded runs after the first one."""
+SMALL = 200
+"""Micro-batches of 1,000 rows."""
+
+
+def _since_start() -> float:
+    return time.time() - psutil.Process().create_time()
+
+
+def _sail() -> Any:
+    """A server of its own, which starts while modules are imported."""
+    from floodmark.engines.embedded.session import Sail
+
+    sail = Sail()
+    sail.begin()
+    return sail
+
+
+def _run(engine: str, mode: str) -> Callable[..., Any]:
+    """The run of an engine in a mode."""
+    module = import_module(f"floodmark.engines.{engine}.{mode}.run")
+    run: Callable[..., Any] = getattr(module, f"run_{mode}")
+    return run
+
+
+def bounded(engine: str, folder: Path, out: Path, **_: Any) -> dict[str, Any]:
+    """A bounded run of all of it, then again."""
+    lake = Lake(str(out), logs=str(folder / "lake"))
+    session = systems.session() if engine == "spark" else _sail()
+    run = partial(_run(engine, "bounded"), session)
+    ready = time.perf_counter()
+    run(data.views_per_campaign, lake)
+    first, whole = time.perf_counter() - ready, _since_start()
+    again = []
+    for _ in range(AGAIN):
+        began = time.perf_counter()
+        run(data.views_per_campaign, lake, force=True)
+        again.append(time.perf_counter() - began)
+    return {"seconds": whole, "first_query_seconds": first, "steady_batch_seconds": statistics.median(again)}
+
+
+def unbounded(engine: str, folder: Path, out: Path, micro_batches: int, files: int, **_: Any) -> dict[str, Any]:
+    """A stream until it has caught up."""
+    each = files // micro_batches
+    if engine == "spark":
+        told = systems.unbounded(data.views_per_campaign, folder, out, each)
+        return {**told, "seconds": _since_start()}
+    seconds: list[float] = []
+    last = [time.perf_counter()]
+
+    def on_batch(info: Any) -> None:
+        now = time.perf_counter()
+        if info.rows_in >= systems.MANY:
+            seconds.append(now - last[0])
+        last[0] = now
+
+    lake = Lake(str(out), logs=str(folder / "lake"))
+    sail = _sail()
+    run = _run(engine, "unbounded")
+    run(sail, data.views_per_campaign, lake, until_caught_up=True, files_per_batch=each, on_batch=on_batch)
+    told = {"seconds": _since_start(), "steady_batch_seconds": statistics.median(seconds[1:]) if seconds[1:] else None}
+    if len(seconds) > 100:
+        told["p99_batch_seconds"] = statistics.quantiles(seconds[1:], n=100)[-1]
+    return told
+
+
+def equal(system: str, folder: Path, out: Path) -> bool | None:
+    """Whether an answer is DuckDB's."""
+    return systems.equal("floodmark bounded" if "bounded" in system else system, folder, out)
+
+
+SYSTEMS: dict[str, Callable[..., dict[str, Any]]] = {
+    f"{engine}, {mode}": partial(run, engine)
+    for mode, run in (("bounded", bounded), ("unbounded", unbounded))
+    for engine in ("spark", "embedded")
+}
+
+
+def engines(results: Any, place: Path, measured: Callable[..., dict[str, Any]], rows: int, keys: list[int]) -> None:
+    """Both engines: bounded, a stream in 32 micro-batches, and one in micro-batches of 1,000 rows."""
+    shapes = [(number, rows, 32) for number in keys] + [(100, SMALL * 1000, SMALL)]
+    for number, events, files in shapes:
+        folder = place / f"engines-{number}-{files}"
+        measured("generate", folder, place / "none", rows=events, campaigns=number, files=files)
+        measured("duckdb", folder, place / "out")
+        measured("floodmark landing", folder, place / "out")
+        for system in SYSTEMS:
+            mode = system.split(", ")[1]
+            if mode == "bounded" and files == SMALL:
+                continue
+            told = measured(system, folder, place / "out", micro_batches=files, files=files)
+            batches = 1 if mode == "bounded" else files
+            base = f"spark, {mode}"
+            results.add("engines", system, mode, told, keys=number, micro_batches=batches, rows=events, raw=base)
+        shutil.rmtree(folder)
