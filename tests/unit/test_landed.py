@@ -243,6 +243,28 @@ def test_a_table_that_older_versions_wrote_is_read(tmp_path) -> None:
     assert dict(world.units) == world.true
 
 
+def test_a_look_up_reads_the_rows_around_a_name(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(module, "_GROUP", 4)
+    monkeypatch.setattr(module, "_MOST_FILES", 1)
+    world = World(str(tmp_path))
+    world.land([(f"{number:02}.csv", number, "landed") for number in reversed(range(0, 40, 2))])
+    world.units.flush()
+    world.land([("02.csv", 7, "replaced"), ("99.csv", 1, "landed")])
+    world.units.flush()
+    groups = []
+    real = module._rows
+    monkeypatch.setattr(module, "_rows", lambda path, group: groups.append(group) or real(path, group))
+    world.open()
+    assert not groups
+    assert world.units.same("10.csv", 10, 10)
+    assert not world.units.same("10.csv", 10, 11)
+    assert "50.csv" not in world.units
+    assert [(group.low, group.high) for group in groups] == [("08.csv", "14.csv")]
+    assert world.units["02.csv"] == world.true["02.csv"]
+    assert len(groups) == 2
+    assert dict(world.units) == world.true
+
+
 def test_a_look_at_a_folder_makes_up_what_became_of_changed_files_alone(tmp_path, monkeypatch) -> None:
     inbox, world = tmp_path / "inbox", World(str(tmp_path / "lake"))
     inbox.mkdir()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import TableNotFoundError
 from records import micro_batch, properties, restored
 from small_lake import CHANGELOG, LOG, make
@@ -20,9 +20,13 @@ SIZES = (1, 2, 3, 7, 8, 9, 40)
 def write(path: str, numbers: range) -> None:
     for number in numbers:
         record = restored() if number == 4 else micro_batch(batch=number, progress=number)
-        rows = pa.table({"n": [number]})
+        rows = pa.table({"n": [number]} | ({"later": ["x"]} if number >= 7 else {}))
         said = properties(record)
-        write_deltalake(path, rows, mode="append", commit_properties=said, configuration=outputs.KEPT)
+        said.app_transactions = [Transaction(f"app{number % 5}", number)]
+        merge = "merge" if number == 7 else None
+        write_deltalake(
+            path, rows, mode="append", schema_mode=merge, commit_properties=said, configuration=outputs.KEPT
+        )
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +45,10 @@ def check(path: str) -> None:
     assert entries.newest(path) == entries.version_of(path) == table.version()
     assert entries.id_of(path) == str(table.metadata().id)
     assert list(history.every(path)) == list(history._opened(table, path))
+    fields = entries.fields_of(path).items()
+    assert [(name, field["type"]) for name, field in fields] == [(f.name, f.type.type) for f in table.schema().fields]
+    for app in ("app0", "app1", "app4", "another"):
+        assert entries.transaction_of(path, app) == table.transaction_version(app)
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -76,7 +84,7 @@ def test_a_note_of_the_last_checkpoint_that_is_wrong_is_no_harm(
 
 
 def test_where_there_is_no_table(tmp_path: Path) -> None:
-    for ask in (entries.version_of, entries.id_of, history.every):
+    for ask in (entries.version_of, entries.id_of, entries.fields_of, history.every):
         with pytest.raises(TableNotFoundError):
             ask(str(tmp_path / "none"))
     assert not list(history.standing(str(tmp_path / "none")))

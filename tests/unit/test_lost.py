@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
+from deltalake import DeltaTable, Transaction, write_deltalake
 from records import properties
 
 from floodmark import (
@@ -23,6 +23,7 @@ from floodmark import (
     operator,
 )
 from floodmark.core.errors import ExecutionError
+from floodmark.lake import log
 from floodmark.lake.commits import Landed, Landing
 from floodmark.lake.lost import found_lost, lost_files
 from floodmark.lake.paths import Lake
@@ -120,3 +121,22 @@ def test_status_says_so_before_anybody_runs_into_it(lake: Lake) -> None:
     source, _ = status(workspace, lake)
     assert source["state"].startswith("1 of its files gone, 3 rows: ")
     assert source["lost"][0]["units"] == ("events_1.csv",)
+
+
+def test_status_knows_what_landed_when_somebodys_clean_up_has_removed_the_entry(tmp_path: Path) -> None:
+    lake = Lake(str(tmp_path / "lake"))
+    path = lake.log("events")
+    landing = Landing(source="events", ordinal=4, next_sequence=25, rows=5, ended=True)
+    written = properties(landing)
+    written.app_transactions = [Transaction(log.application("events"), 4)]
+    rows = pa.table({"_sequence": [24]})
+    write_deltalake(path, rows, mode="append", commit_properties=written)
+    log.remember(path, landing)
+    for _ in range(3):
+        write_deltalake(path, rows.slice(1), mode="append")
+    DeltaTable(path).create_checkpoint()
+    for version in range(3):
+        Path(path, "_delta_log", f"{version:020d}.json").unlink()
+    source, _ = status(Workspace(sources=[EVENTS], operators=[hourly]), lake)
+    assert (source["state"], source["commits"], source["rows"], source["ended"]) == ("ended", 5, 20, True)
+    assert "last_run" not in source

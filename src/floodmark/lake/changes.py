@@ -273,4 +273,4 @@ class _Kept:
 
 
 def _file(path: str) -> str:
-    return f"{path.rstrip('/')}/_floodmark/changes.json"
+    return entries.beside(path, "changes.json")

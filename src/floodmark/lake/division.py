@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 from floodmark.core.errors import PlanError
+from floodmark.lake.entries import fields_of
 from floodmark.spec import partitions
 from floodmark.spec.operator import Operator, Output
 from floodmark.spec.partitions import Partitions
@@ -47,11 +47,11 @@ def _said(cut: str | None) -> str:
 def other(path: str, output: Output) -> str | None:
     """What else a table is divided by than its output should be; None where it is as it should be, or not there."""
     try:
-        fields = {field.name: field for field in DeltaTable(path).schema().fields}
+        fields = fields_of(path)
     except TableNotFoundError:
         return None
     wanted = _said(output.partitions.cut if output.partitions else None)
-    found = _said(str(fields[PARTITION].metadata.get(_CUT, "unknown")) if PARTITION in fields else None)
+    found = _said(str(fields[PARTITION]["metadata"].get(_CUT, "unknown")) if PARTITION in fields else None)
     return None if found == wanted else found
 
 

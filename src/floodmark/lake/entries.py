@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,6 +33,11 @@ def checkpoint_of(version: int) -> str:
 def entry_of(version: int) -> str:
     """Name of the file that says what a commit did."""
     return f"{version:020d}.json"
+
+
+def beside(path: str, name: str) -> str:
+    """A file in which floodmark keeps what a table's log no longer says; Delta and Spark pass over its folder."""
+    return f"{path.rstrip('/')}/_floodmark/{name}"
 
 
 class Entry(NamedTuple):
@@ -125,19 +131,71 @@ def id_of(path: str) -> str:
     Raises:
         TableNotFoundError: there is none.
     """
-    if is_local(path):
-        first = entry(path, 0)
-        for line in first.content.splitlines() if first is not None else ():
-            if b'"metaData"' in line and (metadata := json.loads(line).get("metaData")):
-                return str(metadata["id"])
-        checkpoint = checkpointed(path)
-        file = Path(path, LOG, checkpoint_of(checkpoint or 0))
-        if checkpoint and file.is_file():
-            said = pq.ParquetFile(file).read(columns=["metaData.id"])["metaData"].combine_chunks()
-            ids = said.filter(said.is_valid()).field("id")
-            if len(ids) == 1:
-                return str(ids[0])
-    return str(DeltaTable(path).metadata().id)
+    first = entry(path, 0) if is_local(path) else None
+    found = None if first is None else _metadata(first)
+    if found is None and is_local(path):
+        found = _checkpointed_metadata(path)
+    return str(DeltaTable(path).metadata().id if found is None else found["id"])
+
+
+def fields_of(path: str) -> dict[str, dict[str, Any]]:
+    """The columns of the newest version of a table by name, each as Delta writes a field: ``type``, ``nullable``, ``metadata``.
+
+    Raises:
+        TableNotFoundError: there is none.
+    """
+    schema = _newest_schema(path) if is_local(path) else None
+    return {field["name"]: field for field in json.loads(schema or DeltaTable(path).schema().to_json())["fields"]}
+
+
+def _newest_schema(path: str) -> str | None:
+    """As text; None where it cannot be found without opening the table."""
+    for one in since_checkpoint(path):
+        if (found := _metadata(one)) is not None:
+            return str(found["schemaString"])
+    found = _checkpointed_metadata(path)
+    return None if found is None else str(found["schemaString"])
+
+
+def since_checkpoint(path: str) -> Iterator[Entry]:
+    """The entries of a table on a local disk, newest first, down to that of its last checkpoint; none where these are not known."""
+    last, checkpoint = newest(path), checkpointed(path)
+    if last is not None and checkpoint is not None:
+        yield from takewhile(lambda one: one.version >= checkpoint, backwards(path, last))
+
+
+def transaction_of(path: str, app: str) -> int | None:
+    """The last version an application id has committed to a table; None for none.
+
+    Raises:
+        TableNotFoundError: there is no table.
+    """
+    for one in since_checkpoint(path) if is_local(path) else ():
+        for line in one.content.splitlines() if b'"txn"' in one.content else ():
+            transaction = json.loads(line).get("txn") if b'"txn"' in line else None
+            if transaction is not None and transaction["appId"] == app:
+                return int(transaction["version"])
+    return DeltaTable(path).transaction_version(app)
+
+
+def _metadata(entry: Entry) -> dict[str, Any] | None:
+    """What an entry makes of a table: its id, schema, properties; None where it leaves them as they were."""
+    for line in entry.content.splitlines() if b'"metaData"' in entry.content else ():
+        if b'"metaData"' in line and (found := json.loads(line).get("metaData")) is not None:
+            return dict(found)
+    return None
+
+
+def _checkpointed_metadata(path: str) -> dict[str, Any] | None:
+    """The id and the schema of a table at its last checkpoint; None where that is not one file."""
+    checkpoint = checkpointed(path)
+    file = Path(path, LOG, checkpoint_of(checkpoint or 0))
+    if not checkpoint or not file.is_file():
+        return None
+    columns = ["metaData.id", "metaData.schemaString"]
+    actions = pq.ParquetFile(file).read(columns=columns)["metaData"].combine_chunks()
+    found = actions.filter(actions.is_valid()).to_pylist()
+    return found[0] if len(found) == 1 else None
 
 
 def commit_info(entry: Entry) -> dict[str, Any]:

@@ -166,7 +166,7 @@ def complete(path: str) -> bool:
 
 
 def _file(path: str) -> str:
-    return f"{path.rstrip('/')}/_floodmark/commits.json"
+    return entries.beside(path, "commits.json")
 
 
 def standing(path: str, limit: int | None = LIMIT) -> Iterator[Commit]:

@@ -7,7 +7,9 @@ import sys
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, fields
+from collections.abc import Set as AbstractSet
+from dataclasses import asdict, dataclass, fields, replace
+from itertools import repeat
 from typing import cast
 from urllib.parse import unquote
 
@@ -15,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Transaction, WriterProperties, write_deltalake
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction
 
@@ -28,6 +30,10 @@ from floodmark.lake.storage import file_system
 
 _NUMBERS = ("size", "modified", "ordinal")
 _SCHEMA = pa.schema([(f.name, pa.int64() if f.name in _NUMBERS else pa.string()) for f in fields(Landed)])
+_GROUP = 4096
+"""Rows that are read for a name among them."""
+_MANY = 1000
+"""Look-ups after which all rows are read: a look at a folder with so many files asks for nearly all of them."""
 _FLUSH_AFTER = 20
 _MOST_FILES = 20
 """Data files of the table above which all of them are rewritten as one file."""
@@ -42,24 +48,24 @@ _PROPERTIES = {"delta.logRetentionDuration": "interval 1 day", "delta.deletedFil
 class LandedUnits(Mapping[str, Landed]):
     """Name of a unit -> what became of the unit, for every unit a source has landed.
 
-    Rows stay columns, with a dictionary of names to row numbers: a ``Landed`` is created by each look-up. The metadata of the
-    landing commits is the truth; the table saves reading all of it. Only the process that holds the source's lock may flush.
+    The metadata of the landing commits is the truth; the table saves reading all of it. Of the table a look-up reads the row groups whose
+    names are around the one that is looked up. Only the process that holds the source's lock may flush.
     """
 
-    __slots__ = ("_adds", "_columns", "_new", "_path", "_reached", "_recorded", "_row_of", "_written")
+    __slots__ = ("_adds", "_new", "_path", "_reached", "_recorded", "_stored", "_unwritten")
 
     def __init__(self, path: str) -> None:
         """An empty list, whose table is at ``path``."""
         self._path = path
         self._adds = 0  # since the last flush
         self._reached = self._recorded = -1  # ordinals: of the last landing commit in memory, and in the table
-        self._new: list[Landed] = []  # added since the table was read, behind its rows
-        self._written = 0  # of the new ones
-        self._take(_SCHEMA.empty_table())
+        self._stored = _Stored(path, [])
+        self._new: dict[str, Landed] = {}  # added since the table was read
+        self._unwritten: dict[str, Landed] = {}  # of the new ones
 
     @staticmethod
     def load(lake: Lake, last: Landing) -> LandedUnits:
-        """Read the table, then the landing commits that are newer than the table. Writes nothing.
+        """Open the table, and read the landing commits that are newer than the table. Writes nothing.
 
         Args:
             lake: of the source.
@@ -68,10 +74,9 @@ class LandedUnits(Mapping[str, Landed]):
         units = LandedUnits(lake.internal("sources", last.source, "files"))
         if DeltaTable.is_deltatable(units._path):
             table = DeltaTable(units._path)
-            rows = _read(table, units._path)
-            units._take(rows)
-            recorded, newest = table.transaction_version(_APP), pc.max(rows["ordinal"]).as_py()
-            units._reached = units._recorded = max(-1 if n is None else n for n in (recorded, newest))
+            units._stored = _Stored(units._path, _files(table))
+            recorded = table.transaction_version(_APP)
+            units._reached = units._recorded = units._stored.newest() if recorded is None else recorded
         if units._reached < last.ordinal:
             for landing in reversed(list(log.landings(lake.log(last.source), after=units._reached))):
                 units._merge(landing.units)
@@ -80,28 +85,24 @@ class LandedUnits(Mapping[str, Landed]):
 
     def __getitem__(self, name: str) -> Landed:
         """What became of a unit."""
-        row = self._row_of[name]
-        if row >= len(self._columns):
-            return self._new[row - len(self._columns)]
-        return self._columns.unit(name, row)
+        return self._new[name] if name in self._new else self._stored.unit(name)
 
     def same(self, name: str, size: int, modified: int) -> bool:
         """Whether a unit of that name is known with that size and modification time; cheap, as it is asked of every file at every look."""
-        row = self._row_of.get(name)
-        if row is None:
-            return False
-        if row < len(self._columns):
-            return self._columns.same(row, size, modified)
-        unit = self._new[row - len(self._columns)]
-        return unit.size == size and unit.modified == modified
+        unit = self._new.get(name)
+        if unit is not None:
+            return unit.size == size and unit.modified == modified
+        return self._stored.same(name, size, modified)
 
     def __iter__(self) -> Iterator[str]:
         """Names of units."""
-        return iter(self._row_of)
+        stored = self._stored.names()
+        yield from stored
+        yield from (name for name in self._new if name not in stored)
 
     def __len__(self) -> int:
         """How many units there are."""
-        return len(self._row_of)
+        return len(self._stored.names() | self._new.keys())
 
     def add(self, units: Iterable[Landed]) -> None:
         """Record what became of units; every twentieth call flushes."""
@@ -122,14 +123,21 @@ class LandedUnits(Mapping[str, Landed]):
             raise interrupted(self._path, f"one: {error}") from error
 
     def _flush(self) -> None:
-        unwritten, behind = self._new[self._written :], self._reached - self._recorded
+        behind = self._reached - self._recorded
         record = CommitProperties(app_transactions=[Transaction(_APP, self._reached)])
-        if unwritten:
+        if self._unwritten:
             crash.point("landing.before_files")
-            rows = _table(unwritten)
-            write_deltalake(self._path, rows, mode="append", configuration=_PROPERTIES, commit_properties=record)
+            write_deltalake(
+                self._path,
+                _table(self._unwritten.values()).sort_by("name"),
+                mode="append",
+                configuration=_PROPERTIES,
+                commit_properties=record,
+                writer_properties=WriterProperties(max_row_group_size=_GROUP),
+            )
             crash.point("landing.after_files")
-            self._written, self._recorded = len(self._new), self._reached
+            self._unwritten.clear()
+            self._recorded = self._reached
             self._compact()
         elif behind >= _FLUSH_AFTER and DeltaTable.is_deltatable(self._path):
             table = DeltaTable(self._path)  # only markers came: the next opening skips them
@@ -138,7 +146,7 @@ class LandedUnits(Mapping[str, Landed]):
         self._adds = 0
 
     def _compact(self) -> None:
-        """Replace many files by one that has one row per unit, in one commit.
+        """Replace many files by one that has one row per unit, in order of names, in one commit.
 
         The commit removes only the files of the version read here: rows that another process appends meanwhile stay, and the second
         of two rewrites fails.
@@ -146,43 +154,135 @@ class LandedUnits(Mapping[str, Landed]):
         table = DeltaTable(self._path)
         if len(table.file_uris()) <= _MOST_FILES:
             return
-        every = _read(table, self._path)
-        rows = every.take(sorted(_newest_rows(every).values()))
+        rows = _newest(_read(table, self._path)).sort_by("name")
         crash.point("landed.before_file")
         added = _write(rows, self._path)
         crash.point("landed.before_commit")
         table.create_write_transaction([added], "overwrite", table.schema(), [])
         crash.point("landed.after_commit")
         DeltaTable(self._path).vacuum(_REPLACED_HOURS, dry_run=False, enforce_retention_duration=False, full=True)
-        self._take(rows)
-
-    def _take(self, rows: pa.Table) -> None:
-        """Hold rows of the table, of which the later one counts where two have the same name."""
-        self._columns = _Columns(rows)
-        self._row_of = _newest_rows(rows)
+        self._stored = _Stored(self._path, _files(DeltaTable(self._path)))
         self._new.clear()
-        self._written = 0
 
     def _merge(self, units: Iterable[Landed]) -> None:
         for unit in units:
             if unit.status != "changing":
-                self._row_of[unit.name] = len(self._columns) + len(self._new)
-                self._new.append(unit)
+                self._new[unit.name] = self._unwritten[unit.name] = unit
                 self._reached = max(self._reached, unit.ordinal)
 
 
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """A row group of a data file, whose rows are read by the first look-up of a name between its first and its last one.
+
+    Args:
+        order: of all groups, the oldest file's first.
+        file: below the table.
+        footer: of the file.
+        number: of the row group in the file.
+        low: no name is smaller; None where that is not known.
+        high: no name is larger.
+    """
+
+    order: int
+    file: str
+    footer: pq.FileMetaData
+    number: int
+    low: str | None
+    high: str | None
+
+    def may_hold(self, name: str) -> bool:
+        return self.low is None or self.high is None or self.low <= name <= self.high
+
+
+class _Stored:
+    """Rows of the table, read a row group at a time."""
+
+    __slots__ = ("_asked", "_columns", "_files", "_path", "_row_of", "_unread")
+
+    def __init__(self, path: str, files: list[str]) -> None:
+        """Nothing is read yet.
+
+        Args:
+            path: of the table.
+            files: its data files, oldest first.
+        """
+        self._path, self._files = path, files
+        self._asked = 0  # look-ups while groups are not read
+        self._unread: list[_Group] | None = None if files else []  # None: not even the footers are read
+        self._columns: list[_Columns] = []  # of the groups that were read
+        self._row_of: dict[str, tuple[int, int]] = {}  # name -> group in ``_columns``, row
+
+    def unit(self, name: str) -> Landed:
+        found = self._row(name)
+        if found is None:
+            raise KeyError(name)
+        group, row = found
+        return self._columns[group].unit(name, row)
+
+    def same(self, name: str, size: int, modified: int) -> bool:
+        found = self._row(name)
+        return found is not None and self._columns[found[0]].same(found[1], size, modified)
+
+    def names(self) -> AbstractSet[str]:
+        """Of all units."""
+        if self._unread != []:
+            self._read(self._groups())
+        return self._row_of.keys()
+
+    def newest(self) -> int:
+        """Ordinal of the last landing commit that a row is of; -1 without rows."""
+        self.names()
+        return max((columns.newest() for columns in self._columns), default=-1)
+
+    def _row(self, name: str) -> tuple[int, int] | None:
+        if self._unread != []:
+            self._asked += 1
+            groups = self._groups()
+            self._read([group for group in groups if group.may_hold(name)] if self._asked <= _MANY else groups)
+        return self._row_of.get(name)
+
+    def _groups(self) -> list[_Group]:
+        """Those that are not read yet."""
+        if self._unread is None:
+            self._unread = [group for file in self._files for group in _groups(self._path, file)]
+            self._unread = [replace(group, order=order) for order, group in enumerate(self._unread)]
+        return self._unread
+
+    def _read(self, groups: list[_Group]) -> None:
+        for group in groups:
+            rows = _rows(self._path, group)
+            columns, at = _Columns(rows, group.order), len(self._columns)
+            self._columns.append(columns)
+            names = rows["name"].to_numpy().tolist()
+            if self._row_of.keys().isdisjoint(names):
+                self._row_of.update(zip(names, zip(repeat(at), range(len(names))), strict=False))
+                continue
+            for row, name in enumerate(names):
+                known = self._row_of.get(name)
+                if known is None or self._columns[known[0]].age(known[1]) <= columns.age(row):
+                    self._row_of[name] = (at, row)
+        if groups:
+            self._unread = [group for group in self._groups() if group not in groups]
+
+
 class _Columns:
-    """Rows of the table: numbers as arrays, texts as bytes and offsets, from which a look-up makes its row."""
+    """Rows of a group: numbers as arrays, texts as bytes and offsets, from which a look-up makes its row."""
 
-    __slots__ = ("_digests", "_modified", "_ordinals", "_sizes", "_statuses")
+    __slots__ = ("_digests", "_modified", "_order", "_ordinals", "_sizes", "_statuses")
 
-    def __init__(self, rows: pa.Table) -> None:
+    def __init__(self, rows: pa.Table, order: int) -> None:
         self._sizes, self._modified, self._ordinals = (rows[name].to_numpy() for name in _NUMBERS)
         self._digests = _Texts(rows["digest"])
         self._statuses = cast("list[Status]", [sys.intern(status) for status in rows["status"].to_numpy().tolist()])
+        self._order = order
 
-    def __len__(self) -> int:
-        return len(self._sizes)
+    def age(self, row: int) -> tuple[int, int]:
+        """Of two rows with the same name the one with the larger age counts; of one group the later one."""
+        return self._ordinals.item(row), self._order
+
+    def newest(self) -> int:
+        return int(self._ordinals.max(initial=-1))
 
     def same(self, row: int, size: int, modified: int) -> bool:
         return bool(self._modified.item(row) == modified and self._sizes.item(row) == size)
@@ -213,11 +313,6 @@ class _Texts:
         return str(self._bytes[self._offsets.item(row) : self._offsets.item(row + 1)], "utf-8")
 
 
-def _newest_rows(rows: pa.Table) -> dict[str, int]:
-    """Name -> number of its last row."""
-    return dict(zip(rows["name"].to_numpy().tolist(), range(len(rows)), strict=True))
-
-
 def _table(units: Iterable[Landed]) -> pa.Table:
     return pa.Table.from_pylist([asdict(unit) for unit in units], schema=_SCHEMA)
 
@@ -225,18 +320,53 @@ def _table(units: Iterable[Landed]) -> pa.Table:
 def _read(table: DeltaTable, path: str) -> pa.Table:
     """The rows of a version, oldest first: by landing commit, and of one landing commit in the order in which they were written."""
     files, base = file_system(path)
-    added = pa.table(table.get_add_actions()).sort_by("modification_time")["path"].to_pylist()
-    if not added:
+    paths = [f"{base}/{file}" for file in _files(table)]
+    if not paths:
         return _SCHEMA.empty_table()
-    paths = [f"{base}/{unquote(name)}" for name in added]
     rows = pq.read_table(paths, schema=_SCHEMA, filesystem=files, partitioning=None)
-    return rows.filter(pc.field("status") != "changing").sort_by("ordinal")
+    return _counting(rows).sort_by("ordinal")
+
+
+def _newest(rows: pa.Table) -> pa.Table:
+    """The last row of each name."""
+    last = dict(zip(rows["name"].to_pylist(), range(len(rows)), strict=True))
+    return rows.take(list(last.values()))
+
+
+def _counting(rows: pa.Table) -> pa.Table:
+    """Without those of files that were written while they landed."""
+    return rows.filter(pc.field("status") != "changing")
+
+
+def _files(table: DeltaTable) -> list[str]:
+    """Data files below a table, oldest first."""
+    added = pa.table(table.get_add_actions()).sort_by("modification_time")["path"].to_pylist()
+    return [unquote(file) for file in added]
+
+
+def _groups(path: str, file: str) -> list[_Group]:
+    """The row groups of a data file."""
+    files, base = file_system(f"{path}/{file}")
+    footer = pq.read_metadata(base, filesystem=files)
+    name = footer.schema.names.index("name")
+    found = []
+    for number in range(footer.num_row_groups):
+        names = footer.row_group(number).column(name).statistics
+        low, high = (names.min, names.max) if names is not None and names.has_min_max else (None, None)
+        found.append(_Group(0, file, footer, number, low, high))
+    return found
+
+
+def _rows(path: str, group: _Group) -> pa.Table:
+    files, base = file_system(f"{path}/{group.file}")
+    with files.open_input_file(base) as content:
+        return _counting(pq.ParquetFile(content, metadata=group.footer).read_row_group(group.number).cast(_SCHEMA))
 
 
 def _write(rows: pa.Table, path: str) -> AddAction:
     """Write a data file that counts once a commit names it."""
     files, base = file_system(path)
     name = f"part-{uuid.uuid4()}.parquet"
-    pq.write_table(rows, f"{base}/{name}", filesystem=files, compression="zstd")
+    pq.write_table(rows, f"{base}/{name}", filesystem=files, compression="zstd", row_group_size=_GROUP)
     size, at = files.get_file_info(f"{base}/{name}").size, time.time_ns() // 1_000_000
     return AddAction(name, size, {}, at, data_change=True, stats=json.dumps({"numRecords": len(rows)}))

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from deltalake import DeltaTable
 
 from floodmark.core.errors import PlanError, StateError
-from floodmark.lake import history
+from floodmark.lake import entries, history
 from floodmark.lake.commits import Landing, decode, encode
 from floodmark.lake.outputs import PROPERTIES
 from floodmark.lake.storage import read, write
@@ -55,11 +55,19 @@ def newest(path: str) -> Landing | None:
     try:
         return next(landings(path), None)
     except StateError:
-        content = read(_file(path))
-        kept = None if content is None else decode(content.decode(), f"file {_file(path)}")
-        if isinstance(kept, Landing) and DeltaTable(path).transaction_version(application(kept.source)) == kept.ordinal:
-            return kept
-        raise
+        landing = remembered(path)
+        if landing is None:
+            raise
+        return landing
+
+
+def remembered(path: str) -> Landing | None:
+    """What ``remember`` has written; None where there is nothing, or a later landing commit."""
+    content = read(_file(path))
+    landing = None if content is None else decode(content.decode(), f"file {_file(path)}")
+    if not isinstance(landing, Landing):
+        return None
+    return landing if DeltaTable(path).transaction_version(application(landing.source)) == landing.ordinal else None
 
 
 def remember(path: str, landing: Landing) -> None:
@@ -75,7 +83,7 @@ def application(source: str) -> str:
 
 
 def _file(path: str) -> str:
-    return f"{path.rstrip('/')}/_floodmark/landing.json"
+    return entries.beside(path, "landing.json")
 
 
 def _check_complete(path: str, *, lowest: int | None, after: int) -> None:

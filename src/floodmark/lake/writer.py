@@ -16,6 +16,7 @@ from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 
 from floodmark.core.errors import LifecycleError
+from floodmark.lake import entries
 from floodmark.lake.commits import Record, encode
 from floodmark.lake.conflicts import interrupted, retried
 from floodmark.lake.files import Written, inside, split
@@ -45,7 +46,7 @@ def check_open(path: str, app: str, number: int, done: int | None) -> bool:
 
 def committed(path: str, app: str) -> int | None:
     """The last version an application id has committed to a table; None for none, also where there is no table."""
-    return DeltaTable(path).transaction_version(app) if DeltaTable.is_deltatable(path) else None
+    return entries.transaction_of(path, app) if DeltaTable.is_deltatable(path) else None
 
 
 @dataclass(slots=True)
@@ -61,7 +62,7 @@ class Writer:
 
     def committed(self, app: str) -> int | None:
         """The last version an application id has committed; None for none."""
-        return self.table().transaction_version(app)
+        return entries.transaction_of(self.path, app)
 
     def append(
         self,

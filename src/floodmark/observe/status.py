@@ -10,7 +10,7 @@ from deltalake.exceptions import TableNotFoundError
 
 from floodmark.core.errors import FloodmarkError, StateError
 from floodmark.core.time import NEVER, describe, describe_span
-from floodmark.lake import history
+from floodmark.lake import history, log
 from floodmark.lake.commits import BoundedRun, Landing, MicroBatch, Restored
 from floodmark.lake.lost import lost_files
 from floodmark.lake.paths import Lake
@@ -28,7 +28,7 @@ def status(workspace: Workspace, lake: Lake) -> list[dict[str, Any]]:
     """One entry per source and per output table, sources first, upstream before downstream.
 
     Shape: ``kind``, ``name``, ``table``, ``state`` in words, ``progress`` (ISO 8601 or words), ``commits``, and what the last commit
-    says: for sources ``rows`` (landed in all), ``quarantined`` (in all), ``ended``, ``lost`` (files that are gone, only where there are); for outputs ``version``, ``mode``, ``last_run``,
+    says: for sources ``rows`` (landed in all), ``quarantined`` (in all), ``ended``, ``last_run`` (while the log tells), ``lost`` (files that are gone, only where there are); for outputs ``version``, ``mode``, ``last_run``,
     ``lag`` behind its inputs.
     """
     reached: dict[str, int] = {}
@@ -47,8 +47,11 @@ def status(workspace: Workspace, lake: Lake) -> list[dict[str, Any]]:
 
 def _source(source: Source, lake: Lake) -> tuple[dict[str, Any], int]:
     base = {"kind": "source", "name": source.name, "table": lake.log(source.name)}
-    commit, last = next(history.standing_of(lake.log(source.name), Landing, LOOK_BACK), (None, None))
-    if commit is None or last is None:
+    path = lake.log(source.name)
+    commit, last = next(history.standing_of(path, Landing, LOOK_BACK), (None, None))
+    if last is None and DeltaTable.is_deltatable(path):
+        last = log.remembered(path)
+    if last is None:
         return base | {"state": f"nothing landed yet: floodmark land {source.name}"}, NEVER
     quarantined = _count(lake.quarantine(source.name))
     entry: dict[str, Any] = {
@@ -58,9 +61,10 @@ def _source(source: Source, lake: Lake) -> tuple[dict[str, Any], int]:
         "rows": last.next_sequence - last.ordinal - 1,  # each commit ends with a marker
         "quarantined": quarantined,
         "ended": last.ended,
-        "last_run": describe(commit.at),
     }
-    if gone := lost_files(lake.log(source.name)):
+    if commit is not None:
+        entry["last_run"] = describe(commit.at)
+    if gone := lost_files(path):
         rows = sum(file.rows or 0 for file in gone)
         entry["state"] = f"{len(gone)} of its files gone, {rows:,} rows: {gone[0].describe()}"
         entry["lost"] = [asdict(file) for file in gone]
