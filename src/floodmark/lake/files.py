@@ -46,12 +46,16 @@ class Written:
         return [file for file in sorted(self.folder.rglob("*.parquet")) if not file.name.startswith((".", "_"))]
 
     def kinds(self) -> Counter[int]:
-        """Rows per ``_kind``."""
+        """Rows per ``_kind``; read only where a file has several."""
         kinds: Counter[int] = Counter()
         for file in self.files:
-            with file.open("rb") as stream:
-                column = pq.ParquetFile(stream).read(columns=["_kind"])["_kind"]
-            kinds.update({pair["values"]: pair["counts"] for pair in column.value_counts().to_pylist()})
+            with pq.ParquetFile(file) as parquet:
+                only = _only_kind(parquet.metadata)
+                if only is None:
+                    counts = parquet.read(columns=["_kind"])["_kind"].value_counts().to_pylist()
+                    kinds.update({pair["values"]: pair["counts"] for pair in counts})
+                else:
+                    kinds[only] += parquet.metadata.num_rows
         return kinds
 
     def actions(self, modified: int | None = None) -> list[AddAction]:
@@ -127,6 +131,15 @@ def changed_files(path: str, before: int, after: int) -> set[str] | None:
         files = (one.get("add") or one.get("remove") for one in entries.actions(entry))
         found |= {file["path"] for file in files if file and file["dataChange"]}
     return found
+
+
+def _only_kind(footer: pq.FileMetaData) -> int | None:
+    """The ``_kind`` of all rows of a file, where its statistics say that there is one."""
+    place = next(number for number in range(footer.num_columns) if footer.schema.column(number).path == "_kind")
+    found = [footer.row_group(number).column(place).statistics for number in range(footer.num_row_groups)]
+    known = [one for one in found if one is not None and one.has_min_max and one.has_null_count and not one.null_count]
+    kinds = {kind for one in known for kind in (one.min, one.max)}
+    return kinds.pop() if len(known) == len(found) and len(kinds) == 1 else None
 
 
 def _added(written: Written, file: Path, footer: pq.FileMetaData, modified: int) -> AddAction:

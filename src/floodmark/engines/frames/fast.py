@@ -75,7 +75,7 @@ def compute(
         "_end",
         "_end - 1 <= _watermark AS _late",
     )
-    on_time, dropped = _judged(pairs)
+    on_time, dropped = _judged(pairs, rows)
     types = step.schema.types
     measures = [
         expr(rows, f"CAST({measured(a, f'v{i}', kinds[i], _overflow(step, n, a))} AS {types[n]})").alias(f"m{i}")
@@ -102,10 +102,14 @@ def compute(
     return result, side, dropped
 
 
-def _judged(pairs: DataFrame) -> tuple[DataFrame, Callable[[], int]]:
-    """The pairs that are on time, and how many are not: observed on the way by Spark, counted by a query of its own elsewhere."""
+def _judged(pairs: DataFrame, rows: DataFrame) -> tuple[DataFrame, Callable[[], int]]:
+    """The pairs that are on time, and how many are not: observed on the way by Spark, counted by a query of its own elsewhere.
+
+    No window ends before its rows. So nothing is late where no row lies at or before its own watermark, which costs a fifth to see.
+    """
     if connected(pairs):
-        return pairs.filter("NOT _late"), cache(lambda: pairs.filter("_late").count())
+        behind = rows.filter("`_watermark` >= unix_millis(`_event_time`)").limit(1)
+        return pairs.filter("NOT _late"), cache(lambda: pairs.filter("_late").count() if behind.count() else 0)
     counted = Observation()
 
     @cache
