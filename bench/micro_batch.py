@@ -1,0 +1,118 @@
+"""A durable micro-batch of the embedded engine: 1,000 rows of 100 keys, a windowed sum, everything synced before the commit.
+
+    python bench/micro_batch.py [MICRO_BATCHES] [--profile]
+
+Every micro-batch closes the windows of the one before it, so that each writes 100 results. ``two`` also writes the rows that came too late,
+one in a hundred. Seconds are those the stream itself reports of each micro-batch, the first twenty left out.
+"""
+
+from __future__ import annotations
+
+import cProfile
+import pstats
+import sys
+import tempfile
+import time
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import pyarrow as pa
+
+from floodmark import Contract, EventTime, Operator, Stream, Tumbling, operator, sum  # noqa: A004 - the aggregate
+from floodmark.core.time import to_ms
+from floodmark.engines.embedded.session import Sail
+from floodmark.engines.embedded.unbounded.run import run_unbounded
+from floodmark.lake.paths import Lake
+from floodmark.semantics.columns import arrow_schema
+from floodmark.testing.lakes import append
+
+ROWS, KEYS, WINDOW = 1_000, 100, timedelta(seconds=10)
+WARM = 20
+_START = datetime(2024, 1, 1, tzinfo=UTC)
+
+
+class Event(Contract):
+    """A number of a key."""
+
+    at: EventTime
+    key: str
+    value: int
+
+
+@operator
+def one(events: Stream[Event]) -> Stream:
+    """Sums."""
+    return events.key_by("key").window(Tumbling(WINDOW)).aggregate(total=sum("value"))
+
+
+@operator
+def two(events: Stream[Event]) -> Stream:
+    """Sums, and the rows that came too late for them."""
+    return events.key_by("key").window(Tumbling(WINDOW), late="side_output").aggregate(total=sum("value"))
+
+
+def commit(number: int) -> pa.Table:
+    """The rows of one micro-batch: ten seconds of event time, one row in a hundred a minute behind."""
+    rng, places = np.random.default_rng(number), np.arange(ROWS)
+    start = to_ms(_START) + number * 10_000
+    times = start + places * 10
+    watermarks = np.maximum.accumulate(times) - 1
+    times[places % 100 == 50] -= 60_000  # noqa: PLR2004 - one in a hundred
+    stamps = {
+        "_event_time": times,
+        "_watermark": watermarks,
+        "_progress": np.full(ROWS, watermarks[-1]),
+        "_sequence": number * ROWS + places,
+        "_kind": np.zeros(ROWS, dtype=np.int32),
+    }
+    schema = arrow_schema(one.inputs[0].schema)
+    columns = {
+        "at": pa.array(times * 1000, pa.int64()).cast(schema.field("at").type),
+        "key": pa.array([f"key {n}" for n in rng.integers(0, KEYS, ROWS)]),
+        "value": pa.array(rng.integers(0, 1000, ROWS), pa.int64()),
+    }
+    return pa.table({**columns, **{name: pa.array(values) for name, values in stamps.items()}})
+
+
+def measured(code: Operator, sail: Sail, count: int) -> list[float]:
+    """Seconds of each micro-batch but the first ones."""
+    with tempfile.TemporaryDirectory(prefix="floodmark-bench-") as folder:
+        lake, seconds = Lake(folder), list[float]()
+        for number in range(count):
+            append(lake.input(code.inputs[0]), commit(number))
+        run_unbounded(
+            sail,
+            code,
+            lake,
+            until_caught_up=True,
+            files_per_batch=1,
+            on_batch=lambda batch: seconds.append(batch.seconds),
+        )
+        assert len(seconds) == count
+    return sorted(seconds[WARM:])
+
+
+def main() -> None:
+    """Measure both operators."""
+    numbers = [int(text) for text in sys.argv[1:] if text.isdecimal()]
+    count, sail = (numbers or [300])[0], Sail()
+    profile = cProfile.Profile() if "--profile" in sys.argv else None
+    for code in (one, two):
+        began, busy = time.perf_counter(), time.process_time()
+        if profile is not None:
+            profile.enable()
+        found = measured(code, sail, count)
+        if profile is not None:
+            profile.disable()
+        times = ", ".join(f"{name} {found[int(len(found) * part)] * 1000:.0f}" for name, part in _PARTS)
+        busy, began = (time.process_time() - busy) / count * 1000, time.perf_counter() - began
+        print(f"{code.name}: {times} ms per micro-batch; {busy:.0f} ms of this process's time; {began:.0f} s in all")
+    if profile is not None:
+        pstats.Stats(profile).sort_stats("cumulative").print_stats(60)
+    sail.close()
+
+
+_PARTS = (("least", 0.0), ("median", 0.5), ("p99", 0.99))
+
+if __name__ == "__main__":
+    main()
