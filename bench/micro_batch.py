@@ -18,7 +18,7 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pyarrow as pa
 
-from floodmark import Contract, EventTime, Operator, Stream, Tumbling, operator, sum  # noqa: A004 - the aggregate
+from floodmark import Contract, EventTime, Operator, Stream, Tumbling, operator, sum
 from floodmark.core.time import to_ms
 from floodmark.engines.embedded.session import Sail
 from floodmark.engines.embedded.unbounded.run import run_unbounded
@@ -57,7 +57,7 @@ def commit(number: int) -> pa.Table:
     start = to_ms(_START) + number * 10_000
     times = start + places * 10
     watermarks = np.maximum.accumulate(times) - 1
-    times[places % 100 == 50] -= 60_000  # noqa: PLR2004 - one in a hundred
+    times[places % 100 == 50] -= 60_000
     stamps = {
         "_event_time": times,
         "_watermark": watermarks,

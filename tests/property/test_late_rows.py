@@ -20,8 +20,9 @@ from floodmark.core.errors import ExecutionError
 from floodmark.core.time import END
 from floodmark.semantics.aggregates import accumulators, running
 from floodmark.semantics.aggregates.sketch import KEPT_HASHES
+from floodmark.semantics.columnar import Stage, pack
 from floodmark.semantics.columns import arrow_type
-from floodmark.semantics.kernel import Kernel, Stage, pack
+from floodmark.semantics.kernel import Kernel
 from floodmark.semantics.store import MemoryStore
 from floodmark.spec.aggregates import LAWS, Builtin
 from tests.support.aggregate_forms import accepts

@@ -34,8 +34,7 @@ from floodmark import (
 from floodmark.core.time import NEVER, from_ms
 from floodmark.engines.local import engine
 from floodmark.engines.local.engine import LocalRun
-from floodmark.semantics import kernel as columnar
-from floodmark.semantics import revisions
+from floodmark.semantics import columnar, revisions
 from floodmark.semantics.assignment import Judgement, judge
 from floodmark.semantics.elements import ElementStage
 from floodmark.semantics.panes import ElementKernel

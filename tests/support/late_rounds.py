@@ -10,7 +10,8 @@ import pyarrow.compute as pc
 
 from floodmark.semantics.aggregates.accumulators import Partials
 from floodmark.semantics.aggregates.grouping import group_ids, positions
-from floodmark.semantics.kernel import Kernel, _signed
+from floodmark.semantics.columnar import signed
+from floodmark.semantics.kernel import Kernel
 from floodmark.spec.schema import RETRACTION, ROW
 
 
@@ -19,7 +20,7 @@ class RoundsKernel(Kernel):
 
     def _revised(self, state: Partials | None, rows: pa.Table, out: list[pa.Table]) -> Partials:
         accumulators, dims = self.stage.accumulators, self.dims
-        rows = _signed(rows.take(pc.sort_indices(rows, [("s", "ascending"), ("kind", "ascending")])))
+        rows = signed(rows.take(pc.sort_indices(rows, [("s", "ascending"), ("kind", "ascending")])))
         turn = _turns(group_ids(rows, dims)[0], rows["s"].to_numpy())
         if state is None:
             state = {n: t.slice(0, 0) for n, t in accumulators.partials(rows.slice(0, 1), dims).items()}

@@ -16,8 +16,9 @@ from typing import Any
 import pyarrow as pa
 
 from floodmark.core.time import NEVER
+from floodmark.semantics.columnar import Stage, pack
 from floodmark.semantics.columns import arrow_type
-from floodmark.semantics.kernel import Kernel, Stage, pack
+from floodmark.semantics.kernel import Kernel
 from floodmark.semantics.store import MemoryStore
 from floodmark.spec.operator import Operator
 

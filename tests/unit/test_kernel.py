@@ -32,7 +32,8 @@ from floodmark import (
 )
 from floodmark.core.errors import ExecutionError
 from floodmark.core.time import END
-from floodmark.semantics.kernel import Kernel, Stage, pack
+from floodmark.semantics.columnar import Stage, pack
+from floodmark.semantics.kernel import Kernel
 from floodmark.semantics.store import MemoryStore
 from floodmark.spec.operator import Operator
 from floodmark.spec.windows import Window

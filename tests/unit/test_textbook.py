@@ -14,7 +14,8 @@ from simulation import Row, SimulatedRun, marker, run_batch, settle
 
 from floodmark import Aggregate, Contract, EventTime, Sliding, Stream, Tumbling, count, max, operator, sum
 from floodmark.core.time import END
-from floodmark.semantics.kernel import Kernel, pack
+from floodmark.semantics.columnar import pack
+from floodmark.semantics.kernel import Kernel
 from floodmark.semantics.store import MemoryStore
 from floodmark.semantics.watermarks import Trace, WatermarkState, advance, candidates
 from floodmark.spec.operator import Operator

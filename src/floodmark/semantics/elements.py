@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 
 from floodmark.core.time import Interval
 from floodmark.semantics.aggregates.accumulators import Value, normalised
+from floodmark.semantics.columnar import by_group
 from floodmark.semantics.columns import result_schema
 from floodmark.semantics.failures import split
-from floodmark.semantics.kernel import by_group
 from floodmark.spec.expressions import check
 from floodmark.spec.schema import MARKER
 from floodmark.spec.steps import TAG, KeyedProcess, WindowAggregate, expressions

@@ -1,15 +1,13 @@
-"""The kernel of a windowed aggregation: one key group, in columns.
+"""The kernel of a windowed aggregation, in columns: one key group, or several at once.
 
-A row is judged by its own stamp before it comes here (``pack``): its on-time windows get it as a partial, the windows it is late for
-get it one by one, in arrival order. ``Kernel.advance`` fires whatever progress has closed. That order is enough to be exact:
+A row is judged by its own stamp before it comes here (``columnar.pack``): its on-time windows get it as a partial, the windows it is late
+for get it one by one, in arrival order. ``Kernel.advance`` fires whatever progress has closed. That order is enough to be exact:
 a row on time for a window by its stamp always arrives before progress reaches that window's end, and rows late for it only count after
 its on-time pane. So nothing here depends on how rows are cut into micro-batches.
 """
 
 from __future__ import annotations
 
-import itertools
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,198 +17,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from floodmark.core.time import END, NEVER
-from floodmark.semantics.aggregates.accumulators import Accumulators, Partials, Value, normalised
+from floodmark.semantics.aggregates.accumulators import Partials
 from floodmark.semantics.aggregates.numbers import Ints
-from floodmark.semantics.assignment import assigner, judge
-from floodmark.semantics.columns import decode, encode, result_schema
-from floodmark.semantics.failures import split
+from floodmark.semantics.columnar import GROUP, Stage, by_group, signed
+from floodmark.semantics.columns import decode, encode
+from floodmark.semantics.index import Chunk, Index
 from floodmark.semantics.revisions import matching, revise
 from floodmark.semantics.store import Store
 from floodmark.semantics.windows import extent
-from floodmark.semantics.windows.kinds import Assigner
-from floodmark.spec.schema import MARKER, RETRACTION, ROW
-from floodmark.spec.steps import WindowAggregate
-from floodmark.spec.windows import Calendar, Global, Sliding, Tumbling
-
-
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """A stateful step, ready to compute. Frozen and picklable: it travels to the workers.
-
-    Row columns, in and between the parts: ``k0...`` keys, ``t`` event time, ``w`` stamp, ``s`` sequence, ``kind``, ``v0...`` values,
-    ``side`` the whole row where it may be too late.
-    """
-
-    step: WindowAggregate
-    accumulators: Accumulators
-
-    @staticmethod
-    def of(step: WindowAggregate, *, revisable: bool) -> Stage:
-        """The stage of a step whose input is or is not revisable."""
-        return Stage(step, Accumulators.of(step, revisable=revisable))
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """Internal names of the key columns."""
-        return tuple(f"k{i}" for i in range(len(self.step.keys)))
-
-    @property
-    def assigner(self) -> Assigner:
-        """The window arithmetic."""
-        window = self.step.window
-        assert isinstance(window, (Tumbling, Sliding, Calendar, Global))  # see WindowAggregate.columnar
-        return assigner(window)
-
-    @property
-    def values(self) -> tuple[Value, ...]:
-        """What is computed from each row beforehand."""
-        return self.accumulators.values
-
-    @property
-    def whole_rows(self) -> bool:
-        """No function of the user sees the rows."""
-        return False
-
-    def pack(self, batches: Iterable[pa.RecordBatch]) -> dict[int, dict[str, pa.Table]]:
-        """See ``pack``."""
-        return pack(self, batches)
-
-    @property
-    def result_schema(self) -> pa.Schema:
-        """What ``advance`` emits: the step's columns, then ``_event_time`` and ``_watermark`` in ms, ``_kind``, ``_order``."""
-        return result_schema(self.step.schema)
-
-
-# ---- before the shuffle
-
-
-def pack(stage: Stage, batches: Iterable[pa.RecordBatch]) -> dict[int, dict[str, pa.Table]]:
-    """Judge and pre-aggregate rows; key group -> named tables.
-
-    Args:
-        stage: of the step.
-        batches: with ``group`` and the row columns of ``Stage``; markers are passed over (they only move time).
-
-    Returns:
-        Per group any of ``main``/``bagN`` (on-time partials by ``slice`` and ``from_end``), ``late`` (one row per late window),
-        ``side`` (rows dropped for all their windows), ``dropped`` (``end``, ``n``) and ``failed`` (rows set aside before they came here).
-    """
-    step, dims = stage.step, ["group", *stage.keys, "slice", "from_end"]
-    parts: list[Partials] = []
-    kept: dict[str, list[pa.Table]] = {"late": [], "side": [], "dropped": [], "failed": []}
-    for batch in batches:
-        rows, failed = split(pa.Table.from_batches([batch]))
-        kept["failed"] += failed
-        rows = normalised(rows.filter(pc.not_equal(rows["kind"], MARKER)), stage.keys)
-        if rows.num_rows == 0:
-            continue
-        times, stamps = rows["t"].to_numpy().astype(np.int64), rows["w"].to_numpy().astype(np.int64)
-        verdict = judge(stage.assigner, step.allowed_lateness, times, stamps)
-        placed = rows.append_column("slice", pa.array(verdict.slices)).append_column(
-            "from_end", pa.array(verdict.from_end)
-        )
-        placed = _signed(placed.filter(pa.array(verdict.on_time)))
-        if placed.num_rows:
-            parts.append(stage.accumulators.partials(placed, dims))
-        if len(verdict.late):
-            late = rows.take(pa.array(verdict.late)).append_column("end", pa.array(verdict.late_end))
-            kept["late"].append(late.drop_columns([n for n in ("side",) if n in late.column_names]))
-        if len(verdict.dropped):
-            lost = (
-                rows.take(pa.array(verdict.dropped))
-                .select(["group", "kind"])
-                .append_column("end", pa.array(verdict.dropped_end))
-            )
-            once = pc.cast(pc.equal(lost["kind"], ROW), pa.int64())  # a retraction pair is one
-            kept["dropped"].append(lost.drop_columns(["kind"]).append_column("n", once))
-        if step.late == "side_output" and verdict.side.any():
-            kept["side"].append(rows.filter(pa.array(verdict.side)).select(["group", "t", "w", "s", "kind", "side"]))
-        if len(parts) > _MERGE_EVERY:
-            parts = [stage.accumulators.merge(parts, dims)]
-    tables = {name: pa.concat_tables(found) for name, found in kept.items() if found}
-    if "dropped" in tables:
-        counts = tables["dropped"].group_by(["group", "end"], use_threads=False).aggregate([("n", "sum")])
-        tables["dropped"] = counts.select(["group", "end", "n_sum"]).rename_columns(["group", "end", "n"])
-    if parts:
-        tables |= stage.accumulators.merge(parts, dims) if len(parts) > 1 else parts[0]
-    return by_group(tables)
-
-
-_MERGE_EVERY = 16
-
-
-def _signed(rows: pa.Table) -> pa.Table:
-    """Retractions count -1, rows 1."""
-    return rows.append_column("sign", pc.if_else(pc.equal(rows["kind"], RETRACTION), -1, 1).cast(pa.int64()))
-
-
-def by_group(tables: dict[str, pa.Table]) -> dict[int, dict[str, pa.Table]]:
-    """Named tables with a column ``group`` -> the named parts of each group."""
-    found: dict[int, dict[str, pa.Table]] = {}
-    for name, table in tables.items():
-        ordered = table.take(pc.sort_indices(table["group"])) if table.num_rows else table
-        groups = ordered["group"].to_numpy()
-        bounds = np.flatnonzero(np.r_[True, groups[1:] != groups[:-1], True]).tolist() if len(groups) else []
-        ordered = ordered.drop_columns(["group"])
-        for start, stop in itertools.pairwise(bounds):
-            found.setdefault(int(groups[start]), {})[name] = ordered.slice(start, stop - start)
-    bags = {n: t.slice(0, 0).drop_columns(["group"]) for n, t in tables.items() if n.startswith("bag")}
-    return {group: (bags | part if "main" in part else part) for group, part in found.items()}
-
-
-# ---- after it
+from floodmark.spec.schema import ROW
 
 _FOREVER = 1 << 60
 """Progress once there is an end of input: windows that end behind the end of time come out too."""
-
-
-@dataclass(slots=True)
-class _Chunk:
-    """A chunk of partials: how many rows, and the slices in it with the first end each is on time for."""
-
-    rows: int
-    slices: list[int]
-    from_ends: list[int]
-
-
-_MANY = 1 << 40
-"""Keys in a layer that does not say how many."""
-
-
-@dataclass(slots=True)
-class _Index:
-    """What a group holds, by chunk number.
-
-    Args:
-        parts: chunks of on-time partials.
-        pending: chunks of late rows whose windows have not fired -> those windows' ends.
-        fired: end of a window that has fired and may refire -> its layers, [chunk, keys] each; what a newer one has of a key replaces
-            what older ones have.
-        fired_to: progress of the last firing.
-        next: chunk number.
-    """
-
-    parts: dict[int, _Chunk] = field(default_factory=dict)
-    pending: dict[int, list[int]] = field(default_factory=dict)
-    fired: dict[int, list[list[int]]] = field(default_factory=dict)
-    fired_to: int = NEVER - 1
-    next: int = 0
-
-    @staticmethod
-    def load(text: bytes | None) -> _Index:
-        if text is None:
-            return _Index()
-        raw = json.loads(bytes(text))
-        pending, fired = ({int(n): v for n, v in raw[k].items()} for k in ("pending", "fired"))
-        parts = {int(n): _Chunk(*chunk) for n, chunk in raw["parts"].items()}
-        # an older release has kept each window in one chunk
-        fired = {end: [[layers, _MANY]] if isinstance(layers, int) else layers for end, layers in fired.items()}
-        return _Index(parts, pending, fired, raw["fired_to"], raw["next"])
-
-    def dump(self) -> bytes:
-        parts = {n: [c.rows, c.slices, c.from_ends] for n, c in self.parts.items()}
-        rest = {"pending": self.pending, "fired": self.fired, "fired_to": self.fired_to, "next": self.next}
-        return json.dumps({"parts": parts, **rest}, separators=(",", ":")).encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +44,21 @@ class Tick:
     clock: int
     sequence: int = NEVER
     progress: int = NEVER
+
+
+@dataclass(frozen=True, slots=True)
+class Emissions:
+    """What one call of ``Kernels.advance`` sends out.
+
+    Args:
+        results: rows of ``result_schema``, those of one key group after those of another.
+        late: rows that came late but still counted, per window, of all groups.
+        deadlines: key group -> progress at which it has something to do again; None when nothing waits for it.
+    """
+
+    results: pa.Table
+    late: int
+    deadlines: dict[int, int | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,54 +86,53 @@ class Emission:
     sides: Mapping[str, pa.Table] = field(default_factory=dict)
 
 
-class Kernel:
-    """One key group of one stage, over a store.
+class Kernels:
+    """Several key groups of one stage, each over a store of its own. They are computed together: the group is a column.
 
     Args:
         stage: what to compute.
-        store: where it is kept.
+        stores: key group -> where it is kept.
     """
 
-    def __init__(self, stage: Stage, store: Store) -> None:
-        self.stage, self.store = stage, store
+    def __init__(self, stage: Stage, stores: Mapping[int, Store]) -> None:
+        self.stage, self.stores = stage, stores
         self.lateness = stage.step.allowed_lateness
-        self.dims = [*stage.keys, "end"]
+        self.dims = [GROUP, *stage.keys, "end"]
+        self._indexes: dict[int, Index] = {}
 
-    def advance(
-        self,
-        packed: Sequence[dict[str, pa.Table]],
-        progress: int,
-        ticks: Sequence[Tick] = (),  # noqa: ARG002 - nothing here looks at the clock
-        reached: int = NEVER,  # noqa: ARG002 - what fires fires once
-    ) -> Emission:
+    def advance_all(self, parts: Sequence[Mapping[str, pa.Table]], progress: int) -> Emissions:
         """Take in packed rows, then fire and free everything that ``progress`` closes, in time order.
 
         Args:
-            packed: parts from ``pack`` for this group, in any order.
+            parts: tables of ``columnar.judged``, with the column ``group``, whose values all have a store.
             progress: all rows on time up to here are in.
-            ticks: of the processing clock.
-            reached: progress before the input ended.
         """
-        index = _Index.load(self.store.index())
+        self._indexes = {group: Index.load(store.index()) for group, store in self.stores.items()}
         if progress >= END:
             progress = _FOREVER
         out: list[pa.Table] = []
         fresh = [
-            {n: t for n, t in part.items() if n == "main" or n.startswith("bag")} for part in packed if "main" in part
+            {n: _leading(t) for n, t in part.items() if n == "main" or n.startswith("bag")}
+            for part in parts
+            if "main" in part
         ]
-        fired = self._fire(index, fresh, progress, out)
-        self._keep_parts(index, fresh, progress)
-        refired = self._refire(index, [part["late"] for part in packed if "late" in part], progress, fired, out)
+        fired = self._fire(fresh, progress, out)
+        self._keep_parts(fresh, progress)
+        refired = self._refire([_leading(part["late"]) for part in parts if "late" in part], progress, fired, out)
+        deadlines = {group: self._closed(group, index, progress) for group, index in self._indexes.items()}
+        return Emissions(_numbered(self.stage, out), refired, deadlines)
+
+    def _closed(self, group: int, index: Index, progress: int) -> int | None:
+        """Free what a group no longer needs, and write its index; what it waits for."""
         for end in [end for end in index.fired if end - 1 + self.lateness <= progress]:
             for number, _ in index.fired.pop(end):
-                self.store.remove(number)
+                self.stores[group].remove(number)
         index.fired_to = progress
         deadline = self._deadline(index, progress)  # whatever is kept waits to be fired or freed
-        self.store.put_index(None if deadline is None else index.dump())
-        results = pa.concat_tables(out) if out else self.stage.result_schema.empty_table()
-        return Emission(_numbered(results), refired, deadline)
+        self.stores[group].put_index(None if deadline is None else index.dump())
+        return deadline
 
-    def _deadline(self, index: _Index, progress: int) -> int | None:
+    def _deadline(self, index: Index, progress: int) -> int | None:
         waits = [end - 1 for ends in index.pending.values() for end in ends]
         waits += [end - 1 + self.lateness for end in index.fired]
         for chunk in index.parts.values():
@@ -308,21 +140,38 @@ class Kernel:
             waits.append(int(self.stage.assigner.next_end(from_ends, np.full_like(from_ends, progress + 2)).min()) - 1)
         return min((min(wait, END) for wait in waits), default=None)
 
-    def _put(self, index: _Index, tables: dict[str, pa.Table]) -> int:
+    # ---- chunks
+
+    def _put(self, group: int, tables: dict[str, pa.Table]) -> int:
+        index = self._indexes[group]
         number, index.next = index.next, index.next + 1
-        self.store.put(number, encode(tables))
+        self.stores[group].put(number, encode(tables))
         return number
+
+    def _read(self, chunks: Sequence[tuple[int, int]]) -> Partials:
+        """Chunks, each a group and a number, as one: of each name one table, with the column ``group``."""
+        tables: dict[str, list[pa.Table]] = {}
+        for group, number in chunks:
+            for name, table in decode(self.stores[group].get(number)).items():
+                tables.setdefault(name, []).append(table)
+        groups = [group for group, _ in chunks]
+        return {name: _with_groups(groups, found) for name, found in tables.items()}
+
+    def _remove(self, chunks: Iterable[tuple[int, int]]) -> None:
+        for group, number in chunks:
+            self.stores[group].remove(number)
 
     # ---- on-time panes
 
-    def _fire(self, index: _Index, fresh: list[Partials], progress: int, out: list[pa.Table]) -> Partials | None:
+    def _fire(self, fresh: list[Partials], progress: int, out: list[pa.Table]) -> Partials | None:
         """Send the on-time panes that are due; what stays behind for refires."""
-        after, upto, parts = index.fired_to + 1, progress + 1, []
-        for number, chunk in index.parts.items():
-            slices, from_ends = (np.array(values, dtype=np.int64) for values in (chunk.slices, chunk.from_ends))
-            if len(self.stage.assigner.expand(slices, from_ends, after, upto)[0]):
-                parts.append(self._expanded(decode(self.store.get(number)), after, upto))
-        parts += [self._expanded(part, after, upto) for part in fresh]
+        upto, due = progress + 1, []
+        for group, index in self._indexes.items():
+            for number, chunk in index.parts.items():
+                slices, from_ends = (np.array(values, dtype=np.int64) for values in (chunk.slices, chunk.from_ends))
+                if len(self.stage.assigner.expand(slices, from_ends, index.fired_to + 1, upto)[0]):
+                    due.append((group, number))
+        parts = [self._expanded(part, upto) for part in ([self._read(due)] if due else []) + fresh]
         parts = [part for part in parts if part["main"].num_rows]
         if not parts:
             return None
@@ -332,41 +181,58 @@ class Kernel:
         out.append(self._rows(results, None, np.full(results.num_rows, ROW)))
         return merged | {"out": results.drop_columns(["n"])} if self.lateness else None
 
-    def _expanded(self, tables: Partials, after: int, upto: int) -> Partials:
-        """Partials by slice -> partials by window, for the windows that end in (after, upto]."""
+    def _expanded(self, tables: Partials, upto: int) -> Partials:
+        """Partials by slice -> partials by window, for the windows that have not fired and end up to ``upto``."""
+        fired_to = {group: index.fired_to + 1 for group, index in self._indexes.items()}
         found = {}
         for name, table in tables.items():
             slices, from_ends = (table[column].to_numpy().astype(np.int64) for column in ("slice", "from_end"))
-            rows, ends = self.stage.assigner.expand(slices, from_ends, after, upto)
-            placed = table.drop_columns(["slice", "from_end"]).take(pa.array(rows))
-            found[name] = placed.add_column(len(self.stage.keys), "end", pa.array(ends))
+            rows, ends = self.stage.assigner.expand(slices, from_ends, min(fired_to.values()), upto)
+            after = np.array([fired_to[group] for group in table[GROUP].to_pylist()], dtype=np.int64)
+            left = ends > after[rows]
+            placed = table.drop_columns(["slice", "from_end"]).take(pa.array(rows[left]))
+            found[name] = placed.add_column(len(self.stage.keys) + 1, "end", pa.array(ends[left]))
         return found
 
-    def _keep_parts(self, index: _Index, fresh: list[Partials], progress: int) -> None:
+    def _keep_parts(self, fresh: list[Partials], progress: int) -> None:
         """Store what windows still to fire need, in chunks of falling size: merging is geometric."""
-        dims = [*self.stage.keys, "slice", "from_end"]
+        dims = [GROUP, *self.stage.keys, "slice", "from_end"]
+        for group, index in self._indexes.items():
+            self._shorten(group, index, progress)
+        parts = [alive for part in fresh if (alive := self._alive(part, progress))["main"].num_rows]
+        if not parts:
+            return
+        part = self.stage.accumulators.merge(parts, dims) if len(parts) > 1 else parts[0]
+        while older := list(self._smaller(_sizes(part["main"]))):
+            old = self._alive(self._read(older), progress)
+            part = self.stage.accumulators.merge([old, part], dims)
+            self._remove(older)
+            for group, number in older:
+                del self._indexes[group].parts[number]
+        for group, tables in _split(part).items():
+            main = tables["main"]
+            pairs = dict.fromkeys(zip(main["slice"].to_pylist(), main["from_end"].to_pylist(), strict=True))
+            chunk = Chunk(main.num_rows, [pair[0] for pair in pairs], [pair[1] for pair in pairs])
+            self._indexes[group].parts[self._put(group, tables)] = chunk
+
+    def _shorten(self, group: int, index: Index, progress: int) -> None:
+        """Free the chunks of a group no window needs that is still to fire."""
         for number, chunk in list(index.parts.items()):
             live = self._live(chunk.slices, progress)
             if not live.any():
-                self.store.remove(number)
+                self.stores[group].remove(number)
                 del index.parts[number]
             elif not live.all():
                 chunk.slices = np.array(chunk.slices)[live].tolist()
                 chunk.from_ends = np.array(chunk.from_ends)[live].tolist()
-        parts = [kept for part in fresh if (kept := self._alive(part, progress))["main"].num_rows]
-        if not parts:
-            return
-        part = self.stage.accumulators.merge(parts, dims) if len(parts) > 1 else parts[0]
-        for number, chunk in sorted(index.parts.items(), reverse=True):
-            if chunk.rows >= 2 * part["main"].num_rows:
-                break
-            old = self._alive(decode(self.store.get(number)), progress)
-            part = self.stage.accumulators.merge([old, part], dims)
-            self.store.remove(number)
-            del index.parts[number]
-        pairs = part["main"].group_by(["slice", "from_end"], use_threads=False).aggregate([])
-        chunk = _Chunk(part["main"].num_rows, pairs["slice"].to_pylist(), pairs["from_end"].to_pylist())
-        index.parts[self._put(index, part)] = chunk
+
+    def _smaller(self, sizes: Mapping[int, int]) -> Iterator[tuple[int, int]]:
+        """The newest chunk of each group, by group and number, that has fewer than twice as many rows."""
+        for group, size in sizes.items():
+            parts = self._indexes[group].parts
+            newest = max(parts, default=None)
+            if newest is not None and parts[newest].rows < 2 * size:
+                yield group, newest
 
     def _alive(self, part: Partials, progress: int) -> Partials:
         return {n: t.filter(pa.array(self._live(t["slice"].to_numpy(), progress))) for n, t in part.items()}
@@ -378,44 +244,50 @@ class Kernel:
 
     # ---- late rows
 
-    def _refire(
-        self, index: _Index, late: list[pa.Table], progress: int, fired: Partials | None, out: list[pa.Table]
-    ) -> int:
+    def _refire(self, late: list[pa.Table], progress: int, fired: Partials | None, out: list[pa.Table]) -> int:
         """Late rows of closed windows, each in arrival order a pane of its own; those of open windows wait."""
-        due = [number for number, ends in index.pending.items() if min(ends) - 1 <= progress]
-        rows = [*(decode(self.store.get(number))["late"] for number in due), *late]
-        for number in due:
-            self.store.remove(number)
-            del index.pending[number]
+        due = [
+            (group, number)
+            for group, index in self._indexes.items()
+            for number, ends in index.pending.items()
+            if min(ends) - 1 <= progress
+        ]
+        rows = [*([self._read(due)["late"]] if due else []), *late]
+        self._remove(due)
+        for group, number in due:
+            del self._indexes[group].pending[number]
         states, refired, ready = [fired] if fired else [], 0, None
         if rows:
             table = pa.concat_tables(rows)
             closed = pc.less_equal(pc.subtract(table["end"], 1), progress)
             waiting, ready = table.filter(pc.invert(closed)), table.filter(closed)
-            if waiting.num_rows:  # late by their stamp, but the on-time pane is not out yet: they wait for it
-                index.pending[self._put(index, {"late": waiting})] = pc.unique(waiting["end"]).to_pylist()
+            for group, tables in by_group({"late": waiting}).items():
+                # late by their stamp, but the on-time pane is not out yet: they wait for it
+                ends = pc.unique(tables["late"]["end"]).to_pylist()
+                self._indexes[group].pending[self._put(group, tables)] = ends
             refired = ready.num_rows
-            touched = pc.unique(ready["end"]).to_pylist()
-            states += [part for end in touched for part in self._layers(index.fired.get(end, ()), ready)]
+            states += self._layers(ready)
         state = {n: pa.concat_tables([s[n] for s in states]) for n in states[0]} if states else None
         if ready is not None and refired:
             state = self._revised(state, ready, out)
         if state is not None:
-            self._keep_fired(index, state, progress)
+            self._keep_fired(state, progress)
         return refired
 
     def _revised(self, state: Partials | None, rows: pa.Table, out: list[pa.Table]) -> Partials:
         """Send a revision for each late row; the state after the last one."""
-        revisions = revise(self.stage.accumulators, state, _signed(rows), self.dims)
+        revisions = revise(self.stage.accumulators, state, signed(rows), self.dims)
         sent = self._rows(revisions.results, revisions.stamps, revisions.kinds)
         out.append(sent.set_column(sent.num_columns - 1, "_order", pa.array(revisions.follows)))
         return revisions.state
 
-    def _layers(self, layers: Iterable[Sequence[int]], rows: pa.Table) -> Iterator[Partials]:
-        """What a fired window has of the keys of some rows."""
+    def _layers(self, rows: pa.Table) -> Iterator[Partials]:
+        """What fired windows have of the keys of some rows: the newest layer of each, the one before it..."""
+        windows = _windows(rows)
+        stacks = {(group, end): list(self._indexes[group].fired.get(end, ())) for group, end in windows}
         newer: list[pa.Table] = []
-        for number, _ in reversed([*layers]):
-            layer = decode(self.store.get(number))
+        while top := [(group, layers.pop()[0]) for (group, _), layers in stacks.items() if layers]:
+            layer = self._read(top)
             part = {name: table.filter(matching(table, rows, self.dims)) for name, table in layer.items()}
             for main in newer:
                 part = self._without(part, main)
@@ -425,24 +297,32 @@ class Kernel:
     def _without(self, part: Partials, newer: pa.Table) -> Partials:
         return {name: table.filter(pc.invert(matching(table, newer, self.dims))) for name, table in part.items()}
 
-    def _keep_fired(self, index: _Index, state: Partials, progress: int) -> None:
+    def _keep_fired(self, state: Partials, progress: int) -> None:
         """Store what may be revised again, as the newest layer of its window; layers are of falling size: merging is geometric."""
-        for end in pc.unique(state["main"]["end"]).to_pylist():
-            if end - 1 + self.lateness <= progress:
-                continue
-            part = {name: table.filter(pc.equal(table["end"], end)) for name, table in state.items()}
-            layers = index.fired.setdefault(end, [])
-            while layers and layers[-1][1] < 2 * part["main"].num_rows:
-                number, _ = layers.pop()
-                older = self._without(decode(self.store.get(number)), part["main"])
-                part = {name: pa.concat_tables([older[name], table]) for name, table in part.items()}
-                self.store.remove(number)
-            layers.append([self._put(index, part), part["main"].num_rows])
+        last = progress + 1 - self.lateness
+        part = {name: table.filter(pc.greater(table["end"], last)) for name, table in state.items()}
+        while older := list(self._thinner(_windows(part["main"]))):
+            old = self._without(self._read(older), part["main"])
+            part = {name: pa.concat_tables([old[name], table]) for name, table in part.items()}
+            self._remove(older)
+        for group, tables in _split(part).items():
+            ends = pc.unique(tables["main"]["end"]).to_pylist()
+            for end in ends:
+                window = {n: t.filter(pc.equal(t["end"], end)) for n, t in tables.items()} if len(ends) > 1 else tables
+                layer = [self._put(group, window), window["main"].num_rows]
+                self._indexes[group].fired.setdefault(end, []).append(layer)
+
+    def _thinner(self, sizes: Mapping[tuple[int, int], int]) -> Iterator[tuple[int, int]]:
+        """The newest layer of each window, by group and number, that has fewer than twice as many keys; it is taken off."""
+        for (group, end), size in sizes.items():
+            layers = self._indexes[group].fired.get(end)
+            if layers and layers[-1][1] < 2 * size:
+                yield group, layers.pop()[0]
 
     # ---- rows out
 
     def _rows(self, results: pa.Table, stamps: Ints | None, kinds: Ints) -> pa.Table:
-        """Results as rows of the output: window bounds, stamps by cause (None: the watermark), kind, and a place holder for the order."""
+        """Results as rows of the output, behind their group; stamps by cause (None: the watermark), and a place holder for the order."""
         schema, step, size = self.stage.result_schema, self.stage.step, results.num_rows
         columns: dict[str, Any] = {name: results[f"k{i}"] for i, name in enumerate(step.keys)}
         times = extent.event_times(results["end"].to_numpy())
@@ -456,11 +336,79 @@ class Kernel:
         columns["_watermark"] = pa.array(times - 1 if stamps is None else stamps, pa.int64())
         columns["_kind"] = pa.array(kinds, pa.int32())
         columns["_order"] = pa.array(np.zeros(size, dtype=np.int64))
-        return pa.table([columns[name] for name in schema.names], schema=schema)
+        rows = pa.table([columns[name] for name in schema.names], schema=schema)
+        return rows.add_column(0, pa.field(GROUP, pa.int32()), results[GROUP])
 
 
-def _numbered(results: pa.Table) -> pa.Table:
-    """Give every row its place; the second of a pair (marked -1) shares the first one's."""
+class Kernel(Kernels):
+    """One key group of one stage, over a store.
+
+    Args:
+        stage: what to compute.
+        store: where it is kept.
+    """
+
+    def __init__(self, stage: Stage, store: Store) -> None:
+        super().__init__(stage, {0: store})
+        self.store = store
+
+    def advance(
+        self,
+        packed: Sequence[dict[str, pa.Table]],
+        progress: int,
+        ticks: Sequence[Tick] = (),  # noqa: ARG002 - nothing here looks at the clock
+        reached: int = NEVER,  # noqa: ARG002 - what fires fires once
+    ) -> Emission:
+        """As ``advance_all``.
+
+        Args:
+            packed: parts from ``pack`` for this group, in any order.
+            progress: all rows on time up to here are in.
+            ticks: of the processing clock.
+            reached: progress before the input ended.
+        """
+        parts = [{name: _with_groups([0], [table]) for name, table in part.items()} for part in packed]
+        emissions = self.advance_all(parts, progress)
+        return Emission(emissions.results, emissions.late, emissions.deadlines[0])
+
+
+def _with_groups(groups: Sequence[int], tables: Sequence[pa.Table]) -> pa.Table:
+    """Tables as one, with the group of each as the first column."""
+    whole = pa.concat_tables(tables).combine_chunks()
+    column = np.repeat(np.array(groups, dtype=np.int32), [table.num_rows for table in tables])
+    return whole.add_column(0, pa.field(GROUP, pa.int32()), pa.array(column))
+
+
+def _leading(table: pa.Table) -> pa.Table:
+    """The table with the group as its first column."""
+    return table.drop_columns([GROUP]).add_column(0, pa.field(GROUP, pa.int32()), table[GROUP].cast(pa.int32()))
+
+
+def _split(part: Partials) -> dict[int, Partials]:
+    """Tables by group, each with all names, without the group."""
+    nothing = {name: table.slice(0, 0).drop_columns([GROUP]) for name, table in part.items()}
+    return {group: nothing | tables for group, tables in by_group(part).items()}
+
+
+def _sizes(main: pa.Table) -> dict[int, int]:
+    """Rows of each group."""
+    groups, counts = np.unique(main[GROUP].to_numpy(), return_counts=True)
+    return dict(zip(groups.tolist(), counts.tolist(), strict=True))
+
+
+def _windows(rows: pa.Table) -> dict[tuple[int, int], int]:
+    """Group and end of each window -> how many rows it has."""
+    counts = rows.group_by([GROUP, "end"], use_threads=False).aggregate([([], "count_all")])
+    keys = zip(counts[GROUP].to_pylist(), counts["end"].to_pylist(), strict=True)
+    return dict(zip(keys, counts["count_all"].to_pylist(), strict=True))
+
+
+def _numbered(stage: Stage, out: Sequence[pa.Table]) -> pa.Table:
+    """Result rows group by group, each with its place; the second of a pair (marked -1) shares the first one's."""
+    if not out:
+        return stage.result_schema.empty_table()
+    results = pa.concat_tables(out)
+    results = results.take(pc.sort_indices(results[GROUP])).drop_columns([GROUP])
     marks = results["_order"].to_numpy()
     order = np.cumsum(marks == 0) - 1
     return results.set_column(results.num_columns - 1, "_order", pa.array(order.astype(np.int64)))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from floodmark.semantics.columnar import Stage
 from floodmark.semantics.elements import ElementStage, ProcessStage
 from floodmark.semantics.joins import JoinKernel, JoinStage
-from floodmark.semantics.kernel import Kernel, Stage
+from floodmark.semantics.kernel import Kernel
 from floodmark.semantics.panes import ElementKernel
 from floodmark.semantics.process import ProcessKernel
 from floodmark.semantics.store import Store

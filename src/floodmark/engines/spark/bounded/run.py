@@ -39,10 +39,11 @@ from floodmark.lake.commits import BoundedRun
 from floodmark.lake.paths import Lake
 from floodmark.lake.readiness import reads
 from floodmark.semantics.attempts import all_attempts
+from floodmark.semantics.columnar import Stage
 from floodmark.semantics.columns import decode, inside
 from floodmark.semantics.elements import Cut, ElementStage, ProcessStage
 from floodmark.semantics.joins import JoinStage
-from floodmark.semantics.kernel import Stage, Tick
+from floodmark.semantics.kernel import Tick
 from floodmark.semantics.stage import closed, kernel_of, stage_of
 from floodmark.semantics.store import MemoryStore
 from floodmark.spec import steps

@@ -1,0 +1,153 @@
+"""Windows computed in columns, before their kernel: rows are judged by their stamps, and those on time become partials."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from floodmark.semantics.aggregates.accumulators import Accumulators, Partials, Value, normalised
+from floodmark.semantics.assignment import assigner, judge
+from floodmark.semantics.columns import result_schema
+from floodmark.semantics.failures import split
+from floodmark.semantics.windows.kinds import Assigner
+from floodmark.spec.schema import MARKER, RETRACTION, ROW
+from floodmark.spec.steps import WindowAggregate
+from floodmark.spec.windows import Calendar, Global, Sliding, Tumbling
+
+GROUP = "group"
+"""The column of the key group."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A stateful step, ready to compute. Frozen and picklable: it travels to the workers.
+
+    Row columns, in and between the parts: ``k0...`` keys, ``t`` event time, ``w`` stamp, ``s`` sequence, ``kind``, ``v0...`` values,
+    ``side`` the whole row where it may be too late.
+    """
+
+    step: WindowAggregate
+    accumulators: Accumulators
+
+    @staticmethod
+    def of(step: WindowAggregate, *, revisable: bool) -> Stage:
+        """The stage of a step whose input is or is not revisable."""
+        return Stage(step, Accumulators.of(step, revisable=revisable))
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Internal names of the key columns."""
+        return tuple(f"k{i}" for i in range(len(self.step.keys)))
+
+    @property
+    def assigner(self) -> Assigner:
+        """The window arithmetic."""
+        window = self.step.window
+        assert isinstance(window, (Tumbling, Sliding, Calendar, Global))  # see WindowAggregate.columnar
+        return assigner(window)
+
+    @property
+    def values(self) -> tuple[Value, ...]:
+        """What is computed from each row beforehand."""
+        return self.accumulators.values
+
+    @property
+    def whole_rows(self) -> bool:
+        """No function of the user sees the rows."""
+        return False
+
+    def pack(self, batches: Iterable[pa.RecordBatch]) -> dict[int, dict[str, pa.Table]]:
+        """See ``pack``."""
+        return pack(self, batches)
+
+    @property
+    def result_schema(self) -> pa.Schema:
+        """What ``advance`` emits: the step's columns, then ``_event_time`` and ``_watermark`` in ms, ``_kind``, ``_order``."""
+        return result_schema(self.step.schema)
+
+
+# ---- before the shuffle
+
+
+def pack(stage: Stage, batches: Iterable[pa.RecordBatch]) -> dict[int, dict[str, pa.Table]]:
+    """Judge and pre-aggregate rows; key group -> named tables, as of ``judged``."""
+    return by_group(judged(stage, batches))
+
+
+def judged(stage: Stage, batches: Iterable[pa.RecordBatch]) -> dict[str, pa.Table]:
+    """Judge and pre-aggregate rows of all key groups.
+
+    Args:
+        stage: of the step.
+        batches: with ``group`` and the row columns of ``Stage``; markers are passed over (they only move time).
+
+    Returns:
+        Tables with a column ``group``, any of ``main``/``bagN`` (on-time partials by ``slice`` and ``from_end``), ``late`` (one row per late window),
+        ``side`` (rows dropped for all their windows), ``dropped`` (``end``, ``n``) and ``failed`` (rows set aside before they came here).
+    """
+    step, dims = stage.step, ["group", *stage.keys, "slice", "from_end"]
+    parts: list[Partials] = []
+    kept: dict[str, list[pa.Table]] = {"late": [], "side": [], "dropped": [], "failed": []}
+    for batch in batches:
+        rows, failed = split(pa.Table.from_batches([batch]))
+        kept["failed"] += failed
+        rows = normalised(rows.filter(pc.not_equal(rows["kind"], MARKER)), stage.keys)
+        if rows.num_rows == 0:
+            continue
+        times, stamps = rows["t"].to_numpy().astype(np.int64), rows["w"].to_numpy().astype(np.int64)
+        verdict = judge(stage.assigner, step.allowed_lateness, times, stamps)
+        placed = rows.append_column("slice", pa.array(verdict.slices)).append_column(
+            "from_end", pa.array(verdict.from_end)
+        )
+        placed = signed(placed.filter(pa.array(verdict.on_time)))
+        if placed.num_rows:
+            parts.append(stage.accumulators.partials(placed, dims))
+        if len(verdict.late):
+            late = rows.take(pa.array(verdict.late)).append_column("end", pa.array(verdict.late_end))
+            kept["late"].append(late.drop_columns([n for n in ("side",) if n in late.column_names]))
+        if len(verdict.dropped):
+            lost = (
+                rows.take(pa.array(verdict.dropped))
+                .select(["group", "kind"])
+                .append_column("end", pa.array(verdict.dropped_end))
+            )
+            once = pc.cast(pc.equal(lost["kind"], ROW), pa.int64())  # a retraction pair is one
+            kept["dropped"].append(lost.drop_columns(["kind"]).append_column("n", once))
+        if step.late == "side_output" and verdict.side.any():
+            kept["side"].append(rows.filter(pa.array(verdict.side)).select(["group", "t", "w", "s", "kind", "side"]))
+        if len(parts) > _MERGE_EVERY:
+            parts = [stage.accumulators.merge(parts, dims)]
+    tables = {name: pa.concat_tables(found) for name, found in kept.items() if found}
+    if "dropped" in tables:
+        counts = tables["dropped"].group_by(["group", "end"], use_threads=False).aggregate([("n", "sum")])
+        tables["dropped"] = counts.select(["group", "end", "n_sum"]).rename_columns(["group", "end", "n"])
+    if parts:
+        tables |= stage.accumulators.merge(parts, dims) if len(parts) > 1 else parts[0]
+    return tables
+
+
+_MERGE_EVERY = 16
+
+
+def signed(rows: pa.Table) -> pa.Table:
+    """Retractions count -1, rows 1."""
+    return rows.append_column("sign", pc.if_else(pc.equal(rows["kind"], RETRACTION), -1, 1).cast(pa.int64()))
+
+
+def by_group(tables: dict[str, pa.Table]) -> dict[int, dict[str, pa.Table]]:
+    """Named tables with a column ``group`` -> the named parts of each group."""
+    found: dict[int, dict[str, pa.Table]] = {}
+    for name, table in tables.items():
+        ordered = table.take(pc.sort_indices(table["group"])) if table.num_rows else table
+        groups = ordered["group"].to_numpy()
+        bounds = np.flatnonzero(np.r_[True, groups[1:] != groups[:-1], True]).tolist() if len(groups) else []
+        ordered = ordered.drop_columns(["group"])
+        for start, stop in itertools.pairwise(bounds):
+            found.setdefault(int(groups[start]), {})[name] = ordered.slice(start, stop - start)
+    bags = {n: t.slice(0, 0).drop_columns(["group"]) for n, t in tables.items() if n.startswith("bag")}
+    return {group: (bags | part if "main" in part else part) for group, part in found.items()}

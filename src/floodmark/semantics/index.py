@@ -1,0 +1,59 @@
+"""The index of a key group whose windows are computed in columns: which chunk of its store holds what."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+
+from floodmark.core.time import NEVER
+
+
+@dataclass(slots=True)
+class Chunk:
+    """A chunk of partials: how many rows, and the slices in it with the first end each is on time for."""
+
+    rows: int
+    slices: list[int]
+    from_ends: list[int]
+
+
+_MANY = 1 << 40
+"""Keys in a layer that does not say how many."""
+
+
+@dataclass(slots=True)
+class Index:
+    """What a group holds, by chunk number.
+
+    Args:
+        parts: chunks of on-time partials.
+        pending: chunks of late rows whose windows have not fired -> those windows' ends.
+        fired: end of a window that has fired and may refire -> its layers, [chunk, keys] each; what a newer one has of a key replaces
+            what older ones have.
+        fired_to: progress of the last firing.
+        next: chunk number.
+    """
+
+    parts: dict[int, Chunk] = field(default_factory=dict)
+    pending: dict[int, list[int]] = field(default_factory=dict)
+    fired: dict[int, list[list[int]]] = field(default_factory=dict)
+    fired_to: int = NEVER - 1
+    next: int = 0
+
+    @staticmethod
+    def load(text: bytes | None) -> Index:
+        """As it was written; a new one where nothing was."""
+        if text is None:
+            return Index()
+        raw = json.loads(bytes(text))
+        pending, fired = ({int(n): v for n, v in raw[k].items()} for k in ("pending", "fired"))
+        parts = {int(n): Chunk(*chunk) for n, chunk in raw["parts"].items()}
+        # an older release has kept each window in one chunk
+        fired = {end: [[layers, _MANY]] if isinstance(layers, int) else layers for end, layers in fired.items()}
+        return Index(parts, pending, fired, raw["fired_to"], raw["next"])
+
+    def dump(self) -> bytes:
+        """As JSON."""
+        parts = {n: [c.rows, c.slices, c.from_ends] for n, c in self.parts.items()}
+        rest = {"pending": self.pending, "fired": self.fired, "fired_to": self.fired_to, "next": self.next}
+        return json.dumps({"parts": parts, **rest}, separators=(",", ":")).encode()
