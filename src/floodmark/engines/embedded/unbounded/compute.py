@@ -23,7 +23,8 @@ from floodmark.engines.frames.expressions import Rendering
 from floodmark.engines.frames.numbering import Numbering, of_batch
 from floodmark.engines.frames.packing import Stamping, side_columns, stamped_rows
 from floodmark.lake.rows import INSTANT, row_schema
-from floodmark.semantics.kernel import Emission
+from floodmark.semantics.columnar import Stage, judged
+from floodmark.semantics.kernel import Emission, Kernels
 from floodmark.semantics.stage import AnyStage, closed, kernel_of, stage_of
 from floodmark.spec.operator import Operator, Output
 from floodmark.spec.schema import MARKER, RETRACTION, ROW, Schema
@@ -105,19 +106,38 @@ class Compute:
         rows = self._on_sail(
             inputs, lambda frames: stage_rows(stage, compiled(stage.step.parent, frames, None, self.rendering))
         )
-        emitted = self._advanced(stage, stage.pack(rows.to_batches()), progress)
+        batches = rows.to_batches()
+        if isinstance(stage, Stage):
+            emitted = self._at_once(stage, batches, progress)
+        else:
+            emitted = self._by_group(stage, batches, progress)
         return self._outputs(stage, emitted, number, before, ingested)
 
-    def _advanced(self, stage: AnyStage, parts: Mapping[int, dict[str, pa.Table]], progress: int) -> _Emitted:
-        """The kernels of the key groups that have rows, or wait for what has come."""
-        found = _Emitted(sides={name: [] for name, _ in stage.step.sides})
-        due = {group for group, at in self.state.deadlines.items() if at <= progress}
-        for group in sorted({*parts, *due}):
+    def _due(self, progress: int) -> set[int]:
+        """The key groups that wait for what has come."""
+        return {group for group, at in self.state.deadlines.items() if at <= progress}
+
+    def _at_once(self, stage: Stage, batches: Sequence[pa.RecordBatch], progress: int) -> _Emitted:
+        """The key groups that have rows, or wait for what has come, together."""
+        found, tables = _Emitted(), judged(stage, batches)
+        groups = self._due(progress).union(*(pc.unique(table["group"]).to_pylist() for table in tables.values()))
+        stores = {group: GroupStore(self.state, group) for group in sorted(groups)}
+        emissions = Kernels(stage, stores).advance_all([tables], progress)
+        for group, store in stores.items():
+            store.settle(emissions.deadlines[group])
+        emission = Emission(emissions.results, emissions.late, None)
+        _collect(found, tables, emission, by_kernel=False)
+        return found
+
+    def _by_group(self, stage: AnyStage, batches: Sequence[pa.RecordBatch], progress: int) -> _Emitted:
+        """The same, one key group after the other."""
+        found, parts = _Emitted(sides={name: [] for name, _ in stage.step.sides}), stage.pack(batches)
+        for group in sorted({*parts, *self._due(progress)}):
             part = parts.get(group, {})
             store = GroupStore(self.state, group)
             emission = kernel_of(stage, store).advance([part], progress)
             store.settle(emission.deadline)
-            _collect(found, part, emission, judged=not stage.step.columnar)
+            _collect(found, part, emission, by_kernel=not stage.step.columnar)
         closed(stage)
         return found
 
@@ -221,10 +241,10 @@ def _frame(spark: SparkSession, table: pa.Table, folder: Path | None, place: int
     return spark.read.parquet(str(path))
 
 
-def _collect(found: _Emitted, part: Mapping[str, pa.Table], emission: Emission, *, judged: bool) -> None:
+def _collect(found: _Emitted, part: Mapping[str, pa.Table], emission: Emission, *, by_kernel: bool) -> None:
     if "late" in part:
         found.late += pc.sum(pc.cast(pc.equal(part["late"]["kind"], ROW), pa.int64())).as_py() or 0
-    found.late += emission.late if judged else 0
+    found.late += emission.late if by_kernel else 0
     found.dropped += emission.dropped + ((pc.sum(part["dropped"]["n"]).as_py() or 0) if "dropped" in part else 0)
     found.late_rows += [table for table in (part.get("side"), emission.side) if table is not None and table.num_rows]
     found.failed += [table for table in (part.get("failed"), emission.failed) if table is not None and table.num_rows]
