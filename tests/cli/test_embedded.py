@@ -62,6 +62,8 @@ def test_the_stream_of_a_new_workspace_has_the_rows_of_its_bounded_run(verb: Ver
     result = verb("run", "hourly_sales", "--unbounded", "--until-caught-up", "--engine", "embedded", "--json")
     assert result.exit_code == 0, result.output
     assert sold(shop) == bounded
+    tables = json.loads(verb("status", "--json").stdout)["tables"]
+    assert {row["engine"] for row in tables if "hourly_sales" in row["table"] and "engine" in row} == {"embedded"}
     assert {row["_asset_partition"] for row in bounded} == {"2024-01-01"}
     assert sold(shop, "hourly_sales__current") == [row | {"_kind": 0} for row in bounded]
 

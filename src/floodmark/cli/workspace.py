@@ -175,10 +175,10 @@ def status(invocation: Invocation) -> None:
     sources, outputs = ([row for row in rows if row["kind"] == kind] for kind in ("source", "output"))
     names = ("rows", "quarantined", "commits", "progress", "state")
     console.table(("source", *names), [(row["name"], *map(row.get, names)) for row in sources])
-    names = ("mode", "progress", "lag", "last_run", "state")
+    facts = ("mode", "engine", "progress", "lag", "last_run", "state")
     console.table(
-        ("output", *(name.replace("_", " ") for name in names)),
-        [(row["table"].rsplit("/", 1)[-1], *map(row.get, names)) for row in outputs],
+        ("output", *(name.replace("_", " ") for name in facts)),
+        [(row["table"].rsplit("/", 1)[-1], *map(row.get, facts)) for row in outputs],
     )
     running = streams(opened)
     about = ("stream", "version", "wanted", "state")

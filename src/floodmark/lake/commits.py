@@ -111,6 +111,7 @@ class MicroBatch:
         dropped: rows that were dropped in it.
         run: of the process that wrote it.
         settled: the commit has no rows: it says how far the stream is, with nothing behind it.
+        engine: what computed it, ``spark`` or ``embedded``; empty in commits of versions before.
     """
 
     mode: ClassVar[str] = "unbounded"
@@ -127,6 +128,7 @@ class MicroBatch:
     fingerprint: str = ""
     run: str = ""
     settled: bool = False
+    engine: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

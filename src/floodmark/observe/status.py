@@ -88,6 +88,8 @@ def _output(operator: Operator, output: Output, lake: Lake, reached: dict[str, i
         "mode": last.mode,
         "last_run": describe(commit.at),
     }
+    if isinstance(last, MicroBatch) and last.engine:
+        entry["engine"] = last.engine
     if stream is not None:
         behind = min(reached.get(given.table, NEVER) for given in operator.inputs)
         lag = max(0, behind - stream)

@@ -175,6 +175,7 @@ def _about(record: MicroBatch) -> dict[str, Any]:
         "by": "the stream",
         "version": record.version,
         "micro-batch": record.batch,
+        "engine": record.engine or "not recorded",
         "watermark": describe(record.progress),
         "late": record.late,
         "dropped": record.dropped,

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from floodmark.core import crash
 from floodmark.core.errors import StateError
 from floodmark.engines.embedded.state.batch import Batch, Owed
+from floodmark.engines.embedded.state.checkpoint import NAME
 from floodmark.engines.embedded.state.store import State
 from floodmark.engines.embedded.unbounded import current, files
 from floodmark.engines.embedded.unbounded.compute import Evaluated
@@ -82,6 +83,7 @@ class Sink:
                 late=found.late,
                 dropped=found.dropped,
                 run=self.run,
+                engine=NAME,
             )
             owed.append(self._owed(output, rows, record, ingested))
         crash.point("embedded.after_files")

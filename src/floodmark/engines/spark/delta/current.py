@@ -171,5 +171,6 @@ def _reach(operator: Operator, timeline: Timeline, output: Output, first: int) -
             batch=timeline.checkpoint.last_committed(),
             progress=NEVER if progress is None else progress,
             settled=True,
+            engine="spark",
         )
         Writer(path).note(record)

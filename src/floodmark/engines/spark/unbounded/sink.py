@@ -244,6 +244,7 @@ class Sink:
             batch=number,
             progress=progress,
             run=self.run,
+            engine="spark",
         )
 
     def _append(self, rows: DataFrame, output: Output, app: str, number: int, record: MicroBatch) -> None:
