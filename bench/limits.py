@@ -22,7 +22,7 @@ def units(root: Path) -> Timed:
     """A source of which very many files have landed; they are still in the folder."""
     from aged import source
 
-    from floodmark.engines.spark.landing.lander import reader_of
+    from floodmark.engines.landing.lander import reader_of
     from floodmark.lake.commits import Landed, Landing
     from floodmark.lake.landed import LandedUnits
     from floodmark.lake.paths import Lake

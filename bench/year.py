@@ -40,8 +40,8 @@ def operations(root: Path) -> Iterator[tuple[str, Callable[[], Any]]]:  # noqa: 
     from aged import Aged, hours, minutes
 
     from floodmark.core.time import Interval
-    from floodmark.engines.spark.landing.lander import reader_of
-    from floodmark.engines.spark.landing.run import check_start as check_landing
+    from floodmark.engines.landing.lander import reader_of
+    from floodmark.engines.landing.run import check_start as check_landing
     from floodmark.engines.spark.unbounded.run import check_start
     from floodmark.lake import log, readiness, savepoints
     from floodmark.lake.history import progress

@@ -78,12 +78,14 @@ def main() -> int:
 
 
 def run(root: Path, commits: int, every: int) -> int:
+    from functools import partial
+
     from floodmark import Stream, Tumbling, operator
     from floodmark.core.time import Interval
     from floodmark.engines.spark.bounded.run import run_bounded
     from floodmark.engines.spark.session.builder import spark_session
     from floodmark.engines.spark.unbounded.run import run_unbounded
-    from floodmark.engines.spark.unbounded.upgrade import rebuild
+    from floodmark.engines.upgrading import rebuild
     from floodmark.lake import savepoints
     from floodmark.lake.paths import Lake
     from floodmark.lake.rollback import roll_back
@@ -157,7 +159,7 @@ def run(root: Path, commits: int, every: int) -> int:
         keyed = readings.filter("value >= 0").key_by("device")
         return keyed.window(Tumbling("1 minute")).aggregate(n=count(), total=total("value"))
 
-    timed("rebuild", lambda: rebuild(spark, changed, lake), lambda: found(out), truth)
+    timed("rebuild", lambda: rebuild(partial(run_unbounded, spark), changed, lake), lambda: found(out), truth)
     return wrong
 
 

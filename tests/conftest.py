@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+
+from floodmark.spec.workspace import Settings
 
 settings.register_profile("floodmark", deadline=None)  # a busy machine is no failure
 settings.load_profile("floodmark")
@@ -15,6 +18,7 @@ settings.load_profile("floodmark")
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from floodmark.control.engine import Computing
     from floodmark.lake.paths import Lake
 
 
@@ -26,6 +30,17 @@ def spark() -> Iterator[SparkSession]:
     session = spark_session(app="tests")
     yield session
     session.stop()
+
+
+@pytest.fixture(params=["spark", "embedded"])
+def engine(request: pytest.FixtureRequest) -> Computing:
+    """Each engine in turn; the embedded one starts a server when it is needed, which ends with this process."""
+    from floodmark.control.engine import OnEmbedded, OnSpark
+
+    settings = Settings(memory=300)
+    if request.param == "embedded":
+        return OnEmbedded(settings, lambda _: nullcontext())
+    return OnSpark(settings, "tests", lambda _: nullcontext(), request.getfixturevalue("spark"))
 
 
 @pytest.fixture(scope="module")

@@ -75,6 +75,19 @@ def sold(shop: Path, table: str = "hourly_sales") -> list[dict[str, object]]:
     return sorted((row for row in rows.to_pylist() if row["_kind"] != MARKER), key=repr)
 
 
+@pytest.mark.usefixtures("no_java")
+def test_landing_and_its_quarantine_need_no_java(verb: Verb, shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLOODMARK_ENGINE", "embedded")
+    result = verb("land", "orders", "--json")
+    assert result.exit_code == 0, result.output
+    (landed,) = json.loads(result.stdout)["sources"]
+    waiting = json.loads(verb("quarantine", "show", "orders", "--json").stdout)
+    assert waiting["rows"] == landed["quarantined"] > 0
+    again = verb("quarantine", "replay", "orders")
+    assert again.exit_code == 0, again.output
+    assert f"0 landed (0 of them late), {waiting['rows']} still broken" in again.stdout
+
+
 def test_without_pysail_the_command_that_installs_it_is_said(
     verb: Verb, shop: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

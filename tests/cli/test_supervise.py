@@ -21,9 +21,10 @@ from .conftest import command, program
 OPERATOR = "hourly_sales"
 
 
-@pytest.fixture
-def shop(tmp_path: Path) -> Path:
+@pytest.fixture(params=["spark", "embedded"])
+def shop(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A workspace whose orders have landed."""
+    monkeypatch.setenv("FLOODMARK_ENGINE", request.param)
     assert program(tmp_path, "init", "shop").returncode == 0
     done = program(tmp_path / "shop", "land", "orders")
     assert done.returncode == 0, done.stderr

@@ -37,7 +37,7 @@ from floodmark.engines.spark.landing.run import land
 from floodmark.engines.spark.session.builder import spark_session
 from floodmark.engines.spark.state.rescale import rescale
 from floodmark.engines.spark.unbounded.run import run_unbounded
-from floodmark.engines.spark.unbounded.upgrade import upgrade
+from floodmark.engines.upgrading import upgrade
 from floodmark.lake import cuts, savepoints
 from floodmark.lake.fork import fork
 from floodmark.lake.paths import Lake

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import cast
 
-from floodmark.engines.spark.landing import quarantine
-from floodmark.engines.spark.landing.run import land
+from floodmark.control.engine import Computing, computing
 from floodmark.lake.paths import Lake
 from floodmark.spec.contract import Contract, EventTime
 from floodmark.spec.source import Files, Learned, Source
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from floodmark.spec.workspace import Engine, Settings
 
 
 class Reading(Contract):
@@ -46,21 +43,20 @@ def write_inbox(folder: Path) -> None:
         (folder / name).write_text("at,value\n" + lines)
 
 
-def act(spark: SparkSession, action: str, lake: str, inbox: str) -> None:
+def act(engine: Computing, action: str, lake: str, inbox: str) -> None:
     """Do what a person would have asked for; the clock stands still, so that lakes can be compared."""
     contract = Mended if action == "replay" else Reading
     watermark = Learned(bound="10 s")  # what it has learned is part of what has to come through
     source = Source("readings", contract=contract, connector=Files(inbox), watermark=watermark, files_per_commit=1)
     if action == "replay":
-        quarantine.replay(spark, source, Lake(lake), clock=lambda: 1_000_000_000_000)
+        engine.replay(source, Lake(lake), clock=lambda: 1_000_000_000_000)
     else:
-        land(spark, source, Lake(lake), end=action == "land to the end", clock=lambda: 1_000_000_000_000)
+        engine.land(source, Lake(lake), end=action == "land to the end", clock=lambda: 1_000_000_000_000)
 
 
 if __name__ == "__main__":
-    from borrowed import borrow
+    if sys.argv[4] == "spark":
+        from borrowed import borrow
 
-    from floodmark.engines.spark.session.builder import spark_session
-
-    borrow()
-    act(spark_session(app="crash"), *sys.argv[1:4])
+        borrow()
+    act(computing(Settings(), engine=cast("Engine", sys.argv[4])), *sys.argv[1:4])

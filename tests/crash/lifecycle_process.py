@@ -10,7 +10,7 @@ from operator_process import Event
 from floodmark import Stream, Tumbling, count, max, operator, sum
 from floodmark.engines.spark.session.builder import spark_session
 from floodmark.engines.spark.state.rescale import rescale
-from floodmark.engines.spark.unbounded.upgrade import upgrade
+from floodmark.engines.upgrading import upgrade
 from floodmark.lake import savepoints
 from floodmark.lake.fork import fork, move
 from floodmark.lake.paths import Lake

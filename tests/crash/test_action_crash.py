@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import psutil
 import pytest
@@ -29,14 +29,14 @@ from floodmark.control.store import Action, Driver
 from floodmark.control.supervisor import Supervisor
 from floodmark.core import crash
 from floodmark.core.errors import ExecutionError, LifecycleError
-from floodmark.engines.spark.unbounded.upgrade import upgrade as upgrade_stopped
+from floodmark.engines.upgrading import upgrade as upgrade_stopped
 from floodmark.lake import savepoints
 from floodmark.lake.paths import Lake
 from floodmark.lake.savepoints import Savepoint
 from floodmark.lake.timeline import Timeline
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
 __all__ = ["streams"]
 
@@ -197,7 +197,7 @@ def test_a_rebuild_that_fails_once_the_streams_are_stopped_lets_them_run_again(
     with begin(lake, "") as found:
         before = found.deployments(["totals", "largest"])
         with pytest.raises(KeyboardInterrupt if killed else ExecutionError):
-            actions.rebuild(found, cast("SparkSession", None), WIDER)
+            actions.rebuild(found, fails, WIDER)
         if killed:
             assert {one.desired for one in found.deployments(["totals", "largest"]).values()} == {"stopped"}
             assert done(found, lake, "rollback", streams.savepoint).splitlines()[-1].startswith("done")

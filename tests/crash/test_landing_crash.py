@@ -8,17 +8,21 @@ import shutil
 import signal
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 from borrowed import lend, take_back
 from pyspark.sql import SparkSession
+from stored import rows
 
+from floodmark.control.engine import OnSpark
 from floodmark.core import crash
 from floodmark.lake import history
 from floodmark.lake.commits import Landing
 from floodmark.lake.paths import Lake
+from floodmark.spec.workspace import Settings
 
 PROGRAM = Path(__file__).with_name("landing_process.py")
 _LATER = {"landing.before_log": 2, "landing.after_log": 2}
@@ -49,10 +53,12 @@ def program() -> ModuleType:
     return module
 
 
-def die(point: str, action: str, lake: Path, inbox: Path, java: SparkSession | None = None) -> None:
+def die(
+    point: str, action: str, lake: Path, inbox: Path, java: SparkSession | None = None, *, engine: str = "spark"
+) -> None:
     """Run the program until it kills itself at a point, and its Java, unless that is lent."""
     at = f"{point}:{_LATER.get(point, 1)}"
-    command = [sys.executable, str(PROGRAM), action, str(lake), str(inbox)]
+    command = [sys.executable, str(PROGRAM), action, str(lake), str(inbox), engine]
     environment = {**os.environ, crash.VARIABLE: at, **(lend(java) if java else {})}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
     if java:
@@ -60,19 +66,16 @@ def die(point: str, action: str, lake: Path, inbox: Path, java: SparkSession | N
     assert done.returncode == -signal.SIGKILL, f"{point} was never reached: {done.stderr[-3000:]}"
 
 
-def tables(spark, root: Path) -> dict[str, list[tuple[object, ...]]]:
+def tables(root: Path) -> dict[str, list[object]]:
     """Everything the landing has written, in order."""
     lake = Lake(str(root))
-    log = spark.read.format("delta").load(lake.log("readings")).orderBy("_sequence").collect()
-    quarantine = spark.read.format("delta").load(lake.quarantine("readings")).orderBy("file", "position").collect()
-    files = spark.read.format("delta").load(lake.internal("sources", "readings", "files"))
     _, newest = next(history.standing_of(lake.log("readings"), Landing))
-    names = files.select("name", "status", "ordinal").distinct().orderBy("ordinal", "name").collect()
+    names = {(row.ordinal, row.name, row.status) for row in rows(lake.internal("sources", "readings", "files"))}
     return {
-        "log": [tuple(r) for r in log],
-        "quarantine": [tuple(r) for r in quarantine],
-        "files": [tuple(r) for r in names],
-        "state": [(newest.state.as_json(),)],
+        "log": rows(lake.log("readings"), "_sequence"),
+        "quarantine": rows(lake.quarantine("readings"), "file", "position"),
+        "files": sorted(names),
+        "state": [newest.state.as_json()],
     }
 
 
@@ -88,59 +91,64 @@ def uninterrupted(spark, tmp_path_factory, inbox) -> dict[str, Path]:
     """Lakes nobody was killed over: landed; landed and replayed; landed to the end."""
     root = tmp_path_factory.mktemp("uninterrupted")
     module, lakes = program(), {}
+    engine = OnSpark(Settings(), "crash", lambda _: nullcontext(), spark)
     for action in ("land", "land to the end"):
         lakes[action] = root / action.replace(" ", "_")
-        module.act(spark, action, str(lakes[action]), str(inbox))
+        module.act(engine, action, str(lakes[action]), str(inbox))
     lakes["replay"] = root / "replay"
     shutil.copytree(lakes["land"], lakes["replay"])
-    module.act(spark, "replay", str(lakes["replay"]), str(inbox))
+    module.act(engine, "replay", str(lakes["replay"]), str(inbox))
     return lakes
 
 
-def check(spark, lake: Path, expected: Path) -> None:
-    found, wanted = tables(spark, lake), tables(spark, expected)
-    assert [row[-3] for row in found["log"]] == list(range(len(found["log"])))
+def check(lake: Path, expected: Path) -> None:
+    found, wanted = tables(lake), tables(expected)
+    assert [row._sequence for row in found["log"]] == list(range(len(found["log"])))
     assert found == wanted
 
 
 @pytest.mark.feature("F8")
 @pytest.mark.timeout(1800)
 def test_a_landing_killed_at_every_point_in_turn_goes_on_as_if_nothing_had_happened(
-    spark, tmp_path, inbox, uninterrupted
+    engine, spark, tmp_path, inbox, uninterrupted
 ) -> None:
     lake = tmp_path / "lake"
     for point in IN_TURN:
-        die(point, "land to the end", lake, inbox, None if point == "landing.after_log" else spark)
-    program().act(spark, "land to the end", str(lake), str(inbox))
-    check(spark, lake, uninterrupted["land to the end"])
+        java = None if engine.name == "embedded" or point == "landing.after_log" else spark
+        die(point, "land to the end", lake, inbox, java, engine=engine.name)
+    program().act(engine, "land to the end", str(lake), str(inbox))
+    check(lake, uninterrupted["land to the end"])
 
 
 @pytest.mark.timeout(1800)
-def test_a_replay_killed_at_every_point_in_turn_lands_every_row_once(spark, tmp_path, inbox, uninterrupted) -> None:
+def test_a_replay_killed_at_every_point_in_turn_lands_every_row_once(
+    engine, spark, tmp_path, inbox, uninterrupted
+) -> None:
     lake = tmp_path / "lake"
     shutil.copytree(uninterrupted["land"], lake)
     for point in ("replay.before_mark", "replay.after_mark", "replay.after_log"):
-        die(point, "replay", lake, inbox, None if point == "replay.after_mark" else spark)
-    program().act(spark, "replay", str(lake), str(inbox))
-    check(spark, lake, uninterrupted["replay"])
+        java = None if engine.name == "embedded" or point == "replay.after_mark" else spark
+        die(point, "replay", lake, inbox, java, engine=engine.name)
+    program().act(engine, "replay", str(lake), str(inbox))
+    check(lake, uninterrupted["replay"])
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("point", crash.POINTS["landing"])
-def test_a_killed_landing_goes_on_as_if_nothing_had_happened(spark, tmp_path, inbox, uninterrupted, point) -> None:
+def test_a_killed_landing_goes_on_as_if_nothing_had_happened(engine, tmp_path, inbox, uninterrupted, point) -> None:
     lake = tmp_path / "lake"
     if "recover" in point:
-        die("landing.after_quarantine", "land to the end", lake, inbox)
-    die(point, "land to the end", lake, inbox)
-    program().act(spark, "land to the end", str(lake), str(inbox))
-    check(spark, lake, uninterrupted["land to the end"])
+        die("landing.after_quarantine", "land to the end", lake, inbox, engine=engine.name)
+    die(point, "land to the end", lake, inbox, engine=engine.name)
+    program().act(engine, "land to the end", str(lake), str(inbox))
+    check(lake, uninterrupted["land to the end"])
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("point", crash.POINTS["replay"])
-def test_a_killed_replay_lands_every_row_once(spark, tmp_path, inbox, uninterrupted, point) -> None:
+def test_a_killed_replay_lands_every_row_once(engine, tmp_path, inbox, uninterrupted, point) -> None:
     lake = tmp_path / "lake"
     shutil.copytree(uninterrupted["land"], lake)
-    die(point, "replay", lake, inbox)
-    program().act(spark, "replay", str(lake), str(inbox))
-    check(spark, lake, uninterrupted["replay"])
+    die(point, "replay", lake, inbox, engine=engine.name)
+    program().act(engine, "replay", str(lake), str(inbox))
+    check(lake, uninterrupted["replay"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from floodmark import Calendar, Every, Global, Stream, Tumbling, count, max, mea
 from floodmark.engines.spark.state import canonical
 from floodmark.engines.spark.state.rescale import rescale
 from floodmark.engines.spark.unbounded.run import run_unbounded
-from floodmark.engines.spark.unbounded.upgrade import rebuild, upgrade
+from floodmark.engines.upgrading import rebuild, upgrade
 from floodmark.lake import savepoints
 from floodmark.lake.cuts import together
 from floodmark.lake.fork import fork
@@ -139,7 +140,7 @@ def test_a_bug_in_what_was_kept_is_mended_for_all_rows(
     spark: SparkSession, inbox: Path, mine: Lake, truth: Callable[[Operator], Lake]
 ) -> None:
     other = version(15, of="arr_delay")
-    rebuild(spark, other, mine)
+    rebuild(partial(run_unbounded, spark), other, mine)
     last_half(spark, inbox, mine, other)
     assert rows(mine, "slow_hours") == rows(truth(other), "slow_hours")
 

@@ -25,7 +25,7 @@ from floodmark.engines.spark.landing.run import land
 from floodmark.engines.spark.state import checkpoint
 from floodmark.engines.spark.state.rescale import rescale
 from floodmark.engines.spark.unbounded.run import run_unbounded
-from floodmark.engines.spark.unbounded.upgrade import upgrade
+from floodmark.engines.upgrading import upgrade
 from floodmark.lake import savepoints, ticks
 from floodmark.lake.cuts import together
 from floodmark.lake.fork import fork

@@ -35,7 +35,7 @@ from floodmark.core.time import Interval, to_ms
 from floodmark.engines.spark.bounded.run import run_bounded
 from floodmark.engines.spark.landing.run import land
 from floodmark.engines.spark.unbounded.run import run_unbounded
-from floodmark.engines.spark.unbounded.upgrade import check, rebuild, upgrade
+from floodmark.engines.upgrading import check, rebuild, upgrade
 from floodmark.lake import savepoints
 from floodmark.lake.fork import fork
 from floodmark.lake.paths import Lake
@@ -155,7 +155,7 @@ def test_last_values_go_on_after_columns_were_taken_back(spark: SparkSession, la
     expected = Lake(f"{lake.root}-truth", logs=lake.root)
     run_unbounded(spark, narrow, expected, until_caught_up=True)
     assert read(lake) == read(expected) == latest(lake)
-    rebuild(spark, revised(wide=True), lake)
+    rebuild(partial(run_unbounded, spark), revised(wide=True), lake)
     assert read(lake) == latest(lake), "what people read is the new code's as soon as the changelog is"
     assert all(double == 2 * total for *_, total, double in read(lake))
     run_unbounded(spark, revised(wide=True), lake, until_caught_up=True)
@@ -264,7 +264,7 @@ def test_a_rebuild_switches_to_what_the_new_code_makes_of_everything(spark: Spar
     ):
         upgrade(version("max"), running, forward_only=True)
     before = rows(running, "n", "total")
-    done = rebuild(spark, version("max"), running)
+    done = rebuild(partial(run_unbounded, spark), version("max"), running)
     assert done.readers == ("most",)
     assert [one.manifest.why for one in savepoints.savepoints(running, "most")] == [f"before {version('max').version}"]
     assert "a rebuild of 'totals'" in state_of(running, "most")
@@ -298,7 +298,7 @@ def test_a_rebuild_that_was_interrupted_goes_on_alone_and_knows_where_to_go_back
 
     monkeypatch.setattr(crash, "point", full)
     with pytest.raises(OSError, match="No space left"):
-        rebuild(spark, version("max"), running)
+        rebuild(partial(run_unbounded, spark), version("max"), running)
     monkeypatch.undo()
     begun = pending(running)
     assert begun is not None
@@ -306,7 +306,7 @@ def test_a_rebuild_that_was_interrupted_goes_on_alone_and_knows_where_to_go_back
     with pytest.raises(LifecycleError, match=r"LIFECYCLE-034 .*of totals that was begun.*apply totals --rebuild"):
         perform(running, other)
     assert pending(running) == begun, "nobody writes over what is to be finished"
-    found = rebuild(spark, version("max"), running)
+    found = rebuild(partial(run_unbounded, spark), version("max"), running)
     assert pending(running) is None
     assert rows(running, "total") != was
     left = [one.manifest for one in savepoints.savepoints(running, "totals")]

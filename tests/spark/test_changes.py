@@ -27,9 +27,9 @@ from floodmark import (
     sum,
 )
 from floodmark.core.errors import ConnectorError, DefinitionError, PlanError
+from floodmark.engines.landing import quarantine
 from floodmark.engines.spark.bounded.run import run_bounded
-from floodmark.engines.spark.landing import quarantine
-from floodmark.engines.spark.landing.run import land
+from floodmark.engines.spark.landing.run import land, replay
 from floodmark.engines.spark.unbounded.run import run_unbounded
 from floodmark.lake.paths import Lake
 
@@ -189,14 +189,14 @@ def test_a_broken_row_that_is_deleted_is_set_aside_twice_and_both_can_be_replaye
     )
     spark.sql(f"DELETE FROM delta.`{path}` WHERE id = 1")
     land(spark, orders(path), lake)
-    found = quarantine.show(spark, "orders", lake)
+    found = quarantine.show("orders", lake)
     assert [entry.reason for entry in found.newest] == ["shop: expected a valid string, got null"] * 2
 
     class Lenient(Order):
         shop: str | None = None
 
     lenient = Source("orders", contract=Lenient, connector=orders(path).connector, watermark=orders(path).watermark)
-    assert quarantine.replay(spark, lenient, lake).landed == 2
+    assert replay(spark, lenient, lake).landed == 2
     rows = spark.read.format("delta").load(lake.log("orders")).where("id = 1").orderBy("_sequence").collect()
     assert [row["_kind"] for row in rows] == [0, -1]
 

@@ -11,7 +11,7 @@ import floodmark as fm
 from floodmark.core.errors import ExecutionError
 from floodmark.core.time import from_ms
 from floodmark.engines.local.engine import LocalRun
-from floodmark.engines.spark.unbounded.upgrade import check, upgrade
+from floodmark.engines.upgrading import check, upgrade
 from floodmark.spec.schema import ROW, STAMPS
 from floodmark.testing.log import Log
 from floodmark.testing.spark import SparkCase

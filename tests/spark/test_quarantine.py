@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 import pytest
+from stored import rows as stored
 
 from floodmark.core.errors import LifecycleError
-from floodmark.engines.spark.landing import quarantine
-from floodmark.engines.spark.landing.run import land
+from floodmark.engines.landing import quarantine
 from floodmark.spec.contract import Contract, EventTime
 from floodmark.spec.source import BoundedOutOfOrderness, Files, Rows, Source
 
@@ -56,48 +55,48 @@ def inbox(tmp_path: Path) -> Files:
     return Files(str(tmp_path / "in"))
 
 
-def table(spark, lake):
-    return spark.read.format("delta").load(lake.quarantine("readings")).orderBy("file", "position").collect()
+def table(lake):
+    return stored(lake.quarantine("readings"), "file", "position")
 
 
-def test_an_empty_quarantine_is_empty(spark, lake) -> None:
-    assert quarantine.show(spark, "readings", lake).rows == 0
+def test_an_empty_quarantine_is_empty(lake) -> None:
+    assert quarantine.show("readings", lake).rows == 0
 
 
-def test_show_counts_by_reason_without_the_values_found(spark, lake, tmp_path) -> None:
-    land(spark, source(inbox(tmp_path)), lake, clock=clock)
-    found = quarantine.show(spark, "readings", lake, limit=2)
+def test_show_counts_by_reason_without_the_values_found(engine, lake, tmp_path) -> None:
+    engine.land(source(inbox(tmp_path)), lake, clock=clock)
+    found = quarantine.show("readings", lake, limit=2)
     assert found.rows == 4
     assert found.by_reason[0] == ("value: expected a valid integer", 2)
     assert [(entry.file, entry.position) for entry in found.newest] == [("a.csv", 2), ("a.csv", 4)]
 
 
-def test_replay_lands_what_the_contract_takes_now_once(spark, lake, tmp_path) -> None:
+def test_replay_lands_what_the_contract_takes_now_once(engine, lake, tmp_path) -> None:
     files = inbox(tmp_path)
-    land(spark, source(files), lake, clock=clock)
+    engine.land(source(files), lake, clock=clock)
     # the log's columns are what they were: only the code's idea of a broken row has changed
-    done = quarantine.replay(spark, source(files, Mended), lake, clock=clock)
+    done = engine.replay(source(files, Mended), lake, clock=clock)
     assert (done.landed, done.still_broken, done.not_replayable, done.late, done.ordinal) == (2, 1, 1, 1, 1)
-    rows = spark.read.format("delta").load(lake.log("readings")).orderBy("_sequence").collect()
+    rows = stored(lake.log("readings"), "_sequence")
     assert [(r.note, r._kind) for r in rows] == [("x", 0), (None, 1), ("a, b", 0), ("y", 0), (None, 1)]
     assert [r._sequence for r in rows] == list(range(5))
     assert rows[2]._watermark == rows[1]._progress
     assert rows[4]._progress > rows[3]._progress
-    assert [r._replayed for r in table(spark, lake)] == [1, 1, None, None]
-    again = quarantine.replay(spark, source(files, Mended), lake, clock=clock)
+    assert [r._replayed for r in table(lake)] == [1, 1, None, None]
+    again = engine.replay(source(files, Mended), lake, clock=clock)
     assert (again.landed, again.still_broken, again.ordinal) == (0, 1, None)
-    assert quarantine.show(spark, "readings", lake).rows == 2
+    assert quarantine.show("readings", lake).rows == 2
 
 
-def test_what_stays_broken_gets_the_reason_of_today(spark, lake) -> None:
+def test_what_stays_broken_gets_the_reason_of_today(engine, lake) -> None:
     class Words(Contract):
         at: EventTime
         value: int
         note: str
 
     rows = [{"at": "2001-01-01T00:00:01", "value": "x", "note": "n"}, {"at": "2001-01-01T00:00:02", "value": 1}]
-    land(spark, source(Rows(rows), Words), lake, clock=clock)
-    assert [r.reason for r in table(spark, lake)] == [
+    engine.land(source(Rows(rows), Words), lake, clock=clock)
+    assert [r.reason for r in table(lake)] == [
         "value: expected a valid integer, got 'x'",
         "note: expected a value, got nothing",
     ]
@@ -106,14 +105,14 @@ def test_what_stays_broken_gets_the_reason_of_today(spark, lake) -> None:
         note: str | None = None  # type: ignore[assignment]  # wider on purpose
         value: int
 
-    done = quarantine.replay(spark, source(Rows(rows), Fewer), lake, clock=clock)
+    done = engine.replay(source(Rows(rows), Fewer), lake, clock=clock)
     assert (done.landed, done.still_broken) == (1, 1)
-    assert land(spark, source(Rows(rows), Fewer), lake, clock=clock).commits == 0
+    assert engine.land(source(Rows(rows), Fewer), lake, clock=clock).commits == 0
 
 
-def test_marks_of_a_replay_that_never_landed_are_taken_back(spark, lake, tmp_path, monkeypatch) -> None:
+def test_marks_of_a_replay_that_never_landed_are_taken_back(engine, lake, tmp_path, monkeypatch) -> None:
     files = inbox(tmp_path)
-    land(spark, source(files), lake, clock=clock)
+    engine.land(source(files), lake, clock=clock)
 
     def die(name: str) -> None:
         if name == "replay.before_log":
@@ -121,19 +120,16 @@ def test_marks_of_a_replay_that_never_landed_are_taken_back(spark, lake, tmp_pat
 
     monkeypatch.setattr("floodmark.core.crash.point", die)
     with pytest.raises(RuntimeError, match=r"replay\.before_log"):
-        quarantine.replay(spark, source(files, Mended), lake, clock=clock)
+        engine.replay(source(files, Mended), lake, clock=clock)
     monkeypatch.undo()
-    assert quarantine.show(spark, "readings", lake).rows == 2
-    assert quarantine.replay(spark, source(files, Mended), lake, clock=clock).landed == 2
-    assert [r._replayed for r in table(spark, lake)] == [1, 1, None, None]
-    assert [
-        datetime.fromisoformat(str(r.at)).minute
-        for r in spark.read.format("delta").load(lake.log("readings")).where("_kind = 0").orderBy("_sequence").collect()
-    ] == [1, 0, 2]
+    assert quarantine.show("readings", lake).rows == 2
+    assert engine.replay(source(files, Mended), lake, clock=clock).landed == 2
+    assert [r._replayed for r in table(lake)] == [1, 1, None, None]
+    assert [r.at.minute for r in stored(lake.log("readings"), "_sequence") if r._kind == 0] == [1, 0, 2]
 
 
-def test_replay_into_an_ended_source_is_refused(spark, lake, tmp_path) -> None:
+def test_replay_into_an_ended_source_is_refused(engine, lake, tmp_path) -> None:
     files = inbox(tmp_path)
-    land(spark, source(files), lake, clock=clock, end=True)
+    engine.land(source(files), lake, clock=clock, end=True)
     with pytest.raises(LifecycleError, match="LIFECYCLE-011"):
-        quarantine.replay(spark, source(files, Mended), lake, clock=clock)
+        engine.replay(source(files, Mended), lake, clock=clock)

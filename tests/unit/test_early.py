@@ -12,8 +12,8 @@ from records import properties
 from floodmark import BoundedOutOfOrderness, Contract, EventTime, Files, Source, Stream, operator
 from floodmark.connectors.unit import Landed
 from floodmark.core.errors import ConnectorError, ExecutionError, LifecycleError, StateError
-from floodmark.engines.spark.landing import quarantine
-from floodmark.engines.spark.landing import run as landing
+from floodmark.engines.landing import quarantine
+from floodmark.engines.landing import run as landing
 from floodmark.engines.spark.unbounded import run as unbounded
 from floodmark.lake.commits import Landing
 from floodmark.lake.paths import Lake

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,8 +15,7 @@ from logs import trace as trace_of
 
 from floodmark import Contract, EventTime
 from floodmark.core.time import NEVER
-from floodmark.engines.spark.delta.appender import Appender
-from floodmark.engines.spark.landing.lander import Lander, reader_of
+from floodmark.engines.landing.lander import Lander, reader_of
 from floodmark.lake.commits import Landing, encode
 from floodmark.lake.landed import LandedUnits
 from floodmark.lake.paths import Lake
@@ -176,14 +176,14 @@ def test_the_last_source_partition_stays_as_it_says_that_rows_have_come() -> Non
     assert follow_clock(state, now=200, idle_timeout=100).watermark == 100
 
 
-def test_a_landing_commit_carries_the_devices_that_are_active(tmp_path, monkeypatch) -> None:
+def test_a_landing_commit_carries_the_devices_that_are_active(tmp_path) -> None:
     written: list[Landing] = []
-    monkeypatch.setattr(Appender, "append", lambda _self, _rows, _app, _number, landing, **_: written.append(landing))
+    workers = SimpleNamespace(append_marker=lambda _path, landing, _schema, _plan, **_: written.append(landing))
     lake, source = Lake(str(tmp_path)), Source("s", contract=Reading, connector=Rows([]), watermark=Ascending())
     last = Landing(source="s")
     units = LandedUnits.load(lake, last)
-    lander = Lander(None, source, lake, lambda: 0, reader_of(source), last, units, widen=False)  # type: ignore[arg-type]
-    lander._append(None, replace(lander.next(), state=fleet(2000, active=10)))  # type: ignore[arg-type]
+    lander = Lander(workers, source, lake, lambda: 0, reader_of(source), last, units, widen=False)  # type: ignore[arg-type]
+    lander._write_marker(replace(lander.next(), state=fleet(2000, active=10)), 0)  # type: ignore[arg-type]
     assert len(lander.last.state.partitions) == 10
     assert len(encode(written[0])) < 3000 < len(encode(replace(written[0], state=fleet(2000, active=10)))) / 10
 

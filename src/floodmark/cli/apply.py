@@ -14,7 +14,7 @@ from floodmark.cli.invocation import Invocation, pass_invocation, shared
 from floodmark.cli.loading import Opened
 from floodmark.cli.plan import document
 from floodmark.cli.signals import stopping
-from floodmark.cli.spark import start
+from floodmark.cli.spark import computing
 from floodmark.cli.store import known
 from floodmark.cli.workspace import opened_lake
 from floodmark.core.errors import LifecycleError
@@ -22,7 +22,7 @@ from floodmark.core.errors import LifecycleError
 if TYPE_CHECKING:
     from floodmark.control.fleet import Fleet
     from floodmark.control.store import Action
-    from floodmark.engines.spark.unbounded.upgrade import Upgraded
+    from floodmark.engines.upgrading import Upgraded
     from floodmark.spec.operator import Operator
 
 
@@ -87,7 +87,7 @@ def apply(invocation: Invocation, /, operators: tuple[str, ...], *, dry_run: boo
 
 
 def _checked(opened: Opened, console: Console, operator: Operator, wanted: _Wanted) -> dict[str, Any]:
-    from floodmark.engines.spark.unbounded.upgrade import Upgraded, check, check_rebuild
+    from floodmark.engines.upgrading import Upgraded, check, check_rebuild
     from floodmark.lake.paths import Lake
 
     lake = Lake.of(opened.workspace.settings)
@@ -119,14 +119,15 @@ def _would(operator: Operator, would: Upgraded, *, rebuild: bool) -> str:
 
 
 def _stopped(opened: Opened, console: Console, operator: Operator, wanted: _Wanted) -> dict[str, Any]:
-    from floodmark.engines.spark.unbounded.upgrade import rebuild, upgrade
+    from floodmark.engines.upgrading import rebuild, upgrade
     from floodmark.lake.paths import Lake
 
     lake = Lake.of(opened.workspace.settings)
     if wanted.rebuild:
-        spark, _ = start(opened, console)
+        run = computing(opened, console)
+        run.start()
         with stopping(console, "this micro-batch") as stop, console.step(f"rebuilding {operator.version}"):
-            found = rebuild(spark, operator, lake, why=wanted.note, stop=stop)
+            found = rebuild(run.run_unbounded, operator, lake, why=wanted.note, stop=stop)
     else:
         found = upgrade(operator, lake, forward_only=wanted.forward_only, why=wanted.note)
     _say(console, operator, found, f"done. Go on: floodmark run {operator.name} --unbounded")
@@ -138,15 +139,16 @@ def _supervised(
 ) -> dict[str, Any]:
     from floodmark.control import actions
     from floodmark.control.verification import Verification
-    from floodmark.engines.spark.unbounded.upgrade import Upgraded
+    from floodmark.engines.upgrading import Upgraded
 
     verification = Verification(patience=wanted.patience, soak=wanted.soak, set_aside=wanted.set_aside)
     action: Action | None
     if wanted.rebuild:
-        spark, _ = start(opened, console)
+        run = computing(opened, console)
+        run.start()
         with stopping(console, "this micro-batch") as stop, console.step(f"rebuilding {operator.version}"):
             found, action = actions.rebuild(
-                streams, spark, operator, why=wanted.note, stop=stop, verification=verification
+                streams, run.run_unbounded, operator, why=wanted.note, stop=stop, verification=verification
             )
     else:
         with console.step(f"applying {operator.version}"):

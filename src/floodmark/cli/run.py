@@ -4,9 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -15,7 +13,7 @@ from floodmark.cli.console import Console
 from floodmark.cli.invocation import Invocation, pass_invocation, shared
 from floodmark.cli.loading import Opened
 from floodmark.cli.signals import stopping
-from floodmark.cli.spark import start, start_embedded
+from floodmark.cli.spark import computing
 from floodmark.cli.workspace import opened_lake
 from floodmark.core.time import END, NEVER, Interval, describe, parse_instant
 from floodmark.spec.operator import Operator
@@ -25,8 +23,7 @@ from floodmark.spec.workspace import Engine
 if TYPE_CHECKING:
     import threading
 
-    from pyspark.sql import SparkSession
-
+    from floodmark.control.engine import Computing
     from floodmark.lake.paths import Lake
 
 
@@ -107,8 +104,7 @@ def run(  # noqa: PLR0913 - click hands over each option by name
     engine = engine or workspace.settings.engine
     if unbounded:
         how = _Unbounded(until_caught_up=until_caught_up, files_per_batch=files_per_batch, from_scratch=from_scratch)
-        streams = _embedded if engine == "embedded" else _unbounded
-        results = streams(opened, chosen, console, how)
+        results = _unbounded(opened, chosen, console, how, engine)
     else:
         results = _bounded(
             opened, chosen, console, interval, late_rows=late_rows or "as_landed", force=force, engine=engine
@@ -137,16 +133,17 @@ def _bounded(
     from floodmark.lake.paths import Lake
     from floodmark.lake.readiness import covered, readiness
 
-    lake, computed, results = Lake.of(opened.workspace.settings), None, []
+    lake, results = Lake.of(opened.workspace.settings), list[RunResult]()
+    computed = computing(opened, console, engine)
     for operator in operators:
         ready = readiness(operator, lake, interval, late_rows=late_rows, force=force)
         if not ready.todo.missing:  # Spark is not needed to say so
             results.append(covered(operator, interval, ready.todo))
             _say(console, results[-1])
             continue
-        computed = computed or _computing(opened, console, engine)
+        computed.start()
         with console.step(f"{operator.version} bounded, {interval}"):
-            result = computed(
+            result = computed.run_bounded(
                 operator,
                 lake,
                 interval,
@@ -159,19 +156,6 @@ def _bounded(
     return results
 
 
-def _computing(opened: Opened, console: Console, engine: Engine) -> Callable[..., RunResult]:
-    """What computes an operator over an interval: its engine is started."""
-    if engine == "spark":
-        spark, _ = start(opened, console)
-        from floodmark.engines.spark.bounded.run import run_bounded
-
-        return partial(run_bounded, spark)
-    sail = start_embedded(opened, console)
-    from floodmark.engines.embedded.bounded.run import run_bounded as run_embedded
-
-    return partial(run_embedded, sail)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Unbounded:
     """How an unbounded run was asked for."""
@@ -181,44 +165,22 @@ class _Unbounded:
     from_scratch: bool
 
 
-def _unbounded(opened: Opened, operators: tuple[Operator, ...], console: Console, how: _Unbounded) -> list[RunResult]:
-    from floodmark.engines.spark.unbounded.run import check_start
+def _unbounded(
+    opened: Opened, operators: tuple[Operator, ...], console: Console, how: _Unbounded, engine: Engine
+) -> list[RunResult]:
     from floodmark.lake.paths import Lake
 
-    lake, before = Lake.of(opened.workspace.settings), set[str]()
+    lake, before, computed = Lake.of(opened.workspace.settings), set[str](), computing(opened, console, engine)
     for operator in operators:
-        check_start(operator, lake, from_scratch=how.from_scratch, filled=before)
+        computed.check_stream(operator, lake, from_scratch=how.from_scratch, filled=before)
         before.add(operator.name)
-    spark, _ = start(opened, console)
+    computed.start()
     with stopping(console, "this micro-batch") as stop:
-        return [_stream(spark, operator, lake, console, stop, how) for operator in operators if not stop.is_set()]
-
-
-def _embedded(opened: Opened, operators: tuple[Operator, ...], console: Console, how: _Unbounded) -> list[RunResult]:
-    from floodmark.engines.embedded.unbounded.begin import check_start
-    from floodmark.engines.embedded.unbounded.run import run_unbounded
-    from floodmark.lake.paths import Lake
-
-    lake, before = Lake.of(opened.workspace.settings), set[str]()
-    for operator in operators:
-        check_start(operator, lake, from_scratch=how.from_scratch, filled=before)
-        before.add(operator.name)
-    sail = start_embedded(opened, console)
-    with stopping(console, "this micro-batch") as stop:
-        run = partial(run_unbounded, sail)
-        return [_told(run, operator, lake, console, stop, how) for operator in operators if not stop.is_set()]
+        return [_stream(computed, operator, lake, console, stop, how) for operator in operators if not stop.is_set()]
 
 
 def _stream(
-    spark: SparkSession, operator: Operator, lake: Lake, console: Console, stop: threading.Event, how: _Unbounded
-) -> RunResult:
-    from floodmark.engines.spark.unbounded.run import run_unbounded
-
-    return _told(partial(run_unbounded, spark), operator, lake, console, stop, how)
-
-
-def _told(
-    run_unbounded: Callable[..., RunResult],
+    computed: Computing,
     operator: Operator,
     lake: Lake,
     console: Console,
@@ -227,7 +189,7 @@ def _told(
 ) -> RunResult:
     """Run a stream, and say what it does."""
     console.note(f"{operator.version} unbounded{', until caught up' if how.until_caught_up else '; Ctrl-C stops it'}")
-    result = run_unbounded(
+    result = computed.run_unbounded(
         operator,
         lake,
         until_caught_up=how.until_caught_up,

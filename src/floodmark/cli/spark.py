@@ -1,4 +1,4 @@
-"""The session of a verb, of Spark or of the embedded engine, and the lake it writes."""
+"""The engine of a verb, and the lake it writes."""
 
 # ruff: noqa: PLC0415 - what is slow to import is imported when it is needed
 
@@ -13,8 +13,9 @@ from floodmark.core import machine
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from floodmark.engines.embedded.session import Sail
+    from floodmark.control.engine import Computing
     from floodmark.lake.paths import Lake
+    from floodmark.spec.workspace import Engine
 
 
 def start(opened: Opened, console: Console, *, writes: bool = True) -> tuple[SparkSession, Lake]:
@@ -44,19 +45,18 @@ def start(opened: Opened, console: Console, *, writes: bool = True) -> tuple[Spa
     return spark, Lake.of(opened.workspace.settings)
 
 
-def start_embedded(opened: Opened, console: Console) -> Sail:
-    """The sessions of the embedded engine, with the workspace's settings; a server starts with the first one.
+def computing(opened: Opened, console: Console, engine: Engine | None = None) -> Computing:
+    """The engine of the workspace, or another one; its session starts when it is needed.
+
+    Args:
+        opened: the workspace.
+        console: says that it starts.
+        engine: another one than the settings say.
 
     Raises:
-        SetupError: SETUP-051 a lake that cannot be written, SETUP-070 and 071 pysail is missing or of another version.
+        SetupError: SETUP-051, a lake that cannot be written.
     """
+    from floodmark.control.engine import computing as of_settings
+
     machine.refuse_read_only(opened.lake, f"lake {opened.lake}")
-    from floodmark.engines.embedded.server import check_installed
-
-    check_installed()  # before anything that needs it is imported
-    with console.step("starting the embedded engine"):
-        from floodmark.engines.embedded.session import Sail
-
-        sail = Sail(opened.workspace.settings.memory)
-        sail.begin()
-    return sail
+    return of_settings(opened.workspace.settings, engine=engine, step=console.step)

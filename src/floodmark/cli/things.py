@@ -12,10 +12,11 @@ import click
 from floodmark.cli.console import Console
 from floodmark.cli.invocation import Invocation, pass_invocation, shared
 from floodmark.cli.loading import Opened
-from floodmark.cli.spark import start
+from floodmark.cli.spark import computing
 from floodmark.cli.workspace import opened_lake
 from floodmark.core.errors import DefinitionError
 from floodmark.core.time import describe
+from floodmark.spec.workspace import Engine
 
 
 @click.group()
@@ -39,10 +40,10 @@ def show(invocation: Invocation, name: str, limit: int) -> None:
         _show_operator(opened, console, name, limit)
         return
     name = opened.workspace.source(name).name
-    spark, lake = start(opened, console, writes=False)
-    from floodmark.engines.spark.landing.quarantine import show as found
+    from floodmark.engines.landing.quarantine import show as found
+    from floodmark.lake.paths import Lake
 
-    waiting = found(spark, name, lake, limit=limit)
+    waiting = found(name, Lake.of(opened.workspace.settings), limit=limit)
     rows = f"{waiting.rows:,} row{'s' * (waiting.rows != 1)}"
     console.say(f"{name}: {rows} in quarantine" if waiting.rows else f"{name}: nothing in quarantine")
     console.table(("rows", "reason"), [(count, reason) for reason, count in waiting.by_reason])
@@ -74,9 +75,10 @@ def _show_operator(opened: Opened, console: Console, name: str, limit: int) -> N
 
 @quarantine.command()
 @click.argument("source")
+@click.option("--engine", type=click.Choice(["spark", "embedded"]), help="What lands it; by default the settings'.")
 @shared
 @pass_invocation
-def replay(invocation: Invocation, source: str) -> None:
+def replay(invocation: Invocation, source: str, engine: Engine | None) -> None:
     """Check the quarantined rows of SOURCE against today's contract; land those that keep it."""
     console = Console(as_json=invocation.json)
     opened = opened_lake(invocation, console)
@@ -85,14 +87,13 @@ def replay(invocation: Invocation, source: str) -> None:
         got = f"the operator '{source}', whose functions see each row in its place"
         raise DefinitionError("quarantine replay", "a source", got, fix, code="DEFINITION-074")
     chosen = opened.workspace.source(source)
-    from floodmark.engines.spark.landing.quarantine import check_replay
-    from floodmark.engines.spark.landing.quarantine import replay as replayed
+    from floodmark.engines.landing.quarantine import check_replay
     from floodmark.lake.paths import Lake
 
-    check_replay(chosen, Lake.of(opened.workspace.settings))
-    spark, lake = start(opened, console)
+    lake, computed = Lake.of(opened.workspace.settings), computing(opened, console, engine)
+    check_replay(chosen, lake)
     with console.step(f"replaying the quarantine of {chosen.name}"):
-        done = replayed(spark, chosen, lake, workspace=Path(opened.workspace.settings.folder))
+        done = computed.replay(chosen, lake, workspace=Path(opened.workspace.settings.folder))
     console.say(
         f"{done.source}: {done.landed:,} landed ({done.late:,} of them late), {done.still_broken:,} still broken"
     )

@@ -16,16 +16,16 @@ from floodmark.cli.console import Console
 from floodmark.cli.invocation import Invocation, pass_invocation, shared
 from floodmark.cli.loading import Opened, open_workspace
 from floodmark.cli.signals import stopping
-from floodmark.cli.spark import start
+from floodmark.cli.spark import computing
 from floodmark.cli.store import streams, upkeep
 from floodmark.core.time import describe, describe_span
 from floodmark.spec.contract import event_time_field
 from floodmark.spec.operator import Operator
 from floodmark.spec.source import FromColumn, Source
-from floodmark.spec.workspace import Workspace
+from floodmark.spec.workspace import Engine, Workspace
 
 if TYPE_CHECKING:
-    from floodmark.engines.spark.landing.run import Committed, LandingResult
+    from floodmark.engines.landing.run import Committed, LandingResult
 
 
 @click.command()
@@ -202,6 +202,7 @@ def status(invocation: Invocation) -> None:
 @click.option("--continuous", is_flag=True, help="Keep looking for more, until Ctrl-C. One source.")
 @click.option("--end", is_flag=True, help="Then land the end of input: every window fires, nothing can land any more.")
 @click.option("--limit-commits", type=click.IntRange(min=1), help="At most so many landing commits per source.")
+@click.option("--engine", type=click.Choice(["spark", "embedded"]), help="What lands it; by default the settings'.")
 @shared
 @pass_invocation
 def land(
@@ -212,6 +213,7 @@ def land(
     continuous: bool,
     end: bool,
     limit_commits: int | None,
+    engine: Engine | None,
 ) -> None:
     """Land what is new at SOURCES into their logs."""
     _check_landing(sources, everything=everything, continuous=continuous, end=end)
@@ -223,21 +225,20 @@ def land(
         console.say("the workspace has no sources; list them in its definitions: Workspace(sources=[...])")
         console.document({"lake": opened.lake, "sources": []})
         return
-    from floodmark.engines.spark.landing.run import check_start
-    from floodmark.engines.spark.landing.run import land as land_source
+    from floodmark.engines.landing.run import check_start
     from floodmark.lake.paths import Lake
 
     for source in chosen:
         check_start(source, Lake.of(workspace.settings), Path(workspace.settings.folder))
-    spark, lake = start(opened, console)
-    results = []
+    computed, lake, results = computing(opened, console, engine), Lake.of(workspace.settings), []
+    if computed.name == "spark":  # its handlers of signals come before ours
+        computed.start()
     with stopping(console, "this landing commit") as stop:
         for source in chosen:
             if stop.is_set():
                 break
             begun = time.monotonic()
-            result = land_source(
-                spark,
+            result = computed.land(
                 source,
                 lake,
                 until_caught_up=not continuous,

@@ -14,25 +14,22 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from floodmark.control.fleet import Fleet, never
 from floodmark.control.store import Action, Desired
 from floodmark.control.verification import Verification, verify
 from floodmark.core import crash
 from floodmark.core.errors import FloodmarkError, LifecycleError
-from floodmark.engines.spark.unbounded.upgrade import Upgraded, check
-from floodmark.engines.spark.unbounded.upgrade import rebuild as rebuild_beside
-from floodmark.engines.spark.unbounded.upgrade import upgrade as upgrade_stopped
+from floodmark.engines.upgrading import Run, Upgraded, check
+from floodmark.engines.upgrading import rebuild as rebuild_beside
+from floodmark.engines.upgrading import upgrade as upgrade_stopped
 from floodmark.lake import cuts, rollback, savepoints, switch
 from floodmark.lake.savepoints import Savepoint
 from floodmark.lake.timeline import Timeline, streams
 from floodmark.lifecycle.plan import Plan
 from floodmark.lifecycle.savepoint import Manifest
 from floodmark.spec.operator import Operator
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 _LEASE_SECONDS = 15.0
 _POLL_SECONDS = 0.2
@@ -105,7 +102,7 @@ def upgrade(
 
 def rebuild(
     fleet: Fleet,
-    spark: SparkSession,
+    run: Run,
     operator: Operator,
     *,
     why: str = "",
@@ -116,7 +113,7 @@ def rebuild(
 
     Args:
         fleet: it runs in; those that read it stay stopped, as they have to be computed anew.
-        spark: session.
+        run: ``run_unbounded`` of an engine, with its session.
         operator: as the code defines it.
         why: a note.
         stop: when set, it ends at the next micro-batch boundary, and nothing is switched.
@@ -137,7 +134,7 @@ def rebuild(
         action = _begun(fleet, "upgrade", name, operator.version, old, step="rebuilding", why=why)
         try:
             found = rebuild_beside(
-                spark,
+                run,
                 operator,
                 fleet.lake,
                 why=why,

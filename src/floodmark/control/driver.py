@@ -60,20 +60,15 @@ def _run(store: Store, driver: Driver, packages: Path, stop: threading.Event) ->
         fix = f"Deploy it again: floodmark start {driver.operator}"
         where = f"package {deployment.package} of '{driver.operator}'"
         raise LifecycleError(where, deployment.version, operator.version, fix, code="LIFECYCLE-051")
-    from floodmark.engines.spark.session.builder import spark_session  # noqa: PLC0415
-    from floodmark.engines.spark.unbounded.run import run_unbounded  # noqa: PLC0415
-    from floodmark.lake.paths import Lake  # noqa: PLC0415 - Spark is slow to import
+    from floodmark.control.engine import computing  # noqa: PLC0415 - engines are slow to import
+    from floodmark.lake.paths import Lake  # noqa: PLC0415 - the same
 
     settings = workspace.settings
     _stop_at(stop)
     if not _inputs_there(operator, Lake.of(settings), stop):
         return
-    spark = spark_session(
-        app=f"floodmark {operator.version}",
-        cores=settings.master,
-        shuffle_partitions=settings.shuffle_partitions,
-        extra=dict(settings.spark),
-    )
+    engine = computing(settings, app=f"floodmark {operator.version}")
+    engine.start()
     _stop_at(stop)  # Spark has set handlers of its own
     _update(store, driver, state="running")
 
@@ -82,7 +77,7 @@ def _run(store: Store, driver: Driver, packages: Path, stop: threading.Event) ->
         _update(store, driver, batch=batch.batch_id, progress=batch.progress)
 
     try:
-        run_unbounded(spark, operator, Lake.of(settings), stop=stop, on_batch=told)
+        engine.run_unbounded(operator, Lake.of(settings), stop=stop, on_batch=told)
     except ExecutionError as error:
         raise supervised(error, operator.name) from error
 

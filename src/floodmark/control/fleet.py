@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from floodmark.control import references
+from floodmark.control.engine import computing
 from floodmark.control.package import Data, home, pack
 from floodmark.control.store import Deployment, Desired, Driver, Store
 from floodmark.control.supervisor import LEASE, is_here, lives
@@ -71,15 +72,18 @@ class Fleet:
         Raises:
             LifecycleError: LIFECYCLE-034 a rollback of one is not finished, 054 one is at work, 038 what one has read was replaced since,
                 058 one runs in another lake.
-            StateError: STATE-003, one was started with another definition.
+            StateError: STATE-003 one was started with another definition, STATE-041 another engine has begun it.
+            CapabilityError: CAPABILITY-031 and 035, only Spark can run one.
         """
         chosen = list(operators)
         for operator in chosen:
             self._check_here(operator.name)
         self.check_idle(operator.name for operator in chosen)
+        engine = computing(self.workspace.settings)
         for operator in chosen:  # what would make the stream stop at once is said now
             refuse_while_pending(self.lake, operator.name)
             refuse_moved(self.lake, operator.name)
+            engine.check_deployed(operator, self.lake)
             timeline = Timeline.current(self.lake, operator.name)
             if timeline.identity.deployed() is not None:
                 timeline.identity.claim(operator)

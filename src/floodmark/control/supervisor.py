@@ -27,7 +27,16 @@ SILENT_SECONDS = 60.0
 """Without a heartbeat of a driver that runs, after which it is taken to hang."""
 GRACE_SECONDS = 120.0
 """From the signal that asks a driver to stop to the one that makes it."""
-FINAL = ("LIFECYCLE-038", "LIFECYCLE-042", "LIFECYCLE-051", "STATE-002", "STATE-003")
+FINAL = (
+    "LIFECYCLE-038",
+    "LIFECYCLE-042",
+    "LIFECYCLE-051",
+    "STATE-002",
+    "STATE-003",
+    "STATE-041",
+    "CAPABILITY-031",
+    "CAPABILITY-035",
+)
 """Beginnings of reasons that no restart takes away."""
 
 BUDGET = 5

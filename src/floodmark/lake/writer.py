@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from deltalake import CommitProperties, DeltaTable, Schema, Transaction
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 
@@ -97,6 +98,28 @@ class Writer:
             )
         except CommitFailedError as error:
             raise interrupted(self.path, f"one: {error}") from error
+        return True
+
+    def append_wider(self, rows: pa.RecordBatchReader, record: Record, once: tuple[str, int]) -> bool:
+        """Append rows, once, and in the same commit the columns that the table does not have yet.
+
+        Args:
+            rows: all in one file, in order.
+            record: of the commit.
+            once: as ``append``.
+
+        Raises:
+            LifecycleError: as ``append``.
+        """
+        table = self.table()
+        if not check_open(self.path, *once, table.transaction_version(once[0])):
+            return False
+        properties = _properties(record, [Transaction(*once)])
+        try:
+            write_deltalake(table, rows, mode="append", schema_mode="merge", commit_properties=properties)
+        except CommitFailedError as error:
+            raise interrupted(self.path, f"one: {error}") from error
+        self._table = None
         return True
 
     def replace(self, written: Written, first: datetime, last: datetime, record: Record) -> bool:

@@ -68,14 +68,11 @@ def source_assets(asset: SourceAsset, place: Place) -> dg.AssetsDefinition:
         pool=f"source_{source.name}",
     )
     def land_step(context: dg.AssetExecutionContext, config: Config) -> dg.MaterializeResult[Any]:
-        from floodmark.engines.spark.landing.run import land  # noqa: PLC0415 - definitions load without Spark
-
-        stop = Event()
+        stop, computing = Event(), place.computing
         began = time.monotonic()
         with failing():
             result = interruptible(
-                lambda: land(
-                    place.spark(),
+                lambda: computing.land(
                     source,
                     place.lake,
                     end=config.end,
@@ -233,8 +230,9 @@ def _run(
         context.log.info(reason)
     if not ready.todo.missing:
         return covered(operator, interval, ready.todo)
+    computing = place.computing
     return interruptible(
-        lambda: place.run_bounded(
+        lambda: computing.run_bounded(
             operator,
             place.lake,
             interval,
@@ -243,7 +241,7 @@ def _run(
             on_step=context.log.info,
             wait_seconds=_LOCK_SECONDS,
         ),
-        place.cancel,
+        computing.cancel,
     )
 
 

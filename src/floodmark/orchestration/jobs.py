@@ -248,8 +248,8 @@ def _upgraded(
 
     def work() -> "Action | None":
         if config.rebuild:
-            spark = streams.place.spark()
-            return rebuild(fleet, spark, asset.operator, why=config.note, stop=cancelled, verification=verification)[1]
+            run = streams.place.computing.run_unbounded
+            return rebuild(fleet, run, asset.operator, why=config.note, stop=cancelled, verification=verification)[1]
         plan, action = upgrade(
             fleet, asset.operator, forward_only=config.forward_only, why=config.note, verification=verification
         )

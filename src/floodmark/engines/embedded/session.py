@@ -116,6 +116,13 @@ class Sail:
         finally:
             self._given_back(connection)
 
+    def cancel(self) -> None:
+        """Kill the servers: what uses them fails with ``ServerLost``."""
+        with self._lock:
+            used = [*self._retired, *([self._current] if self._current else [])]
+        for connection in used:
+            connection.server.process.kill()
+
     def close(self) -> None:
         """End every server; a later call of ``lent`` starts another one."""
         with self._lock:

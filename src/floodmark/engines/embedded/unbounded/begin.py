@@ -38,7 +38,7 @@ def check_start(
         LifecycleError: LIFECYCLE-034 a rollback of it is not finished, LIFECYCLE-042 the stream has moved to another lake.
         StateError: STATE-002, STATE-003, STATE-041, the checkpoint is not this operator's or this engine's; STATE-036, it is damaged.
     """
-    _check_supported(operator, lake)
+    check_supported(operator, lake)
     check_tables(operator, lake, filled)
     timeline = Timeline.current(lake, operator.name)
     if not from_scratch:
@@ -83,7 +83,12 @@ def forget(operator: Operator, lake: Lake) -> None:
             remove(lake.output(output.current.table))
 
 
-def _check_supported(operator: Operator, lake: Lake) -> None:
+def check_supported(operator: Operator, lake: Lake) -> None:
+    """Refuse what only Spark runs as a stream.
+
+    Raises:
+        CapabilityError: CAPABILITY-031 or CAPABILITY-035.
+    """
     check_operator(operator)
     reasons = []
     if operator.stateful is not None and operator.stateful.clocked:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -12,14 +11,13 @@ import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from floodmark.connectors.validation import ASKED, CHANGE, EVENT, trace_of
-from floodmark.core.time import NEVER
+from floodmark.connectors.validation import ASKED, CHANGE, EVENT
 from floodmark.engines.frames.attempts import OF_DATA, failures, message
-from floodmark.engines.spark.landing import units
-from floodmark.engines.spark.landing.units import REPORT, ROWS, Blob
+from floodmark.engines.landing import units
+from floodmark.engines.landing.units import ROWS, Blob
+from floodmark.engines.spark.landing import blobs as of_spark
 from floodmark.semantics.attempts import Attempt
 from floodmark.semantics.columns import arrow_type
-from floodmark.semantics.watermarks import Trace, compress
 from floodmark.spec.expressions import quoted
 from floodmark.spec.source import Punctuated, Source
 
@@ -41,22 +39,13 @@ def punctuated(blobs: DataFrame, source: Source) -> DataFrame:
     partition_by = source.partition_by
 
     def close(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        traces: dict[int, list[Trace]] = {}
-        for (unit, part, kind, data), rows in _closed(batches):
-            if rows is not None:
-                traces.setdefault(unit, []).append(compress(trace_of(rows, partition_by)))
-                yield units.blob_batch((unit, part, kind, units.arrow_file(rows)))
-            elif kind == REPORT and unit in traces:
-                report = replace(units.Report.from_json(data), trace=compress(units.joined(traces[unit])))
-                yield units.blob_batch(report.as_blob(part))
-            else:
-                yield units.blob_batch((unit, part, kind, data))
+        yield from map(of_spark.batch_of, units.retraced(_closed(batches), partition_by))
 
     holds = f"CASE WHEN `_kind` = {ROWS} THEN coalesce(({quoted(_predicate(source))}), false) ELSE false END"
     moving = _exploded(blobs, source).selectExpr(
         "*", f"{holds} AS _moves"
     )  # a blob that is no row of the source stands beside nulls
-    return moving.mapInArrow(close, units.BLOB_DDL)
+    return moving.mapInArrow(close, of_spark.DDL)
 
 
 def judged(parsed: Callable[[Refused], DataFrame], source: Source, compute: Callable[[DataFrame], Result]) -> Result:
@@ -115,7 +104,7 @@ def _exploded(blobs: DataFrame, source: Source) -> DataFrame:
                 seen[blob[0]] += len(opened) if blob[2] == ROWS else 0
                 yield opened
 
-    return blobs.mapInArrow(explode, f"{units.BLOB_DDL}, {_ROW} bigint, {ddl}")
+    return blobs.mapInArrow(explode, f"{of_spark.DDL}, {_ROW} bigint, {ddl}")
 
 
 def _opened(blob: Blob, empty: pa.Schema, first: int) -> pa.RecordBatch:
@@ -128,10 +117,10 @@ def _opened(blob: Blob, empty: pa.Schema, first: int) -> pa.RecordBatch:
         rows = pa.RecordBatch.from_arrays([pa.nulls(1, field.type) for field in empty], schema=empty)
     size = len(rows)
     beside = [
-        pa.array([value] * size, type=f.type) for value, f in zip((unit, part, kind, data), units.BLOB, strict=True)
+        pa.array([value] * size, type=f.type) for value, f in zip((unit, part, kind, data), of_spark.BLOB, strict=True)
     ]
     places = pa.array(range(first, first + size), pa.int64())
-    names = [*units.BLOB.names, _ROW, *rows.schema.names]
+    names = [*of_spark.BLOB.names, _ROW, *rows.schema.names]
     return pa.RecordBatch.from_arrays([*beside, places, *rows.columns], names=names)
 
 
@@ -147,6 +136,5 @@ def _closed(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[Blob, pa.Record
                 yield blob, None
                 continue
             moves = piece.column("_moves").to_numpy(zero_copy_only=False)
-            rows = piece.drop_columns([*units.BLOB.names, _ROW, "_moves"])
-            asked = np.where(moves, rows.column(ASKED).to_numpy(), NEVER)
-            yield blob, rows.set_column(rows.schema.get_field_index(ASKED), ASKED, pa.array(asked))
+            rows = piece.drop_columns([*of_spark.BLOB.names, _ROW, "_moves"])
+            yield blob, units.moving(rows, moves)

@@ -1,33 +1,28 @@
-"""Stamping: the second pass over blobs, in workers: watermark, progress and sequence on every row, the marker behind the last.
+"""Stamping: the second pass over blobs: watermark, progress and sequence on every row, the marker behind the last.
 
 Where the source learns its bound, a pass before it counts delays, as the commit that brings the rows says how late they were.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import reduce
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from floodmark.connectors.validation import ASKED, CHANGE, CHANGES, EVENT, trace_of
-from floodmark.engines.spark.landing import units
+from floodmark.engines.landing import units
+from floodmark.engines.landing.units import Piece
 from floodmark.lake.rows import INSTANT, marker
 from floodmark.semantics.delays import Delays, Milliseconds
 from floodmark.semantics.watermarks import WatermarkState, advance, delays_of
-from floodmark.spec.schema import RETRACTION, ROW, STAMP_DDL, STAMPS, Schema
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+from floodmark.spec.schema import RETRACTION, ROW, STAMPS, Schema
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stamping:
-    """What the workers need to stamp the rows of one commit.
+    """What is needed to stamp the rows of one commit.
 
     Args:
         starts: unit -> (state before its first row, sequence of its first row); units not in it do not land.
@@ -50,36 +45,32 @@ class Stamping:
     by_commit: int | None
 
 
-def stamped(blobs: DataFrame, schema: Schema, plan: Stamping) -> DataFrame:
-    """The rows of a log commit with their stamps, in order, and the marker last."""
-
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        reached = dict(plan.starts)
-        for unit, kind, data in units.each(batches):
-            if kind == units.ROWS and unit in reached:
-                rows = units.rows_of(data)
-                sequence = reached[unit][1]
-                yield _stamp(rows, _stamps(plan, reached, unit, rows), sequence, plan.now)
-            elif kind == units.REPORT and unit == plan.last:
-                yield marker(schema, watermark=plan.after, sequence=plan.marker, now=plan.now)
-
-    return blobs.where(f"_kind in ({units.ROWS}, {units.REPORT})").mapInArrow(run, f"{schema.ddl()}, {STAMP_DDL}")
+def stamped(pieces: Iterable[Piece], schema: Schema, plan: Stamping) -> Iterator[pa.RecordBatch]:
+    """The rows of a log commit with their stamps, in order, and the marker behind the report of the plan's last unit."""
+    reached = dict(plan.starts)
+    for unit, kind, data in pieces:
+        if kind == units.ROWS and unit in reached:
+            rows = units.rows_of(data)
+            sequence = reached[unit][1]
+            yield _stamp(rows, _stamps(plan, reached, unit, rows), sequence, plan.now)
+        elif kind == units.REPORT and unit == plan.last:
+            yield only_marker(schema, plan)
 
 
-def measured(blobs: DataFrame, plan: Stamping) -> Delays:
+def only_marker(schema: Schema, plan: Stamping) -> pa.RecordBatch:
+    """The marker of a commit."""
+    return marker(schema, watermark=plan.after, sequence=plan.marker, now=plan.now)
+
+
+def measured(pieces: Iterable[Piece], plan: Stamping) -> Delays:
     """How far the rows of a commit come behind; the plan starts from unheld states."""
-
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        reached, found = dict(plan.starts), Delays()
-        for unit, _, data in units.each(batches):
-            if unit in reached:
-                rows = units.rows_of(data)
-                stamps = _stamps(plan, reached, unit, rows)
-                found = found.plus(delays_of(stamps, rows.column(ASKED).to_numpy()))
-        yield pa.RecordBatch.from_pydict({"delays": [json.dumps(found.as_json())]})
-
-    told = blobs.where(f"_kind = {units.ROWS}").mapInArrow(run, "delays string").collect()
-    return reduce(Delays.plus, (Delays.from_json(json.loads(row["delays"])) for row in told), Delays())
+    reached, found = dict(plan.starts), Delays()
+    for unit, kind, data in pieces:
+        if kind == units.ROWS and unit in reached:
+            rows = units.rows_of(data)
+            stamps = _stamps(plan, reached, unit, rows)
+            found = found.plus(delays_of(stamps, rows.column(ASKED).to_numpy()))
+    return found
 
 
 def _stamps(
@@ -94,16 +85,6 @@ def _stamps(
         stamps = np.full(len(rows), plan.by_commit)
     reached[unit] = state, sequence + len(rows)
     return stamps
-
-
-def only_marker(spark: SparkSession, schema: Schema, *, watermark: int, sequence: int, now: int) -> DataFrame:
-    """A commit without rows."""
-
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for _ in batches:
-            yield marker(schema, watermark=watermark, sequence=sequence, now=now)
-
-    return spark.range(0, 1, 1, 1).mapInArrow(run, f"{schema.ddl()}, {STAMP_DDL}")
 
 
 def _stamp(rows: pa.RecordBatch, stamps: Milliseconds, sequence: int, now: int) -> pa.RecordBatch:

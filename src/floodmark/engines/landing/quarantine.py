@@ -4,40 +4,43 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal, TypedDict
 
+import duckdb
 import pyarrow as pa
-from delta.tables import DeltaTable as Table
+import pyarrow.compute as pc
 from deltalake import DeltaTable
-from pyspark import TaskContext
 
 from floodmark.connectors.formats import Csv, csv_records
 from floodmark.connectors.unit import Record
 from floodmark.connectors.validation import Rules, trace_of
 from floodmark.core import crash
 from floodmark.core.errors import LifecycleError
-from floodmark.core.time import to_ms
-from floodmark.engines.spark.landing import punctuation, units
-from floodmark.engines.spark.landing.lander import Lander
-from floodmark.engines.spark.landing.run import locked
-from floodmark.engines.spark.landing.units import ROWS, Blob, Report
+from floodmark.engines.landing import units
+from floodmark.engines.landing.lander import Lander
+from floodmark.engines.landing.port import Workers
+from floodmark.engines.landing.run import locked
+from floodmark.engines.landing.units import KEYS, ROWS, Blob, Report
 from floodmark.lake import log
 from floodmark.lake.commits import Landing
 from floodmark.lake.paths import Lake
 from floodmark.semantics.watermarks import Trace, compress
 from floodmark.spec.source import Source
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-KEYS = 3
-"""The kind of a blob that says what became of quarantined rows."""
-_KEYS_DDL = "file string, position bigint, _landing bigint, now_broken string"
-_OPEN = "_replayed IS NULL"
+READ = ("file", "position", "_landing", "raw", "_replay")
+"""Columns of a quarantine table from which its rows are read again."""
+ORDER = ("_landing", "file", "position")
+"""Columns in whose order they were set aside."""
+MARKS = pa.schema(
+    [("file", pa.string()), ("position", pa.int64()), ("_landing", pa.int64()), ("now_broken", pa.string())]
+)
+"""What became of quarantined rows that were checked again."""
+OPEN = "_replayed IS NULL"
+"""Rows that wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,33 +102,27 @@ class Replayed:
     ordinal: int | None
 
 
-def show(spark: SparkSession, source: str, lake: Lake, *, limit: int = 20) -> Quarantine:
-    """What waits in the quarantine of a source."""
+def show(source: str, lake: Lake, *, limit: int = 20) -> Quarantine:
+    """What waits in the quarantine of a source. Needs no engine."""
     path = lake.quarantine(source)
-    if not Table.isDeltaTable(spark, path):
+    if not DeltaTable.is_deltatable(path):
         return Quarantine(source=source, rows=0, by_reason=(), newest=())
-    table = spark.read.format("delta").load(path).where(_OPEN)
-    reasons = table.selectExpr("regexp_replace(reason, ', got [^;]*', '') AS reason").groupBy("reason").count()
-    counted = tuple(
-        (row["reason"], row["count"]) for row in reasons.orderBy("count", "reason", ascending=[False, True]).collect()
-    )
-    newest = table.orderBy("_landing", "file", "position", ascending=[False, True, True]).limit(limit)
-    entries = tuple(
-        Entry(
-            file=row.file,
-            position=row.position,
-            reason=row.reason,
-            raw=row.raw,
-            landing=row["_landing"],
-            at=to_ms(row["_quarantined_at"]),
+    table = DeltaTable(path).to_pyarrow_dataset()
+    with duckdb.connect() as connection:
+        rows = connection.register("quarantine", table).table("quarantine").filter(OPEN)
+        reasons = rows.project("regexp_replace(reason, ', got [^;]*', '', 'g') AS reason")
+        counted = reasons.aggregate("reason, count(*) AS n", "reason").order("n DESC, reason").fetchall()
+        newest = rows.order("_landing DESC, file, position").limit(limit)
+        names = "file, position, reason, raw, _landing, epoch_ms(_quarantined_at)"
+        entries = tuple(
+            Entry(file=file, position=position, reason=reason, raw=raw, landing=landing, at=at)
+            for file, position, reason, raw, landing, at in newest.project(names).fetchall()
         )
-        for row in newest.collect()
-    )
-    return Quarantine(source=source, rows=sum(count for _, count in counted), by_reason=counted, newest=entries)
+    return Quarantine(source=source, rows=sum(n for _, n in counted), by_reason=tuple(counted), newest=entries)
 
 
 def check_replay(source: Source, lake: Lake) -> None:
-    """Everything that can be said of a replay before Spark is needed.
+    """Everything that can be said of a replay before an engine is needed.
 
     Raises:
         LifecycleError: LIFECYCLE-011, there is a quarantine and the source has ended.
@@ -144,8 +141,15 @@ def _refuse_ended(source: Source, last: Landing | None) -> None:
         raise LifecycleError(where, "a source that goes on", "its end of input", fix, code="LIFECYCLE-011")
 
 
+class Again(TypedDict, total=False):
+    """The arguments of ``replay`` by name."""
+
+    clock: Callable[[], int]
+    workspace: Path | None
+
+
 def replay(
-    spark: SparkSession,
+    workers: Workers,
     source: Source,
     lake: Lake,
     *,
@@ -159,58 +163,72 @@ def replay(
     Raises:
         LifecycleError: LIFECYCLE-003 a landing is at work, LIFECYCLE-011 the source has ended.
     """
+    workers.check(source, lake)
     with locked(lake, source):
-        lander = Lander.open(spark, source, lake, clock=clock, workspace=workspace)
+        lander = Lander.open(workers, source, lake, clock=clock, workspace=workspace)
         return _replay(lander)
 
 
 def _replay(lander: Lander) -> Replayed:
-    spark, source, path = lander.spark, lander.source, lander.lake.quarantine(lander.source.name)
+    source, path = lander.source, lander.lake.quarantine(lander.source.name)
     nothing = Replayed(source=source.name, landed=0, still_broken=0, not_replayable=0, late=0, ordinal=None)
-    if not Table.isDeltaTable(spark, path):
+    if not DeltaTable.is_deltatable(path):
         return nothing
     _refuse_ended(source, lander.last)
     lander.recover()
-    waiting = spark.read.format("delta").load(path).where(_OPEN)
-    nothing = replace(nothing, not_replayable=waiting.where("_replay IS NULL").count())
+    whole = pc.is_null(pc.field("_replayed")) & pc.is_null(pc.field("_replay"))
+    nothing = replace(nothing, not_replayable=DeltaTable(path).to_pyarrow_dataset().count_rows(filter=whole))
     now = lander.clock()
-    replayable = waiting.where("_replay IS NOT NULL")
-    # not persist(): the MERGE below changes the table these rows come from, upon which Spark would read them again
-    blobs = punctuation.judged(
-        lambda refused: _blobs(replayable, Rules(source, now, refused)), source, lambda blobs: blobs.localCheckpoint()
-    )
-    reports = {report.unit: report for report in units.reports_of(blobs)}
-    landed = sum(report.rows for report in reports.values())
-    broken = sum(report.broken for report in reports.values())
-    if landed + broken:
-        crash.point("replay.before_mark")
-        _mark(spark, path, blobs, lander.last.ordinal + 1)
-        crash.point("replay.after_mark")
-    if not landed:
-        return replace(nothing, still_broken=broken)
-    crash.point("replay.before_log")
-    done = lander.write(blobs, reports, lander.next(), now, last=max(reports), again=True)
-    crash.point("replay.after_log")
-    rows = spark.read.format("delta").load(lander.lake.log(source.name))
-    first = done.next_sequence - done.rows - 1
-    late = rows.where(f"_kind = 0 AND _sequence >= {first} AND unix_millis(_event_time) <= _watermark").count()
+    blobs = lander.workers.replayed(path, source, now)
+    try:
+        reports = {report.unit: report for report in blobs.reports}
+        landed = sum(report.rows for report in reports.values())
+        broken = sum(report.broken for report in reports.values())
+        if landed + broken:
+            crash.point("replay.before_mark")
+            blobs.mark(path, lander.last.ordinal + 1)
+            crash.point("replay.after_mark")
+        if not landed:
+            return replace(nothing, still_broken=broken)
+        crash.point("replay.before_log")
+        done = lander.write(blobs, reports, lander.next(), now, last=max(reports), again=True)
+        crash.point("replay.after_log")
+    finally:
+        blobs.release()
+    late = _late(lander.lake.log(source.name), done)
     return replace(nothing, landed=landed, still_broken=broken, late=late, ordinal=done.ordinal)
 
 
-def _blobs(waiting: DataFrame, rules: Rules) -> DataFrame:
-    """Blobs of the quarantined rows in the order in which they were set aside; a task's rows are one unit."""
-
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        context = TaskContext.get()
-        unit = context.partitionId() if context is not None else 0
-        for blob in _task(unit, batches, rules):
-            yield units.blob_batch(blob)
-
-    ordered = waiting.orderBy("_landing", "file", "position").select("file", "position", "_landing", "raw", "_replay")
-    return ordered.mapInArrow(run, units.BLOB_DDL)
+def _late(path: str, landing: Landing) -> int:
+    """Rows of a landing commit that are behind the watermark in force at them."""
+    first = landing.next_sequence - landing.rows - 1
+    with duckdb.connect() as connection:
+        rows = connection.register("log", DeltaTable(path).to_pyarrow_dataset()).table("log")
+        late = rows.filter(f"_kind = 0 AND _sequence >= {first} AND epoch_ms(_event_time) <= _watermark")
+        (count,) = late.aggregate("count(*)").fetchall()[0]
+    return int(count)
 
 
-def _task(unit: int, batches: Iterator[pa.RecordBatch], rules: Rules) -> Iterator[Blob]:
+def marks(pieces: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
+    """What became of quarantined rows: their keys, and why they are still broken; null where they land.
+
+    Args:
+        pieces: data of blobs of the kind ``KEYS``.
+    """
+    for data in pieces:
+        columns = zip(*json.loads(data), strict=True)
+        arrays = [pa.array(values, type=kind) for values, kind in zip(columns, MARKS.types, strict=True)]
+        yield pa.RecordBatch.from_arrays(arrays, schema=MARKS)
+
+
+def blobs_of(unit: int, batches: Iterable[pa.RecordBatch], rules: Rules) -> Iterator[Blob]:
+    """Blobs of quarantined rows, which are checked anew; the last one is their report.
+
+    Args:
+        unit: its number.
+        batches: of the columns ``READ``, in the order ``ORDER``.
+        rules: to keep.
+    """
     rows = (row for batch in batches for row in batch.to_pylist())
     part, good, broken = 0, 0, 0
     traces: list[Trace] = []
@@ -258,21 +276,3 @@ def _records(
                 yield Record(place, raw, raw)
             case _:
                 yield Record(place, raw, json.loads(raw))
-
-
-def _mark(spark: SparkSession, path: str, blobs: DataFrame, ordinal: int) -> None:
-    """Note which rows land with the coming commit, and why the others do not. Taken back if it never comes."""
-
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for data in batch.column(0).to_pylist():
-                columns = zip(*json.loads(data), strict=True)
-                types = (pa.string(), pa.int64(), pa.int64(), pa.string())
-                arrays = [pa.array(values, type=kind) for values, kind in zip(columns, types, strict=True)]
-                yield pa.RecordBatch.from_arrays(arrays, names=["file", "position", "_landing", "now_broken"])
-
-    told = blobs.where(f"_kind = {KEYS}").select("_data").mapInArrow(run, _KEYS_DDL)
-    same = "q.file = k.file AND q.position = k.position AND q._landing = k._landing"
-    merge = Table.forPath(spark, path).alias("q").merge(told.alias("k"), same)
-    merge = merge.whenMatchedUpdate("k.now_broken IS NULL", {"_replayed": str(ordinal)})
-    merge.whenMatchedUpdate("k.now_broken <> q.reason", {"reason": "k.now_broken"}).execute()

@@ -5,14 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 from deltalake import DeltaTable, Field
 from deltalake import Schema as DeltaSchema
-from pyspark.sql import SparkSession
 
 from floodmark.core import crash
 from floodmark.core.errors import LifecycleError, PlanError
-from floodmark.engines.spark.unbounded.run import run_unbounded
 from floodmark.lake import savepoints
 from floodmark.lake.copies import remove
 from floodmark.lake.cuts import readers, together
@@ -32,13 +31,21 @@ from floodmark.lifecycle.plan import Plan, plan
 from floodmark.lifecycle.switch import Step, Switch
 from floodmark.semantics.columns import arrow_schema
 from floodmark.spec.operator import Operator
-from floodmark.spec.run import BatchInfo
+from floodmark.spec.run import BatchInfo, RunResult
 from floodmark.spec.schema import Schema
 
 IN_PLACE = ("no-op", "stateless change", "compatible state")
 """Verdicts after which a stream goes on from its own state without being asked."""
 ON_REQUEST = ("forward-only", "not comparable")
 """Verdicts after which it does so when asked."""
+
+
+class Run(Protocol):
+    """``run_unbounded`` of an engine, with its session."""
+
+    def __call__(self, operator: Operator, lake: Lake, **options: Any) -> RunResult:
+        """Run an operator as a stream."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +174,7 @@ def _again(operator: Operator) -> str:
 
 
 def rebuild(
-    spark: SparkSession,
+    run: Run,
     operator: Operator,
     lake: Lake,
     *,
@@ -182,7 +189,7 @@ def rebuild(
     goes on where it was.
 
     Args:
-        spark: session.
+        run: ``run_unbounded`` of an engine, with its session.
         operator: as the code defines it.
         lake: its stream runs in.
         why: a note for the savepoint that is made first.
@@ -210,13 +217,13 @@ def rebuild(
                 savepoints.delete(one)
         remove(beside.root)
         return would
-    run_unbounded(spark, operator, beside, until_caught_up=True, stop=stop, on_batch=on_batch)
+    run(operator, beside, until_caught_up=True, stop=stop, on_batch=on_batch)
     if stop.is_set():
         return Upgraded(plan=would.plan)
     reading = readers(operator.name, streams(lake))
     made = pause([operator.name, *reading]) if pause is not None else None
     with stopped(lake, [operator.name, *reading]):
-        run_unbounded(spark, operator, beside, until_caught_up=True, on_batch=on_batch)
+        run(operator, beside, until_caught_up=True, on_batch=on_batch)
         made = made or _with_readers(operator.name, lake, why or f"before {operator.version}")
         crash.point("upgrade.after_savepoint")
         new = savepoints.create(operator.name, beside, why=_why(operator))

@@ -1,35 +1,31 @@
-"""Units in Spark: parsed in workers into blobs, small facts to the driver, stamped in workers again.
+"""Units as rows: read and checked into blobs, of which small facts are reported.
 
-A blob is a row of (_unit, _part, _kind, _data): a piece of a unit's rows as an Arrow file, its broken rows, or its report. Blobs
-are what is persisted between reading and writing, so that nothing is read twice and no row passes through the driver.
+A blob is (unit, part, kind, data): a piece of a unit's rows as an Arrow file, its broken rows, or its report. Blobs are what an engine
+keeps between reading and writing, so that nothing is read twice and no row has to pass through the driver.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from floodmark.connectors.unit import Content, Reader, Unit, Unreadable
-from floodmark.connectors.validation import Broken, Rules, trace_of
+from floodmark.connectors.validation import ASKED, Broken, Rules, trace_of
 from floodmark.core.errors import FloodmarkError
+from floodmark.core.time import NEVER
 from floodmark.lake.commits import Status
 from floodmark.semantics.watermarks import Trace, compress
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-BLOB_DDL = "_unit int, _part int, _kind int, _data binary"
-ROWS, BROKEN, REPORT = 0, 1, 2
-_TASKS_PER_CORE = 4
+ROWS, BROKEN, REPORT, KEYS = 0, 1, 2, 3
+"""Kinds of blobs; ``KEYS`` says what became of quarantined rows that were checked again."""
 _MICROSECONDS = pa.timestamp("us", tz="UTC")
-BLOB = pa.schema([("_unit", pa.int32()), ("_part", pa.int32()), ("_kind", pa.int32()), ("_data", pa.binary())])
-_QUARANTINED = pa.schema(
+QUARANTINED = pa.schema(
     [
         ("source", pa.string()),
         ("file", pa.string()),
@@ -42,12 +38,11 @@ _QUARANTINED = pa.schema(
         ("_replay", pa.string()),
     ]
 )
-QUARANTINE_DDL = (
-    "source string, file string, position bigint, reason string, raw string, "
-    "_landing bigint, _quarantined_at timestamp, _replayed bigint, _replay string"
-)
+"""Columns of the quarantine table."""
 
 Blob = tuple[int, int, int, bytes]
+Piece = tuple[int, int, bytes]
+"""Unit, kind and data of a blob."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,37 +78,11 @@ class Report:
         return self.unit, part, REPORT, json.dumps({**fields, "trace": trace}).encode()
 
     @staticmethod
-    def from_json(text: bytes) -> Report:
+    def from_json(text: bytes | str) -> Report:
         """The report in a blob."""
         fields = json.loads(text)
         trace = None if fields["trace"] is None else Trace.from_json(fields["trace"])
         return Report(**{**fields, "trace": trace})
-
-
-def parsed(spark: SparkSession, reader: Reader, units: Sequence[Unit], rules: Rules) -> DataFrame:
-    """Blobs of all units; consecutive units stay in order within and across tasks."""
-
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for index in batch.column(0).to_pylist():
-                for blob in blobs_of(index, reader, units[index], rules):
-                    yield blob_batch(blob)
-
-    tasks = min(len(units), _TASKS_PER_CORE * spark.sparkContext.defaultParallelism)
-    return spark.range(0, len(units), 1, tasks).mapInArrow(run, BLOB_DDL)
-
-
-def reports_of(blobs: DataFrame) -> list[Report]:
-    """What the workers say, by unit."""
-    rows = blobs.where(f"_kind = {REPORT}").select("_data").collect()
-    return sorted((Report.from_json(bytes(row["_data"])) for row in rows), key=lambda report: report.unit)
-
-
-def blob_batch(blob: Blob) -> pa.RecordBatch:
-    """One blob on its way to Spark."""
-    return pa.RecordBatch.from_arrays(
-        [pa.array([value], type=f.type) for value, f in zip(blob, BLOB, strict=True)], schema=BLOB
-    )
 
 
 def blobs_of(index: int, reader: Reader, unit: Unit, rules: Rules) -> Iterator[Blob]:
@@ -178,6 +147,35 @@ def joined(traces: Sequence[Trace]) -> Trace:
     return Trace(np.concatenate([trace.candidates for trace in traces]), keys)
 
 
+def retraced(opened: Iterable[tuple[Blob, pa.RecordBatch | None]], partition_by: str | None) -> Iterator[Blob]:
+    """Blobs whose rows ask for another watermark than before; their reports say so.
+
+    Args:
+        opened: blobs, those of rows with the rows.
+        partition_by: of the source.
+    """
+    traces: dict[int, list[Trace]] = {}
+    for (unit, part, kind, data), rows in opened:
+        if rows is not None:
+            traces.setdefault(unit, []).append(compress(trace_of(rows, partition_by)))
+            yield unit, part, kind, arrow_file(rows)
+        elif kind == REPORT and unit in traces:
+            yield replace(Report.from_json(data), trace=compress(joined(traces[unit]))).as_blob(part)
+        else:
+            yield unit, part, kind, data
+
+
+def moving(rows: pa.RecordBatch, moves: Any) -> pa.RecordBatch:
+    """Rows of which only some move the watermark.
+
+    Args:
+        rows: with ``ASKED``.
+        moves: a boolean for each.
+    """
+    asked = np.where(moves, rows.column(ASKED).to_numpy(), NEVER)
+    return rows.set_column(rows.schema.get_field_index(ASKED), ASKED, pa.array(asked))
+
+
 def arrow_file(rows: pa.RecordBatch) -> bytes:
     """Rows as the data of a blob."""
     sink = pa.BufferOutputStream()
@@ -197,29 +195,26 @@ def _broken(rows: Sequence[Broken], replay: str | None) -> bytes:
     ).encode()
 
 
-def each(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, int, bytes]]:
-    """(unit, kind, data) of blobs in a worker."""
-    for batch in batches:
-        columns = (batch.column(name).to_pylist() for name in ("_unit", "_kind", "_data"))
-        yield from zip(*columns, strict=True)
+def entries(
+    pieces: Iterable[Piece], files: Sequence[str], reports: Mapping[int, Report], *, source: str, ordinal: int, now: int
+) -> Iterator[pa.RecordBatch]:
+    """Rows for the quarantine table: the broken rows of units that land, one entry for each that does not.
 
-
-def quarantined(
-    blobs: DataFrame, units: Sequence[Unit], reports: Mapping[int, Report], *, source: str, ordinal: int, now: int
-) -> DataFrame:
-    """Rows for the quarantine table: the broken rows of units that land, one entry for each that does not."""
-    names = {index: units[index].name for index in reports}
+    Args:
+        pieces: of the commit.
+        files: names of all its units.
+        reports: by unit, of those that are decided.
+        source: its name.
+        ordinal: of the landing commit.
+        now: ms UTC.
+    """
     whole = {index: report.reason for index, report in reports.items() if report.status in {"unreadable", "replaced"}}
     landing = {index for index, report in reports.items() if report.status == "landed"}
-
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for unit, kind, data in each(batches):
-            if kind == BROKEN and unit in landing:
-                yield _entries(source, names[unit], json.loads(data), ordinal, now)
-            elif kind == REPORT and unit in whole:
-                yield _entries(source, names[unit], [(0, "", whole[unit], None)], ordinal, now)
-
-    return blobs.where(f"_kind in ({BROKEN}, {REPORT})").mapInArrow(run, QUARANTINE_DDL)
+    for unit, kind, data in pieces:
+        if kind == BROKEN and unit in landing:
+            yield _entries(source, files[unit], json.loads(data), ordinal, now)
+        elif kind == REPORT and unit in whole:
+            yield _entries(source, files[unit], [(0, "", whole[unit], None)], ordinal, now)
 
 
 def _entries(
@@ -238,5 +233,5 @@ def _entries(
         [None] * size,
         replays,
     ]
-    arrays = [pa.array(value, type=column.type) for value, column in zip(values, _QUARANTINED, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=_QUARANTINED)
+    arrays = [pa.array(value, type=column.type) for value, column in zip(values, QUARANTINED, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=QUARANTINED)

@@ -7,29 +7,25 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, assert_never
+from typing import assert_never
 
-from delta.tables import DeltaTable as Table
-from pyspark import StorageLevel
+import pyarrow.compute as pc
+from deltalake import DeltaTable as Table
 
 from floodmark.connectors.delta import DeltaReader
 from floodmark.connectors.files import FileReader
 from floodmark.connectors.memory import MemoryReader
 from floodmark.connectors.unit import Reader, Unit
-from floodmark.connectors.validation import Rules
 from floodmark.core import crash, errors
 from floodmark.core.errors import ConnectorError, FloodmarkError, LifecycleError
 from floodmark.core.time import END
-from floodmark.engines.spark.delta import tables
-from floodmark.engines.spark.delta.appender import Appender, append_by_spark
-from floodmark.engines.spark.landing import punctuation, stamping, units
-from floodmark.engines.spark.landing.stamping import Stamping
-from floodmark.engines.spark.landing.units import Report
-from floodmark.engines.spark.session import shipping
+from floodmark.engines.landing import port
+from floodmark.engines.landing.port import Blobs, Workers
+from floodmark.engines.landing.stamping import Stamping
+from floodmark.engines.landing.units import Report
 from floodmark.lake import log
 from floodmark.lake.commits import Landed, Landing
 from floodmark.lake.landed import LandedUnits
-from floodmark.lake.outputs import table_schema
 from floodmark.lake.paths import Lake, absolute
 from floodmark.semantics.delays import Delays
 from floodmark.semantics.watermarks import (
@@ -43,11 +39,6 @@ from floodmark.semantics.watermarks import (
 )
 from floodmark.spec.source import DeltaTable, Files, Learned, Rows, Source
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-_ONE_FILE_ROWS = 1_000_000
-"""Up to so many rows a commit is one file."""
 _MANY_FILES = 100_000
 """More than any commit has: each file of a commit is a millisecond later than the one before it."""
 
@@ -75,7 +66,7 @@ def _located(path: str, workspace: Path | None) -> str:
 class Lander:
     """Writes the landing commits of one source; the caller holds its lock."""
 
-    spark: SparkSession
+    workers: Workers
     source: Source
     lake: Lake
     clock: Callable[[], int]
@@ -86,21 +77,17 @@ class Lander:
     run: str = field(default_factory=lambda: uuid.uuid4().hex)
     waiting: set[str] = field(default_factory=set)
     _clean: bool = False
-    _appender: Appender = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._appender = Appender(self.lake.log(self.source.name))
 
     @staticmethod
     def open(
-        spark: SparkSession, source: Source, lake: Lake, *, clock: Callable[[], int], workspace: Path | None = None
+        workers: Workers, source: Source, lake: Lake, *, clock: Callable[[], int], workspace: Path | None = None
     ) -> Lander:
         """Read where the log stands; create it when there is none."""
         path = lake.log(source.name)
         reader = reader_of(source, workspace)
-        if not Table.isDeltaTable(spark, path):
+        if not Table.is_deltatable(path):
             crash.point("landing.before_create")
-            tables.create(spark, path, table_schema(source.schema), properties=log.properties(source))
+            workers.create_log(source, path)
             crash.point("landing.after_create")
         last = log.newest(path) or Landing(source=source.name)
         widen = log.check_fits(source, last.definition)
@@ -108,9 +95,8 @@ class Lander:
             bound, was = source.watermark.bound, log.bound_of(last.definition)
             state = decide(last.state, bound=bound, was=was, sequence=last.next_sequence)
             last = replace(last, state=state)
-        shipping.by_value(source.contract)
         landed = LandedUnits.load(lake, last)
-        return Lander(spark, source, lake, clock, reader, last, landed, widen)
+        return Lander(workers, source, lake, clock, reader, last, landed, widen)
 
     def close(self) -> None:
         """Write down what landed."""
@@ -138,12 +124,9 @@ class Lander:
             ConnectorError: one of them cannot be landed; those before it are.
         """
         now = self.clock()
-        blobs, reports = punctuation.judged(
-            lambda refused: units.parsed(self.spark, self.reader, found, Rules(self.source, now, refused)),
-            self.source,
-            _reported,
-        )
+        blobs = self.workers.parsed(self.reader, found, self.source, now)
         try:
+            reports = blobs.reports
             problem = next((report.error for report in reports if report.error is not None), None)
             done = reports[: next((report.unit for report in reports if report.error is not None), len(reports))]
             decided = [report for report in done if report.status != "changing"]
@@ -157,7 +140,7 @@ class Lander:
                 )
                 self.landed.add(landing.units)
         finally:
-            blobs.unpersist()
+            blobs.release()
         if problem is not None:
             raise _raised(problem)
         return landing
@@ -188,7 +171,7 @@ class Lander:
 
     def write(
         self,
-        blobs: DataFrame,
+        blobs: Blobs,
         reports: Mapping[int, Report],
         landing: Landing,
         now: int,
@@ -209,14 +192,12 @@ class Lander:
         plan, state = self._walked(self.last.state, reports, now, last)
         if state.learned is not None:
             measuring, after = self._walked(unheld(self.last.state), reports, now, last)
-            delays = Delays() if again else stamping.measured(blobs, measuring)
+            delays = Delays() if again else blobs.measured(measuring)
             state = replace(state, learned=state.learned.measured(after.watermark, delays))
         landing = replace(
             landing, state=state, next_sequence=plan.marker + 1, rows=plan.marker - self.last.next_sequence
         )
-        if landing.rows <= _ONE_FILE_ROWS:
-            blobs = blobs.coalesce(1).sortWithinPartitions("_unit", "_part")
-        return self._append(stamping.stamped(blobs, self.source.schema, plan), landing)
+        return self._append(blobs, landing, plan)
 
     def _walked(
         self, state: WatermarkState, reports: Mapping[int, Report], now: int, last: int
@@ -246,13 +227,13 @@ class Lander:
         path, due = self.lake.quarantine(self.source.name), self.last.ordinal + 1
         if self._clean:
             return
-        if Table.isDeltaTable(self.spark, path):
-            stale = f"_landing >= {due} OR _replayed >= {due}"
-            if not self.spark.read.format("delta").load(path).where(stale).isEmpty():
+        if Table.is_deltatable(path):
+            table = Table(path)
+            stale = (pc.field("_landing") >= due) | (pc.field("_replayed") >= due)
+            if table.to_pyarrow_dataset().count_rows(filter=stale):
                 crash.point("landing.before_recover")
-                table = Table.forPath(self.spark, path)
                 table.delete(f"_landing >= {due}")
-                table.update(f"_replayed >= {due}", {"_replayed": "NULL"})
+                table.update(predicate=f"_replayed >= {due}", updates={"_replayed": "NULL"})
                 crash.point("landing.after_recover")
         self._clean = True
 
@@ -285,33 +266,42 @@ class Lander:
         return replace(landing, units=done, quarantined=quarantined)
 
     def _write_quarantine(
-        self, blobs: DataFrame, found: Sequence[Unit], decided: Sequence[Report], landing: Landing, now: int
+        self, blobs: Blobs, found: Sequence[Unit], decided: Sequence[Report], landing: Landing, now: int
     ) -> None:
         self.recover()
         if landing.quarantined:
             crash.point("landing.before_quarantine")
             by_unit = {report.unit: report for report in decided}
-            rows = units.quarantined(blobs, found, by_unit, source=self.source.name, ordinal=landing.ordinal, now=now)
-            rows.coalesce(1).write.format("delta").mode("append").save(self.lake.quarantine(self.source.name))
+            names = [unit.name for unit in found]
+            by_unit = {report.unit: report for report in decided}
+            path = self.lake.quarantine(self.source.name)
+            blobs.set_aside(path, names, by_unit, source=self.source.name, ordinal=landing.ordinal, now=now)
             crash.point("landing.after_quarantine")
 
     def _write_marker(self, landing: Landing, now: int) -> Landing:
-        sequence, watermark = self.last.next_sequence, landing.state.watermark
-        frame = stamping.only_marker(self.spark, self.source.schema, watermark=watermark, sequence=sequence, now=now)
-        return self._append(frame, landing)
+        plan = Stamping(
+            starts={},
+            last=0,
+            after=landing.state.watermark,
+            marker=self.last.next_sequence,
+            now=now,
+            idle_timeout=self.source.idle_timeout,
+            partition_by=self.source.partition_by,
+            by_commit=None,
+        )
+        return self._append(None, landing, plan)
 
-    def _append(self, frame: DataFrame, landing: Landing) -> Landing:
-        path = self.lake.log(self.source.name)
-        app = log.application(self.source.name)
-        files = 1 if self.last.rows <= _ONE_FILE_ROWS else _MANY_FILES
+    def _append(self, blobs: Blobs | None, landing: Landing, plan: Stamping) -> Landing:
+        path, schema = self.lake.log(self.source.name), self.source.schema
+        files = 1 if self.last.rows <= port.ONE_FILE_ROWS else _MANY_FILES
         modified = max(time.time_ns() // 1_000_000, self.last.modified + files)
         landing = replace(landing, state=forget_idle(landing.state), modified=modified)
         crash.point("landing.before_log")
-        if self.widen:
-            append_by_spark(frame, path, app, landing.ordinal, landing, widen=True)
-            self.widen = False
+        if blobs is None:
+            self.workers.append_marker(path, landing, schema, plan, modified=modified, widen=self.widen)
         else:
-            self._appender.append(frame, app, landing.ordinal, landing, modified=modified)
+            blobs.append(path, landing, schema, plan, modified=modified, widen=self.widen)
+        self.widen = False
         crash.point("landing.after_log")
         if not self.lake.is_local:
             self._check_mine(landing)
@@ -324,16 +314,6 @@ class Lander:
             fix = "Keep one landing per source; this one has written nothing and can be started again when the other has ended."
             where = f"source '{self.source.name}' in {self.lake.root}"
             raise LifecycleError(where, "no other landing", "a commit of another one", fix, code="LIFECYCLE-010")
-
-
-def _reported(blobs: DataFrame) -> tuple[DataFrame, list[Report]]:
-    """Blobs that are kept until they are written, and what the workers say of them."""
-    blobs = blobs.persist(StorageLevel.MEMORY_AND_DISK)
-    try:
-        return blobs, units.reports_of(blobs)
-    except BaseException:
-        blobs.unpersist()
-        raise
 
 
 def refuse_ended(source: Source, waiting: Sequence[Unit]) -> None:

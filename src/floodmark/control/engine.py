@@ -1,0 +1,259 @@
+"""The engine of a workspace, which lands, runs and stops for callers that do not know which one it is."""
+
+# ruff: noqa: PLC0415 - definitions, drivers and verbs load without an engine, which is slow to import
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, Unpack
+
+from floodmark.engines.embedded.server import check_installed
+from floodmark.engines.starting import check_engine
+from floodmark.lake.paths import Lake
+from floodmark.lake.timeline import Timeline
+from floodmark.spec.operator import Operator
+from floodmark.spec.run import RunResult
+from floodmark.spec.source import Source
+from floodmark.spec.workspace import Engine, Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from floodmark.core.time import Interval
+    from floodmark.engines.embedded.session import Sail
+    from floodmark.engines.landing.quarantine import Again, Replayed
+    from floodmark.engines.landing.run import How, LandingResult
+
+Step = Callable[[str], AbstractContextManager[None]]
+"""Told that something that may take a while begins, and when it is over."""
+
+
+class Computing(Protocol):
+    """An engine; a session of it starts when it is needed."""
+
+    @property
+    def name(self) -> Engine:
+        """Of the engine."""
+        ...
+
+    def start(self) -> None:
+        """Start the session now."""
+        ...
+
+    def land(self, source: Source, lake: Lake, **how: Unpack[How]) -> LandingResult:
+        """As ``engines.landing.run.land``."""
+        ...
+
+    def replay(self, source: Source, lake: Lake, **how: Unpack[Again]) -> Replayed:
+        """As ``engines.landing.quarantine.replay``."""
+        ...
+
+    def run_bounded(self, operator: Operator, lake: Lake, interval: Interval, **options: Any) -> RunResult:
+        """As ``run_bounded`` of both engines."""
+        ...
+
+    def check_stream(self, operator: Operator, lake: Lake, **options: Any) -> None:
+        """What can be said of the start of a stream before a session is needed; as ``check_start`` of both engines."""
+        ...
+
+    def check_deployed(self, operator: Operator, lake: Lake) -> None:
+        """What can be said of a stream before its inputs are there: that it can run on this engine, and that no other one has begun it.
+
+        Raises:
+            CapabilityError: CAPABILITY-031 or CAPABILITY-035, only Spark can run it.
+            StateError: STATE-041, another engine has begun it.
+        """
+        ...
+
+    def run_unbounded(self, operator: Operator, lake: Lake, **options: Any) -> RunResult:
+        """As ``run_unbounded`` of both engines."""
+        ...
+
+    def cancel(self) -> None:
+        """Let what runs end soon, with an error; nothing where nothing runs. It may be called again and again."""
+        ...
+
+
+@dataclass(slots=True)
+class OnSpark:
+    """Spark.
+
+    Args:
+        settings: of the workspace.
+        app: name of the session.
+        step: told that Spark starts.
+        session: one that has started.
+    """
+
+    settings: Settings
+    app: str
+    step: Step
+    session: SparkSession | None = None
+    name: Engine = field(default="spark", init=False)
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session.
+
+        Raises:
+            SetupError: SETUP-001 no Java, SETUP-002 no Delta jars, SETUP-054 no such master.
+        """
+        if self.session is None:
+            with self.step("starting Spark"):
+                from floodmark.engines.spark.session.builder import spark_session
+
+                self.session = spark_session(
+                    app=self.app,
+                    cores=self.settings.master,
+                    shuffle_partitions=self.settings.shuffle_partitions,
+                    extra=dict(self.settings.spark),
+                )
+        return self.session
+
+    def start(self) -> None:
+        """As ``Computing``."""
+        _ = self.spark
+
+    def land(self, source: Source, lake: Lake, **how: Unpack[How]) -> LandingResult:
+        """As ``Computing``."""
+        spark = self.spark
+        from floodmark.engines.spark.landing.run import land
+
+        return land(spark, source, lake, **how)
+
+    def replay(self, source: Source, lake: Lake, **how: Unpack[Again]) -> Replayed:
+        """As ``Computing``."""
+        spark = self.spark
+        from floodmark.engines.spark.landing.run import replay
+
+        return replay(spark, source, lake, **how)
+
+    def run_bounded(self, operator: Operator, lake: Lake, interval: Interval, **options: Any) -> RunResult:
+        """As ``Computing``."""
+        spark = self.spark
+        from floodmark.engines.spark.bounded.run import run_bounded
+
+        return run_bounded(spark, operator, lake, interval, **options)
+
+    def check_stream(self, operator: Operator, lake: Lake, **options: Any) -> None:
+        """As ``Computing``."""
+        from floodmark.engines.spark.unbounded.run import check_start
+
+        check_start(operator, lake, **options)
+
+    def check_deployed(self, operator: Operator, lake: Lake) -> None:
+        """As ``Computing``."""
+        check_engine(Timeline.current(lake, operator.name), self.name)
+
+    def run_unbounded(self, operator: Operator, lake: Lake, **options: Any) -> RunResult:
+        """As ``Computing``."""
+        spark = self.spark
+        from floodmark.engines.spark.unbounded.run import run_unbounded
+
+        return run_unbounded(spark, operator, lake, **options)
+
+    def cancel(self) -> None:
+        """As ``Computing``."""
+        from py4j.protocol import Py4JError
+        from pyspark import SparkContext
+
+        context = SparkContext._active_spark_context  # noqa: SLF001 - there is no public question for it
+        if context is not None:
+            with suppress(Py4JError, OSError):  # it may be stopping already
+                context.cancelAllJobs()
+
+
+@dataclass(slots=True)
+class OnEmbedded:
+    """The embedded engine.
+
+    Args:
+        settings: of the workspace.
+        step: told that it starts.
+    """
+
+    settings: Settings
+    step: Step
+    name: Engine = field(default="embedded", init=False)
+    _sail: Sail | None = field(default=None, init=False)
+
+    def sail(self) -> Sail:
+        """Sessions of this process.
+
+        Raises:
+            SetupError: SETUP-070 and 071, pysail is missing or of another version.
+        """
+        if self._sail is None:
+            check_installed()  # before anything that needs it is imported
+            with self.step("starting the embedded engine"):
+                from floodmark.engines.embedded.session import shared
+
+                self._sail = shared(self.settings.memory)
+                self._sail.begin()
+        return self._sail
+
+    def start(self) -> None:
+        """As ``Computing``."""
+        self.sail()
+
+    def land(self, source: Source, lake: Lake, **how: Unpack[How]) -> LandingResult:
+        """As ``Computing``."""
+        from floodmark.engines.embedded.landing.run import land
+
+        return land(self.sail, source, lake, **how)
+
+    def replay(self, source: Source, lake: Lake, **how: Unpack[Again]) -> Replayed:
+        """As ``Computing``."""
+        from floodmark.engines.embedded.landing.run import replay
+
+        return replay(self.sail, source, lake, **how)
+
+    def run_bounded(self, operator: Operator, lake: Lake, interval: Interval, **options: Any) -> RunResult:
+        """As ``Computing``."""
+        sail = self.sail()
+        from floodmark.engines.embedded.bounded.run import run_bounded
+
+        return run_bounded(sail, operator, lake, interval, **options)
+
+    def check_stream(self, operator: Operator, lake: Lake, **options: Any) -> None:
+        """As ``Computing``."""
+        from floodmark.engines.embedded.unbounded.begin import check_start
+
+        check_start(operator, lake, **options)
+
+    def check_deployed(self, operator: Operator, lake: Lake) -> None:
+        """As ``Computing``."""
+        check_installed()
+        from floodmark.engines.embedded.unbounded.begin import check_supported
+
+        check_supported(operator, lake)
+        check_engine(Timeline.current(lake, operator.name), self.name)
+
+    def run_unbounded(self, operator: Operator, lake: Lake, **options: Any) -> RunResult:
+        """As ``Computing``."""
+        sail = self.sail()
+        from floodmark.engines.embedded.unbounded.run import run_unbounded
+
+        return run_unbounded(sail, operator, lake, **options)
+
+    def cancel(self) -> None:
+        """As ``Computing``."""
+        if self._sail is not None:
+            self._sail.cancel()
+
+
+def computing(
+    settings: Settings, *, engine: Engine | None = None, app: str = "floodmark", step: Step | None = None
+) -> Computing:
+    """The engine of a workspace.
+
+    Args:
+        settings: of the workspace.
+        engine: another one than the settings say.
+        app: name of a session of Spark.
+        step: told that the engine starts.
+    """
+    step = step or (lambda _: nullcontext())
+    return OnEmbedded(settings, step) if (engine or settings.engine) == "embedded" else OnSpark(settings, app, step)

@@ -1,0 +1,1 @@
+"""Landing on the embedded engine: in this process, without Java."""

@@ -1,0 +1,112 @@
+"""Blobs in a file of this process: in memory while they are few, on disk otherwise, and gone with the process."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from tempfile import SpooledTemporaryFile
+
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
+
+from floodmark.engines.embedded.landing import files
+from floodmark.engines.landing import quarantine, stamping, units
+from floodmark.engines.landing.stamping import Stamping
+from floodmark.engines.landing.units import KEYS, REPORT, Blob, Piece, Report
+from floodmark.lake import log
+from floodmark.lake.commits import Landing
+from floodmark.lake.rows import row_schema
+from floodmark.lake.writer import Writer
+from floodmark.semantics.delays import Delays
+from floodmark.spec.schema import Schema
+
+_IN_MEMORY = 64 << 20
+"""Bytes of blobs above which they are on disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptBlobs:
+    """Blobs of one commit.
+
+    Args:
+        file: of all of them, one pickled tuple behind the other.
+        reports: of all units.
+    """
+
+    file: SpooledTemporaryFile[bytes]
+    reports: list[Report]
+
+    def pieces(self) -> Iterator[Piece]:
+        """All of them, in order; one reader at a time."""
+        self.file.seek(0)
+        while True:
+            try:
+                unit, _, kind, data = pickle.load(self.file)  # noqa: S301 - this process has written it
+            except EOFError:
+                return
+            yield unit, kind, data
+
+    def measured(self, plan: Stamping) -> Delays:
+        """As ``port.Blobs``."""
+        return stamping.measured(self.pieces(), plan)
+
+    def set_aside(
+        self, path: str, files: Sequence[str], reports: Mapping[int, Report], *, source: str, ordinal: int, now: int
+    ) -> None:
+        """As ``port.Blobs``."""
+        rows = units.entries(self.pieces(), files, reports, source=source, ordinal=ordinal, now=now)
+        write_deltalake(path, pa.RecordBatchReader.from_batches(units.QUARANTINED, rows), mode="append")
+
+    def mark(self, path: str, ordinal: int) -> None:
+        """As ``port.Blobs``. Taken back if the commit never comes."""
+        rows = quarantine.marks(data for _, kind, data in self.pieces() if kind == KEYS)
+        merge = DeltaTable(path).merge(
+            pa.RecordBatchReader.from_batches(quarantine.MARKS, rows),
+            "q.file = k.file AND q.position = k.position AND q._landing = k._landing",
+            source_alias="k",
+            target_alias="q",
+        )
+        merge = merge.when_matched_update({"_replayed": str(ordinal)}, "k.now_broken IS NULL")
+        merge.when_matched_update({"reason": "k.now_broken"}, "k.now_broken <> q.reason").execute()
+
+    def append(
+        self, path: str, landing: Landing, schema: Schema, plan: Stamping, *, modified: int, widen: bool
+    ) -> None:
+        """As ``port.Blobs``."""
+        append(path, stamping.stamped(self.pieces(), schema, plan), landing, schema, modified=modified, widen=widen)
+
+    def release(self) -> None:
+        """As ``port.Blobs``."""
+        self.file.close()
+
+
+def kept(blobs: Iterable[Blob]) -> KeptBlobs:
+    """Blobs that are there until they are released."""
+    file, reports = SpooledTemporaryFile[bytes](_IN_MEMORY), []
+    try:
+        for blob in blobs:
+            pickle.dump(blob, file)
+            if blob[2] == REPORT:
+                reports.append(Report.from_json(blob[3]))
+    except BaseException:
+        file.close()
+        raise
+    return KeptBlobs(file, sorted(reports, key=lambda report: report.unit))
+
+
+def append(
+    path: str,
+    rows: Iterator[pa.RecordBatch],
+    landing: Landing,
+    schema: Schema,
+    *,
+    modified: int,
+    widen: bool,
+) -> None:
+    """Append stamped rows to a log, once."""
+    columns, once = row_schema(schema), (log.application(landing.source), landing.ordinal)
+    if widen:
+        Writer(path).append_wider(pa.RecordBatchReader.from_batches(columns, rows), landing, once)
+    else:
+        Writer(path).append(lambda: files.write(path, rows, columns), landing, once, modified=modified)

@@ -1,0 +1,142 @@
+"""Punctuation: which rows of a source move its watermark, asked of Sail while they land."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from floodmark.connectors.validation import ASKED, CHANGE, EVENT
+from floodmark.core.errors import CapabilityError, printable
+from floodmark.engines.embedded.landing.blobs import KeptBlobs, kept
+from floodmark.engines.landing import units
+from floodmark.engines.landing.units import ROWS, Blob
+from floodmark.semantics.attempts import Attempt
+from floodmark.spec.source import Punctuated, Source
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from floodmark.engines.embedded.session import Sail
+
+Refused = dict[int, dict[int, str]]
+"""Unit -> place among its rows that keep the contract -> why that row is broken."""
+
+_ROW, _MOVES = "_row", "_moves"
+_TRIES = 3
+"""Servers a batch of rows may lose."""
+
+
+def judged(parse: Callable[[Refused], Iterable[Blob]], source: Source, sail: Callable[[], Sail]) -> KeptBlobs:
+    """The blobs of some units, of whose rows the source's predicate has been asked where it has one.
+
+    A row for which the predicate fails is a broken row. The units are then parsed again, to find these rows and to land the others.
+
+    Args:
+        parse: the blobs of the units, in which the refused rows are broken.
+        source: of the units.
+        sail: asked for when it is needed.
+    """
+    if not isinstance(source.watermark, Punctuated):
+        return kept(parse({}))
+    first = _Asked(source, sail())
+    blobs = kept(units.retraced(first.opened(parse({})), source.partition_by))
+    if not first.refused:
+        return blobs
+    blobs.release()
+    again = _Asked(source, first.sail)
+    return kept(units.retraced(again.opened(parse(first.refused)), source.partition_by))
+
+
+def check(source: Source) -> None:
+    """Refuse a predicate that Sail answers otherwise than Spark.
+
+    Raises:
+        CapabilityError: CAPABILITY-031.
+    """
+    if not isinstance(source.watermark, Punctuated):
+        return
+    from floodmark.engines.embedded.parity.check import sail_sql  # noqa: PLC0415 - few sources need it
+
+    try:
+        sail_sql(source.watermark.predicate, source.schema, f"watermark of source '{source.name}'")
+    except CapabilityError as error:
+        fix = f"Land it on Spark: floodmark land {source.name} --engine spark"
+        raise CapabilityError(error.where, error.expected, error.got, fix, code=error.code) from None
+
+
+@dataclass(slots=True)
+class _Asked:
+    """The predicate of a source, asked of each row that keeps the contract.
+
+    Args:
+        source: with a predicate.
+        sail: that computes it.
+        refused: rows for which it has failed so far.
+    """
+
+    source: Source
+    sail: Sail
+    refused: Refused = field(default_factory=dict)
+    _text: str = field(init=False)
+    _attempt: Attempt = field(init=False)
+    _seen: Counter[int] = field(init=False, default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        from floodmark.engines.embedded.parity.check import sail_sql  # noqa: PLC0415 - as above
+
+        assert isinstance(self.source.watermark, Punctuated)
+        text, schema = self.source.watermark.predicate, self.source.schema
+        self._attempt = Attempt(step="Punctuated", text=text, type="boolean", schema=schema)
+        # a number: Sail computes a boolean branch for all rows
+        self._text = f"CAST(coalesce(({sail_sql(text, schema)}), false) AS int) AS `{_MOVES}`"
+
+    def opened(self, blobs: Iterable[Blob]) -> Iterator[tuple[Blob, pa.RecordBatch | None]]:
+        """The blobs, those of rows with rows that move the watermark only where the predicate holds."""
+        for blob in blobs:
+            unit, _, kind, data = blob
+            if kind != ROWS:
+                yield blob, None
+                continue
+            rows, first = units.rows_of(data), self._seen[unit]
+            self._seen[unit] += len(rows)
+            numbered = rows.drop_columns([name for name in (CHANGE, EVENT, ASKED) if name in rows.schema.names])
+            numbered = numbered.append_column(_ROW, pa.array(range(len(rows)), pa.int64()))
+            moves = [False] * len(rows)
+            for place, moved in self._asked(unit, first, pa.Table.from_batches([numbered])):
+                moves[place] = moved
+            yield blob, units.moving(rows, moves)
+
+    def _asked(self, unit: int, first: int, rows: pa.Table) -> Iterator[tuple[int, bool]]:
+        """(row, whether it moves the watermark) of rows; those for which the predicate fails are refused."""
+        from pyspark.errors import PySparkException  # noqa: PLC0415 - as above
+
+        try:
+            found = self._on_sail(rows, lambda asked: asked.toArrow())
+        except PySparkException as error:
+            half = rows.num_rows // 2
+            if not half:
+                (place,) = rows[_ROW].to_pylist()
+                reason = self._attempt.explained(printable(str(error).strip().splitlines()[0]))
+                self.refused.setdefault(unit, {})[first + place] = f"Punctuated, {reason}"
+                return
+            self._on_sail(rows, lambda asked: asked.schema)  # fails too where it is not the rows
+            yield from self._asked(unit, first, rows.slice(0, half))
+            yield from self._asked(unit, first, rows.slice(half))
+        else:
+            yield from zip(found[_ROW].to_pylist(), map(bool, found[_MOVES].to_pylist()), strict=True)
+
+    def _on_sail(self, rows: pa.Table, answer: Callable[[DataFrame], Any]) -> Any:
+        from floodmark.engines.embedded.session import ServerLost  # noqa: PLC0415 - as above
+
+        for attempt in range(1, _TRIES + 1):
+            try:
+                with self.sail.lent() as connection:
+                    return answer(connection.spark.createDataFrame(rows).selectExpr(f"`{_ROW}`", self._text))
+            except ServerLost:
+                if attempt == _TRIES:
+                    raise
+        raise AssertionError

@@ -1,0 +1,34 @@
+"""Landing on the embedded engine, and what waits in a quarantine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Unpack
+
+from floodmark.engines.embedded.landing.workers import EmbeddedWorkers
+from floodmark.engines.landing import quarantine
+from floodmark.engines.landing import run as landing
+from floodmark.engines.landing.quarantine import Again, Replayed
+from floodmark.engines.landing.run import How, LandingResult
+from floodmark.lake.paths import Lake
+from floodmark.spec.source import Source
+
+if TYPE_CHECKING:
+    from floodmark.engines.embedded.session import Sail
+
+
+def land(sail: Callable[[], Sail], source: Source, lake: Lake, **how: Unpack[How]) -> LandingResult:
+    """Land what is pending at a source; as ``engines.landing.run.land``.
+
+    Args:
+        sail: asked for when a predicate of the source is to be computed; other sources need no server.
+        source: contract, connector, watermark strategy.
+        lake: where the log is, on a local disk.
+        how: the further arguments.
+    """
+    return landing.land(EmbeddedWorkers(sail), source, lake, **how)
+
+
+def replay(sail: Callable[[], Sail], source: Source, lake: Lake, **how: Unpack[Again]) -> Replayed:
+    """Land the quarantined rows that keep the contract of today; as ``engines.landing.quarantine.replay``."""
+    return quarantine.replay(EmbeddedWorkers(sail), source, lake, **how)

@@ -1,0 +1,114 @@
+"""Landing on the embedded engine: this process reads units, checks them and writes them; Sail is asked only what moves a watermark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import duckdb
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from floodmark.connectors.unit import Reader, Unit
+from floodmark.connectors.validation import Rules
+from floodmark.core import machine
+from floodmark.core.errors import CapabilityError, ExecutionError
+from floodmark.engines.embedded.landing import blobs, punctuation
+from floodmark.engines.embedded.landing.blobs import KeptBlobs
+from floodmark.engines.embedded.landing.punctuation import Refused
+from floodmark.engines.landing import quarantine, stamping
+from floodmark.engines.landing.stamping import Stamping
+from floodmark.engines.landing.units import Blob, blobs_of
+from floodmark.lake import log
+from floodmark.lake.commits import Landing
+from floodmark.lake.outputs import table_schema
+from floodmark.lake.paths import Lake
+from floodmark.spec.schema import Schema
+from floodmark.spec.source import Source
+
+if TYPE_CHECKING:
+    from floodmark.engines.embedded.session import Sail
+
+_READ_ROWS = 1 << 14
+
+
+@dataclass(slots=True)
+class EmbeddedWorkers:
+    """This process, at work for one landing.
+
+    Args:
+        sail: asked for when a predicate of a source is to be computed.
+    """
+
+    sail: Callable[[], Sail]
+
+    def check(self, source: Source, lake: Lake) -> None:
+        """Refuse what it cannot land with Spark's answer.
+
+        Raises:
+            CapabilityError: CAPABILITY-031 a predicate that Sail answers otherwise, CAPABILITY-033 a lake that is not on a local disk.
+        """
+        if not lake.is_local:
+            fix = f"Land it on Spark: floodmark land {source.name} --engine spark"
+            where = f"lake {lake.root}"
+            raise CapabilityError(where, "a local disk for the embedded engine", "a URI", fix, code="CAPABILITY-033")
+        punctuation.check(source)
+
+    def create_log(self, source: Source, path: str) -> None:
+        """As ``port.Workers``."""
+        DeltaTable.create(
+            path,
+            table_schema(source.schema),
+            mode="ignore",
+            configuration=dict(log.properties(source)),
+            raise_if_key_not_exists=False,  # floodmark's own properties
+        )
+
+    def parsed(self, reader: Reader, units: Sequence[Unit], source: Source, now: int) -> KeptBlobs:
+        """As ``port.Workers``."""
+
+        def parse(refused: Refused) -> Iterator[Blob]:
+            rules = Rules(source, now, refused)
+            for index, unit in enumerate(units):
+                yield from blobs_of(index, reader, unit, rules)
+
+        return punctuation.judged(parse, source, self.sail)
+
+    def replayed(self, path: str, source: Source, now: int) -> KeptBlobs:
+        """As ``port.Workers``."""
+        table = DeltaTable(path).to_pyarrow_dataset()
+
+        def parse(refused: Refused) -> Iterator[Blob]:
+            with duckdb.connect() as connection:
+                rows = connection.register("quarantine", table).table("quarantine")
+                rows = rows.filter(f"{quarantine.OPEN} AND _replay IS NOT NULL").order(", ".join(quarantine.ORDER))
+                batches = rows.project(", ".join(quarantine.READ)).to_arrow_reader(_READ_ROWS)
+                yield from quarantine.blobs_of(0, batches, Rules(source, now, refused))
+
+        return punctuation.judged(parse, source, self.sail)
+
+    def append_marker(
+        self, path: str, landing: Landing, schema: Schema, plan: Stamping, *, modified: int, widen: bool
+    ) -> None:
+        """As ``port.Workers``."""
+        rows = iter([stamping.only_marker(schema, plan)])
+        blobs.append(path, rows, landing, schema, modified=modified, widen=widen)
+
+    @contextmanager
+    def boundary(self, where: str, again: str) -> Iterator[None]:
+        """As ``port.Workers``.
+
+        Raises:
+            ExecutionError: EXECUTION-003.
+            SetupError: SETUP-050..057, the machine refuses: the disk is full, or cannot be written.
+        """
+        try:
+            yield
+        except (DeltaError, OSError) as error:
+            refusal = machine.refused(error, where, f"Nothing is lost or there twice; go on with: {again}")
+            if refusal is not None:
+                raise refusal from error
+            fix = f"Nothing is lost or there twice. Mend the cause, then go on: {again}"
+            raise ExecutionError(where, "to get through", str(error)[:2000], fix, code="EXECUTION-003") from error

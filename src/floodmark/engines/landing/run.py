@@ -1,0 +1,262 @@
+"""Landing: from a source into its log, once each, in commits that carry the state from which the next one goes on.
+
+The log commit is the moment of truth: quarantined rows are written before it and taken back when it never came; the list of
+landed units is written after it and caught up from its metadata.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol, TypedDict
+
+from deltalake import DeltaTable
+
+from floodmark.connectors.files import FileReader
+from floodmark.core.errors import LifecycleError
+from floodmark.engines.landing.lander import Lander, reader_of, refuse_ended
+from floodmark.engines.landing.port import Workers
+from floodmark.lake import log
+from floodmark.lake.commits import Landing
+from floodmark.lake.landed import LandedUnits
+from floodmark.lake.locks import exclusive
+from floodmark.lake.paths import Lake
+from floodmark.spec.source import Source
+
+
+class Stop(Protocol):
+    """What ``threading.Event`` is."""
+
+    def is_set(self) -> bool:
+        """True when the landing should end after the commit it is in."""
+        ...
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Sleep, at most until it is set."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Committed:
+    """One landing commit.
+
+    Args:
+        source: its name.
+        ordinal: 0 is the first of the log.
+        units: files (or versions, or lists) that landed or were reported.
+        rows: landed.
+        quarantined: entries.
+        watermark: after it, ms.
+        pending: units already seen that are still to land.
+        seconds: it took.
+    """
+
+    source: str
+    ordinal: int
+    units: int
+    rows: int
+    quarantined: int
+    watermark: int
+    pending: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LandingResult:
+    """What a landing did.
+
+    Args:
+        source: its name.
+        commits: written.
+        units: landed or reported.
+        rows: landed.
+        quarantined: entries.
+        watermark: of the log now, ms.
+        waiting: names of files that are still being written; the next landing takes them.
+        ended: the log has its end of input.
+    """
+
+    source: str
+    commits: int = 0
+    units: int = 0
+    rows: int = 0
+    quarantined: int = 0
+    watermark: int
+    waiting: tuple[str, ...] = ()
+    ended: bool = False
+
+
+class How(TypedDict, total=False):
+    """The arguments of ``land`` by name."""
+
+    until_caught_up: bool
+    end: bool
+    on_commit: Callable[[Committed], None] | None
+    stop: Stop | None
+    max_commits: int | None
+    clock: Callable[[], int]
+    poll_seconds: float
+    workspace: Path | None
+
+
+def land(  # noqa: PLR0913 - each is one decision of the caller's, by name
+    workers: Workers,
+    source: Source,
+    lake: Lake,
+    *,
+    until_caught_up: bool = True,
+    end: bool = False,
+    on_commit: Callable[[Committed], None] | None = None,
+    stop: Stop | None = None,
+    max_commits: int | None = None,
+    clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    poll_seconds: float = 1.0,
+    workspace: Path | None = None,
+) -> LandingResult:
+    """Land what is pending at a source.
+
+    Args:
+        workers: of an engine.
+        source: contract, connector, watermark strategy.
+        lake: where the log is.
+        until_caught_up: end when nothing is pending; otherwise look again every ``poll_seconds`` until ``stop``.
+        end: then land the end of input: the watermark goes to its maximum, every window fires, nothing can land any more.
+        on_commit: called after each commit.
+        stop: asked between commits.
+        max_commits: at most so many commits.
+        clock: the moment of landing, ms UTC.
+        poll_seconds: between two looks at the source.
+        workspace: the folder relative paths start from; the current one by default.
+
+    Raises:
+        CapabilityError: CAPABILITY-031 and 033, only the other engine can land it.
+        ConnectorError: CONNECTOR-001..011, the input is missing or has another shape; what came before it has landed.
+        PlanError: PLAN-010, the source no longer fits its log.
+        LifecycleError: LIFECYCLE-003 another landing is at work, 011 the source has ended, 012 the log is another lake's.
+    """
+    workers.check(source, lake)
+    with locked(lake, source):
+        check_start(source, lake, workspace)
+        landing = Lander.open(workers, source, lake, clock=clock, workspace=workspace)
+        session = _Session(landing, on_commit, stop, max_commits)
+        with workers.boundary(f"landing of '{source.name}'", f"floodmark land {source.name}"):
+            session.run(until_caught_up=until_caught_up, poll_seconds=poll_seconds)
+            if end and not landing.last.ended and not session.is_over():
+                session.count(landing.end())
+            landing.close()  # after an error the next landing catches up from the log
+        return session.result()
+
+
+def check_start(source: Source, lake: Lake, workspace: Path | None = None) -> None:
+    """Everything that can be said of a landing before an engine is needed.
+
+    Args:
+        source: that shall land.
+        lake: where the log is.
+        workspace: the folder relative paths start from; the current one by default.
+
+    Raises:
+        ConnectorError: CONNECTOR-002 the folder is missing, CONNECTOR-003 it is a file.
+        PlanError: PLAN-010, the source no longer fits its log.
+        LifecycleError: LIFECYCLE-011 the source has ended and has more to land, LIFECYCLE-012 the log is another lake's.
+    """
+    _check_own(lake, source)
+    reader, path = reader_of(source, workspace), lake.log(source.name)
+    if isinstance(reader, FileReader):
+        reader.check_there()
+    if DeltaTable.is_deltatable(path) and (last := log.newest(path)):
+        log.check_fits(source, last.definition)
+        if last.ended:
+            refuse_ended(source, reader.pending(LandedUnits.load(lake, last))[0])
+
+
+def _check_own(lake: Lake, source: Source) -> None:
+    if lake.logs is not None and lake.logs != lake.root:
+        fix = "Land with the lake that owns the log, or leave out `logs` to land into this one."
+        raise LifecycleError(
+            f"source '{source.name}'", "a log of this lake", f"one of {lake.logs}", fix, code="LIFECYCLE-012"
+        )
+
+
+@contextlib.contextmanager
+def locked(lake: Lake, source: Source) -> Iterator[None]:
+    """Hold the source of a lake for this process. In a bucket there is no lock: the log's own commit decides."""
+    _check_own(lake, source)
+    with exclusive(lake, "sources", source.name, "landing"):
+        yield
+
+
+@dataclass(slots=True)
+class _Session:
+    """Counts and ends one call of ``land``."""
+
+    landing: Lander
+    on_commit: Callable[[Committed], None] | None
+    stop: Stop | None
+    max_commits: int | None
+    done: list[Landing] = field(default_factory=list)
+
+    def run(self, *, until_caught_up: bool, poll_seconds: float) -> None:
+        while not self.is_over():
+            now, begun = self.landing.clock(), time.monotonic()
+            found = self.landing.pending()
+            if not found:
+                self.count(self.landing.idle(now), begun=begun)
+                if until_caught_up:
+                    return
+                self.landing.close()
+                self.landing.waiting.clear()
+                if self._wait(poll_seconds):
+                    return
+            while found and not self.is_over():
+                size = self.landing.source.files_per_commit
+                begun = time.monotonic()
+                first, found = found[:size], found[size:]
+                self.count(self.landing.commit(first), pending=len(found), begun=begun)
+
+    def is_over(self) -> bool:
+        """True when asked to stop or at the limit of commits."""
+        stopped = self.stop is not None and self.stop.is_set()
+        return stopped or (self.max_commits is not None and len(self.done) >= self.max_commits)
+
+    def count(self, landing: Landing | None, *, pending: int = 0, begun: float | None = None) -> None:
+        """Note a commit and tell the caller."""
+        if landing is None:
+            return
+        self.done.append(landing)
+        if self.on_commit is not None:
+            self.on_commit(
+                Committed(
+                    source=landing.source,
+                    ordinal=landing.ordinal,
+                    units=len(landing.units),
+                    rows=landing.rows,
+                    quarantined=landing.quarantined,
+                    watermark=landing.state.watermark,
+                    pending=pending,
+                    seconds=0.0 if begun is None else time.monotonic() - begun,
+                )
+            )
+
+    def result(self) -> LandingResult:
+        """The sum of it."""
+        last = self.landing.last
+        return LandingResult(
+            source=last.source,
+            commits=len(self.done),
+            units=sum(len(landing.units) for landing in self.done),
+            rows=sum(landing.rows for landing in self.done),
+            quarantined=sum(landing.quarantined for landing in self.done),
+            watermark=last.state.watermark,
+            waiting=tuple(sorted(self.landing.waiting)),
+            ended=last.ended,
+        )
+
+    def _wait(self, seconds: float) -> bool:
+        if self.stop is not None:
+            return self.stop.wait(seconds)
+        time.sleep(seconds)
+        return False

@@ -1,0 +1,137 @@
+"""Blobs as a DataFrame: units are read in workers, small facts go to the driver, rows are stamped in workers again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+import pyarrow as pa
+from delta.tables import DeltaTable as Table
+from pyspark.sql import DataFrame, SparkSession
+
+from floodmark.engines.landing import port, quarantine, stamping, units
+from floodmark.engines.landing.stamping import Stamping
+from floodmark.engines.landing.units import BROKEN, KEYS, REPORT, ROWS, Blob, Piece, Report
+from floodmark.engines.spark.delta.appender import Appender, append_by_spark
+from floodmark.lake import log
+from floodmark.lake.commits import Landing
+from floodmark.semantics.delays import Delays
+from floodmark.spec.schema import STAMP_DDL, Schema
+
+DDL = "_unit int, _part int, _kind int, _data binary"
+BLOB = pa.schema([("_unit", pa.int32()), ("_part", pa.int32()), ("_kind", pa.int32()), ("_data", pa.binary())])
+_QUARANTINE_DDL = (
+    "source string, file string, position bigint, reason string, raw string, "
+    "_landing bigint, _quarantined_at timestamp, _replayed bigint, _replay string"
+)
+_MARKS_DDL = "file string, position bigint, _landing bigint, now_broken string"
+
+
+def batch_of(blob: Blob) -> pa.RecordBatch:
+    """One blob on its way to Spark."""
+    return pa.RecordBatch.from_arrays(
+        [pa.array([value], type=f.type) for value, f in zip(blob, BLOB, strict=True)], schema=BLOB
+    )
+
+
+def pieces(batches: Iterator[pa.RecordBatch]) -> Iterator[Piece]:
+    """Blobs in a worker."""
+    for batch in batches:
+        columns = (batch.column(name).to_pylist() for name in ("_unit", "_kind", "_data"))
+        yield from zip(*columns, strict=True)
+
+
+def reports_of(blobs: DataFrame) -> list[Report]:
+    """What the workers say, by unit."""
+    rows = blobs.where(f"_kind = {REPORT}").select("_data").collect()
+    return sorted((Report.from_json(bytes(row["_data"])) for row in rows), key=lambda report: report.unit)
+
+
+@dataclass(frozen=True, slots=True)
+class SparkBlobs:
+    """Blobs that Spark keeps.
+
+    Args:
+        rows: the blobs.
+        reports: of all units.
+        appenders: to logs, by path.
+    """
+
+    rows: DataFrame
+    reports: list[Report]
+    appenders: dict[str, Appender]
+
+    def measured(self, plan: Stamping) -> Delays:
+        """As ``port.Blobs``."""
+
+        def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            found = stamping.measured(pieces(batches), plan)
+            yield pa.RecordBatch.from_pydict({"delays": [json.dumps(found.as_json())]})
+
+        told = self.rows.where(f"_kind = {ROWS}").mapInArrow(run, "delays string").collect()
+        return reduce(Delays.plus, (Delays.from_json(json.loads(row["delays"])) for row in told), Delays())
+
+    def set_aside(
+        self, path: str, files: Sequence[str], reports: Mapping[int, Report], *, source: str, ordinal: int, now: int
+    ) -> None:
+        """As ``port.Blobs``."""
+
+        def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            yield from units.entries(pieces(batches), files, reports, source=source, ordinal=ordinal, now=now)
+
+        rows = self.rows.where(f"_kind in ({BROKEN}, {REPORT})").mapInArrow(run, _QUARANTINE_DDL)
+        rows.coalesce(1).write.format("delta").mode("append").save(path)
+
+    def mark(self, path: str, ordinal: int) -> None:
+        """As ``port.Blobs``. Taken back if the commit never comes."""
+
+        def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                yield from quarantine.marks(batch.column(0).to_pylist())
+
+        found = self.rows.where(f"_kind = {KEYS}").select("_data").mapInArrow(run, _MARKS_DDL)
+        same = "q.file = k.file AND q.position = k.position AND q._landing = k._landing"
+        merge = Table.forPath(self.rows.sparkSession, path).alias("q").merge(found.alias("k"), same)
+        merge = merge.whenMatchedUpdate("k.now_broken IS NULL", {"_replayed": str(ordinal)})
+        merge.whenMatchedUpdate("k.now_broken <> q.reason", {"reason": "k.now_broken"}).execute()
+
+    def append(
+        self, path: str, landing: Landing, schema: Schema, plan: Stamping, *, modified: int, widen: bool
+    ) -> None:
+        """As ``port.Blobs``."""
+
+        def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            yield from stamping.stamped(pieces(batches), schema, plan)
+
+        blobs = self.rows
+        if landing.rows <= port.ONE_FILE_ROWS:
+            blobs = blobs.coalesce(1).sortWithinPartitions("_unit", "_part")
+        rows = blobs.where(f"_kind in ({ROWS}, {REPORT})").mapInArrow(run, f"{schema.ddl()}, {STAMP_DDL}")
+        append(self.appenders, rows, path, landing, modified=modified, widen=widen)
+
+    def release(self) -> None:
+        """As ``port.Blobs``."""
+        self.rows.unpersist()
+
+
+def marker(spark: SparkSession, schema: Schema, plan: Stamping) -> DataFrame:
+    """A commit without rows."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            yield stamping.only_marker(schema, plan)
+
+    return spark.range(0, 1, 1, 1).mapInArrow(run, f"{schema.ddl()}, {STAMP_DDL}")
+
+
+def append(
+    appenders: dict[str, Appender], rows: DataFrame, path: str, landing: Landing, *, modified: int, widen: bool
+) -> None:
+    """Append rows to a log, once."""
+    app = log.application(landing.source)
+    if widen:
+        append_by_spark(rows, path, app, landing.ordinal, landing, widen=True)
+    else:
+        appenders.setdefault(path, Appender(path)).append(rows, app, landing.ordinal, landing, modified=modified)

@@ -1,0 +1,115 @@
+"""Landing on Spark: its workers read units, check them and write them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+from pyspark import StorageLevel, TaskContext
+from pyspark.sql import DataFrame, SparkSession
+
+from floodmark.connectors.unit import Reader, Unit
+from floodmark.connectors.validation import Rules
+from floodmark.engines.landing import quarantine
+from floodmark.engines.landing.stamping import Stamping
+from floodmark.engines.landing.units import Report, blobs_of
+from floodmark.engines.spark.delta import tables
+from floodmark.engines.spark.delta.appender import Appender
+from floodmark.engines.spark.landing import blobs, punctuation
+from floodmark.engines.spark.landing.blobs import SparkBlobs, reports_of
+from floodmark.engines.spark.session import shipping
+from floodmark.lake import log
+from floodmark.lake.commits import Landing
+from floodmark.lake.outputs import table_schema
+from floodmark.lake.paths import Lake
+from floodmark.spec.schema import Schema
+from floodmark.spec.source import Source
+
+_TASKS_PER_CORE = 4
+
+
+@dataclass(slots=True)
+class SparkWorkers:
+    """Spark, at work for one landing.
+
+    Args:
+        spark: a session of ``spark_session``.
+    """
+
+    spark: SparkSession
+    _appenders: dict[str, Appender] = field(default_factory=dict)
+
+    def check(self, source: Source, lake: Lake) -> None:
+        """Spark lands every source; what it needs of the workspace travels with the contract."""
+        del lake
+        shipping.by_value(source.contract)
+
+    def create_log(self, source: Source, path: str) -> None:
+        """As ``port.Workers``."""
+        tables.create(self.spark, path, table_schema(source.schema), properties=log.properties(source))
+
+    def parsed(self, reader: Reader, units: Sequence[Unit], source: Source, now: int) -> SparkBlobs:
+        """As ``port.Workers``."""
+        rows, reports = punctuation.judged(
+            lambda refused: _parsed(self.spark, reader, units, Rules(source, now, refused)), source, _reported
+        )
+        return SparkBlobs(rows, reports, self._appenders)
+
+    def replayed(self, path: str, source: Source, now: int) -> SparkBlobs:
+        """As ``port.Workers``."""
+        waiting = self.spark.read.format("delta").load(path).where(f"{quarantine.OPEN} AND _replay IS NOT NULL")
+        # not persist(): the MERGE of the marks changes the table these rows come from, upon which Spark would read them again
+        rows = punctuation.judged(
+            lambda refused: _read_again(waiting, Rules(source, now, refused)),
+            source,
+            lambda found: found.localCheckpoint(),
+        )
+        return SparkBlobs(rows, reports_of(rows), self._appenders)
+
+    def append_marker(
+        self, path: str, landing: Landing, schema: Schema, plan: Stamping, *, modified: int, widen: bool
+    ) -> None:
+        """As ``port.Workers``."""
+        frame = blobs.marker(self.spark, schema, plan)
+        blobs.append(self._appenders, frame, path, landing, modified=modified, widen=widen)
+
+    def boundary(self, where: str, again: str) -> AbstractContextManager[None]:
+        """As ``port.Workers``."""
+        return tables.spark_boundary(where, again)
+
+
+def _parsed(spark: SparkSession, reader: Reader, units: Sequence[Unit], rules: Rules) -> DataFrame:
+    """Blobs of all units; consecutive units stay in order within and across tasks."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for index in batch.column(0).to_pylist():
+                for blob in blobs_of(index, reader, units[index], rules):
+                    yield blobs.batch_of(blob)
+
+    tasks = min(len(units), _TASKS_PER_CORE * spark.sparkContext.defaultParallelism)
+    return spark.range(0, len(units), 1, tasks).mapInArrow(run, blobs.DDL)
+
+
+def _reported(found: DataFrame) -> tuple[DataFrame, list[Report]]:
+    """Blobs that are kept until they are written, and what the workers say of them."""
+    found = found.persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        return found, reports_of(found)
+    except BaseException:
+        found.unpersist()
+        raise
+
+
+def _read_again(waiting: DataFrame, rules: Rules) -> DataFrame:
+    """Blobs of the quarantined rows in the order in which they were set aside; a task's rows are one unit."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        unit = context.partitionId() if context is not None else 0
+        for blob in quarantine.blobs_of(unit, batches, rules):
+            yield blobs.batch_of(blob)
+
+    return waiting.orderBy(*quarantine.ORDER).select(*quarantine.READ).mapInArrow(run, blobs.DDL)
