@@ -107,6 +107,15 @@ class Hashed(io.RawIOBase):
         return self.size, self._digest.hexdigest()
 
 
+def sync(path: Path) -> None:
+    """Make sure that the content of a local file, or the names in a local folder, outlast a machine that goes down."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def open_hashed(location: str) -> Hashed:
     """Open a file for one pass."""
     files, path = file_system(location)

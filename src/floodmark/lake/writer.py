@@ -21,6 +21,7 @@ from floodmark.lake import entries
 from floodmark.lake.commits import Record, encode
 from floodmark.lake.conflicts import interrupted, retried
 from floodmark.lake.files import Written, inside, split
+from floodmark.lake.tail import Tail
 
 FENCE = 1 << 62
 """Version of the transactions that end a timeline (``fence``)."""
@@ -60,6 +61,7 @@ class Writer:
 
     path: str
     _table: DeltaTable | None = field(default=None, init=False)
+    _tail: Tail | None = field(default=None, init=False)
 
     def committed(self, app: str) -> int | None:
         """The last version an application id has committed; None for none."""
@@ -88,14 +90,19 @@ class Writer:
         Raises:
             LifecycleError: LIFECYCLE-004 another writer came in between, LIFECYCLE-057 a rollback has ended this one.
         """
-        table = self.table()
-        if not check_open(self.path, *once, table.transaction_version(once[0])):
+        tail = self._followed(once[0])
+        if not check_open(self.path, *once, self._done(once[0], tail)):
             return False
         written = write()
+        files = written.actions(modified)
+        while tail is not None and tail.takes(files):
+            if tail.commit(files, encode(record), written.partition_by, once):
+                return True
+            tail = self._followed(once[0])
+            if not check_open(self.path, *once, self._done(once[0], tail)):
+                raise interrupted(self.path, "one of the same application")
         try:
-            self._commit(
-                table, written.actions(modified), record, [Transaction(*once)], partition_by=written.partition_by
-            )
+            self._commit(self.table(), files, record, [Transaction(*once)], partition_by=written.partition_by)
         except CommitFailedError as error:
             raise interrupted(self.path, f"one: {error}") from error
         return True
@@ -193,6 +200,18 @@ class Writer:
             table.restore(version, commit_properties=_properties(record, _transactions(once, fences)))
         else:
             self.note(record, once, fences)
+
+    def _followed(self, app: str) -> Tail | None:
+        """The end of the log as it is now, with the last number of an application; None where each commit needs the table."""
+        if self._tail is None or app not in self._tail.done or not self._tail.follow():
+            table = self.table()
+            self._tail = Tail.of(table, self.path)
+            if self._tail is not None:
+                self._tail.done[app] = table.transaction_version(app)
+        return self._tail
+
+    def _done(self, app: str, tail: Tail | None) -> int | None:
+        return self.table().transaction_version(app) if tail is None else tail.done[app]
 
     def table(self) -> DeltaTable:
         """The table as it is now."""

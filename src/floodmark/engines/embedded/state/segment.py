@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from floodmark.lake.checkpoint import garbage
+from floodmark.lake.storage import sync
 
 Key = tuple[int, int]
 """Key group; number of the chunk, -1 for the index."""
@@ -81,7 +82,7 @@ def write(root: str, file: str, header: Mapping[str, Any], values: Mapping[Key, 
         stream.flush()
         os.fsync(stream.fileno())
     draft.replace(path)
-    sync_folder(path.parent)
+    sync(path.parent)
     return Segment(dict(header), _entries(file, directory, len(front)), len(front) + offset)
 
 
@@ -119,15 +120,6 @@ def value(root: str, place: Place) -> bytes:
     """A value."""
     with Path(root, place.file).open("rb") as stream:
         return os.pread(stream.fileno(), place.length, place.offset)
-
-
-def sync_folder(path: Path) -> None:
-    """Make sure that names in a folder outlast a machine that goes down."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _entries(file: str, directory: Any, begin: int) -> dict[Key, Place | None]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import uuid
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import quote
 
@@ -11,10 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from floodmark.engines.embedded.state.segment import sync_folder
+from floodmark.lake.storage import sync
 from floodmark.spec.schema import PARTITION
 
 ROWS_PER_FILE = 1_000_000
+_AT_A_TIME = 8
 _NOWHERE = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -28,6 +30,7 @@ def write(path: str, rows: pa.Table, *, divided: bool) -> str:
     """
     folder = Path(path, uuid.uuid4().hex)
     folder.mkdir()
+    written: list[Path] = []
     for place, part in _parts(rows, divided=divided):
         inner = folder / place
         inner.mkdir(exist_ok=True)
@@ -40,11 +43,9 @@ def write(path: str, rows: pa.Table, *, divided: bool) -> str:
                 use_dictionary=_repeating(part),
                 version="2.6",
             )
-            _sync(file)
-        sync_folder(inner)
-    if divided:
-        sync_folder(folder)
-    sync_folder(folder.parent)
+            written.append(file)
+        written.append(inner)
+    _sync({*written, folder, folder.parent})
     return folder.name
 
 
@@ -65,6 +66,8 @@ def _parts(rows: pa.Table, *, divided: bool) -> list[tuple[str, pa.Table]]:
     return found
 
 
-def _sync(file: Path) -> None:
-    with file.open("rb") as stream:
-        os.fsync(stream.fileno())
+def _sync(paths: Iterable[Path]) -> None:
+    """Sync files and folders, several at a time: a disk takes them together."""
+    with ThreadPoolExecutor(_AT_A_TIME) as threads:
+        for done in [threads.submit(sync, path) for path in paths]:
+            done.result()

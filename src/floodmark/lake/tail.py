@@ -1,0 +1,125 @@
+"""The end of a table's log on a local disk, as its writer knows it: appends are committed without opening the table.
+
+A commit is one file, which only one writer can make: the draft is synced, and linked to the name of the next version. What other writers have
+committed meanwhile is read from their entries. Where an entry changes the table's columns or protocol, the table has to be opened.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from deltalake import DeltaTable
+from deltalake.transaction import AddAction
+
+from floodmark.lake import entries
+from floodmark.lake.paths import is_local
+from floodmark.lake.storage import sync
+
+_PLAIN = (1, 2)
+"""Versions of the protocol, for readers and for writers, of which an append needs no more than files and a transaction."""
+_SAFE = "/=._-~"
+"""What stands in a path as it is, beside letters and digits."""
+_INTERVAL = "delta.checkpointInterval"
+
+
+@dataclass(slots=True)
+class Tail:
+    """The end of one log.
+
+    Args:
+        path: of the table.
+        version: the newest one that is known.
+        interval: commits from one checkpoint to the next.
+        done: application id -> the last number it has committed, of those asked for; None for none.
+    """
+
+    path: str
+    version: int
+    interval: int
+    done: dict[str, int | None] = field(default_factory=dict)
+    links: bool = field(default=True, init=False)
+    """Whether the disk has hard links."""
+
+    @staticmethod
+    def of(table: DeltaTable, path: str) -> Tail | None:
+        """The end of an opened table's log; None where an append takes more than is known here."""
+        protocol = table.protocol()
+        if not is_local(path) or (protocol.min_reader_version, protocol.min_writer_version) > _PLAIN:
+            return None
+        interval = table.metadata().configuration.get(_INTERVAL, "100")
+        return Tail(path, table.version(), int(interval)) if interval and interval.isdecimal() else None
+
+    def follow(self) -> bool:
+        """Read what others have committed; False where the table has to be opened."""
+        if not Path(self.path, entries.LOG, entries.entry_of(self.version)).is_file():
+            return False
+        while (entry := entries.entry(self.path, self.version + 1)) is not None:
+            for action in entries.actions(entry):
+                if "metaData" in action or "protocol" in action:
+                    return False
+                if (said := action.get("txn")) and said["appId"] in self.done:
+                    self.done[said["appId"]] = int(said["version"])
+            self.version += 1
+        return True
+
+    def takes(self, files: Sequence[AddAction]) -> bool:
+        """Whether an append of files may be committed here: the commit that comes with a checkpoint is left to who makes it."""
+        plain = all(file.path == quote(file.path, safe=_SAFE) for file in files)
+        return self.links and plain and (self.version + 2) % self.interval != 0
+
+    def commit(self, files: Sequence[AddAction], metadata: str, divided: Sequence[str], once: tuple[str, int]) -> bool:
+        """Commit files behind the newest version that is known, synced; False, and nothing is done, when another writer came in between.
+
+        Args:
+            files: to add.
+            metadata: ``userMetadata``.
+            divided: the table's partition columns.
+            once: application id and number of the transaction.
+        """
+        info = {
+            "timestamp": time.time_ns() // 1_000_000,
+            "operation": "WRITE",
+            "operationParameters": {"mode": "Append", "partitionBy": json.dumps(list(divided))},
+            "engineInfo": "floodmark",
+            "userMetadata": metadata,
+        }
+        transaction = {"appId": once[0], "version": once[1]}
+        actions = [{"commitInfo": info}, *({"add": _plain(file)} for file in files), {"txn": transaction}]
+        log = Path(self.path, entries.LOG)
+        draft = log / f"_commit_{uuid.uuid4()}.json.tmp"
+        with draft.open("w", encoding="utf-8") as stream:
+            stream.write("\n".join(json.dumps(action, separators=(",", ":")) for action in actions))
+            stream.flush()
+            os.fsync(stream.fileno())
+        try:
+            os.link(draft, log / entries.entry_of(self.version + 1))
+        except FileExistsError:
+            return False
+        except OSError:  # a disk without links
+            self.links = False
+            return False
+        finally:
+            draft.unlink(missing_ok=True)
+        sync(log)
+        self.version += 1
+        self.done[once[0]] = once[1]
+        return True
+
+
+def _plain(file: AddAction) -> dict[str, Any]:
+    return {
+        "path": file.path,
+        "partitionValues": dict(file.partition_values),
+        "size": file.size,
+        "modificationTime": file.modification_time,
+        "dataChange": file.data_change,
+        "stats": file.stats,
+    }
