@@ -74,12 +74,15 @@ def commit(number: int) -> pa.Table:
     return pa.table({**columns, **{name: pa.array(values) for name, values in stamps.items()}})
 
 
-def measured(code: Operator, sail: Sail, count: int) -> list[float]:
-    """Seconds of each micro-batch but the first ones."""
+def measured(code: Operator, sail: Sail, count: int, profile: cProfile.Profile | None) -> tuple[list[float], float]:
+    """Seconds of each micro-batch but the first ones, ascending, and seconds of this process's time per micro-batch."""
     with tempfile.TemporaryDirectory(prefix="floodmark-bench-") as folder:
         lake, seconds = Lake(folder), list[float]()
         for number in range(count):
             append(lake.input(code.inputs[0]), commit(number))
+        busy = time.process_time()
+        if profile is not None:
+            profile.enable()
         run_unbounded(
             sail,
             code,
@@ -88,8 +91,11 @@ def measured(code: Operator, sail: Sail, count: int) -> list[float]:
             files_per_batch=1,
             on_batch=lambda batch: seconds.append(batch.seconds),
         )
+        if profile is not None:
+            profile.disable()
+        busy = time.process_time() - busy
         assert len(seconds) == count
-    return sorted(seconds[WARM:])
+    return sorted(seconds[WARM:]), busy / count
 
 
 def main() -> None:
@@ -98,15 +104,9 @@ def main() -> None:
     count, sail = (numbers or [300])[0], Sail()
     profile = cProfile.Profile() if "--profile" in sys.argv else None
     for code in (one, two):
-        began, busy = time.perf_counter(), time.process_time()
-        if profile is not None:
-            profile.enable()
-        found = measured(code, sail, count)
-        if profile is not None:
-            profile.disable()
+        found, busy = measured(code, sail, count, profile)
         times = ", ".join(f"{name} {found[int(len(found) * part)] * 1000:.0f}" for name, part in _PARTS)
-        busy, began = (time.process_time() - busy) / count * 1000, time.perf_counter() - began
-        print(f"{code.name}: {times} ms per micro-batch; {busy:.0f} ms of this process's time; {began:.0f} s in all")
+        print(f"{code.name}: {times} ms per micro-batch; {busy * 1000:.0f} ms of this process's time")
     if profile is not None:
         pstats.Stats(profile).sort_stats("cumulative").print_stats(60)
     sail.close()

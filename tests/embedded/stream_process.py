@@ -1,4 +1,4 @@
-"""A stream on the embedded engine in a process of its own, which a test may kill: stream_process.py LAKE OPERATOR."""
+"""A stream on the embedded engine in a process of its own, which a test may kill: stream_process.py LAKE OPERATOR [CLOCK]."""
 
 from __future__ import annotations
 
@@ -29,13 +29,22 @@ WINDOWED: Operator = operator(_windowed, name="windowed")
 PLAIN: Operator = operator(_plain, name="plain")
 
 DIVIDED: Operator = replace(WINDOWED, name="divided", partitions=Daily("2020-01-01", timezone="Asia/Kolkata"))
+UNCOMMITTED: Operator = replace(WINDOWED, name="uncommitted", isolation="read_uncommitted")
 
 
-def main(folder: str, name: str) -> None:
+def _clocked(events: Stream[Event]) -> Stream:
+    """Seconds of processing time."""
+    return events.key_by("key").window(Tumbling("1 second"), time="processing").aggregate(n=count(), total=sum("value"))
+
+
+CLOCKED: Operator = operator(_clocked, name="clocked")
+
+
+def main(folder: str, name: str, clock: str = "") -> None:
     """Run until caught up."""
-    code = {one.name: one for one in (WINDOWED, PLAIN, DIVIDED)}[name]
-    sail = Sail(memory=300)
-    run_unbounded(sail, code, Lake(folder), until_caught_up=True, files_per_batch=1)
+    code = {one.name: one for one in (WINDOWED, PLAIN, DIVIDED, UNCOMMITTED, CLOCKED)}[name]
+    sail, at = Sail(memory=300), int(clock) if clock else None
+    run_unbounded(sail, code, Lake(folder), until_caught_up=True, files_per_batch=1, clock=at)
     sail.close()
 
 

@@ -42,7 +42,7 @@ from floodmark.testing.log import Log
 from floodmark.testing.runs import final
 
 sys.path.insert(0, str(Path(__file__).parent))
-from stream_process import DIVIDED, PLAIN, WINDOWED
+from stream_process import DIVIDED, PLAIN, UNCOMMITTED, WINDOWED
 
 _POINTS = (*crash.POINTS["embedded"], "micro_batch.before_current", "micro_batch.after_current")
 
@@ -133,6 +133,11 @@ def _kills(lake: Lake, code: Operator, log: Log, points: tuple[str, ...]) -> int
 def test_killed_behind_the_state_and_between_commits(tmp_path: Path) -> None:
     points = ("embedded.after_files", "embedded.after_state", "embedded.after_commit")
     assert _kills(Lake(str(tmp_path)), DIVIDED, _log(DIVIDED, 2), points) == len(points)
+
+
+def test_killed_with_last_values_that_are_not_committed(tmp_path: Path) -> None:
+    points = ("early.after_merge:2", "embedded.after_state")
+    assert _kills(Lake(str(tmp_path)), UNCOMMITTED, _log(UNCOMMITTED, 10), points) == len(points)
 
 
 @pytest.mark.soak

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,9 +9,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from floodmark.engines.embedded.state.segment import sync_folder
 from floodmark.engines.landing import port
 from floodmark.lake.files import Written
+from floodmark.lake.storage import sync_all
 
 _GROUP_ROWS = 1 << 17
 """Rows of a row group."""
@@ -34,10 +33,7 @@ def write(path: str, batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Wr
         with pq.ParquetWriter(file, schema, compression="zstd", use_dictionary=names, version="2.6") as writer:
             for group in groups:
                 writer.write_table(group)
-        with file.open("rb") as stream:
-            os.fsync(stream.fileno())
-    sync_folder(folder)
-    sync_folder(folder.parent)
+    sync_all([*folder.iterdir(), folder, folder.parent])
     return Written(folder=folder)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from floodmark.core.time import NEVER
 from floodmark.engines.embedded.state import segment
 from floodmark.lake.checkpoint import Position
+from floodmark.lake.ticks import Recorded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +44,7 @@ class Batch:
         owed: to tables, in the order they are committed.
         segments: files its state lies in behind its own, older first.
         next_merge: number of the next file that holds several others.
+        tick: where the clock stood; None for an operator that does not wait for it.
     """
 
     number: int
@@ -53,6 +55,7 @@ class Batch:
     owed: tuple[Owed, ...]
     segments: tuple[str, ...]
     next_merge: int = 0
+    tick: Recorded | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -64,7 +67,8 @@ class Batch:
         fields = {name: value[name] for name in ("number", "progress", "reached", "clock", "next_merge")}
         owed = tuple(Owed(**one | {"partition_by": tuple(one["partition_by"])}) for one in value["owed"])
         positions = tuple(Position(*one) for one in value["positions"])
-        return Batch(**fields, owed=owed, positions=positions, segments=tuple(value["segments"]))
+        tick = Recorded(**value["tick"]) if value.get("tick") else None
+        return Batch(**fields, owed=owed, positions=positions, segments=tuple(value["segments"]), tick=tick)
 
 
 def rewritten(checkpoint: str, batch: int, positions: Mapping[int, Position]) -> None:

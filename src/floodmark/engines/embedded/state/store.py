@@ -7,6 +7,7 @@ written again as many times as sizes there are. Values stay on disk; in memory i
 from __future__ import annotations
 
 import struct
+from collections import OrderedDict
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import takewhile
@@ -23,6 +24,8 @@ from floodmark.engines.embedded.state.segment import Key, Place, Segment
 _MANY = 8
 """Files of one size that become one."""
 _FIRST_SIZE = 1 << 16
+_RECENT_BYTES = 64_000_000
+"""Of values that stay in memory."""
 _INDEX = -1
 _DEADLINE = struct.Struct("<?q")
 """Whether something waits, and the progress it waits for; before the index of a group."""
@@ -44,6 +47,7 @@ class State:
     _sizes: dict[str, int] = field(init=False, default_factory=dict)
     _changes: dict[Key, bytes | None] = field(init=False, default_factory=dict)
     _kept: dict[int, tuple[str, ...]] = field(init=False, default_factory=dict)
+    _recent: Recent = field(init=False, default_factory=lambda: Recent(_RECENT_BYTES))
 
     def __post_init__(self) -> None:
         """Read where the values of the last micro-batch lie.
@@ -73,7 +77,13 @@ class State:
         if key in self._changes:
             return self._changes[key]
         place = self._places.get(key)
-        return None if place is None else segment.value(self.checkpoint.path, place)
+        if place is None:
+            return None
+        value = self._recent.get(key)
+        if value is None:
+            value = segment.value(self.checkpoint.path, place)
+            self._recent.put(key, value)
+        return value
 
     def put(self, key: Key, value: bytes | None) -> None:
         """Put a value in place of the one there is; None removes it."""
@@ -93,6 +103,10 @@ class State:
         found = self.get((group, _INDEX))
         return None if found is None else found[_DEADLINE.size :]
 
+    def holds(self, group: int) -> bool:
+        """Whether a group has state."""
+        return (group, _INDEX) in self._places
+
     def discard(self) -> None:
         """Forget what the micro-batch at hand has changed."""
         touched = {group for group, number in self._changes if number == _INDEX}
@@ -109,6 +123,8 @@ class State:
         written = segment.write(self.checkpoint.path, file_of(batch.number), whole.as_json(), self._changes)
         crash.point("embedded.after_state")
         self._take(file_of(batch.number), written)
+        for key, value in self._changes.items():
+            self._recent.put(key, value)
         self._changes.clear()
         self.batch, self._kept[batch.number] = whole, files
         return whole
@@ -145,9 +161,9 @@ class State:
         values: dict[Key, bytes | None] = {}
         for file in tail:
             for key in segment.read(self.checkpoint.path, file).entries:
-                place = self._places.get(key)
-                if place is not None:
-                    values[key] = segment.value(self.checkpoint.path, place)
+                if key in self._places:
+                    recent = self._recent.get(key)
+                    values[key] = segment.value(self.checkpoint.path, self._places[key]) if recent is None else recent
                 elif old:
                     values[key] = None
         name = f"merged/{self.batch.next_merge}"
@@ -183,6 +199,35 @@ class State:
         for path in (root / "commits").iterdir():
             if int(path.name) not in self._kept:
                 path.unlink()
+
+
+@dataclass(slots=True)
+class Recent:
+    """The values that were used last, in memory.
+
+    Args:
+        most: bytes of all of them.
+    """
+
+    most: int
+    _values: OrderedDict[Key, bytes] = field(init=False, default_factory=OrderedDict)
+    _size: int = field(init=False, default=0)
+
+    def get(self, key: Key) -> bytes | None:
+        """A value; None where it is not here."""
+        found = self._values.get(key)
+        if found is not None:
+            self._values.move_to_end(key)
+        return found
+
+    def put(self, key: Key, value: bytes | None) -> None:
+        """The value of a key is this one now; None where there is none any more."""
+        self._size -= len(self._values.pop(key, b""))
+        if value is not None:
+            self._values[key] = value
+            self._size += len(value)
+        while self._size > self.most:
+            self._size -= len(self._values.popitem(last=False)[1])
 
 
 @dataclass(slots=True)

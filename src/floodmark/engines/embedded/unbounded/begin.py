@@ -11,12 +11,12 @@ from floodmark.core.errors import CapabilityError, PlanError
 from floodmark.engines.embedded.parity.check import check_operator
 from floodmark.engines.embedded.state.checkpoint import NAME, Checkpoint
 from floodmark.engines.starting import check_engine, check_tables
-from floodmark.lake import division, history, last_values, readers, readiness
+from floodmark.lake import division, history, last_values, readers, readiness, ticks
 from floodmark.lake.copies import remove
 from floodmark.lake.outputs import PROPERTIES, added, partition_by, table_schema
 from floodmark.lake.paths import Lake, is_local
 from floodmark.lake.savepoints import check_inputs
-from floodmark.lake.timeline import CHECKPOINT, Timeline, inputs_at
+from floodmark.lake.timeline import CHECKPOINT, TICKS, Timeline, inputs_at
 from floodmark.spec.operator import Operator, Output
 from floodmark.spec.schema import PARTITION, STAMPS
 
@@ -65,6 +65,8 @@ def begin(operator: Operator, lake: Lake) -> Timeline:
         timeline.make_current()
         timeline.identity.claim(operator)
     Checkpoint(timeline.folder(CHECKPOINT)).begin()
+    if operator.stateful is not None and operator.stateful.clocked:
+        DeltaTable.create(timeline.folder(TICKS), ticks.schema(), mode="ignore")
     for output in operator.outputs:
         if output.current is not None:
             _ensure_current(operator, timeline, output, output.current)
@@ -91,10 +93,6 @@ def check_supported(operator: Operator, lake: Lake) -> None:
     """
     check_operator(operator)
     reasons = []
-    if operator.stateful is not None and operator.stateful.clocked:
-        reasons.append("one that waits for processing time")
-    if operator.isolation == "read_uncommitted":
-        reasons.append("one whose last values are read before they are committed")
     if not is_local(lake.root) or not all(is_local(lake.input(given)) for given in operator.inputs):
         reasons.append("one whose lake is not on a local disk")
     if reasons:

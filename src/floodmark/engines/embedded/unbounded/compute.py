@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -15,23 +14,22 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 
 from floodmark.core.scratch import Scratch
+from floodmark.core.time import NEVER
 from floodmark.engines.embedded.parity.check import sail_sql
 from floodmark.engines.embedded.session import Connection, Sail, ServerLost
 from floodmark.engines.embedded.state.store import GroupStore, State
+from floodmark.engines.embedded.unbounded.prepared import Framing, Prepared
 from floodmark.engines.frames.compile import compiled, failing, failures, stage_rows, without_failures
 from floodmark.engines.frames.expressions import Rendering
 from floodmark.engines.frames.numbering import Numbering, of_batch
-from floodmark.engines.frames.packing import Stamping, side_columns, stamped_rows
+from floodmark.engines.frames.packing import Stamping, last_sequence, side_columns, stamped_rows
 from floodmark.lake.rows import INSTANT, row_schema
 from floodmark.semantics.columnar import Stage, judged
-from floodmark.semantics.kernel import Emission, Kernels
+from floodmark.semantics.kernel import Emission, Kernels, Tick
 from floodmark.semantics.stage import AnyStage, closed, kernel_of, stage_of
 from floodmark.spec.operator import Operator, Output
 from floodmark.spec.schema import MARKER, RETRACTION, ROW, Schema
 from floodmark.spec.steps import Step
-
-if TYPE_CHECKING:
-    from pyspark.sql.connect.session import SparkSession
 
 Made = TypeVar("Made")
 
@@ -55,6 +53,10 @@ class Evaluated:
     late: int = 0
     dropped: int = 0
     retractions: int = 0
+    position: int = NEVER
+    """The last sequence that was seen."""
+    due: int | None = None
+    """The clock that something waits for; None where nothing does."""
 
 
 @dataclass(slots=True)
@@ -67,6 +69,8 @@ class _Emitted:
     failed: list[pa.Table] = field(default_factory=list)
     late: int = 0
     dropped: int = 0
+    position: int = NEVER
+    due: int | None = None
 
 
 @dataclass(slots=True)
@@ -85,11 +89,12 @@ class Compute:
     state: State
     rendering: Rendering = sail_sql
     stage: AnyStage | None = field(init=False)
+    _prepared: dict[str, Prepared] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.stage = stage_of(self.operator)
 
-    def batch(self, number: int, inputs: Mapping[str, pa.Table], before: int, progress: int) -> Evaluated:
+    def batch(self, number: int, inputs: Mapping[str, pa.Table], before: int, progress: int, clock: int) -> Evaluated:
         """One micro-batch.
 
         Args:
@@ -97,6 +102,7 @@ class Compute:
             inputs: stamped rows and markers of every input.
             before: progress of the micro-batches before: what its rows say.
             progress: behind it.
+            clock: processing time, ms.
         """
         ingested = time.time_ns() // 1_000_000
         if self.stage is None:
@@ -104,13 +110,13 @@ class Compute:
             return Evaluated(self._stateless(self.operator.outputs, inputs, {}, Stamping(before, ingested, numbering)))
         stage = self.stage
         rows = self._on_sail(
-            inputs, lambda frames: stage_rows(stage, compiled(stage.step.parent, frames, None, self.rendering))
+            "", inputs, lambda frames: stage_rows(stage, compiled(stage.step.parent, frames, None, self.rendering))
         )
         batches = rows.to_batches()
         if isinstance(stage, Stage):
             emitted = self._at_once(stage, batches, progress)
         else:
-            emitted = self._by_group(stage, batches, progress)
+            emitted = self._by_group(stage, batches, progress, [Tick(clock)] if stage.step.clocked else [])
         return self._outputs(stage, emitted, number, before, ingested)
 
     def _due(self, progress: int) -> set[int]:
@@ -129,14 +135,22 @@ class Compute:
         _collect(found, tables, emission, by_kernel=False)
         return found
 
-    def _by_group(self, stage: AnyStage, batches: Sequence[pa.RecordBatch], progress: int) -> _Emitted:
-        """The same, one key group after the other."""
+    def _by_group(
+        self, stage: AnyStage, batches: Sequence[pa.RecordBatch], progress: int, ticks: Sequence[Tick]
+    ) -> _Emitted:
+        """The same, one key group after the other; where the clock moves, all that have state."""
         found, parts = _Emitted(sides={name: [] for name, _ in stage.step.sides}), stage.pack(batches)
-        for group in sorted({*parts, *self._due(progress)}):
+        groups = {*parts, *self._due(progress)}
+        if ticks:
+            groups |= {group for group in range(stage.step.groups) if self.state.holds(group)}
+            found.position = last_sequence(list(parts.values()))
+        for group in sorted(groups):
             part = parts.get(group, {})
             store = GroupStore(self.state, group)
-            emission = kernel_of(stage, store).advance([part], progress)
+            emission = kernel_of(stage, store).advance([part], progress, ticks)
             store.settle(emission.deadline)
+            if emission.tick is not None:
+                found.due = emission.tick if found.due is None else min(found.due, emission.tick)
             _collect(found, part, emission, by_kernel=not stage.step.columnar)
         closed(stage)
         return found
@@ -169,7 +183,7 @@ class Compute:
             outputs |= self._stateless(later, {}, {"": whole}, stamping)
         kinds = whole["_kind"]
         retractions = pc.sum(pc.equal(kinds, RETRACTION)).as_py() or 0
-        return Evaluated(outputs, emitted.late, emitted.dropped, retractions)
+        return Evaluated(outputs, emitted.late, emitted.dropped, retractions, emitted.position, emitted.due)
 
     def _stateless(
         self,
@@ -191,15 +205,28 @@ class Compute:
                 result = dict(self.operator.results)[output.name]
                 return without_failures(compiled(result, frames, steps, self.rendering)).filter(f"`_kind` <> {MARKER}")
 
-            rows = self._on_sail({**inputs, **known}, frame)
+            rows = self._on_sail(output.table, {**inputs, **known}, frame)
             found[output.table] = _restamped(rows, output.schema, stamping)
         return found
 
-    def _on_sail(
-        self, tables: Mapping[str, pa.Table], frame: Callable[[Mapping[str, DataFrame]], DataFrame]
-    ) -> pa.Table:
-        """Rows of a frame over tables; done again where the server dies."""
-        return on_sail(self.sail, lambda connection: _computed(connection, tables, frame))
+    def _on_sail(self, name: str, tables: Mapping[str, pa.Table], framing: Framing) -> pa.Table:
+        """Rows of a frame over tables; done again where the server dies.
+
+        Args:
+            name: of the frame, the same for each micro-batch.
+            tables: its inputs.
+            framing: makes it; always the same one for a name.
+        """
+        if any(table.nbytes > _MESSAGE_BYTES for table in tables.values()):
+            return on_sail(self.sail, lambda connection: _computed(connection, tables, framing))
+
+        def rows(connection: Connection) -> pa.Table:
+            prepared = self._prepared.get(name)
+            if prepared is None or prepared.number != connection.number:
+                prepared = self._prepared[name] = Prepared.of(connection, tables, framing)
+            return prepared.rows(tables)
+
+        return on_sail(self.sail, rows)
 
 
 def on_sail(sail: Sail, work: Callable[[Connection], Made]) -> Made:
@@ -218,27 +245,17 @@ def on_sail(sail: Sail, work: Callable[[Connection], Made]) -> Made:
     raise AssertionError
 
 
-def _computed(
-    connection: Connection, tables: Mapping[str, pa.Table], frame: Callable[[Mapping[str, DataFrame]], DataFrame]
-) -> pa.Table:
-    scratch = Scratch() if any(table.nbytes > _MESSAGE_BYTES for table in tables.values()) else None
+def _computed(connection: Connection, tables: Mapping[str, pa.Table], framing: Framing) -> pa.Table:
+    """Rows of a frame over tables that are too large for a message: through files."""
+    scratch, frames = Scratch(), {}
     try:
-        frames = {
-            name: _frame(connection.spark, table, scratch.path if scratch else None, place)
-            for place, (name, table) in enumerate(tables.items())
-        }
-        return frame(frames).toArrow()
+        for place, (name, table) in enumerate(tables.items()):
+            path = scratch.path / f"{place}.parquet"
+            pq.write_table(table, path)
+            frames[name] = connection.spark.read.parquet(str(path))
+        return framing(frames).toArrow()
     finally:
-        if scratch is not None:
-            scratch.remove()
-
-
-def _frame(spark: SparkSession, table: pa.Table, folder: Path | None, place: int) -> DataFrame:
-    if folder is None or table.nbytes <= _MESSAGE_BYTES:
-        return spark.createDataFrame(table)
-    path = folder / f"{place}.parquet"
-    pq.write_table(table, path)
-    return spark.read.parquet(str(path))
+        scratch.remove()
 
 
 def _collect(found: _Emitted, part: Mapping[str, pa.Table], emission: Emission, *, by_kernel: bool) -> None:

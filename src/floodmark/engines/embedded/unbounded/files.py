@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import quote
 
@@ -12,11 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from floodmark.lake.storage import sync
+from floodmark.lake.storage import sync_all
 from floodmark.spec.schema import PARTITION
 
 ROWS_PER_FILE = 1_000_000
-_AT_A_TIME = 8
 _NOWHERE = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -45,7 +42,7 @@ def write(path: str, rows: pa.Table, *, divided: bool) -> str:
             )
             written.append(file)
         written.append(inner)
-    _sync({*written, folder, folder.parent})
+    sync_all({*written, folder, folder.parent})
     return folder.name
 
 
@@ -64,10 +61,3 @@ def _parts(rows: pa.Table, *, divided: bool) -> list[tuple[str, pa.Table]]:
         value = _NOWHERE if name is None else quote(name, safe="")
         found.append((f"{PARTITION}={value}", rows.filter(same).drop_columns([PARTITION])))
     return found
-
-
-def _sync(paths: Iterable[Path]) -> None:
-    """Sync files and folders, several at a time: a disk takes them together."""
-    with ThreadPoolExecutor(_AT_A_TIME) as threads:
-        for done in [threads.submit(sync, path) for path in paths]:
-            done.result()

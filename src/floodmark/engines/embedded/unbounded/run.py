@@ -22,14 +22,15 @@ from floodmark.engines.embedded.state.checkpoint import Checkpoint
 from floodmark.engines.embedded.state.store import State
 from floodmark.engines.embedded.unbounded import begin
 from floodmark.engines.embedded.unbounded.begin import check_start
-from floodmark.engines.embedded.unbounded.compute import Compute
+from floodmark.engines.embedded.unbounded.compute import Compute, Evaluated
 from floodmark.engines.embedded.unbounded.inputs import Reader, Take, readers
 from floodmark.engines.embedded.unbounded.sink import Sink
+from floodmark.lake import ticks
 from floodmark.lake.checkpoint import Position
 from floodmark.lake.locks import exclusive
 from floodmark.lake.outputs import set_aside
 from floodmark.lake.paths import Lake
-from floodmark.lake.timeline import CHECKPOINT
+from floodmark.lake.timeline import CHECKPOINT, TICKS, Timeline
 from floodmark.lifecycle.plan import sources
 from floodmark.spec.operator import Operator
 from floodmark.spec.run import BatchInfo, RunResult
@@ -48,6 +49,7 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
     trigger_seconds: float = 1.0,
     from_scratch: bool = False,
     on_batch: Callable[[BatchInfo], None] | None = None,
+    clock: int | None = None,
 ) -> RunResult:
     """Run an operator as a stream. A restart goes on where the last run stopped, whatever stopped it.
 
@@ -61,6 +63,7 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
         trigger_seconds: pause between looks for new rows.
         from_scratch: forget checkpoint and output, and compute all of it again.
         on_batch: told about each committed micro-batch.
+        clock: processing time to run at, ms UTC, for tests; by default the machine's, once per micro-batch.
 
     Raises:
         CapabilityError: CAPABILITY-035, only Spark can run it.
@@ -81,7 +84,12 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
             sink.pay(state.batch)
         order = sources(operator.canonical())
         stream = _Stream(
-            operator, Compute(operator, sail, state), sink, readers(operator, timeline, order, files_per_batch), tell
+            operator,
+            Compute(operator, sail, state),
+            sink,
+            readers(operator, timeline, order, files_per_batch),
+            tell,
+            Clock.of(operator, timeline, clock, state.batch),
         )
         if until_caught_up:
             for reader in stream.readers.values():
@@ -105,6 +113,7 @@ class _Stream:
     sink: Sink
     readers: Mapping[str, Reader]
     tell: Callable[[BatchInfo], None]
+    clock: Clock | None
     done: list[BatchInfo] = field(default_factory=list)
     positions: dict[str, Position] = field(init=False)
 
@@ -120,14 +129,15 @@ class _Stream:
             for name, reader in self.readers.items()
             if (take := reader.next(self.positions[name])) is not None
         }
-        if not takes:
+        woken = self.clock is not None and self.clock.waits_no_longer()
+        if not takes and not woken:
             return False
         began = time.monotonic()
         self.positions |= {name: take.position for name, take in takes.items()}
         rows = {name: self._rows(name, takes.get(name)) for name in self.readers}
-        if any(table.num_rows for table in rows.values()):
+        if woken or any(table.num_rows for table in rows.values()):
             self._batch(rows, began)
-        return True
+        return bool(takes)
 
     def _rows(self, name: str, take: Take | None) -> pa.Table:
         reader = self.readers[name]
@@ -141,8 +151,9 @@ class _Stream:
             reached[name] = max(reached.get(name, NEVER), NEVER if most is None else most)
         before, progress = progress_of(last), min(reached.values())
         now = time.time_ns() // 1_000_000
+        at = now if self.clock is None else self.clock.at(last)
         try:
-            found = self.compute.batch(number, rows, before, progress)
+            found = self.compute.batch(number, rows, before, progress, at)
         except BaseException:
             self.compute.state.discard()
             raise
@@ -150,10 +161,11 @@ class _Stream:
             number=number,
             progress=progress,
             reached=reached,
-            clock=now,
+            clock=at,
             positions=tuple(self.positions[name] for name in self.readers),
             owed=(),
             segments=(),
+            tick=None if self.clock is None else self.clock.recorded(at, before, found),
         )
         written = self.sink.write(batch, found, now)
         info = BatchInfo(
@@ -189,6 +201,46 @@ class _Stream:
             watermark=progress_of(self.compute.state.batch),
             warnings=set_aside(self.operator, rows),
         )
+
+
+@dataclass(slots=True)
+class Clock:
+    """The processing time of a stream that waits for it.
+
+    Args:
+        reached: the last sequence of all rows before the micro-batch at hand.
+        given: to run at, ms; None for the machine's.
+        due: that something waits for. At a start nobody knows, so that a stream with state begins with a micro-batch.
+    """
+
+    reached: int
+    given: int | None = None
+    due: int | None = None
+
+    @staticmethod
+    def of(operator: Operator, timeline: Timeline, given: int | None, last: Batch | None) -> Clock | None:
+        """The clock of an operator; None for one that does not wait for it."""
+        if operator.stateful is None or not operator.stateful.clocked:
+            return None
+        return Clock(ticks.reached(timeline.folder(TICKS)), given, None if last is None else NEVER)
+
+    def at(self, last: Batch | None) -> int:
+        """Now; it never goes back."""
+        now = time.time_ns() // 1_000_000 if self.given is None else self.given
+        return now if last is None else max(now, last.clock)
+
+    def waits_no_longer(self) -> bool:
+        """Whether the time has come that something waits for; said once."""
+        if self.due is None or self.due > (time.time_ns() // 1_000_000 if self.given is None else self.given):
+            return False
+        self.due = None
+        return True
+
+    def recorded(self, at: int, before: int, found: Evaluated) -> ticks.Recorded:
+        """What is recorded of a micro-batch; afterwards what comes next is waited for."""
+        tick = ticks.Recorded(at, before, self.reached, max(self.reached, found.position))
+        self.reached, self.due = tick.reached, found.due
+        return tick
 
 
 def _told(operator: Operator, error: Exception) -> Exception:

@@ -8,7 +8,7 @@ passes over it, and one that a rollback has fenced refuses it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,7 +21,7 @@ from floodmark.engines.embedded.state.checkpoint import NAME
 from floodmark.engines.embedded.state.store import State
 from floodmark.engines.embedded.unbounded import current, files
 from floodmark.engines.embedded.unbounded.compute import Evaluated
-from floodmark.lake import division, last_values
+from floodmark.lake import division, last_values, ticks
 from floodmark.lake.commits import MicroBatch, decode, encode
 from floodmark.lake.files import Written
 from floodmark.lake.outputs import check_there, partition_by
@@ -87,17 +87,10 @@ class Sink:
             )
             owed.append(self._owed(output, rows, record, ingested))
         crash.point("embedded.after_files")
-        whole = self.state.commit(
-            Batch(
-                number=batch.number,
-                progress=batch.progress,
-                reached=batch.reached,
-                clock=batch.clock,
-                positions=batch.positions,
-                owed=tuple(owed),
-                segments=(),
-            )
-        )
+        if self.operator.isolation == "read_uncommitted":
+            self._merge(found.outputs)
+            crash.point("early.after_merge")
+        whole = self.state.commit(replace(batch, owed=tuple(owed)))
         self.pay(whole, found.outputs)
         return written
 
@@ -112,23 +105,31 @@ class Sink:
             LifecycleError: LIFECYCLE-057, a rollback has ended the timeline.
             StateError: STATE-004, a file it owes is gone.
         """
+        if batch.tick is not None:
+            crash.point("tick.before_record")
+            ticks.record(self.timeline, batch.number, batch.tick)
+            crash.point("tick.after_record")
         for one in batch.owed:
             crash.point("embedded.before_commit")
             self._pay(one, batch.number)
             crash.point("embedded.after_commit")
-        for output in self.operator.outputs:
-            into = output.current
-            owed = next((one for one in batch.owed if one.table == output.table), None)
-            if into is None or owed is None:
-                continue
-            rows = self._read(owed) if outputs is None else outputs[output.table]
-            crash.point("micro_batch.before_current")
-            current.merge(self.operator, self.lake, output, into, division.divided(rows, output))
-            crash.point("micro_batch.after_current")
+        if outputs is None:
+            self._merge({one.table: self._read(one) for one in batch.owed})
+        elif self.operator.isolation != "read_uncommitted":
+            self._merge(outputs)
         crash.point("embedded.before_mark")
         self.state.mark(batch.number)
         if batch.number % _TOLD == 0:
             self.followed()
+
+    def _merge(self, outputs: Mapping[str, pa.Table]) -> None:
+        """Put the rows of a micro-batch into the tables of last values."""
+        for output in self.operator.outputs:
+            into = output.current
+            if into is not None and output.table in outputs:
+                crash.point("micro_batch.before_current")
+                current.merge(self.operator, self.lake, output, into, division.divided(outputs[output.table], output))
+                crash.point("micro_batch.after_current")
 
     def followed(self) -> None:
         """Say how far the tables of last values are, for upkeep; after a micro-batch."""

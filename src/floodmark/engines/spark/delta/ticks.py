@@ -1,8 +1,4 @@
-"""Processing time is data too: where the clock stood at each micro-batch is recorded, and a bounded run replays it.
-
-A small table per timeline of an operator that waits for processing time, ``ticks``, has a row per micro-batch: the clock
-before its first row, the progress in force, and the last sequence of all rows before it.
-"""
+"""The clock of a stream of Spark's: recorded in the table of ``lake/ticks``."""
 
 from __future__ import annotations
 
@@ -15,12 +11,11 @@ from pyspark.sql import SparkSession
 from floodmark.core.time import NEVER
 from floodmark.engines.spark.delta import tables
 from floodmark.engines.spark.delta.appender import Appender
-from floodmark.lake import marks
+from floodmark.lake import ticks
 from floodmark.lake.commits import Ticked
 from floodmark.lake.timeline import TICKS, Timeline
 
-_DDL = "batch bigint, clock bigint, progress bigint, sequence bigint, reached bigint"
-"""``sequence``: of the last row before the micro-batch; ``reached``: of its own last row."""
+_DDL = ", ".join(f"{name} bigint" for name in ticks.COLUMNS.names)
 
 
 @dataclass(slots=True)
@@ -44,10 +39,9 @@ class Ticks:
         path = timeline.folder(TICKS)
         found = Ticks(timeline, clock)
         if not delta.DeltaTable.isDeltaTable(spark, path):
-            tables.create(spark, path, tables.columns(_DDL))
+            tables.create(spark, path, ticks.schema())
             return found
-        reached = marks.reached(path)
-        found._reached = NEVER if reached is None else reached
+        found._reached = ticks.reached(path)
         return found
 
     def waits_no_longer(self) -> bool:
@@ -69,7 +63,6 @@ class Ticks:
         """
         reached = max(self._reached, *positions)
         row = spark.createDataFrame([(batch, clock, progress, self._reached, reached)], _DDL).coalesce(1)
-        operator = self.timeline.operator
-        record = Ticked(operator=operator, batch=batch)
-        Appender(self.timeline.folder(TICKS)).append(row, f"{operator}/ticks", batch, record)
+        record = Ticked(operator=self.timeline.operator, batch=batch)
+        Appender(self.timeline.folder(TICKS)).append(row, *ticks.application(self.timeline, batch), record)
         self._reached = reached
