@@ -5,19 +5,23 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
+from floodmark.core.errors import ExecutionError
 from floodmark.core.scratch import Scratch
 from floodmark.core.time import NEVER
 from floodmark.engines.embedded.parity.check import sail_sql
 from floodmark.engines.embedded.session import Connection, Sail, ServerLost
 from floodmark.engines.embedded.state.store import GroupStore, State
+from floodmark.engines.embedded.unbounded.blame import Blame
 from floodmark.engines.embedded.unbounded.prepared import Framing, Prepared
 from floodmark.engines.frames.compile import compiled, failing, failures, stage_rows, without_failures
 from floodmark.engines.frames.expressions import Rendering
@@ -109,9 +113,11 @@ class Compute:
             numbering, _ = of_batch(number, 0, 1)
             return Evaluated(self._stateless(self.operator.outputs, inputs, {}, Stamping(before, ingested, numbering)))
         stage = self.stage
-        rows = self._on_sail(
-            "", inputs, lambda frames: stage_rows(stage, compiled(stage.step.parent, frames, None, self.rendering))
-        )
+
+        def framing(frames: Mapping[str, DataFrame]) -> DataFrame:
+            return stage_rows(stage, compiled(stage.step.parent, frames, None, self.rendering))
+
+        rows = self._on_sail("", inputs, framing, stage.step)
         batches = rows.to_batches()
         if isinstance(stage, Stage):
             emitted = self._at_once(stage, batches, progress)
@@ -205,18 +211,38 @@ class Compute:
                 result = dict(self.operator.results)[output.name]
                 return without_failures(compiled(result, frames, steps, self.rendering)).filter(f"`_kind` <> {MARKER}")
 
-            rows = self._on_sail(output.table, {**inputs, **known}, frame)
+            last = None if output.side else dict(self.operator.results)[output.name]
+            rows = self._on_sail(output.table, {**inputs, **known}, frame, last)
             found[output.table] = _restamped(rows, output.schema, stamping)
         return found
 
-    def _on_sail(self, name: str, tables: Mapping[str, pa.Table], framing: Framing) -> pa.Table:
+    def _on_sail(self, name: str, tables: Mapping[str, pa.Table], framing: Framing, last: Step | None) -> pa.Table:
         """Rows of a frame over tables; done again where the server dies.
 
         Args:
             name: of the frame, the same for each micro-batch.
             tables: its inputs.
             framing: makes it; always the same one for a name.
+            last: step of the frame; None for rows of the quarantine.
+
+        Raises:
+            ExecutionError: EXECUTION-050, an expression has no value for a row.
         """
+        try:
+            return self._rows_on_sail(name, tables, framing)
+        except PySparkException as error:
+            found = None if last is None else on_sail(self.sail, partial(self._blamed, name, tables, framing, last))
+            if found is None:
+                raise
+            raise found from error
+
+    def _blamed(
+        self, name: str, tables: Mapping[str, pa.Table], framing: Framing, last: Step, connection: Connection
+    ) -> ExecutionError | None:
+        blame = Blame(self.operator, self.stage, self.rendering, connection)
+        return blame.error(tables, lambda rows: self._rows_on_sail(name, rows, framing), last)
+
+    def _rows_on_sail(self, name: str, tables: Mapping[str, pa.Table], framing: Framing) -> pa.Table:
         if any(table.nbytes > _MESSAGE_BYTES for table in tables.values()):
             return on_sail(self.sail, lambda connection: _computed(connection, tables, framing))
 

@@ -25,6 +25,7 @@ from floodmark.engines.embedded.unbounded.begin import check_start
 from floodmark.engines.embedded.unbounded.compute import Compute, Evaluated
 from floodmark.engines.embedded.unbounded.inputs import Reader, Take, readers
 from floodmark.engines.embedded.unbounded.sink import Sink
+from floodmark.engines.frames.messages import text_of
 from floodmark.lake import ticks
 from floodmark.lake.checkpoint import Position
 from floodmark.lake.locks import exclusive
@@ -252,6 +253,5 @@ def _told(operator: Operator, error: Exception) -> Exception:
     refusal = machine.refused(error, where, f"Nothing is lost or there twice; go on with: {again}")
     if refusal is not None:
         return refusal
-    text = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
     fix = f"Nothing is lost or double. Mend the cause, then go on: {again}"
-    return ExecutionError(where, "a stream that goes on", text[:2000], fix, code="EXECUTION-004")
+    return ExecutionError(where, "a stream that goes on", text_of(error), fix, code="EXECUTION-004")
