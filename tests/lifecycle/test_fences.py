@@ -125,7 +125,7 @@ def test_of_two_that_commit_at_once_the_old_one_fails(
         return found
 
     monkeypatch.setattr(Appender, "write", meanwhile)
-    with pytest.raises(LifecycleError, match="LIFECYCLE-004"):
+    with pytest.raises(LifecycleError, match="LIFECYCLE-057"):
         zombie.write()
     rows = DeltaTable(zombie.path).to_pyarrow_table()
     assert rows.num_rows == len(set(map(repr, rows.to_pylist()))), "nothing is there twice"

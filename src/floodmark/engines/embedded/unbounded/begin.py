@@ -7,18 +7,16 @@ from pathlib import Path
 
 from deltalake import DeltaTable
 
-from floodmark.core.errors import CapabilityError, PlanError
+from floodmark.core.errors import CapabilityError
 from floodmark.engines.embedded.parity.check import check_operator
 from floodmark.engines.embedded.state.checkpoint import NAME, Checkpoint
 from floodmark.engines.starting import check_engine, check_tables
-from floodmark.lake import division, history, last_values, readers, readiness, ticks
+from floodmark.lake import last_values, readers, tables, ticks
 from floodmark.lake.copies import remove
-from floodmark.lake.outputs import PROPERTIES, added, partition_by, table_schema
 from floodmark.lake.paths import Lake, is_local
 from floodmark.lake.savepoints import check_inputs
 from floodmark.lake.timeline import CHECKPOINT, TICKS, Timeline, inputs_at
 from floodmark.spec.operator import Operator, Output
-from floodmark.spec.schema import PARTITION, STAMPS
 
 
 def check_start(
@@ -56,11 +54,11 @@ def begin(operator: Operator, lake: Lake) -> Timeline:
     if known:
         timeline.identity.claim(operator)
     for output in operator.outputs:
-        _ensure(lake, operator, output)
+        tables.ensure(lake, operator, output)
     if not known:  # a checkpoint may have been lost or taken away: what it wrote is marked as written
         timeline = timeline.unused(output.table for output in operator.outputs)
         remove(timeline.folder(CHECKPOINT))
-        _take_over(operator, timeline)
+        tables.take_over(operator, timeline)
         Checkpoint(timeline.folder(CHECKPOINT)).begin()
         timeline.make_current()
         timeline.identity.claim(operator)
@@ -74,15 +72,6 @@ def begin(operator: Operator, lake: Lake) -> Timeline:
     if last >= 0:
         check_inputs(lake, operator.name, inputs_at(timeline, last))
     return timeline
-
-
-def forget(operator: Operator, lake: Lake) -> None:
-    """Remove checkpoint and output tables of an operator."""
-    remove(lake.internal("operators", operator.name, "timelines"))
-    for output in operator.outputs:
-        remove(lake.output(output.table))
-        if output.current is not None:
-            remove(lake.output(output.current.table))
 
 
 def check_supported(operator: Operator, lake: Lake) -> None:
@@ -103,58 +92,6 @@ def check_supported(operator: Operator, lake: Lake) -> None:
         )
 
 
-def _ensure(lake: Lake, operator: Operator, output: Output) -> str:
-    """Create an output's table, or check that it has the columns it should have. Its path.
-
-    Raises:
-        PlanError: PLAN-002, the table has other columns.
-    """
-    path = lake.output(output.table)
-    wanted = table_schema(output.schema, output.partitions)
-    if not DeltaTable.is_deltatable(path):
-        properties = PROPERTIES if output in operator.outputs else {}  # nobody goes back to old last values
-        DeltaTable.create(
-            path,
-            wanted,
-            mode="ignore",
-            partition_by=list(partition_by(output)),
-            configuration=dict(properties),
-            raise_if_key_not_exists=False,  # floodmark's own properties
-        )
-        return path
-    division.check(path, operator, output)
-    found = {field.name: field.type for field in DeltaTable(path).schema().fields}
-    mine = {field.name: field.type for field in wanted.fields}
-    if {n: t for n, t in found.items() if n not in added(output)} != {
-        n: t for n, t in mine.items() if n not in added(output)
-    }:
-        fix = f"Compute all of it anew, which replaces the table: floodmark run {operator.name} --force (without --from and --to)."
-        got = ", ".join(f"{n} {t}" for n, t in found.items() if n not in {*STAMPS, PARTITION})
-        raise PlanError(f"table {path}", output.schema.describe(), got, fix, code="PLAN-002")
-    return path
-
-
-def _take_over(operator: Operator, timeline: Timeline) -> None:
-    """Remove what bounded runs have computed: a stream that begins computes the whole log, and its rows would be there twice.
-
-    Last values are there once per key. They stay until the stream replaces them, also those of windows the stream has yet to reach, where
-    the stream computes the same keys. Done again after a crash: the stream owns its checkpoint only afterwards.
-    """
-    lake = timeline.lake
-    for output in operator.outputs:
-        table = output.current
-        if table is not None and not readiness.replaces_each(operator, lake, output):
-            _empty(lake.output(table.table))
-    for output in operator.outputs:
-        _empty(lake.output(output.table))
-
-
-def _empty(path: str) -> None:
-    """Delete the rows of a table but for its markers."""
-    if DeltaTable.is_deltatable(path) and history.holds_files(path):
-        DeltaTable(path).delete("_kind <> 1")
-
-
 def _ensure_current(operator: Operator, timeline: Timeline, output: Output, current: Output) -> None:
     """The table of last values; made anew from its changelog where it is not there."""
     lake = timeline.lake
@@ -164,4 +101,4 @@ def _ensure_current(operator: Operator, timeline: Timeline, output: Output, curr
     if not DeltaTable.is_deltatable(path) and timeline.checkpoint.last_committed() >= 0:
         changelog = lake.output(output.table)
         last_values.write(changelog, DeltaTable(changelog).version(), output.keys, path)
-    _ensure(lake, operator, current)
+    tables.ensure(lake, operator, current)

@@ -7,7 +7,6 @@ next commit of a log is gone, the stream goes on with the files that are there, 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,15 +20,14 @@ from deltalake import DeltaTable
 
 from floodmark.core.errors import ExecutionError
 from floodmark.core.time import NEVER
+from floodmark.engines.frames.inputs import check_columns
 from floodmark.lake import entries, history
 from floodmark.lake.checkpoint import Position
 from floodmark.lake.rows import row_schema
 from floodmark.lake.sequences import in_order, last_read, noted
-from floodmark.lake.storage import read
 from floodmark.lake.timeline import REACHED, Timeline
 from floodmark.lifecycle.savepoint import TableVersion
 from floodmark.spec.operator import Input, Operator
-from floodmark.spec.schema import STAMPS
 
 _FILES, _BYTES = 10_000, 1 << 28
 """Of an input, a micro-batch takes at most so many files; and no more once it has so many bytes."""
@@ -154,8 +152,8 @@ class Reader:
     def _of_commits(self, at: Position) -> Take | None:
         files: list[File] = []
         version, done = at.version, at.file
-        while (content := self._entry(version + 1)) is not None:
-            added = list(self._added(content))[done + 1 :]
+        while (entry := self._entry(version + 1)) is not None:
+            added = list(self._added(entry))[done + 1 :]
             chosen = self._chosen(added, before=files)
             files += chosen
             if len(chosen) < len(added):
@@ -188,23 +186,22 @@ class Reader:
         take = self._taken(self._snapshot[1], Position(at.version, read - 1, at.table, newest.version()))
         return replace(take, behind=last)  # of these, only the first one holds rows that are read already
 
-    def _entry(self, version: int) -> bytes | None:
+    def _entry(self, version: int) -> entries.Entry | None:
         ended = self.last is not None and version > self.last
-        return None if ended else read(f"{self.path}/_delta_log/{version:020d}.json")
+        return None if ended else entries.entry(self.path, version)
 
     def _gone(self, at: Position) -> bool:
         """Whether commits have come behind a position, and the first of them is there no more."""
         newest = entries.newest(self.path)
         return newest is not None and min(newest, newest if self.last is None else self.last) > at.version
 
-    def _added(self, content: bytes) -> Iterator[File]:
+    def _added(self, entry: entries.Entry) -> Iterator[File]:
         """The files a commit adds rows by; none of one that replaces rows."""
-        actions = [json.loads(line) for line in content.splitlines() if b'"add"' in line or b'"remove"' in line]
+        actions = list(entries.actions(entry))
         if any(one["remove"].get("dataChange", True) for one in actions if "remove" in one):
             return
-        for one in actions:
-            if "add" in one and one["add"].get("dataChange", True):
-                add = one["add"]
+        for add in (one["add"] for one in actions if "add" in one):
+            if add.get("dataChange", True):
                 yield File(unquote(add["path"]), int(add["size"]), add.get("partitionValues") or {})
 
     def _chosen(self, files: Sequence[File], before: Sequence[File] = ()) -> list[File]:
@@ -249,22 +246,8 @@ def readers(operator: Operator, timeline: Timeline, order: Sequence[str], most_f
     lake, reached = timeline.lake, timeline.folder(REACHED)
     found = {name: Reader(operator, by_name[name], lake.input(by_name[name]), most_files, reached) for name in order}
     for name, reader in found.items():
-        _check_columns(operator, by_name[name], reader.path)
+        check_columns([field.name for field in DeltaTable(reader.path).schema().fields], operator, by_name[name])
     return found
-
-
-def _check_columns(operator: Operator, given: Input, path: str) -> None:
-    there = {field.name for field in DeltaTable(path).schema().fields}
-    missing = [name for name in (*given.schema.names, *STAMPS) if name not in there]
-    if not missing:
-        return
-    fix = (
-        f"A column its contract has gained comes into the log with the next rows: floodmark land {given.table}"
-        if given.upstream is None
-        else f"Is '{given.upstream.operator}' of another version? See: floodmark plan {given.upstream.operator}, floodmark plan {operator.name}"
-    )
-    where, got = f"input '{given.name}' of {operator.version}", f"a table without {', '.join(missing)}"
-    raise ExecutionError(where, f"the columns of '{given.table}'", got, fix, code="EXECUTION-005")
 
 
 def _file_of(action: Mapping[str, Any]) -> File:

@@ -26,7 +26,7 @@ from floodmark.engines.embedded.unbounded.compute import Compute, Evaluated
 from floodmark.engines.embedded.unbounded.inputs import Reader, Take, readers
 from floodmark.engines.embedded.unbounded.sink import Sink
 from floodmark.engines.frames.messages import text_of
-from floodmark.lake import ticks
+from floodmark.lake import tables, ticks
 from floodmark.lake.checkpoint import Position
 from floodmark.lake.locks import exclusive
 from floodmark.lake.outputs import set_aside
@@ -76,7 +76,7 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
     with exclusive(lake, "operators", operator.name, "run", role="stream"):
         check_start(operator, lake, from_scratch=from_scratch)
         if from_scratch:
-            begin.forget(operator, lake)
+            tables.forget(operator, lake)
         timeline = begin.begin(operator, lake)
         checkpoint = Checkpoint(timeline.folder(CHECKPOINT))
         state = State(checkpoint)

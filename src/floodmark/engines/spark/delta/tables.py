@@ -9,10 +9,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from types import MappingProxyType
 
 from delta.tables import DeltaTable
-from deltalake import DeltaTable as DeltaRs
 from deltalake import Schema as TableSchema
 from deltalake.exceptions import DeltaError
 from py4j.protocol import Py4JError
@@ -23,14 +23,14 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from floodmark.core import machine
-from floodmark.core.errors import ExecutionError, PlanError
+from floodmark.core.errors import ExecutionError
 from floodmark.core.time import Interval, from_ms
 from floodmark.engines.frames import zones
 from floodmark.engines.frames.messages import text_of
 from floodmark.engines.spark.delta.appender import Appender, retried
-from floodmark.lake import division
+from floodmark.lake import division, tables
 from floodmark.lake.commits import BoundedRun, encode
-from floodmark.lake.outputs import PROPERTIES, added, partition_by, predicate, table_schema
+from floodmark.lake.outputs import added, partition_by, predicate
 from floodmark.lake.paths import Lake, is_local
 from floodmark.lake.rows import marker as marker_row
 from floodmark.spec.operator import Operator, Output
@@ -40,24 +40,8 @@ ROWS_PER_FILE = 1_000_000
 
 
 def ensure(spark: SparkSession, lake: Lake, operator: Operator, output: Output, *, replace: bool = False) -> str:
-    """Create an output's table, or check that it has the columns it should have. Its path.
-
-    Raises:
-        PlanError: PLAN-002, the table has other columns.
-    """
-    path = lake.output(output.table)
-    if not DeltaTable.isDeltaTable(spark, path):
-        properties = PROPERTIES if output in operator.outputs else {}  # nobody goes back to old last values
-        create(spark, path, table_schema(output.schema, output.partitions), partition_by(output), properties)
-        return path
-    found, wanted = _columns(spark, path), output.schema.types
-    if not replace:
-        division.check(path, operator, output)
-    if {k: v for k, v in found.items() if k not in added(output)} != wanted and not replace:
-        fix = f"Compute all of it anew, which replaces the table: floodmark run {operator.name} --force (without --from and --to)."
-        got = ", ".join(f"{k} {v}" for k, v in found.items() if k not in {*STAMPS, PARTITION})
-        raise PlanError(f"table {path}", output.schema.describe(), got, fix, code="PLAN-002")
-    return path
+    """As ``lake.tables.ensure``, wherever the lake lies."""
+    return tables.ensure(lake, operator, output, partial(create, spark), replace=replace)
 
 
 def create(
@@ -69,14 +53,7 @@ def create(
 ) -> None:
     """Create an empty table where there is none."""
     if is_local(path):
-        DeltaRs.create(
-            path,
-            columns,
-            mode="ignore",
-            partition_by=list(partitioned),
-            configuration=dict(properties),
-            raise_if_key_not_exists=False,  # floodmark's own properties
-        )
+        tables.create(path, columns, partitioned, properties)
         return
     fields = StructType.fromJson(json.loads(columns.to_json()))
     builder = DeltaTable.createIfNotExists(spark).location(path).addColumns(fields).partitionedBy(*partitioned)

@@ -5,13 +5,11 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 
 from delta.tables import DeltaTable
-from deltalake import DeltaTable as DeltaRs
-from pyarrow.fs import FileType
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -30,14 +28,14 @@ from floodmark.engines.spark.unbounded import inputs
 from floodmark.engines.spark.unbounded import starts as markers
 from floodmark.engines.spark.unbounded.sink import Sink
 from floodmark.engines.starting import check_engine, check_tables, take_for_spark
-from floodmark.lake import history, last_values, readers, readiness
+from floodmark.lake import readers
 from floodmark.lake.locks import exclusive
 from floodmark.lake.lost import lost
 from floodmark.lake.outputs import set_aside
 from floodmark.lake.paths import Lake
 from floodmark.lake.savepoints import check_inputs
-from floodmark.lake.storage import file_system
 from floodmark.lake.switch import newest_written
+from floodmark.lake.tables import forget, take_over
 from floodmark.lake.timeline import Timeline, inputs_at
 from floodmark.semantics.stage import stage_of
 from floodmark.spec.operator import Operator
@@ -87,7 +85,8 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
     with exclusive(lake, "operators", operator.name, "run", role="stream"):
         check_start(operator, lake, from_scratch=from_scratch)
         if from_scratch:
-            _forget(spark, operator, lake)
+            forget(operator, lake)
+            spark.catalog.clearCache()
         sink = _prepare(spark, operator, lake, stop, tell)
         if operator.stateful is not None and operator.stateful.clocked:
             sink.ticks = Ticks.open(spark, sink.timeline, clock)
@@ -172,11 +171,12 @@ def _prepare(
     if known:
         timeline.identity.claim(operator)
         checkpoint_of(timeline).relocate()
-    paths = [tables.ensure(spark, lake, operator, output) for output in operator.outputs]
+    for output in operator.outputs:
+        tables.ensure(spark, lake, operator, output)
     if not known:  # a checkpoint may have been lost or taken away: what it wrote is marked as written
         timeline = timeline.unused(output.table for output in operator.outputs)
         take_for_spark(timeline)
-        _take_over(spark, operator, timeline, paths)
+        take_over(operator, timeline, partial(_cleared, spark))
         timeline.make_current()
         timeline.identity.claim(operator)
     last = timeline.checkpoint.last_committed()
@@ -227,43 +227,11 @@ def check_logs(timeline: Timeline, *, clocked: bool) -> None:
         raise StateError(error.where, error.expected, error.got, fix, code=error.code) from error
 
 
-def _take_over(spark: SparkSession, operator: Operator, timeline: Timeline, paths: Sequence[str]) -> None:
-    """Remove what bounded runs have computed: a stream that begins computes the whole log, and its rows would be there twice.
-
-    Last values are there once per key. They stay until the stream replaces them, also those of windows the stream has yet to reach, where
-    the stream computes the same keys. Done again after a crash: the stream owns its checkpoint only afterwards.
-    """
-    lake = timeline.lake
-    for output in operator.outputs:
-        table = output.current
-        if table is not None and not readiness.replaces_each(operator, lake, output):
-            _empty(spark, lake.output(table.table))
-    for path in paths:
-        _empty(spark, path)
-    for output, path in zip(operator.outputs, paths, strict=True):
-        if output.current is not None and (version := DeltaRs(path).version()) > 0:
-            last_values.followed(timeline, output.table, version + 1)
-
-
-def _empty(spark: SparkSession, path: str) -> None:
-    """Delete the rows of a table but for its markers."""
-    if not DeltaTable.isDeltaTable(spark, path) or not history.holds_files(path):
-        return
+def _cleared(spark: SparkSession, path: str) -> None:
+    """Delete the rows of a table but for its markers, wherever the table lies."""
     table = DeltaTable.forPath(spark, path)
     if not table.toDF().filter("_kind <> 1").isEmpty():
         table.delete("_kind <> 1")
-
-
-def _forget(spark: SparkSession, operator: Operator, lake: Lake) -> None:
-    """Remove checkpoint and output tables of an operator."""
-    folders = [lake.internal("operators", operator.name, "timelines")]
-    folders += [lake.output(o.table) for o in operator.outputs]
-    folders += [lake.output(c.table) for o in operator.outputs if (c := o.current)]
-    for folder in folders:
-        files, path = file_system(folder)
-        if files.get_file_info(path).type == FileType.Directory:
-            files.delete_dir(path)
-    spark.catalog.clearCache()
 
 
 def _run(

@@ -1,0 +1,127 @@
+"""The tables of an operator: made, checked, emptied where a stream begins, and removed. No JVM.
+
+An engine with credentials of its own for tables that are not on a local disk hands in how it makes and empties one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from deltalake import DeltaTable
+from deltalake import Schema as TableSchema
+
+from floodmark.core.errors import PlanError
+from floodmark.lake import division, history, last_values, readiness
+from floodmark.lake.copies import remove
+from floodmark.lake.outputs import PROPERTIES, added, partition_by, table_schema
+from floodmark.lake.paths import Lake
+from floodmark.lake.timeline import Timeline
+from floodmark.spec.operator import Operator, Output
+from floodmark.spec.schema import PARTITION
+
+Create = Callable[[str, TableSchema, tuple[str, ...], Mapping[str, str]], None]
+"""Makes an empty table where there is none: path, columns, partition columns, properties."""
+
+
+def create(path: str, columns: TableSchema, partitioned: tuple[str, ...], properties: Mapping[str, str]) -> None:
+    """Make an empty table on a local disk, where there is none."""
+    DeltaTable.create(
+        path,
+        columns,
+        mode="ignore",
+        partition_by=list(partitioned),
+        configuration=dict(properties),
+        raise_if_key_not_exists=False,  # floodmark's own properties
+    )
+
+
+def ensure(lake: Lake, operator: Operator, output: Output, make: Create = create, *, replace: bool = False) -> str:
+    """Make an output's table, or check that it has the columns and the division it should have. Its path.
+
+    Args:
+        lake: it is in.
+        operator: whose.
+        output: of the operator, or the table of its last values.
+        make: makes it.
+        replace: all of it will be replaced, columns and all; nothing is checked.
+
+    Raises:
+        PlanError: PLAN-002 the table has other columns, PLAN-003 it is divided by something else.
+    """
+    path, wanted = lake.output(output.table), table_schema(output.schema, output.partitions)
+    if not DeltaTable.is_deltatable(path):
+        properties = PROPERTIES if output in operator.outputs else {}  # nobody goes back to old last values
+        make(path, wanted, partition_by(output), properties)
+        return path
+    if replace:
+        return path
+    division.check(path, operator, output)
+    there = _own(DeltaTable(path).schema(), output)
+    if there != _own(wanted, output):
+        fix = f"Compute all of it anew, which replaces the table: floodmark run {operator.name} --force (without --from and --to)."
+        got = ", ".join(f"{name} {_described(kind)}" for name, kind in there.items() if name != PARTITION)
+        raise PlanError(f"table {path}", output.schema.describe(), got, fix, code="PLAN-002")
+    return path
+
+
+def _own(schema: TableSchema, output: Output) -> dict[str, Any]:
+    """The columns of a table without its stamps, each with its type as Delta writes it in JSON."""
+    return {field.name: json.loads(field.type.to_json()) for field in schema.fields if field.name not in added(output)}
+
+
+def _described(kind: Any) -> str:
+    """A type as Spark SQL names it."""
+    if isinstance(kind, str):
+        return _SPARK_NAMES.get(kind, kind)
+    return f"array<{_described(kind['elementType'])}>" if kind["type"] == "array" else str(kind["type"])
+
+
+_SPARK_NAMES = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}
+"""Of Delta's types, those Spark SQL names otherwise."""
+
+
+# ---- where a stream begins
+
+
+def forget(operator: Operator, lake: Lake) -> None:
+    """Remove the timelines and the tables of an operator."""
+    remove(lake.internal("operators", operator.name, "timelines"))
+    for output in operator.outputs:
+        remove(lake.output(output.table))
+        if output.current is not None:
+            remove(lake.output(output.current.table))
+
+
+def empty(path: str) -> None:
+    """Delete the rows of a table on a local disk, but for its markers."""
+    DeltaTable(path).delete("_kind <> 1")
+
+
+def take_over(operator: Operator, timeline: Timeline, clear: Callable[[str], None] = empty) -> None:
+    """Remove what bounded runs have computed: a stream that begins computes the whole log, and its rows would be there twice.
+
+    Last values are there once per key. They stay until the stream replaces them, also those of windows the stream has yet to reach, where
+    the stream computes the same keys. Done again after a crash: the stream owns its checkpoint only afterwards.
+
+    Args:
+        operator: whose stream begins.
+        timeline: it begins.
+        clear: deletes the rows of a table, but for its markers.
+    """
+    lake = timeline.lake
+    kept = {
+        output.current.table
+        for output in operator.outputs
+        if output.current is not None and readiness.replaces_each(operator, lake, output)
+    }
+    tables = [output.current for output in operator.outputs if output.current is not None]
+    for output in (*tables, *operator.outputs):
+        path = lake.output(output.table)
+        if output.table not in kept and DeltaTable.is_deltatable(path) and history.holds_files(path):
+            clear(path)
+    for output in operator.outputs:
+        version = DeltaTable(lake.output(output.table)).version()
+        if output.current is not None and version > 0:
+            last_values.followed(timeline, output.table, version + 1)

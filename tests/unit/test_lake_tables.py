@@ -1,0 +1,50 @@
+"""Tables of an operator: made with their columns, and refused with others, without an engine."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from deltalake import DeltaTable
+
+from floodmark import Contract, Daily, EventTime, Operator, Stream, operator
+from floodmark.core.errors import PlanError
+from floodmark.lake import tables
+from floodmark.lake.paths import Lake
+from floodmark.spec.schema import STAMPS
+
+
+class Event(Contract):
+    """Something with tags."""
+
+    at: EventTime
+    n: int
+    tags: list[str]
+
+
+def _read(columns: str) -> Operator:
+    def rows(events: Stream[Event]) -> Stream:
+        return events.select(*columns.split())
+
+    return operator(rows, name="rows")
+
+
+def test_a_table_is_made_once_and_has_its_columns(lake: Lake) -> None:
+    code = _read("at n tags")
+    path = tables.ensure(lake, code, code.outputs[0])
+    assert tables.ensure(lake, code, code.outputs[0]) == path
+    assert [field.name for field in DeltaTable(path).schema().fields] == ["at", "n", "tags", *STAMPS]
+    assert DeltaTable(path).version() == 0
+    tables.forget(code, lake)
+    assert not DeltaTable.is_deltatable(path)
+
+
+def test_other_columns_are_named_as_sql_names_them(lake: Lake) -> None:
+    before, now = _read("at n tags"), _read("at n")
+    tables.ensure(lake, before, before.outputs[0])
+    with pytest.raises(PlanError, match=r"PLAN-002 .*got at timestamp, n bigint, tags array<string>\. .*--force"):
+        tables.ensure(lake, now, now.outputs[0])
+    tables.ensure(lake, now, now.outputs[0], replace=True)
+    cut = replace(before, partitions=Daily("2024-01-01"))
+    with pytest.raises(PlanError, match="PLAN-003"):
+        tables.ensure(lake, cut, cut.outputs[0])
