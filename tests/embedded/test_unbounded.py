@@ -36,6 +36,7 @@ from floodmark.lake.rollback import roll_back
 from floodmark.lake.timeline import CHECKPOINT, Timeline
 from floodmark.lake.upkeep import maintain
 from floodmark.spec.operator import Operator
+from floodmark.spec.run import BatchInfo
 from floodmark.spec.schema import PARTITION, STAMPS
 from floodmark.testing.lakes import land, outputs
 from floodmark.testing.log import Log
@@ -145,6 +146,22 @@ def test_killed_with_last_values_that_are_not_committed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("code", [PLAIN, WINDOWED], ids=lambda code: code.name)
 def test_killed_at_every_point(code: Operator, point: str, tmp_path: Path) -> None:
     _kills(Lake(str(tmp_path)), code, _log(code, 3), (point, f"{point}:2", point))
+
+
+def test_a_server_that_dies_costs_its_micro_batch_a_retry(tmp_path: Path) -> None:
+    log, lake, sail, killed = _log(WINDOWED, 11, rows=80), Lake(str(tmp_path)), Sail(memory=300), list[int]()
+    _landed(lake, WINDOWED, log, 4)
+
+    def kill(batch: BatchInfo) -> None:
+        if batch.batch_id in {0, 2}:
+            with sail.lent() as connection:
+                killed.append(connection.server.process.pid)
+            os.kill(killed[-1], signal.SIGKILL)
+
+    run_unbounded(sail, WINDOWED, lake, until_caught_up=True, files_per_batch=1, on_batch=kill)
+    sail.close()
+    assert len(set(killed)) == 2
+    _check(lake, WINDOWED, log)
 
 
 def test_savepoint_is_one_to_go_on_from(sail: Sail, tmp_path: Path) -> None:

@@ -248,7 +248,7 @@ class Compute:
 
         def rows(connection: Connection) -> pa.Table:
             prepared = self._prepared.get(name)
-            if prepared is None or prepared.number != connection.number:
+            if prepared is None or prepared.session is not connection.spark:
                 prepared = self._prepared[name] = Prepared.of(connection, tables, framing)
             return prepared.rows(tables)
 

@@ -24,13 +24,13 @@ class Prepared:
     """A frame on one server.
 
     Args:
-        number: of the server.
+        session: of the server.
         relations: input name -> the leaf of the plan its rows are put into, and their columns there.
         frame: over them.
         schema: of its rows.
     """
 
-    number: int
+    session: Any
     relations: dict[str, tuple[Any, pa.Schema]]
     frame: Any
     schema: pa.Schema
@@ -53,7 +53,7 @@ class Prepared:
         leaves = {name: LocalRelation(schemas[name].empty_table(), one.json()) for name, one in structures.items()}
         frame: Any = framing({name: Frame(leaf, connection.spark) for name, leaf in leaves.items()})
         schema = to_arrow_schema(frame.schema, error_on_duplicated_field_names_in_struct=True, timezone="UTC")
-        return Prepared(connection.number, {name: (leaves[name], schemas[name]) for name in leaves}, frame, schema)
+        return Prepared(connection.spark, {name: (leaves[name], schemas[name]) for name in leaves}, frame, schema)
 
     def rows(self, tables: Mapping[str, pa.Table]) -> pa.Table:
         """The rows of the frame over tables; by one thread at a time."""
