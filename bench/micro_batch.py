@@ -3,13 +3,15 @@
     python bench/micro_batch.py [MICRO_BATCHES] [--profile]
 
 Every micro-batch closes the windows of the one before it, so that each writes 100 results. ``two`` also writes the rows that came too late,
-one in a hundred. Seconds are those the stream itself reports of each micro-batch, the first twenty left out.
+one in a hundred. Seconds are those the stream itself reports of each micro-batch, the first twenty left out; the medians of the first and the last quarter
+show whether anything grows.
 """
 
 from __future__ import annotations
 
 import cProfile
 import pstats
+import statistics
 import sys
 import tempfile
 import time
@@ -75,7 +77,7 @@ def commit(number: int) -> pa.Table:
 
 
 def measured(code: Operator, sail: Sail, count: int, profile: cProfile.Profile | None) -> tuple[list[float], float]:
-    """Seconds of each micro-batch but the first ones, ascending, and seconds of this process's time per micro-batch."""
+    """Seconds of each micro-batch but the first ones, in order, and seconds of this process's time per micro-batch."""
     with tempfile.TemporaryDirectory(prefix="floodmark-bench-") as folder:
         lake, seconds = Lake(folder), list[float]()
         for number in range(count):
@@ -95,7 +97,7 @@ def measured(code: Operator, sail: Sail, count: int, profile: cProfile.Profile |
             profile.disable()
         busy = time.process_time() - busy
         assert len(seconds) == count
-    return sorted(seconds[WARM:]), busy / count
+    return seconds[WARM:], busy / count
 
 
 def main() -> None:
@@ -104,9 +106,11 @@ def main() -> None:
     count, sail = (numbers or [300])[0], Sail()
     profile = cProfile.Profile() if "--profile" in sys.argv else None
     for code in (one, two):
-        found, busy = measured(code, sail, count, profile)
+        seconds, busy = measured(code, sail, count, profile)
+        found, quarter = sorted(seconds), len(seconds) // 4
+        first, last = (statistics.median(part) * 1000 for part in (seconds[:quarter], seconds[-quarter:]))
         times = ", ".join(f"{name} {found[int(len(found) * part)] * 1000:.0f}" for name, part in _PARTS)
-        print(f"{code.name}: {times} ms per micro-batch; {busy * 1000:.0f} ms of this process's time")
+        print(f"{code.name}: {times} ms per micro-batch; {busy * 1000:.0f} ms of this process's time; quarters: {first:.0f}, {last:.0f}")
     if profile is not None:
         pstats.Stats(profile).sort_stats("cumulative").print_stats(60)
     sail.close()
