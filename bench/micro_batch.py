@@ -110,7 +110,9 @@ def main() -> None:
         found, quarter = sorted(seconds), len(seconds) // 4
         first, last = (statistics.median(part) * 1000 for part in (seconds[:quarter], seconds[-quarter:]))
         times = ", ".join(f"{name} {found[int(len(found) * part)] * 1000:.0f}" for name, part in _PARTS)
-        print(f"{code.name}: {times} ms per micro-batch; {busy * 1000:.0f} ms of this process's time; quarters: {first:.0f}, {last:.0f}")
+        print(
+            f"{code.name}: {times} ms per micro-batch; {busy * 1000:.0f} ms of this process's time; quarters: {first:.0f}, {last:.0f}"
+        )
     if profile is not None:
         pstats.Stats(profile).sort_stats("cumulative").print_stats(60)
     sail.close()
