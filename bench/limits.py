@@ -115,7 +115,7 @@ def late() -> Timed:
 
     from floodmark import Stream, Tumbling, count, operator
     from floodmark.core.time import span
-    from floodmark.engines.local.engine import LocalRun
+    from floodmark.engines.embedded.memory.run import MemoryRun
     from floodmark.testing.log import Log
     from floodmark.testing.rows import rows_of
 
@@ -130,7 +130,7 @@ def late() -> Timed:
         log = Log(counted.inputs[0].schema)
         log.rows(rows_of(rows), "at", span("0 s", "delay"))
         table = log.table()
-        return lambda: LocalRun(counted).batch({"readings": table})
+        return lambda: MemoryRun(counted).batch({"readings": table})
 
     newest = {"at": start.replace(day=15), "device": "a", "value": 1}
     of_one = [{"at": start, "device": "a", "value": n} for n in range(LATE_ROWS)]

@@ -1,6 +1,6 @@
 """Random schedules against the control plane: drivers, supervisors and appliers are killed, stopped past their leases, doubled, and all of them at once.
 
-Streams run on the local engine, with the real control store, real tables and real checkpoints. Whatever was done, the tables end as if nothing had been.
+Streams run in memory, with the real control store, real tables and real checkpoints. Whatever was done, the tables end as if nothing had been.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from seeds import seed_of
 
 from floodmark.control.fleet import Fleet
 from floodmark.core.errors import FloodmarkError
-from floodmark.engines.local.engine import LocalRun
+from floodmark.engines.embedded.memory.run import MemoryRun
 from floodmark.lake import history, savepoints
 from floodmark.lake.commits import MicroBatch
 from floodmark.lake.fork import fork
@@ -231,7 +231,7 @@ class World:
 
     def truth(self, commits: int) -> Counter[tuple[Any, ...]]:
         """What comes of the first commits in one go."""
-        made = LocalRun(TOTALS).batch({"events": pa.concat_tables(self.commits[:commits])})[TOTALS.outputs[0].name]
+        made = MemoryRun(TOTALS).batch({"events": pa.concat_tables(self.commits[:commits])})[TOTALS.outputs[0].name]
         return seen(made)
 
 

@@ -41,6 +41,6 @@ def test_killed_and_begun_again_it_is_exact(tmp_path, point):
     killed = subprocess.run(command, env={**os.environ, crash.VARIABLE: point}, check=False)
     assert killed.returncode == -signal.SIGKILL
     subprocess.run(command, check=True)
-    expected = Run("local", "bounded")(revised, {"events": EVENTS}, delay="5 minutes")
+    expected = Run("memory", "bounded")(revised, {"events": EVENTS}, delay="5 minutes")
     assert {name: final([table]) for name, table in lakes.outputs(lake, revised).items()} == expected
     assert all(expected.values())

@@ -21,7 +21,7 @@ from floodmark.testing import lakes
 from floodmark.testing.log import Log
 from floodmark.testing.runs import Run, final
 
-LOCAL, EMBEDDED = Run("local", "bounded"), Run("embedded", "bounded")
+MEMORY, EMBEDDED = Run("memory", "bounded"), Run("embedded", "bounded")
 NINE = datetime(2013, 1, 1, 9)
 ELEVEN = parse_instant("2013-01-01 11:00", "a test", "UTC")
 
@@ -130,7 +130,7 @@ def in_workers(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_rows_are_those_of_the_kernels(operator):
     content = rows(200)
     found = EMBEDDED(operator, {"readings": content}, delay="5 minutes")
-    assert found == LOCAL(operator, {"readings": content}, delay="5 minutes")
+    assert found == MEMORY(operator, {"readings": content}, delay="5 minutes")
     assert all(found.values())
 
 
@@ -145,7 +145,7 @@ def test_of_nothing_comes_nothing(operator):
 @pytest.mark.parametrize("operator", [sessions, numbered, pairs], ids=lambda o: o.name)
 def test_workers_compute_the_same(operator):
     content = rows(200)
-    assert EMBEDDED(operator, {"readings": content}) == LOCAL(operator, {"readings": content})
+    assert EMBEDDED(operator, {"readings": content}) == MEMORY(operator, {"readings": content})
 
 
 @pytest.mark.usefixtures("in_workers")
@@ -229,7 +229,7 @@ def test_a_server_that_dies_in_the_middle_costs_the_stretch_a_retry(tmp_path, mo
         embedded.run_bounded(sail, sums, lake, on_step=lambda text: said.append(text) if "once more" in text else None)
         assert len(said) == 1
         assert sail.started == 2
-        assert final([lakes.outputs(lake, sums)[""]]) == LOCAL(sums, {"readings": rows(200)}, delay="1 hour")[""]
+        assert final([lakes.outputs(lake, sums)[""]]) == MEMORY(sums, {"readings": rows(200)}, delay="1 hour")[""]
     finally:
         sail.close()
 

@@ -21,12 +21,12 @@ from events import START
 from floodmark.core import crash
 from floodmark.core.errors import StateError
 from floodmark.core.time import to_ms
+from floodmark.engines.embedded.memory.run import MemoryRun
 from floodmark.engines.embedded.session import Sail
 from floodmark.engines.embedded.state.batch import Batch
 from floodmark.engines.embedded.state.checkpoint import Checkpoint
 from floodmark.engines.embedded.state.store import GroupStore, State
 from floodmark.engines.embedded.unbounded.run import run_unbounded
-from floodmark.engines.local.engine import LocalRun
 from floodmark.engines.starting import check_engine
 from floodmark.lake import entries, savepoints
 from floodmark.lake.compaction import compact
@@ -76,7 +76,7 @@ def _landed(lake: Lake, code: Operator, log: Log, commits: int) -> None:
 
 def _check(lake: Lake, code: Operator, log: Log) -> None:
     """Every output has the rows of the engine of tests, and the last values are those of the changelog."""
-    expected = LocalRun(code).batch({code.inputs[0].name: log.table()})
+    expected = MemoryRun(code).batch({code.inputs[0].name: log.table()})
     got = {name: _undivided(code, table) for name, table in outputs(lake, code).items()}
     assert final([got[""]])
     for name, table in expected.items():

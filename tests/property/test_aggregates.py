@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from floodmark import Contract, EventTime, Sliding, Stream, Tumbling, operator
 from floodmark.core.errors import ExecutionError
 from floodmark.core.time import from_ms
-from floodmark.engines.local.engine import LocalRun
+from floodmark.engines.embedded.memory.run import MemoryRun
 from floodmark.semantics.aggregates.sketch import (
     KEPT_HASHES,
     hash_of,
@@ -144,7 +144,7 @@ def test_any_rows_in_any_micro_batches_give_the_oracles_panes(program: str, rows
     for time, key, d, i in rows:
         log.row({"at": from_ms(time), "key": key, "d": d, "i": i}, time)
     log.end()
-    bounds, run = [0, *sorted({c for c in cuts if c < len(rows)}), len(log.entries)], LocalRun(op)
+    bounds, run = [0, *sorted({c for c in cuts if c < len(rows)}), len(log.entries)], MemoryRun(op)
     batches = (run.batch({"rows": log.table(*part)})[""].to_pylist() for part in itertools.pairwise(bounds))
     if any(answer("sum", "bigint", [row[3] for row in pane]) == OVERFLOW for pane in panes.values()):
         with pytest.raises(ExecutionError, match=OVERFLOW):

@@ -32,8 +32,8 @@ from floodmark import (
     sum,
 )
 from floodmark.core.time import NEVER, from_ms
-from floodmark.engines.local import engine
-from floodmark.engines.local.engine import LocalRun
+from floodmark.engines.embedded.memory import run as engine
+from floodmark.engines.embedded.memory.run import MemoryRun
 from floodmark.semantics import columnar, revisions
 from floodmark.semantics.assignment import Judgement, judge
 from floodmark.semantics.elements import ElementStage
@@ -131,10 +131,10 @@ def sessions(seed: int, rng: random.Random | None) -> tuple[Any, int]:
     """Final sessions and late rows, of two relayed logs in random micro-batches, interleaved at random."""
     feeds = {}
     for side, name in enumerate(("left", "right")):
-        log, run = written(2 * seed + side), LocalRun(relay)
+        log, run = written(2 * seed + side), MemoryRun(relay)
         tables = [run.batch({"readings": log.table(i, j)})[""] for i, j in cut(log, rng)]
         feeds[name] = [shuffled(table, rng) for table in tables]
-    run, out = LocalRun(visits("3ms" if seed % 2 else "0ms")), []
+    run, out = MemoryRun(visits("3ms" if seed % 2 else "0ms")), []
     while any(feeds.values()):
         name = (rng or random).choice([n for n in feeds if feeds[n]])
         if rng is None:
@@ -181,14 +181,14 @@ def watched(readings: Stream[Reading]) -> Stream:
 def clocks_agree(seed: int) -> bool:
     """What a stream does at random ticks, one at the start of each micro-batch, is what a replay of its record does in one piece."""
     rng, log = random.Random(seed), written(seed)
-    live, clock, out, record = LocalRun(watched), 0, [], []
+    live, clock, out, record = MemoryRun(watched), 0, [], []
     for first, after in cut(log, rng):
         clock += rng.choice([1, 2, 3, 9])
         tick = {"_event_time": clock, "_kind": 2, "_watermark": live.progress, "_progress": live.progress}
         tick["_sequence"] = 2 * first - 1
         record.append(tick)
         out += live.batch({"readings": numbered(log, first, after, [tick])})[""].to_pylist()
-    whole = LocalRun(watched).batch({"readings": numbered(log, 0, len(log.entries), record)})[""].to_pylist()
+    whole = MemoryRun(watched).batch({"readings": numbered(log, 0, len(log.entries), record)})[""].to_pylist()
     return panes(out) == panes(whole)
 
 
@@ -257,7 +257,7 @@ def pairs_apart(patch: Patch) -> None:
 def maximum_progress(patch: Patch) -> None:
     """The fastest input decides."""
     fastest = property(lambda self: max(self.state.progress.get(i.name, NEVER) for i in self.operator.inputs))
-    patch.setattr(LocalRun, "progress", fastest)
+    patch.setattr(MemoryRun, "progress", fastest)
 
 
 def as_they_arrive(patch: Patch) -> None:

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 import floodmark as fm
 from floodmark.core.errors import ExecutionError
 from floodmark.core.time import from_ms
-from floodmark.engines.local.engine import LocalRun
+from floodmark.engines.embedded.memory.run import MemoryRun
 from floodmark.engines.upgrading import check, upgrade
 from floodmark.spec.schema import ROW, STAMPS
 from floodmark.testing.log import Log
@@ -84,7 +84,7 @@ def test_no_expression_is_computed_for_a_marker(planned, operator, tmp_path):
     case = SparkCase(planned, operator, str(tmp_path))
     case.land(log)
     case.run_unbounded()
-    assert rows(case.outputs()) == rows(LocalRun(operator).batch({"months": log.table()}))
+    assert rows(case.outputs()) == rows(MemoryRun(operator).batch({"months": log.table()}))
 
 
 @fm.operator

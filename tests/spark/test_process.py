@@ -13,7 +13,7 @@ import pytest
 import floodmark as fm
 from floodmark.core.errors import CapabilityError
 from floodmark.core.time import Interval, from_ms
-from floodmark.engines.local.engine import LocalRun
+from floodmark.engines.embedded.memory.run import MemoryRun
 from floodmark.spec.schema import ROW
 from floodmark.testing.log import Log, Logs
 from floodmark.testing.spark import SparkCase
@@ -185,7 +185,7 @@ def told(outputs: dict[str, pa.Table]) -> Counter:
 )
 def test_a_stream_with_restarts_and_a_bounded_run_say_the_same(spark, tmp_path, name):
     operator, logs = operators()[name], landed()
-    wanted = told(LocalRun(operator).batch(logs.tables()))
+    wanted = told(MemoryRun(operator).batch(logs.tables()))
     assert sum(wanted.values()) > 20
     stream = SparkCase(spark, operator, str(tmp_path / "unbounded"))
     places = [0, 51, 110, len(logs.order)]

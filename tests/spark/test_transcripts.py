@@ -25,7 +25,7 @@ ALWAYS = {
     "tumbling/early-alert-and-exact-result",
     "tumbling/late-row-to-side-output",
 }
-"""The others run on Spark in ``make soak``. On the local engine all run always, in every variant."""
+"""The others run on Spark in ``make soak``. In memory all run always, in every variant; on the embedded engine in tests/embedded."""
 
 CASES = [
     pytest.param(case, marks=() if case.name in ALWAYS else pytest.mark.soak, id=case.name)

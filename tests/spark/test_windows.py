@@ -1,4 +1,4 @@
-"""Windows at both ends of time, and rows of no window, on Spark: a stream, a bounded run and the local engine say the same."""
+"""Windows at both ends of time, and rows of no window, on Spark: a stream, a bounded run and one in memory say the same."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 import floodmark as fm
 from floodmark.core.errors import ExecutionError
 from floodmark.core.time import END, NEVER, from_ms, to_ms
+from floodmark.engines.embedded.memory.run import MemoryRun
 from floodmark.engines.frames import zones
-from floodmark.engines.local.engine import LocalRun
 from floodmark.spec.partitions import Daily
 from floodmark.spec.schema import MARKER
 from floodmark.testing.log import Log
@@ -87,7 +87,7 @@ def said(tables: Mapping[str, pa.Table]) -> dict[str, list[str]]:
 @pytest.mark.parametrize("operator", [gaps, days, sessions], ids=lambda o: o.name)
 def test_rows_at_both_ends_of_time_are_in_the_same_windows_everywhere(spark, tmp_path, operator):
     written = log()
-    expected = said(LocalRun(operator).batch({"rows": written.table()}))
+    expected = said(MemoryRun(operator).batch({"rows": written.table()}))
     assert expected[""] and expected["late"]
     for mode in ("run_bounded", "run_unbounded"):
         case = SparkCase(spark, operator, str(tmp_path / mode))

@@ -22,7 +22,7 @@ from lifecycle_process import TOTALS, WIDER
 from floodmark.control.store import Store
 from floodmark.core.errors import FloodmarkError
 from floodmark.core.time import NEVER
-from floodmark.engines.local.engine import LocalRun, Savepoint
+from floodmark.engines.embedded.memory.run import MemoryRun, Savepoint
 from floodmark.engines.spark.state.carrier import SHIFT
 from floodmark.lake.checkpoint import Checkpoint
 from floodmark.lake.commits import MicroBatch, encode
@@ -60,7 +60,7 @@ def run(operator: Operator, lake: Lake, stop: Callable[[], bool], tell: Callable
 def _batches(timeline: Timeline, operator: Operator, lake: Lake, stop: Callable[[], bool]) -> Iterator[int]:
     checkpoint, who, log = timeline.checkpoint, uuid.uuid4().hex, lake.log(operator.inputs[0].table)
     batch = checkpoint.last_committed()
-    local = LocalRun(operator, _state(checkpoint, batch))
+    local = MemoryRun(operator, _state(checkpoint, batch))
     while not stop():
         if not checkpoint.positions(batch + 1):
             read_to = checkpoint.positions(batch)[0].version if batch >= 0 else -1

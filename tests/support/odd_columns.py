@@ -62,13 +62,13 @@ class Expression:
         sql: in Spark SQL.
         kind: its type there.
         of: a row -> its value, by Spark's rules in ANSI mode.
-        local: whether the local engine computes it for these values; where not, it refuses it.
+        embedded: whether the embedded engine computes it; where not, it refuses it.
     """
 
     sql: str
     kind: str
     of: Callable[[Row], Any]
-    local: bool = True
+    embedded: bool = True
 
 
 def _strict(column: str, function: Callable[[Any], Any]) -> Callable[[Row], Any]:
@@ -111,7 +111,7 @@ COMPUTED = (
     Expression("coalesce(i, 0)", "bigint", lambda row: row["i"] or 0),
     Expression("i % 7", "bigint", _strict("i", lambda v: v - _truncated(v, 7) * 7)),
     Expression("i div 2", "bigint", _strict("i", lambda v: _truncated(v, 2))),
-    Expression("try_add(i, 1)", "bigint", _strict("i", lambda v: None if v == 2**63 - 1 else v + 1), local=False),
+    Expression("try_add(i, 1)", "bigint", _strict("i", lambda v: None if v == 2**63 - 1 else v + 1), embedded=False),
     Expression("cast(i as double)", "double", _strict("i", float)),
     Expression("cast(i as string)", "string", _strict("i", str)),
     Expression("case when i > 0 then 'plus' when i < 0 then 'minus' else '' end", "string", _sign),
@@ -119,11 +119,11 @@ COMPUTED = (
     Expression("abs(d)", "double", _strict("d", abs)),
     Expression("d * 0.5", "double", _strict("d", lambda v: v * 0.5)),
     Expression("nanvl(d, -1)", "double", _strict("d", lambda v: -1.0 if math.isnan(v) else v)),
-    Expression("greatest(d, 0)", "double", lambda row: _greatest(row["d"], 0.0)),
-    Expression("if(d > 1, d, null)", "double", _strict("d", lambda v: v if _above(v, 1) else None)),
+    Expression("greatest(d, 0)", "double", lambda row: _greatest(row["d"], 0.0), embedded=False),
+    Expression("if(d > 1, d, null)", "double", _strict("d", lambda v: v if _above(v, 1) else None), embedded=False),
     Expression("isnan(d)", "boolean", lambda row: row["d"] is not None and math.isnan(row["d"])),
     Expression("d = d", "boolean", _strict("d", lambda _: True)),
-    Expression("0 - x", "decimal(38,2)", _strict("x", lambda v: v.copy_negate() if v else v), local=False),
+    Expression("0 - x", "decimal(38,2)", _strict("x", lambda v: v.copy_negate() if v else v), embedded=False),
     Expression(
         "cast(x as decimal(38,0))",
         "decimal(38,0)",
@@ -139,7 +139,7 @@ COMPUTED = (
     Expression("length(raw)", "int", _strict("raw", len)),
     Expression("year(day)", "int", _strict("day", lambda v: v.year)),
     Expression("datediff(day, date'2024-01-01')", "int", _strict("day", lambda v: (v - date(2024, 1, 1)).days)),
-    Expression("cast(day as string)", "string", _strict("day", lambda v: v.isoformat()), local=False),
+    Expression("cast(day as string)", "string", _strict("day", lambda v: v.isoformat())),
     Expression("year(at)", "int", lambda row: row["at"].year),
     Expression(
         "unix_millis(at)", "bigint", lambda row: (row["at"] - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(0, 0, 1000)

@@ -177,15 +177,15 @@ FAR = END - 40 * 86_400_000
 """Event times from here on do not move the watermark."""
 
 
-def draw_program(seed: int, *, local: bool = False) -> Program:
+def draw_program(seed: int, *, embedded: bool = False) -> Program:
     """A program; the same for the same arguments.
 
     Args:
         seed: below 10^6.
-        local: with expressions alone that the local engine computes.
+        embedded: with expressions alone that the embedded engine computes.
     """
     rng = random.Random(seed)
-    computed = [e for e in COMPUTED if e.local or not local]
+    computed = [e for e in COMPUTED if e.embedded or not embedded]
     steps, columns = _steps(rng, computed)
     arguments = [e for e in PLAIN if e.sql in columns] + [e for e in computed if _reads(e) <= columns.keys()]
     arguments += [_column(name, kind) for name, kind in columns.items() if name not in KINDS]

@@ -2,7 +2,7 @@
 
     python tests/support/spark_answers.py
 
-records them anew. Tests compare the local engine with the record, and Spark with it.
+records them anew. Tests compare the embedded engine with the record, and Spark with it.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from pydantic import Field
 import floodmark as fm
 from floodmark.core.errors import CapabilityError, DefinitionError
 from floodmark.core.time import from_ms, to_ms
-from floodmark.engines.local.engine import LocalRun
+from floodmark.engines.embedded.memory.run import MemoryRun
 from floodmark.spec.schema import RETRACTION, ROW
 from floodmark.testing import Case
 from floodmark.testing.log import Log, Logs
@@ -166,9 +166,9 @@ def landed(operator, rows: list[Change], behind: int) -> Logs:
 def standing(operator, logs: Logs, cuts: list[int]) -> Counter:
     """Rows that stand in the end; nothing is taken back that does not stand."""
     places = sorted({0, len(logs.order), *(cut % (len(logs.order) + 1) for cut in cuts)})
-    run, found = LocalRun(operator), Counter()
+    run, found = MemoryRun(operator), Counter()
     for start, stop in itertools.pairwise(places):
-        run = LocalRun(operator, run.savepoint())
+        run = MemoryRun(operator, run.savepoint())
         names = operator.outputs[0].schema.names
         for row in run.batch(logs.tables(start, stop))[""].to_pylist():
             if row["_kind"] in {ROW, RETRACTION}:
@@ -291,9 +291,9 @@ def test_a_history_goes_on_with_a_column_more():
         return cities
 
     logs = landed(of("city"), [(0, 1, "Bonn", 5, "insert"), (9, 1, "Bonn", 6, "insert")], behind=0)
-    first = LocalRun(of("city"))
+    first = MemoryRun(of("city"))
     first.batch(logs.tables(0, 1))
-    run = LocalRun(of("city", "points"), first.savepoint())
+    run = MemoryRun(of("city", "points"), first.savepoint())
     found = [row for row in run.batch(logs.tables(1))[""].to_pylist() if row["_kind"] in {ROW, RETRACTION}]
     told = [(r["_kind"], r["city"], r["points"], r["valid_to"] and to_ms(r["valid_to"])) for r in found]
     assert told[-3:] == [(-1, "Bonn", None, None), (0, "Bonn", None, 9), (0, "Bonn", 6, None)]

@@ -10,7 +10,7 @@ import pytest
 import floodmark as fm
 from floodmark.core.errors import DefinitionError, ExecutionError
 from floodmark.core.time import from_ms
-from floodmark.engines.local.engine import LocalRun
+from floodmark.engines.embedded.memory.run import MemoryRun
 from floodmark.lifecycle.plan import Deployed, plan
 from floodmark.spec.schema import RETRACTION, ROW
 from floodmark.testing.log import Log
@@ -65,7 +65,7 @@ def log_of(*values):
 
 def batches(found, log, cuts=()):
     """Output name -> its rows, without those that only one way of cutting has."""
-    run, rows = LocalRun(found), {}
+    run, rows = MemoryRun(found), {}
     for start, stop in itertools.pairwise([0, *cuts, len(log.entries)]):
         for name, table in run.batch({"events": log.table(start, stop)}).items():
             rows.setdefault(name, []).extend(row for row in table.to_pylist() if row["_kind"] <= ROW)
@@ -93,7 +93,7 @@ def test_a_row_an_expression_fails_for_is_set_aside_and_the_others_come_out_as_w
         assert batches(found, log, cuts) == rows
     assert rows[""] == batches(found, clean)[""]
     assert [json.loads(row["given"])["v"] for row in rows["quarantine"]] == [7, 9]
-    assert all(SUM in row["reason"] and "Overflow" in row["reason"] for row in rows["quarantine"])
+    assert all(SUM in row["reason"] and "out of range" in row["reason"] for row in rows["quarantine"])
     keyed = name in {"aggregate", "session"}
     assert {row["key"] for row in rows["quarantine"]} == {'{"key": "k"}' if keyed else None}
 
@@ -104,7 +104,7 @@ def test_a_run_that_stops_names_the_row(name):
     log.end()
     keyed = 'key {"key": "k"}, ' if name in {"aggregate", "session", "before a window"} else ""
     wanted = f"{keyed}event time 1970-01-01T00:00:00.001000+00:00, _sequence 1; the row: "
-    with pytest.raises(ExecutionError, match="EXECUTION-050 local run of summed@") as raised:
+    with pytest.raises(ExecutionError, match="EXECUTION-050 in-memory run of summed@") as raised:
         batches(operator(lambda events: BUILDS[name](events, "stop")), log)
     assert wanted in raised.value.got
     assert '"v": 7' in raised.value.got

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import floodmark as fm
 from floodmark.core.errors import DefinitionError, UserCodeError
 from floodmark.core.time import NEVER, from_ms
-from floodmark.engines.local.engine import LocalRun
+from floodmark.engines.embedded.memory.run import MemoryRun
 from floodmark.spec.schema import ROW, STAMPS
 from floodmark.testing import Case
 from floodmark.testing.log import Log
@@ -147,13 +147,13 @@ def log_of(rows, seed, without=()):
 
 def emitted(operator, log, cuts=()):
     """Rows with kinds and stamps per output, in micro-batches with a restart after each."""
-    found, going = {}, LocalRun(operator)
+    found, going = {}, MemoryRun(operator)
     for start, stop in itertools.pairwise([0, *sorted(cuts), len(log.entries)]):
         for name, table in going.batch({"events": log.table(start, stop)}).items():
             rows = (row for row in table.to_pylist() if row["_kind"] <= ROW)
             kept = ({k: v for k, v in row.items() if k not in {"_progress", "_sequence"}} for row in rows)
             found.setdefault(name, []).extend(map(repr, kept))
-        going = LocalRun(operator, going.savepoint())
+        going = MemoryRun(operator, going.savepoint())
     return {name: Counter(rows) for name, rows in found.items()}, (going.state.late, going.state.dropped)
 
 

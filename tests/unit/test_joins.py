@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import floodmark as fm
 from floodmark.core.errors import DefinitionError
 from floodmark.core.time import END, from_ms, to_ms
-from floodmark.engines.local.engine import LocalRun
+from floodmark.engines.embedded.memory.run import MemoryRun
 from floodmark.semantics.columns import decode
 from floodmark.spec.schema import ROW
 from floodmark.testing.log import Log, Logs
@@ -79,12 +79,12 @@ def landed(operator, rows: Given) -> Logs:
     return logs
 
 
-def run(operator, logs: Logs, cuts: list[int]) -> tuple[LocalRun, list[dict]]:
+def run(operator, logs: Logs, cuts: list[int]) -> tuple[MemoryRun, list[dict]]:
     """All rows that come out, with a restart at every cut."""
     places = sorted({0, len(logs.order), *(cut % (len(logs.order) + 1) for cut in cuts)})
-    found, out = LocalRun(operator), []
+    found, out = MemoryRun(operator), []
     for start, stop in itertools.pairwise(places):
-        found = LocalRun(operator, found.savepoint())
+        found = MemoryRun(operator, found.savepoint())
         out += [row for row in found.batch(logs.tables(start, stop))[""].to_pylist() if row["_kind"] == ROW]
     return found, out
 
@@ -163,7 +163,7 @@ def test_a_row_is_kept_until_no_partner_can_come_and_no_longer():
 @pytest.mark.feature("J2")
 def test_the_buffers_of_a_long_stream_do_not_grow():
     operator = interval("full", -5, 5)
-    run_, sizes = LocalRun(operator), []
+    run_, sizes = MemoryRun(operator), []
     logs = Logs({one.name: Log(one.schema) for one in operator.inputs})
     for time in range(100):
         start = len(logs.order)

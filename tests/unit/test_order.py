@@ -11,7 +11,7 @@ import pytest
 
 import floodmark as fm
 from floodmark.core.time import from_ms
-from floodmark.engines.local.engine import LocalRun
+from floodmark.engines.embedded.memory.run import MemoryRun
 from floodmark.semantics.order import order_key
 from floodmark.spec.schema import ROW
 from floodmark.testing.log import Log, Logs
@@ -86,5 +86,5 @@ def test_rows_of_one_event_time_are_processed_in_the_order_of_their_values():
     for value in (10.0, 9.0, -1.0, 100.0, -20.0):
         logs.row("readings", {"at": from_ms(5), "sensor": "a", "value": value}, 0)
     logs.end()
-    rows = LocalRun(told).batch(logs.tables(0))[""].to_pylist()
+    rows = MemoryRun(told).batch(logs.tables(0))[""].to_pylist()
     assert max((r["text"] for r in rows if r["_kind"] == ROW), key=len) == "-20.0 -1.0 9.0 10.0 100.0"

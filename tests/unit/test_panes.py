@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import floodmark as fm
 from floodmark.core.errors import CapabilityError, DefinitionError, UserCodeError
 from floodmark.core.time import END, NEVER, from_ms
-from floodmark.engines.local.engine import LocalRun
+from floodmark.engines.embedded.memory.run import MemoryRun
 from floodmark.spec.schema import ROW
 from floodmark.testing import Case
 from floodmark.testing.log import Log
@@ -65,7 +65,7 @@ def log_of(operator, rows, rng):
 
 def run(operator, log, cuts=(), *, restart=False):
     """Everything emitted, per key in order, with kinds and stamps."""
-    going = LocalRun(operator)
+    going = MemoryRun(operator)
     found = defaultdict(list)
     bounds = [0, *sorted(cuts), len(log.entries)]
     for start, stop in itertools.pairwise(bounds):
@@ -76,7 +76,7 @@ def run(operator, log, cuts=(), *, restart=False):
                 stamps = row["_event_time"], row["_watermark"], row["_kind"]
                 found[row["key"]].append((repr(result), *ends, *stamps))
         if restart:
-            going = LocalRun(operator, going.savepoint())
+            going = MemoryRun(operator, going.savepoint())
     return dict(found), going.state
 
 
@@ -177,7 +177,7 @@ def test_unrecorded_arrival_makes_no_difference_once_rows_come_by_event_time(row
     schema = Log(operator.inputs[0].schema).table().schema
 
     def panes(order, progress_steps):
-        going, found, left = LocalRun(operator), defaultdict(list), list(order)
+        going, found, left = MemoryRun(operator), defaultdict(list), list(order)
         for reached in progress_steps:
             due = [e for e in left if max(e["_event_time"], e["_watermark"] + 1) <= reached]
             early = [e for e in left if e not in due and rng.random() < 0.3]
@@ -283,7 +283,7 @@ def test_rolling_aggregates_say_the_first_of_equals():
     log = Log(best.inputs[0].schema)
     for time, value in ((1, 5), (2, 5), (3, 9), (4, 9), (5, 5)):
         log.row({"at": from_ms(time), "key": "k", "value": value}, time)
-    rows = LocalRun(best).batch({"events": log.table()})[""].to_pylist()
+    rows = MemoryRun(best).batch({"events": log.table()})[""].to_pylist()
     values = [(r["low"].microsecond // 1000, r["top"].microsecond // 1000, r["total"]) for r in rows if r["_kind"] == 0]
     assert values == [(1, 1, 5), (1, 1, 10), (1, 3, 19), (1, 3, 28), (1, 3, 33)]
     assert best.outputs[0].current is not None
@@ -303,7 +303,7 @@ def test_reduce_folds_rows_of_one_shape():
     for time, value in ((0, 1), (5, 2), (9, 3)):
         log.row({"at": from_ms(time), "key": "k", "value": value}, time)
     log.end()
-    rows = [r for r in LocalRun(merged).batch({"events": log.table()})[""].to_pylist() if r["_kind"] == 0]
+    rows = [r for r in MemoryRun(merged).batch({"events": log.table()})[""].to_pylist() if r["_kind"] == 0]
     assert [r["value"] for r in rows] == [123]
     assert merged.outputs[0].schema.names == ("key", "window_start", "window_end", "at", "value")
 
@@ -323,11 +323,11 @@ def test_nan_and_null_are_keys_like_any_other():
     for key in (float("nan"), None, 0.0, float("nan"), -0.0, None):
         log.row({"at": from_ms(1), "key": key}, 1)
     log.end()
-    going = LocalRun(per_key)
+    going = MemoryRun(per_key)
     rows = []
     for place in range(len(log.entries)):
         rows += going.batch({"readings": log.table(place, place + 1)})[""].to_pylist()
-        going = LocalRun(per_key, going.savepoint())
+        going = MemoryRun(per_key, going.savepoint())
     assert sorted((str(r["key"]), r["n"]) for r in rows if r["_kind"] == 0) == [("0.0", 2), ("None", 2), ("nan", 2)]
 
 
@@ -420,7 +420,7 @@ def test_a_window_function_may_see_one_aggregate_instead_of_rows():
     log = Log(shares.inputs[0].schema)
     for value in (4, 5, 6):
         log.row({"at": from_ms(1), "key": "k", "value": value}, 1)
-    going = LocalRun(shares)
+    going = MemoryRun(shares)
     going.batch({"events": log.table()})
     assert sum(len(chunk) for store in going.state.stores.values() for chunk in store.chunks.values()) < 500
     log.end()
@@ -540,10 +540,10 @@ def test_nan_is_one_value_in_any_cut():
     for x in (float("nan"), 1.0, float("nan")):
         log.row({"at": from_ms(1), "x": x}, 1)
     log.end()
-    going, rows = LocalRun(different), []
+    going, rows = MemoryRun(different), []
     for place in range(len(log.entries)):
         rows += going.batch({"readings": log.table(place, place + 1)})[""].to_pylist()
-        going = LocalRun(different, going.savepoint())
+        going = MemoryRun(different, going.savepoint())
     assert [(r["n"], repr(r["values"])) for r in rows if r["_kind"] == ROW] == [(2, "[1.0, nan]")]
 
 
@@ -566,7 +566,7 @@ def test_numpy_results_are_plain_and_numpy_state_is_refused_by_name():
         log.row({"at": from_ms(time), "key": "k", "value": value}, time)
     log.move(19)
     log.row({"at": from_ms(3), "key": "k", "value": 6}, 3)
-    going, rows = LocalRun(means), []
+    going, rows = MemoryRun(means), []
     for place in range(len(log.entries)):
         rows += going.batch({"events": log.table(place, place + 1)})[""].to_pylist()
     assert [(r["x"], r["_kind"]) for r in rows if r["_kind"] <= ROW] == [(1.5, 0), (1.5, -1), (3.0, 0)]
@@ -577,7 +577,7 @@ def test_numpy_results_are_plain_and_numpy_state_is_refused_by_name():
         return windowed.reduce(lambda a, b: {**b, "value": np.int64(a["value"])})
 
     with pytest.raises(UserCodeError) as error:
-        LocalRun(kept).batch({"events": log.table()})
+        MemoryRun(kept).batch({"events": log.table()})
     assert error.value.code == "USER-003"
     assert "numpy.int64" in str(error.value)
 
@@ -648,7 +648,7 @@ def test_windows_that_reach_beyond_the_end_of_time_come_out_at_the_end_of_input(
             {**{k: v[0] for k, v in table.items()}, "_event_time": END, "_watermark": 0, "_sequence": 0, "_kind": 0},
         )
     ]
-    run = LocalRun(counted)
+    run = MemoryRun(counted)
     found = run.batch(tables_of(counted, entries, {"events": END}))[""]
     assert pc.sum(pc.equal(found["_kind"], 0)).as_py() == 1
     assert found["n"].to_pylist()[0] == 1

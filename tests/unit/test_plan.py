@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 import pytest
 
 import floodmark as fm
-from floodmark.engines.local.engine import LocalRun
+from floodmark.engines.embedded.memory.run import MemoryRun
 from floodmark.lifecycle.plan import Deployed, plan
 from floodmark.spec.schema import MARKER, ROW
 from floodmark.testing.log import Log
@@ -546,7 +546,7 @@ def run(*parts):
     log.end()
     found, state, size = [], None, len(log.entries)
     for number, operator in enumerate(parts):
-        going = LocalRun(operator, state)
+        going = MemoryRun(operator, state)
         piece = log.table(size * number // len(parts), size * (number + 1) // len(parts))
         found.append(going.batch({"sales": piece})[""])
         state = going.savepoint()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import floodmark as fm
 from floodmark.core.errors import DefinitionError, FloodmarkError
 from floodmark.core.time import END, NEVER, from_ms
-from floodmark.engines.local.engine import LocalRun
+from floodmark.engines.embedded.memory.run import MemoryRun
 from floodmark.semantics.entries import Entries
 from floodmark.semantics.plain import unpack
 from floodmark.semantics.store import MemoryStore
@@ -60,9 +60,9 @@ def landed(operator, rows: Rows, *, behind: int | None = None, end: bool = True)
 def out_of(operator, logs: Logs, cuts: list[int] | None = None, output: str = "") -> list[dict]:
     """Rows of an output, with a restart at every cut."""
     places = sorted({0, len(logs.order), *(cut % (len(logs.order) + 1) for cut in cuts or ())})
-    run, found = LocalRun(operator), []
+    run, found = MemoryRun(operator), []
     for start, stop in itertools.pairwise(places):
-        run = LocalRun(operator, run.savepoint())
+        run = MemoryRun(operator, run.savepoint())
         found += [row for row in run.batch(logs.tables(start, stop))[output].to_pylist() if row["_kind"] == ROW]
     return found
 
@@ -109,18 +109,18 @@ def test_running_sums_of_a_b_c_go_on_from_a_savepoint():
     """b2 b3 c1 | a2 a2 c2: at the barrier a=0, b=5, c=1; in the end a=4, b=5, c=3; nothing after it comes twice."""
     operator = over(RunningSum())
     before = landed(operator, [("b", 2, 1), ("b", 3, 2), ("c", 1, 3)], end=False)
-    run = LocalRun(operator)
+    run = MemoryRun(operator)
     run.batch(before.tables())
     savepoint = run.savepoint()
     after = [("a", 2.0, 4), ("a", 2.0, 5), ("c", 2.0, 6)]
     for _ in range(2):  # what was processed after the savepoint is processed again
         logs = landed(operator, [("b", 2, 1), ("b", 3, 2), ("c", 1, 3), *after], end=False)
-        rows = LocalRun(operator, savepoint).batch(logs.tables(3))[""].to_pylist()
-        assert [(r["sensor"], r["total"]) for r in rows if r["_kind"] == ROW] == [
+        rows = MemoryRun(operator, savepoint).batch(logs.tables(3))[""].to_pylist()
+        assert sorted((r["sensor"], r["total"]) for r in rows if r["_kind"] == ROW) == [
             ("a", 2.0),
-            ("c", 3.0),
             ("a", 4.0),
-        ] or [(r["sensor"], r["total"]) for r in rows if r["_kind"] == ROW] == [("a", 2.0), ("a", 4.0), ("c", 3.0)]
+            ("c", 3.0),
+        ]
 
 
 class Parity(fm.Contract):
@@ -150,23 +150,23 @@ def test_odd_and_even_sums_of_two_sources_are_consistent_at_a_savepoint():
     def last(rows):
         return {r["parity"]: r["total"] for r in rows if r["_kind"] == ROW}
 
-    run = LocalRun(sums)
+    run = MemoryRun(sums)
     found = run.batch(logs_of([1, 2, 3], [1, 2, 3, 4]).tables())[""].to_pylist()
     assert last(found) == {"even": 8.0, "odd": 8.0}
     savepoint = run.savepoint()
     whole = logs_of([1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 6])
     rest = {name: log.table(3 if name == "one" else 4) for name, log in whole.logs.items()}
-    assert last(LocalRun(sums, savepoint).batch(rest)[""].to_pylist()) == {"even": 18.0, "odd": 18.0}
+    assert last(MemoryRun(sums, savepoint).batch(rest)[""].to_pylist()) == {"even": 18.0, "odd": 18.0}
 
 
 @pytest.mark.feature("F1")
 def test_one_source_at_offset_five_has_seen_nine_odd_and_six_even():
     operator = over(RunningSum())
     rows = [("odd" if n % 2 else "even", float(n), n) for n in range(1, 8)]
-    run = LocalRun(operator)
+    run = MemoryRun(operator)
     found = run.batch(landed(operator, rows[:5], end=False).tables())[""].to_pylist()
     assert {r["sensor"]: r["total"] for r in found if r["_kind"] == ROW} == {"odd": 9.0, "even": 6.0}
-    again = LocalRun(operator, run.savepoint()).batch(landed(operator, rows, end=False).tables(5))[""].to_pylist()
+    again = MemoryRun(operator, run.savepoint()).batch(landed(operator, rows, end=False).tables(5))[""].to_pylist()
     assert {r["sensor"]: r["total"] for r in again if r["_kind"] == ROW} == {"odd": 16.0, "even": 12.0}
 
 
@@ -578,7 +578,7 @@ def test_state_is_forgotten_when_it_was_not_written_for_its_time_to_live():
         "15 4.0 [3.0, 4.0] [3.0, 4.0]",
     ]
     logs.move(100)
-    run = LocalRun(operator)
+    run = MemoryRun(operator)
     run.batch(logs.tables())
     assert not run.state.deadlines
     assert not any(store.chunks for store in run.state.stores.values())  # and freed without another row
@@ -590,10 +590,10 @@ def test_state_is_forgotten_when_it_was_not_written_for_its_time_to_live():
 def evolved(before, after, rows_before: Rows, rows_after: Rows) -> list[str]:
     """What a new version says from a savepoint of the old one."""
     old, new = over(before, schema=Note, uid="f"), over(after, schema=Note, uid="f")
-    run = LocalRun(old)
+    run = MemoryRun(old)
     run.batch(landed(old, rows_before, end=False).tables())
     logs = landed(new, [*rows_before, *rows_after], end=False)
-    rows = LocalRun(new, run.savepoint()).batch(logs.tables(len(rows_before)))[""].to_pylist()
+    rows = MemoryRun(new, run.savepoint()).batch(logs.tables(len(rows_before)))[""].to_pylist()
     return [r["text"] for r in rows if r["_kind"] == ROW]
 
 
@@ -639,10 +639,8 @@ class Broken(fm.ProcessFunction):
 
 @pytest.mark.feature("K13")
 def test_a_new_version_reads_what_an_older_one_has_kept():
-    assert evolved(Celsius(), Fahrenheit(), [("a", 100, 1), ("a", 20, 2)], [("a", 0, 3), ("b", 0, 3)]) == [
-        "68.0 2 []",
-        "None None []",
-    ]
+    converted = evolved(Celsius(), Fahrenheit(), [("a", 100, 1), ("a", 20, 2)], [("a", 0, 3), ("b", 0, 3)])
+    assert sorted(converted) == ["68.0 2 []", "None None []"]
     assert evolved(Celsius(), Timed(), [("a", 20, 1)], [("a", 0, 3)]) == ["20.0"]
     assert evolved(Celsius(), Later(), [("a", 20, 1)], [("a", 0, 3)]) == ["293.15 K"]
 
@@ -681,9 +679,9 @@ class Calm(fm.ProcessFunction):
 def test_timers_that_are_gone_do_not_fire_and_do_not_hang():
     old, new = over(Alarmed(), schema=Note, uid="f"), over(Calm(), schema=Note, uid="f")
     logs = landed(old, [("a", 1, 1), ("a", 2, 50)], behind=0)
-    run = LocalRun(old)
+    run = MemoryRun(old)
     run.batch(logs.tables(0, 1))
-    rows = LocalRun(new, run.savepoint()).batch(logs.tables(1))[""].to_pylist()
+    rows = MemoryRun(new, run.savepoint()).batch(logs.tables(1))[""].to_pylist()
     assert [r["text"] for r in rows if r["_kind"] == ROW] == ["1.0"]
 
 
@@ -810,13 +808,13 @@ def test_held_rows_of_an_older_version_have_the_new_column_as_null(kind, wanted)
 
     old, new = build(Reading), build(More)
     before = landed(old, [("a", 1, 10), ("a", 2, 20)], end=False)
-    run = LocalRun(old)
+    run = MemoryRun(old)
     run.batch(before.tables())
     logs = landed(new, [("a", 1, 10), ("a", 2, 20)], end=False)
     since = len(logs.order)
     logs.row("readings", {"at": from_ms(25), "sensor": "a", "value": 3, "extra": "new"}, 25)
     logs.end()
-    rows = LocalRun(new, run.savepoint()).batch(logs.tables(since, len(logs.order)))[""].to_pylist()
+    rows = MemoryRun(new, run.savepoint()).batch(logs.tables(since, len(logs.order)))[""].to_pylist()
     assert {text(row) for row in rows if row["_kind"] == ROW} == wanted
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import floodmark as fm
 from floodmark.core.errors import DefinitionError
 from floodmark.spec.schema import RETRACTION, ROW
-from floodmark.testing import LOCAL, Case, table
+from floodmark.testing import IN_MEMORY, Case, table
 from floodmark.testing.runs import final
 from floodmark.testing.strategies import cuts, streams
 
@@ -43,7 +43,7 @@ def test_a_case_takes_tables():
 
 
 @pytest.mark.feature("B1")
-@pytest.mark.parametrize("run", LOCAL, ids=str)
+@pytest.mark.parametrize("run", IN_MEMORY, ids=str)
 def test_both_modes_give_the_same(run):
     found = run(sums, {"readings": ROWS}, delay="30 minutes")[""]
     assert [(row["window_start"].hour, row["n"], row["total"]) for row in found] == [(9, 2, 5), (10, 1, None)]
@@ -53,7 +53,7 @@ def test_unknown_inputs_are_told():
     with pytest.raises(
         DefinitionError, match="DEFINITION-111 rows for operator 'sums': expected inputs among readings"
     ):
-        LOCAL[0](sums, {"reading": ROWS})
+        IN_MEMORY[0](sums, {"reading": ROWS})
 
 
 @settings(max_examples=40)
@@ -65,7 +65,7 @@ def test_unknown_inputs_are_told():
 def test_streams_are_out_of_order_and_cuts_lose_nothing(rows, cut, data):
     assert [row for piece in cut(rows) for row in piece] == rows
     operator = data.draw(st.sampled_from([sums, visits]))
-    bounded, unbounded = (run(operator, {"readings": rows}, delay="20 minutes") for run in LOCAL)
+    bounded, unbounded = (run(operator, {"readings": rows}, delay="20 minutes") for run in IN_MEMORY)
     assert bounded == unbounded
 
 

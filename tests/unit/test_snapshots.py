@@ -9,7 +9,7 @@ import pytest
 
 import floodmark as fm
 from floodmark.core.time import from_ms
-from floodmark.engines.local.engine import LocalRun
+from floodmark.engines.embedded.memory.run import MemoryRun
 from floodmark.spec.schema import ROW
 from floodmark.testing.log import Log
 
@@ -51,20 +51,20 @@ def sums(found: pa.Table) -> dict[str, int]:
 
 @pytest.mark.feature("F1")
 def test_at_offset_five_the_sums_are_nine_and_six_and_the_sixth_is_read_again():
-    log, run = log_of([1, 2, 3, 4, 5, 6, 7]), LocalRun(one)
+    log, run = log_of([1, 2, 3, 4, 5, 6, 7]), MemoryRun(one)
     assert sums(run.batch({"numbers": log.table(0, 5)})[""]) == {"odd": 9, "even": 6}
     snapshot = run.savepoint()
     assert sums(run.batch({"numbers": log.table(5, 7)})[""]) == {"odd": 16, "even": 12}
-    restored = LocalRun(one, snapshot)
+    restored = MemoryRun(one, snapshot)
     assert sums(restored.batch({"numbers": log.table(5, 6)})[""]) == {"even": 12}
     assert sums(restored.batch({"numbers": log.table(6, 7)})[""]) == {"odd": 16}
 
 
 @pytest.mark.feature("F2")
 def test_with_offsets_three_and_four_of_two_sources_both_sums_are_eight():
-    left, right, run = log_of([1, 2, 3, 5]), log_of([1, 2, 3, 4, 6]), LocalRun(two)
+    left, right, run = log_of([1, 2, 3, 5]), log_of([1, 2, 3, 4, 6]), MemoryRun(two)
     assert sums(run.batch({"left": left.table(0, 3), "right": right.table(0, 4)})[""]) == {"odd": 8, "even": 8}
     snapshot = run.savepoint()
     behind = {"left": left.table(3), "right": right.table(4)}
     assert sums(run.batch(behind)[""]) == {"odd": 13, "even": 14}
-    assert sums(LocalRun(two, snapshot).batch(behind)[""]) == {"odd": 13, "even": 14}
+    assert sums(MemoryRun(two, snapshot).batch(behind)[""]) == {"odd": 13, "even": 14}

@@ -18,14 +18,14 @@ from hypothesis import strategies as st
 import floodmark as fm
 from floodmark.core.errors import DefinitionError, ExecutionError, UserCodeError
 from floodmark.core.time import END, NEVER, from_ms, to_ms, zone
-from floodmark.engines.local.engine import LocalRun
+from floodmark.engines.embedded.memory.run import MemoryRun
 from floodmark.lake.files import statistics
 from floodmark.semantics.assignment import assigner, first_needed, judge, kind_of
 from floodmark.semantics.windows import extent
 from floodmark.semantics.windows.grid import Grid
 from floodmark.spec.partitions import Daily, Hourly
 from floodmark.spec.schema import BOUNDED, SEQUENCES, first_sequence
-from floodmark.testing import LOCAL
+from floodmark.testing import IN_MEMORY
 from floodmark.testing.log import Log
 
 DAY = 86_400_000
@@ -176,7 +176,7 @@ def windowed(window, **settings):
 def test_every_kind_of_window_takes_rows_from_the_year_1_to_the_year_9999(kind):
     window, plain = KINDS[kind], kind not in {"session", "own gap", "own"}
     rows = [{"at": from_ms(t), "i": i + 1} for i, t in enumerate(AT)]
-    results = LOCAL[0](windowed(window), {"r": rows})[""]
+    results = IN_MEMORY[0](windowed(window), {"r": rows})[""]
     counted = {"gaps": None, "sliding": 2 * len(AT)}.get(kind, len(AT))
     assert counted is None or sum(r["n"] for r in results) == counted
     if kind == "global":
@@ -186,7 +186,7 @@ def test_every_kind_of_window_takes_rows_from_the_year_1_to_the_year_9999(kind):
     if plain:
         slow = windowed(window, trigger=fm.AfterWatermark().early(fm.AfterCount(99)))
         order = lambda results: sorted(results, key=lambda r: (r["window_end"], r["window_start"]))  # noqa: E731
-        assert order(LOCAL[0](slow, {"r": rows})[""]) == order(results)
+        assert order(IN_MEMORY[0](slow, {"r": rows})[""]) == order(results)
 
 
 def test_the_last_windows_of_time_are_on_time_for_what_follows():
@@ -201,9 +201,9 @@ def test_the_last_windows_of_time_are_on_time_for_what_follows():
     log = Log(weeks.inputs[0].schema)
     log.row({"at": from_ms(END), "i": 1}, END)
     log.end()
-    made = LocalRun(weeks).batch({"r": log.table()})[""]
+    made = MemoryRun(weeks).batch({"r": log.table()})[""]
     assert made["_watermark"].to_pylist()[0] < made["_event_time"].to_pylist()[0] == END
-    after = LocalRun(days).batch({"w": made})[""].to_pylist()
+    after = MemoryRun(days).batch({"w": made})[""].to_pylist()
     assert [(r["n"], r["window_end"]) for r in after if r["_kind"] == 0] == [(1, from_ms(END) + timedelta(0, 0, 999))]
 
 
@@ -243,7 +243,7 @@ def gapped(expression: str, on_error: str = "stop"):
 )
 def test_a_gap_is_cut_to_whole_milliseconds_and_ends_with_time(column, value, milliseconds):
     rows = [{"at": from_ms(1000), "key": "a", column: value}]
-    (session,) = LOCAL[0](gapped(column), {"r": rows})[""]
+    (session,) = IN_MEMORY[0](gapped(column), {"r": rows})[""]
     end = from_ms(END) + timedelta(0, 0, 999) if milliseconds is None else from_ms(1000 + milliseconds)
     assert (session["window_start"], session["window_end"]) == (from_ms(1000), end)
 
@@ -256,7 +256,7 @@ BAD += [("gap", 0.0, "0.0"), ("gap", -1.0, "-1.0"), ("whole", -(2**63), str(-(2*
 def test_a_row_without_a_gap_stops_the_run_in_words(column, value, shown):
     rows = [{"at": from_ms(NEVER), "key": "a", column: value}]
     with pytest.raises(UserCodeError) as refused:
-        LOCAL[0](gapped(column), {"r": rows})
+        IN_MEMORY[0](gapped(column), {"r": rows})
     assert refused.value.code == "EXECUTION-045"
     assert str(refused.value).startswith(
         f"EXECUTION-045 step 'o', key (key='a'), session gap '{column}': expected milliseconds, more than 0, "
@@ -268,7 +268,7 @@ def test_a_row_without_a_gap_stops_the_run_in_words(column, value, shown):
 @pytest.mark.parametrize(("column", "value", "shown"), BAD)
 def test_a_row_without_a_gap_is_set_aside_and_leaves_no_trace(column, value, shown, cut):
     operator = gapped(column, on_error="quarantine")
-    log, run = Log(operator.inputs[0].schema), LocalRun(operator)
+    log, run = Log(operator.inputs[0].schema), MemoryRun(operator)
     for time, gap in ((0, 10), (5, value), (12, 10)):
         log.row({"at": from_ms(time), "key": "a", column: gap}, time)
     log.end()

@@ -113,7 +113,7 @@ def prove(  # noqa: PLR0913 - one per option
 
 
 def _locally(console: Console, operator: Operator, entries: list[Entry], *, cuts: int, seed: int, spark: bool) -> Proof:
-    """On the local engine; empty if that refuses an expression and Spark proves the operator anyway."""
+    """In memory; empty if the embedded engine refuses an expression and Spark proves the operator anyway."""
     from floodmark.testing.proof import Proof
     from floodmark.testing.proof import prove as proven
 
@@ -121,7 +121,7 @@ def _locally(console: Console, operator: Operator, entries: list[Entry], *, cuts
         with console.step(f"{len(entries):,} rows, bounded and {cuts} times unbounded"):
             proof = proven(operator, entries, cuts=cuts, seed=seed)
     except CapabilityError as refusal:
-        if not spark or refusal.code != "CAPABILITY-030":
+        if not spark or refusal.code != "CAPABILITY-031":
             raise
         console.note(f"proven on Spark alone: {refusal.got}")
         return Proof(rows=len(entries), results=0, cuts=0)

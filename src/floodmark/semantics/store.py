@@ -27,7 +27,7 @@ class Store(Protocol):
 
 @dataclass(slots=True)
 class MemoryStore:
-    """A store in memory: bounded runs, the local engine and tests."""
+    """A store in memory: bounded runs, runs in memory and tests."""
 
     chunks: dict[int, bytes] = field(default_factory=dict)
     head: bytes | None = None

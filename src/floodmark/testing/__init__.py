@@ -5,6 +5,6 @@
 
 from floodmark.testing.case import Case
 from floodmark.testing.rows import table
-from floodmark.testing.runs import LOCAL, RUNS, Run
+from floodmark.testing.runs import IN_MEMORY, RUNS, Run
 
-__all__ = ["LOCAL", "RUNS", "Case", "Run", "table"]
+__all__ = ["IN_MEMORY", "RUNS", "Case", "Run", "table"]

@@ -1,4 +1,4 @@
-"""A user's unit test: rows fed by hand to an operator in this process, no JVM, and what must come out.
+"""A user's unit test: rows fed by hand to an operator on the embedded engine, no JVM and no lake, and what must come out.
 
 case = Case(hourly_departures)
 case.feed("flights", [{"scheduled": at("09:15"), "origin": "JFK", ...}])
@@ -16,7 +16,7 @@ from typing import Any
 
 from floodmark.core.errors import DefinitionError, closest
 from floodmark.core.time import to_ms
-from floodmark.engines.local.engine import LocalRun
+from floodmark.engines.embedded.memory.run import MemoryRun
 from floodmark.spec.operator import Operator
 from floodmark.spec.schema import RETRACTION, ROW
 from floodmark.testing.log import Log
@@ -35,7 +35,7 @@ class Case:
     """
 
     def __init__(self, operator: Operator) -> None:
-        self.operator, self.run = operator, LocalRun(operator)
+        self.operator, self.run = operator, MemoryRun(operator)
         self._logs = {given.name: Log(given.schema) for given in operator.inputs}
         self._done = dict.fromkeys(self._logs, 0)
         self._out: dict[str, list[dict[str, Any]]] = {}
@@ -80,7 +80,7 @@ class Case:
 
     def restart(self) -> Case:
         """Take a savepoint, drop everything else, and go on from it."""
-        self.run = LocalRun(self.operator, self.run.savepoint())
+        self.run = MemoryRun(self.operator, self.run.savepoint())
         return self
 
     def results(self, output: str = "") -> list[dict[str, Any]]:

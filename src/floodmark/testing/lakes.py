@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import shutil
 import time
+from abc import ABC, abstractmethod
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable, write_deltalake
 
+from floodmark.core.time import Interval
+from floodmark.lake import ticks
 from floodmark.lake.paths import Lake
 from floodmark.spec.operator import Operator
+from floodmark.spec.run import RunResult
 from floodmark.spec.schema import TICK
 from floodmark.testing.log import Log
 
 
 def append(path: str, table: pa.Table) -> None:
-    """Append stamped rows, as the local engine reads them, to a log or an output, in one commit."""
+    """Append stamped rows, as runs in memory read them, to a log or an output, in one commit."""
     moments = pc.multiply(table["_event_time"], 1000).cast(pa.timestamp("us", "UTC"))
     table = table.set_column(table.column_names.index("_event_time"), "_event_time", moments)
     now = pa.scalar(time.time_ns() // 1000, pa.int64()).cast(pa.timestamp("us", "UTC"))
@@ -44,3 +50,42 @@ def outputs(lake: Lake, operator: Operator) -> dict[str, pa.Table]:
             rows = DeltaTable(path).to_pyarrow_table()
             found[output.name] = rows.sort_by([("_sequence", "ascending"), ("_kind", "ascending")])
     return found
+
+
+class LakeCase(ABC):
+    """One operator with a lake of its own.
+
+    Args:
+        operator: reads logs only.
+        folder: of the lake, empty.
+    """
+
+    def __init__(self, operator: Operator, folder: str) -> None:
+        self.operator, self.folder = operator, folder
+        self.lake = Lake(folder)
+
+    def land(self, log: Log, start: int = 0, stop: int | None = None, *, name: str | None = None) -> None:
+        """Append entries of a log to an input's table, by default the first's, in one commit; ticks are no rows there."""
+        land(self.lake, self.operator, log, start, stop, name=name)
+
+    def replay(self, other: LakeCase) -> None:
+        """Take over the clock that another run has recorded, where it has."""
+        recorded = Path(ticks.folder(other.operator, other.lake))
+        if recorded.exists():
+            shutil.copytree(recorded, ticks.folder(self.operator, self.lake))
+
+    @abstractmethod
+    def run_unbounded(self, clock: int | None = None) -> RunResult:
+        """As a stream, until it has caught up.
+
+        Args:
+            clock: processing time to run at, ms; the machine's by default.
+        """
+
+    @abstractmethod
+    def run_bounded(self, interval: Interval | None = None) -> RunResult:
+        """Over an interval, by default all of time."""
+
+    def outputs(self) -> dict[str, pa.Table]:
+        """Output name -> its table as it is, in order."""
+        return outputs(self.lake, self.operator)

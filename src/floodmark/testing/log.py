@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from floodmark.core.errors import DefinitionError
 from floodmark.core.time import END, NEVER, to_ms
-from floodmark.engines.local.expressions import STAMP_SCHEMA
+from floodmark.engines.embedded.memory.rows import STAMP_SCHEMA
 from floodmark.semantics.columns import arrow_schema
 from floodmark.spec.schema import MARKER, ROW, TICK, Schema
 
@@ -92,7 +92,7 @@ class Log:
         self.entries.append(entry | stamps)
 
     def table(self, start: int = 0, stop: int | None = None) -> pa.Table:
-        """Entries ``start`` to ``stop`` as the local engine reads them."""
+        """Entries ``start`` to ``stop`` as runs in memory read them."""
         schema = pa.schema([*arrow_schema(self.schema), *STAMP_SCHEMA])
         return pa.Table.from_pylist(self.entries[start:stop], schema=schema)
 
@@ -136,7 +136,7 @@ class Logs:
         return first, first + self.order[start:stop].count(name)
 
     def tables(self, start: int = 0, stop: int | None = None) -> dict[str, pa.Table]:
-        """Entries ``start`` to ``stop`` as the local engine reads them, by input."""
+        """Entries ``start`` to ``stop`` as runs in memory read them, by input."""
         return {name: log.table(*self.bounds(name, start, stop)) for name, log in self.logs.items()}
 
     @property

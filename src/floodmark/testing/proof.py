@@ -1,6 +1,6 @@
-"""Proof by trying: an operator over rows of a log, bounded against unbounded at random cuts with restarts, on the local engine.
+"""Proof by trying: an operator over rows of a log, bounded against unbounded at random cuts with restarts, in memory.
 
-The kernels, stages and stamps are those of Spark; what is not tried here is Spark itself.
+The kernels, stages and stamps are those of both engines, the expressions those of the embedded one; what is not tried here is Spark.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any
 import pyarrow as pa
 
 from floodmark.core.time import END, NEVER
-from floodmark.engines.local.engine import LocalRun
-from floodmark.engines.local.expressions import STAMP_SCHEMA
+from floodmark.engines.embedded.memory.rows import STAMP_SCHEMA
+from floodmark.engines.embedded.memory.run import MemoryRun
 from floodmark.semantics.columns import arrow_schema
 from floodmark.spec.operator import Input, Operator
 from floodmark.spec.schema import MARKER, ROW
@@ -134,7 +134,7 @@ def _literal(value: Any) -> str:
 def bounded(operator: Operator, entries: Sequence[Entry]) -> Answer:
     """All rows and the end of input at once."""
     ends = dict.fromkeys((given.name for given in operator.inputs), END)
-    return _answer(LocalRun(operator).batch(tables_of(operator, entries, ends)))
+    return _answer(MemoryRun(operator).batch(tables_of(operator, entries, ends)))
 
 
 def unbounded(operator: Operator, entries: Sequence[Entry], seed: int) -> Answer:
@@ -144,7 +144,7 @@ def unbounded(operator: Operator, entries: Sequence[Entry], seed: int) -> Answer
     progress = {
         given.name: progress_of(given, [row for name, row in order if name == given.name]) for given in operator.inputs
     }
-    run, done, read, answer = LocalRun(operator), 0, Counter[str](), Answer()
+    run, done, read, answer = MemoryRun(operator), 0, Counter[str](), Answer()
     wanted = rng.choice([1, 3, 20, 200, 5000])
     while done < len(order):
         size = max(1, round(rng.expovariate(1 / max(wanted, len(order) / _MICRO_BATCHES))))
@@ -154,7 +154,7 @@ def unbounded(operator: Operator, entries: Sequence[Entry], seed: int) -> Answer
         reached = {name: steps[read[name]] for name, steps in progress.items()}
         answer.update(_answer(run.batch(tables_of(operator, part, reached))))
         if rng.random() < _RESTARTS:
-            run = LocalRun(operator, pickle.loads(pickle.dumps(run.savepoint())))  # noqa: S301 - written one call before
+            run = MemoryRun(operator, pickle.loads(pickle.dumps(run.savepoint())))  # noqa: S301 - written one call before
     ends = dict.fromkeys(progress, END)
     answer.update(_answer(run.batch(tables_of(operator, [], ends))))
     return Answer({key: count for key, count in answer.items() if count})

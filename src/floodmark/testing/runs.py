@@ -7,7 +7,7 @@ assert run(hourly_departures, {"flights": rows}, delay="1 hour")[""] == [...]
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
@@ -18,9 +18,10 @@ import pyarrow as pa
 
 from floodmark.core.errors import DefinitionError
 from floodmark.core.time import span
-from floodmark.engines.local.engine import LocalRun
+from floodmark.engines.embedded.memory.run import MemoryRun
 from floodmark.spec.operator import Operator
 from floodmark.spec.schema import MARKER, ROW, STAMPS
+from floodmark.testing.lakes import LakeCase
 from floodmark.testing.log import Log
 from floodmark.testing.rows import rows_of
 
@@ -32,11 +33,12 @@ class Run:
     """One way to run an operator.
 
     Args:
-        engine: the local one takes milliseconds, Spark seconds; the embedded one runs bounded.
+        engine: ``memory`` is the embedded engine's kernels and expressions without its lake, and takes milliseconds; the embedded
+            engine takes a fraction of a second, Spark seconds.
         mode: all rows at once, or a stream in two parts with a restart between them.
     """
 
-    engine: Literal["local", "spark", "embedded"]
+    engine: Literal["memory", "embedded", "spark"]
     mode: Literal["bounded", "unbounded"]
 
     def __str__(self) -> str:
@@ -53,7 +55,7 @@ class Run:
         """The last values of every output once its inputs have ended, without stamps, sorted.
 
         Args:
-            operator: reads logs only on Spark.
+            operator: reads logs only, where it runs in a lake.
             inputs: input name -> rows in order of arrival, or a Markdown table of them; an input left out is empty.
             delay: the bound of the watermark: nothing is late that comes at most so far behind.
             event_time: the column it is in, by default the input's only timestamp column.
@@ -73,46 +75,41 @@ class Run:
         for name, log in logs.items():
             log.rows(rows_of(inputs.get(name, ())), event_time or log.event_time(name), bound)
             log.end()
-        run = {"local": self._local, "spark": self._spark, "embedded": self._embedded}[self.engine]
+        run = {"memory": self._in_memory, "spark": self._spark, "embedded": self._embedded}[self.engine]
         tables = run(operator, logs)
         return {name: final(parts) for name, parts in tables.items()}
 
-    def _local(self, operator: Operator, logs: Mapping[str, Log]) -> dict[str, list[pa.Table]]:
+    def _in_memory(self, operator: Operator, logs: Mapping[str, Log]) -> dict[str, list[pa.Table]]:
         if self.mode == "bounded":
-            found = LocalRun(operator).batch({name: log.table() for name, log in logs.items()})
+            found = MemoryRun(operator).batch({name: log.table() for name, log in logs.items()})
             return {name: [table] for name, table in found.items()}
-        run = LocalRun(operator)
+        run = MemoryRun(operator)
         halves = {name: len(log.entries) // 2 for name, log in logs.items()}
         first = run.batch({name: log.table(0, halves[name]) for name, log in logs.items()})
-        run = LocalRun(operator, run.savepoint())
+        run = MemoryRun(operator, run.savepoint())
         second = run.batch({name: log.table(halves[name]) for name, log in logs.items()})
         return {name: [first[name], second[name]] for name in first}
 
     def _embedded(self, operator: Operator, logs: Mapping[str, Log]) -> dict[str, list[pa.Table]]:
-        from floodmark.engines.embedded.bounded.run import run_bounded  # noqa: PLC0415 - needs pysail
-        from floodmark.engines.embedded.session import shared  # noqa: PLC0415 - the same
-        from floodmark.lake.paths import Lake  # noqa: PLC0415 - the local engine needs no lake
-        from floodmark.testing import lakes  # noqa: PLC0415 - the same
+        from floodmark.testing.embedded import EmbeddedCase  # noqa: PLC0415 - needs pysail
 
-        with TemporaryDirectory(prefix="floodmark-run-") as folder:
-            lake = Lake(folder)
-            for name, log in logs.items():
-                lakes.land(lake, operator, log, name=name)
-            run_bounded(shared(), operator, lake)
-            return {name: [table] for name, table in lakes.outputs(lake, operator).items()}
+        return self._in_a_lake(lambda folder: EmbeddedCase(operator, folder), logs)
 
     def _spark(self, operator: Operator, logs: Mapping[str, Log]) -> dict[str, list[pa.Table]]:
-        from floodmark.engines.spark.session.builder import spark_session  # noqa: PLC0415 - the local engine needs no Spark
+        from floodmark.engines.spark.session.builder import spark_session  # noqa: PLC0415 - runs in memory need no Spark
         from floodmark.testing.spark import SparkCase  # noqa: PLC0415 - the same
 
+        return self._in_a_lake(lambda folder: SparkCase(spark_session(), operator, folder), logs)
+
+    def _in_a_lake(self, make: Callable[[str], LakeCase], logs: Mapping[str, Log]) -> dict[str, list[pa.Table]]:
         with TemporaryDirectory(prefix="floodmark-run-") as folder:
-            case = SparkCase(spark_session(), operator, folder)
-            halves = {name: len(log.entries) // 2 for name, log in logs.items()}
+            case = make(folder)
             if self.mode == "bounded":
                 for name, log in logs.items():
                     case.land(log, name=name)
                 case.run_bounded()
             else:
+                halves = {name: len(log.entries) // 2 for name, log in logs.items()}
                 for name, log in logs.items():
                     case.land(log, 0, halves[name], name=name)
                 case.run_unbounded()
@@ -122,11 +119,11 @@ class Run:
             return {name: [table] for name, table in case.outputs().items()}
 
 
-RUNS = tuple(Run(engine, mode) for engine in ("local", "spark") for mode in ("bounded", "unbounded"))
+RUNS = tuple(Run(engine, mode) for engine in ("memory", "embedded", "spark") for mode in ("bounded", "unbounded"))
 """Every engine in both modes."""
 
-LOCAL = tuple(run for run in RUNS if run.engine == "local")
-"""Those that need no Spark."""
+IN_MEMORY = tuple(run for run in RUNS if run.engine == "memory")
+"""Those that need no lake."""
 
 
 def final(tables: Sequence[pa.Table]) -> list[dict[str, Any]]:

@@ -1,10 +1,10 @@
 """Transcripts: a time-semantics case as a list of steps (rows, watermarks, ticks, what is expected), run on every engine and mode.
 
-    python -m floodmark.testing.transcripts FILE... [--engine local|spark] [--mode unbounded|bounded|both] [--case NAME]
+    python -m floodmark.testing.transcripts FILE... [--engine memory|embedded|spark] [--mode unbounded|bounded|both] [--case NAME]
 
 It prints one line per case and engine: ``pass``, ``fail: expected ... got ...`` or ``n/a: reason``, and exits with 1 on any fail. The grammar
-is in docs/testing.md. On the local engine every case runs in all variants: as written, all in one micro-batch, one entry per
-micro-batch, restarted after each step, with 1 and 3 key groups, and bounded. Source of the idea: Beam's ``trigger_transcripts.yaml``.
+is in docs/testing.md. In memory every case runs in all variants: as written, all in one micro-batch, one entry per
+micro-batch, restarted after each step, with 1 and 3 key groups, and bounded. On the embedded engine and on Spark it runs over Delta tables. Source of the idea: Beam's ``trigger_transcripts.yaml``.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ import yaml  # type: ignore[import-untyped]  # its stubs are a package of their 
 
 from floodmark.core.errors import CapabilityError, FloodmarkError
 from floodmark.core.time import from_ms, to_ms
-from floodmark.engines.local.engine import LocalRun
+from floodmark.engines.embedded.memory.run import MemoryRun
 from floodmark.spec.operator import Operator
 from floodmark.spec.schema import RETRACTION, ROW
 from floodmark.testing.grammar import Result, Step, Transcript, plain, transcript, wrong
+from floodmark.testing.lakes import LakeCase
 from floodmark.testing.log import Log, Logs
 
 
@@ -93,9 +94,9 @@ def _told(results: Sequence[Result]) -> str:
     return "[" + ", ".join(str(list(r)) for r in sorted(results, key=repr)) + "]"
 
 
-def _local(case: Transcript, *, single: bool = False, restarts: bool = False, groups: int = 64) -> str | None:
+def _in_memory(case: Transcript, *, single: bool = False, restarts: bool = False, groups: int = 64) -> str | None:
     """As written, expectations where they stand."""
-    run = LocalRun(_grouped(case.operator, groups))
+    run = MemoryRun(_grouped(case.operator, groups))
     log, done, out, seen = _log(case), 0, _Emitted(), [0, 0]
     for number, step in enumerate(case.steps):
         entries(log, step)
@@ -104,7 +105,7 @@ def _local(case: Transcript, *, single: bool = False, restarts: bool = False, gr
             out.take(run.batch(log.tables(done, done + size)))
             done = min(done + size, len(log.order))
         if step.word == "restart" or restarts:
-            run = LocalRun(run.operator, run.savepoint())
+            run = MemoryRun(run.operator, run.savepoint())
         where = f"step {number + 1}"
         if step.word == "expect":
             if why := _differs(where, step.given, out.results[seen[0] :]):
@@ -125,7 +126,7 @@ def _whole(case: Transcript, *, groups: int = 64) -> str | None:
     for step in case.steps:
         entries(log, step)
     out = _Emitted()
-    out.take(LocalRun(_grouped(case.operator, groups)).batch(log.tables()))
+    out.take(MemoryRun(_grouped(case.operator, groups)).batch(log.tables()))
     return _all(case, out)
 
 
@@ -141,10 +142,10 @@ def _bounded(case: Transcript) -> str | None:
     for step in case.steps:
         entries(log, step)
     log.end()
-    run = LocalRun(case.operator)
+    run = MemoryRun(case.operator)
     for place in range(len(log.order)):
         single.take(run.batch(log.tables(place, place + 1)))
-    whole.take(LocalRun(case.operator).batch(log.tables()))
+    whole.take(MemoryRun(case.operator).batch(log.tables()))
     return _unequal(single.final, whole.final)
 
 
@@ -161,19 +162,19 @@ def _grouped(operator: Operator, groups: int) -> Operator:
     return dataclasses.replace(operator, results=(("", dataclasses.replace(step, groups=groups)),))
 
 
-LOCAL_VARIANTS: dict[str, Callable[[Transcript], str | None]] = {
-    "as written": _local,
-    "one entry per micro-batch": lambda case: _local(case, single=True),
-    "restart after each step": lambda case: _local(case, restarts=True),
-    "one key group": lambda case: _local(case, groups=1),
-    "three key groups": lambda case: _local(case, groups=3),
+VARIANTS: dict[str, Callable[[Transcript], str | None]] = {
+    "as written": _in_memory,
+    "one entry per micro-batch": lambda case: _in_memory(case, single=True),
+    "restart after each step": lambda case: _in_memory(case, restarts=True),
+    "one key group": lambda case: _in_memory(case, groups=1),
+    "three key groups": lambda case: _in_memory(case, groups=3),
     "all in one micro-batch": _whole,
 }
 
 
-def check_local(case: Transcript, mode: str) -> str | None:
-    """Every variant on the local engine; the first difference, or None."""
-    found: dict[str, Callable[[Transcript], str | None]] = dict(LOCAL_VARIANTS) if mode != "bounded" else {}
+def check_in_memory(case: Transcript, mode: str) -> str | None:
+    """Every variant in memory; the first difference, or None."""
+    found: dict[str, Callable[[Transcript], str | None]] = dict(VARIANTS) if mode != "bounded" else {}
     if mode != "unbounded":
         found["bounded"] = _bounded
     for name, variant in found.items():
@@ -182,14 +183,18 @@ def check_local(case: Transcript, mode: str) -> str | None:
     return None
 
 
-def check_spark(case: Transcript, mode: str, spark: Any, folder: str) -> str | None:
-    """On real Spark: a stream in parts with a restart between them, and a bounded run. The first difference, or None.
+def check_in_lake(case: Transcript, mode: str, make: Callable[[Operator, str], LakeCase], folder: str) -> str | None:
+    """On an engine: a stream in parts with a restart between them, and a bounded run. The first difference, or None.
 
     Where the clock moves, every move is a restart, and the bounded run replays what the stream has recorded.
-    """
-    from floodmark.testing.spark import SparkCase  # noqa: PLC0415 - the local engine needs no Spark
 
-    log, stream = _log(case), SparkCase(spark, case.operator, f"{folder}/unbounded")
+    Args:
+        case: to run.
+        mode: unbounded, bounded or both.
+        make: operator and folder -> the operator on the engine, with its lake in the folder.
+        folder: of two lakes.
+    """
+    log, stream = _log(case), make(case.operator, f"{folder}/unbounded")
     for step in case.steps:
         entries(log, step)
     if mode != "bounded" or case.clocked:
@@ -199,22 +204,36 @@ def check_spark(case: Transcript, mode: str, spark: Any, folder: str) -> str | N
         out = _Emitted()
         out.take(stream.outputs())
         if why := _all(case, out):
-            return f"{why} (Spark, unbounded)"
+            return f"{why} (unbounded)"
     if mode != "unbounded":
         log.end()
-        batch, local = SparkCase(spark, case.operator, f"{folder}/bounded"), LocalRun(case.operator)
+        batch, memory = make(case.operator, f"{folder}/bounded"), MemoryRun(case.operator)
         _land(batch, log, 0, len(log.order))
         batch.replay(stream)
         batch.run_bounded()
         got, wanted = _Emitted(), _Emitted()
         got.take(batch.outputs())
-        wanted.take(local.batch(log.tables()))
+        wanted.take(memory.batch(log.tables()))
         if why := _unequal(wanted.final, got.final):
-            return f"{why} (Spark, bounded)"
+            return f"{why} (bounded)"
     return None
 
 
-def _land(case: Any, log: Logs, start: int, stop: int) -> None:
+def check_spark(case: Transcript, mode: str, spark: Any, folder: str) -> str | None:
+    """``check_in_lake`` on real Spark."""
+    from floodmark.testing.spark import SparkCase  # noqa: PLC0415 - other engines need no Spark
+
+    return check_in_lake(case, mode, lambda operator, lake: SparkCase(spark, operator, lake), folder)
+
+
+def check_embedded(case: Transcript, mode: str, folder: str) -> str | None:
+    """``check_in_lake`` on the embedded engine."""
+    from floodmark.testing.embedded import EmbeddedCase  # noqa: PLC0415 - needs pysail
+
+    return check_in_lake(case, mode, EmbeddedCase, folder)
+
+
+def _land(case: LakeCase, log: Logs, start: int, stop: int) -> None:
     """Entries of all inputs, one commit each; the table of an input is there from the first on."""
     for name, one in log.logs.items():
         case.land(one, *log.bounds(name, start, stop), name=name)
@@ -230,21 +249,21 @@ def _pieces(log: Logs) -> list[tuple[int | None, int, int]]:
 # ---- command line
 
 
+ENGINES = ("memory", "embedded", "spark")
+
+
 def verdicts(cases: Sequence[Transcript], engines: Sequence[str], mode: str) -> Iterator[tuple[Transcript, str, str]]:
     """(case, engine, ``pass`` | ``fail: ...`` | ``n/a: ...``) for each."""
     spark: Any = None
     for engine in engines:
-        for number, case in enumerate(cases):
-            try:
-                if engine == "local":
-                    why = check_local(case, mode)
-                else:
-                    if spark is None:
-                        from floodmark.engines.spark.session.builder import spark_session  # noqa: PLC0415 - only where asked for
+        if engine == "spark":
+            from floodmark.engines.spark.session.builder import spark_session  # noqa: PLC0415 - only where asked for
 
-                        spark = spark_session(app="transcripts")
-                    with TemporaryDirectory() as folder:
-                        why = check_spark(case, mode, spark, f"{folder}/{number}")
+            spark = spark_session(app="transcripts")
+        for case in cases:
+            try:
+                with TemporaryDirectory() as folder:
+                    why = _checked(case, engine, mode, spark, folder)
             except CapabilityError as error:
                 yield case, engine, f"n/a: {error}"
             except FloodmarkError as error:
@@ -255,9 +274,19 @@ def verdicts(cases: Sequence[Transcript], engines: Sequence[str], mode: str) -> 
         spark.stop()
 
 
+def _checked(case: Transcript, engine: str, mode: str, spark: Any, folder: str) -> str | None:
+    match engine:
+        case "memory":
+            return check_in_memory(case, mode)
+        case "embedded":
+            return check_embedded(case, mode, folder)
+        case _:
+            return check_spark(case, mode, spark, folder)
+
+
 @click.command()
 @click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--engine", type=click.Choice(["local", "spark"]), default=None, help="By default both.")
+@click.option("--engine", type=click.Choice(ENGINES), default=None, help="By default all.")
 @click.option("--mode", type=click.Choice(["unbounded", "bounded", "both"]), default="both", show_default=True)
 @click.option("--case", "name", default=None, help="Only the case of this name.")
 def main(files: tuple[Path, ...], engine: str | None, mode: str, name: str | None) -> None:
@@ -280,7 +309,7 @@ def main(files: tuple[Path, ...], engine: str | None, mode: str, name: str | Non
                 failed += 1
                 label = case.get("name", number) if isinstance(case, Mapping) else number
                 click.echo(f"{label}: fail: expected a case of the grammar got {error}")
-    for case, where, verdict in verdicts(cases, [engine] if engine else ["local", "spark"], mode):
+    for case, where, verdict in verdicts(cases, [engine] if engine else ENGINES, mode):
         failed += verdict.startswith("fail")
         click.echo(f"{case.name} [{where}]: {' '.join(verdict.split())}")
     if not cases and not failed:

@@ -84,6 +84,31 @@ def _shortened(decided: str) -> Rewrite:
     return rewrite
 
 
+def _in(node: Typed, parts: Sequence[str]) -> str | None:
+    """Spark computes a value of the list only where those before it are not equal."""
+    kind = _common(node.children)
+    value, *others = parts if kind is None else _as(kind, node.children, parts)
+    if not any(_fails(child) for child in node.children[2:]):
+        return None if kind is None else f"({value} IN ({', '.join(others)}))"
+    *others, last = others
+    found = f"coalesce(CAST({value} = {last} AS int) * 2, 1)"  # 2 for true, 1 for null, 0 for false
+    for other in reversed(others):
+        equal = f"{value} = {other}"
+        found = f"CASE WHEN {equal} THEN 2 ELSE greatest({found}, CASE WHEN ({equal}) IS NULL THEN 1 ELSE 0 END) END"
+    return f"(nullif({found}, 1) <> 0)"
+
+
+def _between(node: Typed, parts: Sequence[str]) -> str | None:
+    """Spark computes the upper bound only where the lower one does not decide."""
+    kind = _common(node.children)
+    value, lower, upper = parts if kind is None else _as(kind, node.children, parts)
+    if not _fails(node.children[2]):
+        return None if kind is None else f"({value} BETWEEN {lower} AND {upper})"
+    above, below = f"({value} >= {lower})", f"({value} <= {upper})"
+    unknown = f"CASE WHEN {below} = false THEN 0 END"
+    return f"(CASE WHEN {above} = false THEN 0 WHEN {above} IS NULL THEN {unknown} ELSE CAST({below} AS int) END <> 0)"
+
+
 def _divided(node: Typed, parts: Sequence[str]) -> str | None:
     left, right, result = (digits(kind) for kind in (*node.kinds, node.type))
     if left is not None and right is not None and result is not None:
@@ -127,7 +152,7 @@ def _widened(form: str, skipped: int = 0) -> Rewrite:
         if kind is None:
             return None
         values = [*parts[:skipped], *_as(kind, node.children[skipped:], parts[skipped:])]
-        return form.format(*values, all=", ".join(values), rest=", ".join(values[1:]))
+        return form.format(*values, all=", ".join(values))
 
     return rewrite
 
@@ -231,8 +256,8 @@ REWRITES: Mapping[str, Rewrite] = {
     "abs": _size,
     **{name: _one_zero(name) for name in ("round", "bround", "rint")},
     **{operator: _compared(operator) for operator in ("=", "<>", "<", "<=", ">", ">=", "<=>")},
-    "in": _widened("({0} IN ({rest}))"),
-    "between": _widened("({0} BETWEEN {1} AND {2})"),
+    "in": _in,
+    "between": _between,
     **{name: _widened(f"{name}({{all}})") for name in ("coalesce", "ifnull", "nvl", "array")},
     **{name: _widened(f"{name}({{all}})", 1) for name in ("if", "nvl2")},
     **{

@@ -1,4 +1,4 @@
-"""An unbounded run in one process: micro-batches of stamped rows in, rows of every output out. The kernels and stages are Spark's."""
+"""An unbounded run without a lake: micro-batches of stamped rows in, rows of every output out. Kernels and stages are those of both engines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from floodmark.core.errors import ExecutionError, FloodmarkError
 from floodmark.core.time import END, NEVER
-from floodmark.engines.local.expressions import STAMPS, Queries, empty
+from floodmark.engines.embedded.memory.rows import STAMPS, Known, Rows, empty
 from floodmark.semantics.attempts import quarantining, stopped
 from floodmark.semantics.kernel import Tick
 from floodmark.semantics.stage import AnyStage, closed, kernel_of, stage_of
@@ -19,7 +19,7 @@ from floodmark.semantics.store import MemoryStore
 from floodmark.spec.operator import Operator
 from floodmark.spec.schema import MARKER, ROW, TICK, Schema
 
-Rows = Mapping[str, pa.Table]
+Tables = Mapping[str, pa.Table]
 """Input or output name -> its columns, then ``_event_time`` in ms, ``_watermark``, ``_progress``, ``_sequence``, ``_kind``."""
 
 
@@ -38,7 +38,7 @@ class Savepoint:
     dropped: int = 0
 
 
-class LocalRun:
+class MemoryRun:
     """One run of one operator.
 
     Args:
@@ -49,7 +49,7 @@ class LocalRun:
     def __init__(self, operator: Operator, savepoint: Savepoint | None = None) -> None:
         self.operator, self.stage = operator, stage_of(operator)
         self.state = copy.deepcopy(savepoint) if savepoint else Savepoint()
-        self.queries = Queries()
+        self.rows = Rows()
 
     def savepoint(self) -> Savepoint:
         """The run as it is now; later micro-batches do not change it."""
@@ -60,7 +60,7 @@ class LocalRun:
         """The least any input has reached."""
         return min(self.state.progress.get(given.name, NEVER) for given in self.operator.inputs)
 
-    def batch(self, inputs: Rows) -> dict[str, pa.Table]:
+    def batch(self, inputs: Tables) -> dict[str, pa.Table]:
         """One micro-batch.
 
         Args:
@@ -78,7 +78,8 @@ class LocalRun:
                 self.state.progress[name] = max(self.state.progress.get(name, NEVER), reached)
         try:
             if self.stage is None:
-                results = {name: _only_rows(self.queries.rows(step, given)) for name, step in self.operator.results}
+                known: Known = {}
+                results = {name: _only_rows(self.rows.of(step, given, known)) for name, step in self.operator.results}
                 failed: list[pa.Table] = []
             else:
                 results, failed = self._stateful(self.stage, given)
@@ -88,31 +89,31 @@ class LocalRun:
             raise self._blaming(error, given) from error
         for output in self.operator.outputs:
             if output.side == "quarantine":
-                results[output.name] = _side([*self.queries.failures.values(), *failed], output.schema)
-        self.queries.failures.clear()
+                results[output.name] = _side([*self.rows.failures.values(), *failed], output.schema)
+        self.rows.failures.clear()
         return {name: self._stamped(table, before) for name, table in results.items()}
 
-    def _blaming(self, error: ExecutionError, given: Rows) -> ExecutionError:
+    def _blaming(self, error: ExecutionError, given: Tables) -> ExecutionError:
         """The error with the row it is about, if one row is to blame: found by setting aside what fails."""
-        operator, queries = quarantining(self.operator), Queries()
+        operator, trial = quarantining(self.operator), Rows()
         stage = stage_of(operator)
         try:
             if stage is not None:
-                queries.stage_rows(stage, queries.rows(stage.step.parent, given))
+                trial.of_stage(stage, trial.of(stage.step.parent, given))
             else:
                 for _, step in operator.results:
-                    queries.rows(step, given)
+                    trial.of(step, given)
         except FloodmarkError:  # the expression cannot be computed for any row
             return error
-        rows = [row for table in queries.failures.values() for row in table.to_pylist()]
+        rows = [row for table in trial.failures.values() for row in table.to_pylist()]
         first = min(rows, key=lambda row: row["s"], default=None)
-        return error if first is None else stopped(self.operator, "local", first["side"], first["t"], first["s"])
+        return error if first is None else stopped(self.operator, "in-memory", first["side"], first["t"], first["s"])
 
-    def _stateful(self, stage: AnyStage, given: Rows) -> tuple[dict[str, pa.Table], list[pa.Table]]:
+    def _stateful(self, stage: AnyStage, given: Tables) -> tuple[dict[str, pa.Table], list[pa.Table]]:
         """Output name -> its rows; and what the user's code failed for."""
         step, state = stage.step, self.state
-        rows = self.queries.rows(step.parent, given)
-        table = self.queries.stage_rows(stage, rows)
+        rows = self.rows.of(step.parent, given)
+        table = self.rows.of_stage(stage, rows)
         moved = table.filter(pc.equal(table["kind"], TICK)).select(["t", "s", "w"]).sort_by("s").to_pylist()
         ticks = [Tick(state.clock), *(Tick(row["t"], row["s"], row["w"]) for row in moved)]
         state.clock = ticks[-1].clock
@@ -144,14 +145,15 @@ class LocalRun:
         closed(stage)
         schema = step.schema
         found = pa.concat_tables(emitted) if emitted else empty(schema)
-        results = {n: self.queries.rows(r, {}, {step: found}) for n, r in self.operator.results}
+        known: Known = {step: found.cast(empty(schema).schema)}
+        results = {n: self.rows.of(r, {}, known) for n, r in self.operator.results}
         if step.late == "side_output":
             results["late"] = _side(sides, step.parent.schema)
         for name, schema in step.sides:
             results[name] = pa.concat_tables([empty(schema), *aside[name]])
         return results, failed
 
-    def _reached(self, given: Rows) -> int:
+    def _reached(self, given: Tables) -> int:
         """Progress before the input ended."""
         found = self.state.reached
         for name, table in given.items():

@@ -1,0 +1,252 @@
+"""Rows of stateless steps, and rows as a stage takes them, over Arrow tables.
+
+A table here has the columns of its step, then ``_event_time`` in ms, ``_watermark``, ``_progress``, ``_sequence`` and ``_kind``.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from floodmark.core.errors import ExecutionError
+from floodmark.engines.embedded.memory.values import check_computable, values
+from floodmark.semantics.attempts import Attempt, attempts
+from floodmark.semantics.columns import arrow_schema
+from floodmark.semantics.failures import Failure, expression_failure, flat_mapped, set_aside
+from floodmark.semantics.stage import AnyStage
+from floodmark.spec import steps
+from floodmark.spec.schema import ROW, Schema
+
+STAMPS = ("_event_time", "_watermark", "_progress", "_sequence", "_kind")
+
+STAMP_SCHEMA = pa.schema([*((name, pa.int64()) for name in STAMPS[:-1]), ("_kind", pa.int32())])
+
+Known = dict[steps.Step, pa.Table]
+
+
+def empty(schema: Schema) -> pa.Table:
+    """No rows of a step."""
+    return pa.schema([*arrow_schema(schema), *STAMP_SCHEMA]).empty_table()
+
+
+@dataclass(slots=True)
+class Rows:
+    """Computes the stateless steps of an operator, one after the other, each over all rows at once."""
+
+    failures: dict[steps.Step, pa.Table] = field(default_factory=dict)
+    """What each step has set aside since this was last cleared, as side rows."""
+
+    def of(self, step: steps.Step, inputs: Mapping[str, pa.Table], known: Known | None = None) -> pa.Table:
+        """The rows of a step.
+
+        Args:
+            step: stateless from here down to ``known`` and the inputs.
+            inputs: input name -> stamped rows.
+            known: steps whose rows are known, to which those of other steps are added.
+        """
+        known = {} if known is None else known
+        if step not in known:
+            known[step] = self._computed(step, inputs, known)
+        return known[step]
+
+    def of_stage(self, stage: AnyStage, rows: pa.Table) -> pa.Table:
+        """Rows as the stage's ``pack`` wants them."""
+        step, schema = stage.step, stage.step.parent.schema
+        tried = [
+            Attempt(step=f"step '{step.uid}'", text=value.sql, type=value.type, schema=schema) for value in stage.values
+        ]
+        rows, computed = self._values(step, rows, tried, step.keys)
+        keys = [_plain_zero(rows[key]) for key in step.keys]
+        columns = {
+            "group": _groups(keys, rows.num_rows, step.groups),
+            **{f"k{place}": key for place, key in enumerate(keys)},
+            "t": pc.fill_null(rows["_event_time"], 0),
+            **{short: rows[name] for short, name in (("w", "_watermark"), ("s", "_sequence"), ("kind", "_kind"))},
+            **{f"v{place}": column for place, column in enumerate(computed)},
+        }
+        if stage.whole_rows or step.reduces:
+            columns["row"] = _whole(rows, schema)
+        if isinstance(step, steps.WindowAggregate) and step.late == "side_output":
+            columns["side"] = _whole(rows, schema)
+        table = pa.table(columns)
+        return table if step.broadcast is None else _broadcast(table, rows[steps.TAG], step.broadcast, step.groups)
+
+    def _computed(self, step: steps.Step, inputs: Mapping[str, pa.Table], known: Known) -> pa.Table:
+        match step:
+            case steps.Read():
+                return inputs[step.input].select([*step.schema.names, *STAMPS]).cast(_schema(step))
+            case steps.Filter():
+                rows, (holds,) = self._values(step, self.of(step.parent, inputs, known), attempts(step))
+                return rows.filter(pc.or_(pc.greater(rows["_kind"], ROW), pc.fill_null(holds, False)))
+            case steps.Project():
+                rows, columns = self._values(step, self.of(step.parent, inputs, known), _columns(step))
+                stamps = [rows[name] for name in STAMPS]
+                return pa.table([*columns, *stamps], [*step.schema.names, *STAMPS]).cast(_schema(step))
+            case steps.FlatMap():
+                return self._flat_mapped(step, self.of(step.parent, inputs, known)).cast(_schema(step))
+            case steps.Union():
+                parts = [
+                    _renumbered(self.of(parent, inputs, known), len(step.parents), place)
+                    for place, parent in enumerate(step.parents)
+                ]
+                return pa.concat_tables([part.select(_schema(step).names).cast(_schema(step)) for part in parts])
+            case _:
+                message = "a stateful step is computed by its kernel"
+                raise TypeError(message)
+
+    def _values(
+        self, step: steps.Step, rows: pa.Table, tried: Sequence[Attempt], keys: Sequence[str] = ()
+    ) -> tuple[pa.Table, list[pa.ChunkedArray]]:
+        """Rows and the values of expressions, null for markers; rows for which one fails are set aside where the step wants it.
+
+        Args:
+            step: whose expressions they are.
+            rows: stamped.
+            tried: the expressions.
+            keys: columns of the key, for the quarantine.
+        """
+        real = pc.less_equal(rows["_kind"], ROW)
+        given = rows.filter(real)
+        if steps.quarantines(step):
+            failed = _failures(given, tried)
+            why = [_failure(given.slice(place, 1), *blamed, keys) for place, blamed in failed.items()]
+            self.failures[step] = set_aside([one for one in why if one is not None])
+            stays = np.ones(given.num_rows, dtype=bool)
+            stays[list(failed)] = False
+            every = np.ones(rows.num_rows, dtype=bool)
+            every[np.flatnonzero(real.to_numpy())] = stays
+            rows = rows.filter(pa.array(every))
+            real, given = pc.less_equal(rows["_kind"], ROW), given.filter(pa.array(stays))
+        computed = values(given, tried)
+        if given.num_rows == rows.num_rows:
+            return rows, computed
+        places = pa.array(np.where(real.to_numpy(), np.cumsum(real.to_numpy()) - 1, -1))
+        places = pc.if_else(pc.less(places, 0), None, places)
+        return rows, [column.take(places) for column in computed]
+
+    def _flat_mapped(self, step: steps.FlatMap, rows: pa.Table) -> pa.Table:
+        mapped = flat_mapped(step, rows.select(list(step.parent.schema.names)), rows["_kind"].to_pylist())
+        stamps = rows.select(STAMPS).take(mapped.origin)
+        table = mapped.rows
+        for name in STAMPS:
+            table = table.append_column(name, stamps[name])
+        if steps.quarantines(step):
+            whose = ("_event_time", "_watermark", "_sequence")
+            at = list(zip(*(stamps[name].to_pylist() for name in whose), strict=True))
+            self.failures[step] = set_aside([(*at[place], why) for place, why in mapped.failures.items()])
+            table = table.filter(
+                pa.array([place not in mapped.failures for place in range(table.num_rows)], pa.bool_())
+            )
+        return table
+
+
+def _schema(step: steps.Step) -> pa.Schema:
+    return pa.schema([*arrow_schema(step.schema), *STAMP_SCHEMA])
+
+
+def _columns(step: steps.Project) -> list[Attempt]:
+    """Every column of a step, those that are columns already too."""
+    kinds, schema = step.schema.types, step.parent.schema
+    return [Attempt(step=f"column '{name}'", text=text, type=kinds[name], schema=schema) for name, text in step.columns]
+
+
+def _renumbered(rows: pa.Table, parents: int, place: int) -> pa.Table:
+    numbers = pc.add(pc.multiply(rows["_sequence"], parents), place)
+    return rows.set_column(rows.column_names.index("_sequence"), "_sequence", numbers)
+
+
+def _whole(rows: pa.Table, schema: Schema) -> pa.StructArray:
+    columns = [rows[name].combine_chunks() for name in schema.names]
+    return pa.StructArray.from_arrays(columns, fields=list(arrow_schema(schema)))
+
+
+# ---- key groups
+
+
+def _plain_zero(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """-0.0 and 0.0 are one key."""
+    return pc.add(column, pa.scalar(0.0, column.type)) if pa.types.is_floating(column.type) else column
+
+
+def _groups(keys: Iterable[pa.ChunkedArray], size: int, groups: int) -> pa.Array:
+    """The key group of each row: the same for equal keys, in every run."""
+    total = np.zeros(size, dtype=np.uint64)
+    for key in keys:
+        total = total * np.uint64(31) + _hashes(key.combine_chunks())
+    return pa.array((total % np.uint64(groups)).astype(np.int32))
+
+
+def _hashes(column: pa.Array) -> np.ndarray:
+    if pa.types.is_temporal(column.type):
+        column = column.cast(pa.int32() if pa.types.is_date32(column.type) else pa.int64())
+    if pa.types.is_nested(column.type):
+        return np.array([zlib.crc32(repr(value).encode()) for value in column.to_pylist()], dtype=np.uint64)
+    coded = column.dictionary_encode(null_encoding="encode")
+    hashes = [zlib.crc32(repr(value).encode()) for value in coded.dictionary.to_pylist()]
+    return np.array(hashes, dtype=np.uint64)[coded.indices.to_numpy()] if len(column) else np.zeros(0, dtype=np.uint64)
+
+
+def _broadcast(table: pa.Table, tags: pa.ChunkedArray, broadcast: int, groups: int) -> pa.Table:
+    """Rows of the broadcast input, once per key group."""
+    everywhere = pc.fill_null(pc.equal(tags, broadcast), False).to_numpy()
+    times = np.where(everywhere, groups, 1)
+    places = np.repeat(np.arange(table.num_rows), times)
+    group = np.asarray(table["group"])[places]
+    group[np.repeat(everywhere, times)] = np.tile(np.arange(groups, dtype=np.int32), int(everywhere.sum()))
+    return table.take(pa.array(places)).set_column(0, "group", pa.array(group, pa.int32()))
+
+
+# ---- rows for which an expression fails
+
+
+def _failures(rows: pa.Table, tried: Sequence[Attempt]) -> dict[int, tuple[Attempt, str]]:
+    """Place of each row for which an expression fails -> the expression and its message; found by halving.
+
+    Raises:
+        ExecutionError: EXECUTION-006, an expression cannot be computed for any row.
+    """
+    failed: dict[int, tuple[Attempt, str]] = {}
+    parts, checked = [(0, rows.num_rows)], False
+    while parts:
+        start, stop = parts.pop()
+        part = rows.slice(start, stop - start)
+        try:
+            values(part, tried)
+        except ExecutionError as error:
+            if not checked:
+                check_computable(tried)
+                checked = True
+            if part.num_rows == 1:
+                failed[start] = _blamed(part, tried) or (tried[0], error.got)
+                continue
+            half = (start + stop) // 2
+            parts += [(half, stop), (start, half)]
+    return failed
+
+
+def _blamed(row: pa.Table, tried: Sequence[Attempt]) -> tuple[Attempt, str] | None:
+    """The expression that fails for a row, and its message."""
+    for attempt in tried:
+        try:
+            values(row, [attempt])
+        except ExecutionError as error:
+            return attempt, error.got
+    return None
+
+
+def _failure(
+    row: pa.Table, attempt: Attempt, message: str, keys: Sequence[str]
+) -> tuple[int, int, int, Failure] | None:
+    """One row as ``set_aside`` wants it; None for a retraction, as the row it takes back was set aside."""
+    found = row.to_pylist()[0]
+    if found["_kind"] != ROW:
+        return None
+    given = {name: found[name] for name in attempt.schema.names}
+    key = {name: found[name] for name in keys} if keys else None
+    why = expression_failure(attempt.step, attempt.explained(message), given, key)
+    return found["_event_time"], found["_watermark"], found["_sequence"], why

@@ -1,0 +1,150 @@
+"""Values of expressions over Arrow tables. Columns and constants are computed here, all other expressions of a step in one query of Sail."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from floodmark.core.errors import CapabilityError, ExecutionError, printable
+from floodmark.engines.embedded.memory.remembered import Remembered
+from floodmark.engines.embedded.parity.check import sail_sql
+from floodmark.semantics.attempts import Attempt, is_column
+from floodmark.semantics.columns import arrow_type
+from floodmark.spec.expressions import expression
+from floodmark.spec.expressions.tree import Literal
+
+if TYPE_CHECKING:
+    from floodmark.engines.embedded.session import Connection
+
+_PLACE, _NONE = "_place", "_none"
+_MESSAGE_BYTES = 32_000_000
+"""Of rows that travel to Sail in one message."""
+_WIDER = {"int": {"tinyint", "smallint"}, "bigint": {"tinyint", "smallint", "int"}, "double": {"float", "int"}}
+"""Type -> types whose values Arrow makes values of this type without a check."""
+_WRITTEN = {"boolean", "tinyint", "smallint", "int", "bigint", "string"}
+"""Types whose constants are what Python reads them as."""
+
+
+def values(rows: pa.Table, attempts: Sequence[Attempt]) -> list[pa.ChunkedArray]:
+    """The value of each expression for each row.
+
+    Args:
+        rows: of a step; no markers.
+        attempts: expressions over columns of the rows.
+
+    Raises:
+        CapabilityError: CAPABILITY-031, Sail would answer otherwise than Spark.
+        ExecutionError: EXECUTION-006, an expression fails for some row.
+        SetupError: SETUP-070 or SETUP-071, Sail is not installed.
+    """
+    known = {place: _plain(rows, attempt) for place, attempt in enumerate(attempts)}
+    asked = [place for place, column in known.items() if column is None]
+    if asked:
+        known.update(zip(asked, _computed(rows, [attempts[place] for place in asked]), strict=True))
+    return [column for column in known.values() if column is not None]
+
+
+def check_computable(attempts: Sequence[Attempt]) -> None:
+    """Raise as ``values`` where Sail cannot compute an expression for any row."""
+    kinds = {name: arrow_type(attempt.schema[name].type) for attempt in attempts for name in attempt.schema.names}
+    nulls = pa.table({name: pa.nulls(1, kind) for name, kind in kinds.items()})
+    asked = [attempt for attempt in attempts if _plain(nulls, attempt) is None]
+    if asked:
+        _query(nulls.select(_read(asked)), asked, "false")
+
+
+def _plain(rows: pa.Table, attempt: Attempt) -> pa.ChunkedArray | None:
+    """The values of an expression that is a column or a constant of about the type; None for all others."""
+    if not is_column(attempt.text, attempt.schema):
+        return _constant(rows, attempt)
+    column = rows[attempt.text.strip("`")]
+    kind = attempt.schema[attempt.text.strip("`")].type
+    if kind == attempt.type:
+        return column
+    return column.cast(arrow_type(attempt.type)) if kind in _WIDER.get(attempt.type, ()) else None
+
+
+def _constant(rows: pa.Table, attempt: Attempt) -> pa.ChunkedArray | None:
+    literal = expression(attempt.text, attempt.schema, attempt.step).tree.node
+    if not isinstance(literal, Literal) or not isinstance(literal.value, (bool, int, str)):
+        return None
+    if literal.type != attempt.type and literal.type not in _WIDER.get(attempt.type, ()):
+        return None
+    if literal.type not in _WRITTEN:
+        return None
+    return pa.chunked_array([pa.repeat(pa.scalar(literal.value, arrow_type(attempt.type)), rows.num_rows)])
+
+
+def _computed(rows: pa.Table, attempts: Sequence[Attempt]) -> list[pa.ChunkedArray]:
+    if not rows.num_rows:
+        for attempt in attempts:
+            _sql(attempt)
+        return [pa.chunked_array([], arrow_type(attempt.type)) for attempt in attempts]
+    return list(_remembered(tuple(attempts)).of(_numbered(rows.select(_read(attempts)))).columns)
+
+
+@lru_cache(maxsize=256)
+def _remembered(attempts: tuple[Attempt, ...]) -> Remembered:
+    return Remembered(partial(_in_parts, attempts))
+
+
+def _in_parts(attempts: Sequence[Attempt], rows: pa.Table) -> pa.Table:
+    size = max(1, rows.num_rows * _MESSAGE_BYTES // max(rows.nbytes, _MESSAGE_BYTES))
+    parts = [_query(rows.slice(start, size), attempts) for start in range(0, rows.num_rows, size)]
+    return pa.concat_tables(parts)
+
+
+def _numbered(rows: pa.Table) -> pa.Table:
+    """Rows without a column have no number: they get one."""
+    return rows if rows.num_columns else pa.table({_NONE: pa.nulls(rows.num_rows, pa.int32())})
+
+
+def _read(attempts: Sequence[Attempt]) -> list[str]:
+    """The columns that expressions read."""
+    read = [expression(attempt.text, attempt.schema, attempt.step) for attempt in attempts]
+    return list(dict.fromkeys(name for one in read for name in one.columns))
+
+
+def _sql(attempt: Attempt) -> str:
+    return f"CAST(({sail_sql(attempt.text, attempt.schema, attempt.step)}) AS {attempt.type})"
+
+
+def _query(rows: pa.Table, attempts: Sequence[Attempt], condition: str = "") -> pa.Table:
+    """The values of expressions in one query, a column each; of the rows a condition holds for."""
+    from grpc import RpcError  # noqa: PLC0415 - only where Sail is needed
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - the same
+
+    from floodmark.engines.embedded.session import shared  # noqa: PLC0415 - the same
+    from floodmark.engines.embedded.unbounded.compute import on_sail  # noqa: PLC0415 - the same
+
+    table = rows.append_column(_PLACE, pa.array(np.arange(rows.num_rows), pa.int64()))
+    columns = [f"{_sql(attempt)} AS v{place}" for place, attempt in enumerate(attempts)]
+
+    def ask(connection: Connection) -> pa.Table:
+        frame = connection.spark.createDataFrame(table)
+        frame = frame.filter(condition) if condition else frame
+        return frame.selectExpr(*columns, _PLACE).toArrow()
+
+    try:
+        found = on_sail(shared(), ask)
+    except (PySparkException, RpcError) as error:
+        raise _failed(attempts, printable(str(error).strip().splitlines()[0])) from error
+    found = found.sort_by(_PLACE)
+    kinds = [arrow_type(attempt.type) for attempt in attempts]
+    return pa.table(
+        [found[place].cast(kind) for place, kind in enumerate(kinds)], [str(place) for place in range(len(kinds))]
+    )
+
+
+def _failed(attempts: Sequence[Attempt], message: str) -> CapabilityError | ExecutionError:
+    where = " and ".join(dict.fromkeys(attempt.step for attempt in attempts))
+    if (refusal := re.search(r"CAPABILITY-031 ([^:]*)", message)) is not None:
+        fix = "Run it on Spark: --engine spark, or floodmark.testing.spark.SparkCase in a test."
+        return CapabilityError(where, "values that Sail computes as Spark does", refusal[1], fix, code="CAPABILITY-031")
+    fix = "Mend the expression, or the row it fails for."
+    return ExecutionError(where, "a value for every row", message, fix, code="EXECUTION-006")

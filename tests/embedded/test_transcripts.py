@@ -1,0 +1,37 @@
+"""Transcripts on the embedded engine: each case as a stream in two parts with a restart between them, and bounded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from floodmark.core.errors import CapabilityError
+from floodmark.testing.grammar import load
+from floodmark.testing.transcripts import check_embedded
+
+FOLDER = Path(__file__).resolve().parents[1] / "cases"
+ALWAYS = {
+    "count/global-purging-4",
+    "early-late/sessions",
+    "evictor/count-before",
+    "session/late-merge-within-lateness-fires-again",
+    "sliding/sum-3s-1s",
+    "tumbling/late-row-to-side-output",
+}
+"""The others run in ``make soak``."""
+
+CASES = [
+    pytest.param(case, marks=() if case.name in ALWAYS else pytest.mark.soak, id=case.name)
+    for path in sorted(FOLDER.glob("*.yaml"))
+    for case in load(path)
+]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_case_passes_in_both_modes(tmp_path, case):
+    if case.clocked:
+        with pytest.raises(CapabilityError, match="CAPABILITY-035"):
+            check_embedded(case, "both", str(tmp_path))
+        return
+    assert check_embedded(case, "both", str(tmp_path)) is None
