@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from floodmark.core.errors import CapabilityError
 from floodmark.testing.grammar import load
 from floodmark.testing.transcripts import check_embedded
 
 FOLDER = Path(__file__).resolve().parents[1] / "cases"
 ALWAYS = {
     "count/global-purging-4",
+    "delay/count-or-timeout",
     "early-late/sessions",
     "evictor/count-before",
     "session/late-merge-within-lateness-fires-again",
@@ -30,8 +30,4 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_case_passes_in_both_modes(tmp_path, case):
-    if case.clocked:
-        with pytest.raises(CapabilityError, match="CAPABILITY-035"):
-            check_embedded(case, "both", str(tmp_path))
-        return
     assert check_embedded(case, "both", str(tmp_path)) is None

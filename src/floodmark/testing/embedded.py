@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from floodmark.core.errors import CapabilityError
 from floodmark.core.time import Interval
 from floodmark.engines.embedded.bounded.run import run_bounded
 from floodmark.engines.embedded.session import shared
@@ -24,15 +23,8 @@ class EmbeddedCase(LakeCase):
 
         Args:
             clock: processing time to run at, ms; the machine's by default.
-
-        Raises:
-            CapabilityError: CAPABILITY-035, a clock is given.
         """
-        if clock is not None:
-            fix = "Run it on Spark: floodmark.testing.spark.SparkCase."
-            where, expected = f"case of operator '{self.operator.name}'", "an operator of event time"
-            raise CapabilityError(where, expected, "one that waits for processing time", fix, code="CAPABILITY-035")
-        return run_unbounded(shared(), self.operator, self.lake, until_caught_up=True)
+        return run_unbounded(shared(), self.operator, self.lake, until_caught_up=True, clock=clock)
 
     def run_bounded(self, interval: Interval | None = None) -> RunResult:
         """Over an interval, by default all of time."""

@@ -44,7 +44,7 @@ def expr(frame: DataFrame, text: str) -> Column:
 
 def with_columns(rows: DataFrame, texts: Mapping[str, str]) -> DataFrame:
     """Rows with columns added, or replaced, from SQL text."""
-    return rows.withColumns({name: expr(rows, text) for name, text in texts.items()})
+    return rows.withColumns({name: expr(rows, text) for name, text in texts.items()}) if texts else rows
 
 
 def value(text: str, kind: str, schema: Schema, rendering: Rendering = as_written) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
@@ -20,6 +22,7 @@ from floodmark.spec.expressions.tree import Literal
 
 if TYPE_CHECKING:
     from floodmark.engines.embedded.session import Connection
+    from floodmark.engines.embedded.unbounded.prepared import Prepared
 
 _PLACE, _NONE = "_place", "_none"
 _MESSAGE_BYTES = 32_000_000
@@ -55,7 +58,7 @@ def check_computable(attempts: Sequence[Attempt]) -> None:
     nulls = pa.table({name: pa.nulls(1, kind) for name, kind in kinds.items()})
     asked = [attempt for attempt in attempts if _plain(nulls, attempt) is None]
     if asked:
-        _query(nulls.select(_read(asked)), asked, "false")
+        _Query(tuple(asked), "false").of(_numbered(nulls.select(_read(asked))))
 
 
 def _plain(rows: pa.Table, attempt: Attempt) -> pa.ChunkedArray | None:
@@ -90,13 +93,7 @@ def _computed(rows: pa.Table, attempts: Sequence[Attempt]) -> list[pa.ChunkedArr
 
 @lru_cache(maxsize=256)
 def _remembered(attempts: tuple[Attempt, ...]) -> Remembered:
-    return Remembered(partial(_in_parts, attempts))
-
-
-def _in_parts(attempts: Sequence[Attempt], rows: pa.Table) -> pa.Table:
-    size = max(1, rows.num_rows * _MESSAGE_BYTES // max(rows.nbytes, _MESSAGE_BYTES))
-    parts = [_query(rows.slice(start, size), attempts) for start in range(0, rows.num_rows, size)]
-    return pa.concat_tables(parts)
+    return Remembered(_Query(attempts).of)
 
 
 def _numbered(rows: pa.Table) -> pa.Table:
@@ -114,31 +111,52 @@ def _sql(attempt: Attempt) -> str:
     return f"CAST(({sail_sql(attempt.text, attempt.schema, attempt.step)}) AS {attempt.type})"
 
 
-def _query(rows: pa.Table, attempts: Sequence[Attempt], condition: str = "") -> pa.Table:
-    """The values of expressions in one query, a column each; of the rows a condition holds for."""
-    from grpc import RpcError  # noqa: PLC0415 - only where Sail is needed
-    from pyspark.errors import PySparkException  # noqa: PLC0415 - the same
+@dataclass(slots=True)
+class _Query:
+    """The values of expressions, a column each, as one query that a server is asked again and again.
 
-    from floodmark.engines.embedded.session import shared  # noqa: PLC0415 - the same
-    from floodmark.engines.embedded.unbounded.compute import on_sail  # noqa: PLC0415 - the same
+    Args:
+        attempts: expressions.
+        condition: of the rows they are computed for.
+    """
 
-    table = rows.append_column(_PLACE, pa.array(np.arange(rows.num_rows), pa.int64()))
-    columns = [f"{_sql(attempt)} AS v{place}" for place, attempt in enumerate(attempts)]
+    attempts: tuple[Attempt, ...]
+    condition: str = "true"
+    _prepared: Prepared | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def ask(connection: Connection) -> pa.Table:
-        frame = connection.spark.createDataFrame(table)
-        frame = frame.filter(condition) if condition else frame
-        return frame.selectExpr(*columns, _PLACE).toArrow()
+    def of(self, rows: pa.Table) -> pa.Table:
+        """The values for rows, in their order."""
+        from grpc import RpcError  # noqa: PLC0415 - only where Sail is needed
+        from pyspark.errors import PySparkException  # noqa: PLC0415 - the same
 
-    try:
-        found = on_sail(shared(), ask)
-    except (PySparkException, RpcError) as error:
-        raise _failed(attempts, printable(str(error).strip().splitlines()[0])) from error
-    found = found.sort_by(_PLACE)
-    kinds = [arrow_type(attempt.type) for attempt in attempts]
-    return pa.table(
-        [found[place].cast(kind) for place, kind in enumerate(kinds)], [str(place) for place in range(len(kinds))]
-    )
+        from floodmark.engines.embedded.session import shared  # noqa: PLC0415 - the same
+        from floodmark.engines.embedded.unbounded.compute import on_sail  # noqa: PLC0415 - the same
+
+        table = rows.append_column(_PLACE, pa.array(np.arange(rows.num_rows), pa.int64()))
+        size = max(1, rows.num_rows * _MESSAGE_BYTES // max(table.nbytes, _MESSAGE_BYTES))
+        try:
+            with self._lock:
+                parts = [
+                    on_sail(shared(), partial(self._asked, table.slice(start, size)))
+                    for start in range(0, rows.num_rows, size)
+                ]
+        except (PySparkException, RpcError) as error:
+            raise _failed(self.attempts, printable(str(error).strip().splitlines()[0])) from error
+        found = pa.concat_tables(parts).sort_by(_PLACE)
+        kinds = [arrow_type(attempt.type) for attempt in self.attempts]
+        columns = [found[place].cast(kind) for place, kind in enumerate(kinds)]
+        return pa.table(columns, [str(place) for place in range(len(columns))])
+
+    def _asked(self, table: pa.Table, connection: Connection) -> pa.Table:
+        from floodmark.engines.embedded.unbounded.prepared import Prepared  # noqa: PLC0415 - only where Sail is needed
+
+        if self._prepared is None or self._prepared.session is not connection.spark:
+            columns = [f"{_sql(attempt)} AS v{place}" for place, attempt in enumerate(self.attempts)]
+            self._prepared = Prepared.of(
+                connection, {"": table}, lambda frames: frames[""].filter(self.condition).selectExpr(*columns, _PLACE)
+            )
+        return self._prepared.rows({"": table})
 
 
 def _failed(attempts: Sequence[Attempt], message: str) -> CapabilityError | ExecutionError:
