@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +20,7 @@ from floodmark.cli.invocation import Invocation
 from floodmark.cli.loading import open_workspace
 from floodmark.cli.scaffold import scaffold
 from floodmark.core.errors import FloodmarkError
+from floodmark.engines.embedded import server
 
 from .conftest import Verb
 
@@ -43,7 +45,9 @@ def test_init_makes_a_workspace_and_says_what_is_next(verb: Verb, tmp_path: Path
     result = verb("init", "shop")
     assert result.exit_code == 0
     assert result.stdout == (
-        "made shop: 16 files\nnext:\n  cd shop\n  floodmark land orders\n  floodmark run hourly_sales\n"
+        "made shop: 16 files\n"
+        "dev runs on the embedded engine, which needs no Java, prod on Spark: resources/settings.py\n"
+        "next:\n  cd shop\n  floodmark land orders\n  floodmark run hourly_sales\n"
         "  floodmark run hourly_sales --unbounded --until-caught-up\n"
     )
     assert (tmp_path / "shop" / ".gitignore").is_file()
@@ -54,6 +58,18 @@ def test_init_as_json(verb: Verb, tmp_path: Path) -> None:
     document = json.loads(verb("init", "shop", "--json").stdout)
     assert document["folder"] == str(tmp_path / "shop")
     assert (document["source"], document["operator"], len(document["files"])) == ("orders", "hourly_sales", 16)
+
+
+def test_dev_is_embedded_and_prod_on_spark_and_both_on_spark_without_the_packages(
+    verb: Verb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fresh_modules: None
+) -> None:
+    for name, lacking in (("with", []), ("without", ["pysail"])):
+        monkeypatch.setattr(server, "missing", lambda lacking=lacking: lacking)
+        result = verb("init", name, "--json")
+        assert json.loads(result.stdout)["engine"] == ("spark" if lacking else "embedded")
+        settings = runpy.run_path(str(tmp_path / name / "resources" / "settings.py"))["settings"]
+        assert [settings(one).engine for one in ("dev", "prod")] == ["spark" if lacking else "embedded", "spark"]
+    assert "pip install 'floodmark[embedded]'" in verb("init", "said").stdout
 
 
 def test_init_leaves_a_folder_with_files_alone(verb: Verb, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from floodmark.engines.embedded import server
 from floodmark.engines.spark.setup import java
 
 from .conftest import Verb
@@ -51,10 +52,11 @@ def test_a_lake_that_is_a_file_is_refused_by_every_verb(verb: Verb, shop: Path, 
     assert "Traceback" not in result.stderr
 
 
-@pytest.mark.parametrize("arguments", [["land", "orders"], ["init", "other"]])
+@pytest.mark.parametrize("arguments", [["land", "orders", "--engine", "spark"], ["init", "other"]])
 def test_without_java_its_installation_is_offered_and_nothing_is_made(
-    verb: Verb, shop: Path, no_java: None, arguments: list[str]
+    verb: Verb, shop: Path, no_java: None, arguments: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(server, "missing", lambda: ["pysail"])  # so that `init` makes a workspace for Spark
     result = verb(*arguments)
     assert result.exit_code == 1
     assert result.stderr.startswith("SETUP-001 Java\n")
@@ -66,7 +68,7 @@ def test_a_misspelt_master_is_named_with_the_closest_one(
     verb: Verb, shop: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FLOODMARK_MASTER", "lcoal[2]")
-    result = verb("land", "orders")
+    result = verb("land", "orders", "--engine", "spark")
     assert result.exit_code == 1
     assert result.stderr.startswith("SETUP-054 Spark master\n")
     assert "got:      'lcoal[2]'\n  fix:      Did you mean 'local'?" in result.stderr

@@ -8,14 +8,20 @@ from pathlib import Path
 
 from floodmark.cli.inference import Looked
 from floodmark.core.errors import LifecycleError
+from floodmark.spec.workspace import Engine
 
 _TEMPLATES = Path(__file__).with_name("template")
 _ENDING = ".tmpl"
 _DELIMITER_OF_CSV = ","
 
 
-def scaffold(folder: Path, looked: Looked | None) -> list[Path]:
+def scaffold(folder: Path, looked: Looked | None, engine: Engine = "embedded") -> list[Path]:
     """Write a workspace: the sample shop, or one over data that was looked at.
+
+    Args:
+        folder: new, or empty.
+        looked: data that was looked at; None for the sample.
+        engine: of ``dev``.
 
     Returns:
         The files written, relative to the folder.
@@ -28,7 +34,9 @@ def scaffold(folder: Path, looked: Looked | None) -> list[Path]:
         raise LifecycleError(
             f"folder {folder}", "a new or empty folder", "one with files in it", fix, code="LIFECYCLE-020"
         )
-    values = {"name": folder.name, "project": _project(folder.name)} | ({} if looked is None else _values(looked))
+    values = {"name": folder.name, "project": _project(folder.name), "dev_engine": engine} | (
+        {} if looked is None else _values(looked)
+    )
     written = [_write(kind, folder, values) for kind in ("common", "shop" if looked is None else "data")]
     return sorted(path for paths in written for path in paths)
 

@@ -36,9 +36,13 @@ if TYPE_CHECKING:
 def init(invocation: Invocation, name: str, data: str | None) -> None:
     """Make a workspace: a folder NAME that works at once."""
     from floodmark.cli.scaffold import scaffold
-    from floodmark.engines.spark.setup.java import find_java
+    from floodmark.engines.embedded import server
 
-    find_java()  # first: a folder that is half made could not be made again
+    engine: Engine = "spark" if server.missing() else "embedded"
+    if engine == "spark":
+        from floodmark.engines.spark.setup.java import find_java
+
+        find_java()  # first: a folder that is half made could not be made again
     console = Console(as_json=invocation.json)
     looked = None
     if data is not None:
@@ -47,20 +51,27 @@ def init(invocation: Invocation, name: str, data: str | None) -> None:
         with console.step(f"looking at {data}"):
             looked = look(Path(data))
     folder = Path(name).absolute()
-    files = scaffold(folder, looked)
+    files = scaffold(folder, looked, engine)
     console.say(f"made {name}: {len(files)} files")
     source, operator = ("orders", "hourly_sales") if looked is None else (looked.source, f"daily_{looked.source}")
     if looked is not None:
         _say_looked(console, looked)
-    from floodmark.engines.spark.setup import jars
+    if engine == "spark":
+        from floodmark.engines.spark.setup import jars
 
-    jars.warm()
+        jars.warm()
+        console.say(
+            f"dev and prod run on Spark; dev without Java: {server.INSTALL}, then _ENGINES in resources/settings.py"
+        )
+    else:
+        console.say("dev runs on the embedded engine, which needs no Java, prod on Spark: resources/settings.py")
     following = [f"cd {shlex.quote(name)}", f"floodmark land {source}", f"floodmark run {operator}"]
     following.append(f"floodmark run {operator} --unbounded --until-caught-up")
     console.say("next:")
     for command in following:
         console.say(f"  {command}")
     document = {"folder": str(folder), "files": [str(file) for file in files], "source": source, "operator": operator}
+    document["engine"] = engine
     console.document({**document, "next": following})
 
 

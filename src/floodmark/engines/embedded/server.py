@@ -22,11 +22,17 @@ from floodmark.core.scratch import Scratch
 
 SAIL = "0.7.2"
 """The version whose answers are compared with Spark's."""
-_INSTALL = "pip install 'floodmark[embedded]'"
+INSTALL = "pip install 'floodmark[embedded]'"
+_PACKAGES = ("pysail", "grpcio", "grpcio-status", "googleapis-common-protos")
 _PROGRAM = Path(__file__).with_name("child.py")
 _LOG = "server.log"
 _SECONDS_TO_END = 10
 _PER_MEGABYTE = 1 << 20
+
+
+def missing() -> list[str]:
+    """The packages of the embedded engine that are not there."""
+    return [name for name in _PACKAGES if _version(name) is None]
 
 
 def check_installed() -> None:
@@ -35,14 +41,13 @@ def check_installed() -> None:
     Raises:
         SetupError: SETUP-070 pysail, or what the client of Spark Connect needs, is missing; SETUP-071 pysail is of another version.
     """
-    found = {name: _version(name) for name in ("pysail", "grpcio", "grpcio-status", "googleapis-common-protos")}
-    if missing := [name for name, number in found.items() if number is None]:
-        fix = f"Run `{_INSTALL}`. Or run on Spark: --engine spark."
+    if lacking := missing():
+        fix = f"Run `{INSTALL}`. Or run on Spark: --engine spark."
         where, expected = "engine 'embedded'", f"pysail {SAIL} and the client of Spark Connect"
-        raise SetupError(where, expected, f"no {', '.join(missing)}", fix, code="SETUP-070")
-    if found["pysail"] != SAIL:
-        fix = f"Run `{_INSTALL}`: its answers are compared with Spark's for this version only. Or run on Spark: --engine spark."
-        raise SetupError("engine 'embedded'", f"pysail {SAIL}", f"pysail {found['pysail']}", fix, code="SETUP-071")
+        raise SetupError(where, expected, f"no {', '.join(lacking)}", fix, code="SETUP-070")
+    if (found := _version("pysail")) != SAIL:
+        fix = f"Run `{INSTALL}`: its answers are compared with Spark's for this version only. Or run on Spark: --engine spark."
+        raise SetupError("engine 'embedded'", f"pysail {SAIL}", f"pysail {found}", fix, code="SETUP-071")
 
 
 def _version(package: str) -> str | None:
