@@ -221,7 +221,7 @@ def test_a_server_that_dies_in_the_middle_costs_the_stretch_a_retry(tmp_path, mo
     def killed(spark, operator, lake, found, run):
         if not said:
             with sail.lent() as connection:
-                os.kill(connection.server.process.pid, signal.SIGKILL)
+                os.kill(connection.server.pid, signal.SIGKILL)
         return real(spark, operator, lake, found, run)
 
     monkeypatch.setattr(tables, "write", killed)
@@ -240,7 +240,7 @@ def test_a_server_that_dies_every_time_is_an_error(tmp_path, monkeypatch):
 
     def killed(folder):
         with sail.lent() as connection:
-            os.kill(connection.server.process.pid, signal.SIGKILL)
+            os.kill(connection.server.pid, signal.SIGKILL)
         return 0
 
     monkeypatch.setattr(files, "counted", killed)

@@ -20,7 +20,7 @@ def _one(sail: Sail) -> tuple[int, int]:
     """The server's number and process, after a query."""
     with sail.lent() as connection:
         assert connection.spark.sql("SELECT 1 AS x").toArrow()["x"].to_pylist() == [1]
-        return connection.number, connection.server.process.pid
+        return connection.number, connection.server.pid
 
 
 def _killed(pid: int, query: DataFrame) -> None:
@@ -62,7 +62,7 @@ def test_a_server_is_replaced_after_its_uses_and_never_under_a_user():
                 held.set()
                 release.wait(60)
                 found.append(connection.spark.sql("SELECT 7 AS x").toArrow()["x"].to_pylist())
-                found.append(connection.server.process.pid)
+                found.append(connection.server.pid)
 
         thread = threading.Thread(target=hold)
         thread.start()
@@ -86,7 +86,7 @@ def test_no_server_outlives_its_process(how):
         from floodmark.engines.embedded.session import Sail
         sail = Sail(400)
         with sail.lent() as connection:
-            print(connection.server.process.pid, flush=True)
+            print(connection.server.pid, flush=True)
             sys.stdin.read()
     """
     parent = subprocess.Popen(

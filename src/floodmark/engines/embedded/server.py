@@ -6,10 +6,11 @@ It has no authentication: whoever reaches its port on loopback runs code as the 
 
 from __future__ import annotations
 
+import json
 import os
-import re
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -62,9 +63,53 @@ def default_memory() -> int:
     return max(256, int(psutil.virtual_memory().total * 0.4) // _PER_MEGABYTE)
 
 
+def command(*arguments: str) -> list[str]:
+    """The command line of a server's process."""
+    return [sys.executable, str(_PROGRAM), *arguments]
+
+
+def environment(memory: int) -> dict[str, str]:
+    """Variables of a server's process.
+
+    Args:
+        memory: what its queries may hold in memory, MB.
+    """
+    return {
+        "PYTHONPATH": os.pathsep.join(import_folders(sys.path)),
+        "TZ": "UTC",
+        "RUST_LOG": "error",
+        "SAIL_RUNTIME__MEMORY_POOL__TYPE": "fair",
+        "SAIL_RUNTIME__MEMORY_POOL__FAIR__MAX_SIZE": str(memory * _PER_MEGABYTE),
+    }
+
+
+def megabytes(pid: int) -> int:
+    """Memory a process holds; 0 when it is gone."""
+    try:
+        return int(psutil.Process(pid).memory_info().rss) // _PER_MEGABYTE
+    except psutil.Error:
+        return 0
+
+
+def lost(how: str, log: Path) -> ExecutionError:
+    """EXECUTION-070: a server has ended by itself.
+
+    Args:
+        how: "ended with signal 9 while it was used".
+        log: the file it has written to; its last line is said.
+    """
+    lines = log.read_text("utf-8", "replace").strip().splitlines() if log.exists() else []
+    got = f"one that {how}" + (f": {lines[-1][:500]}" if lines else "")
+    fix = (
+        "Nothing is lost or there twice; run it again. If it ends again, give it memory (signal 9 is often the system's answer to too "
+        "little), or run on Spark: --engine spark."
+    )
+    return ExecutionError("server of the embedded engine", "one that answers", got, fix, code="EXECUTION-070")
+
+
 @dataclass(slots=True)
 class Server:
-    """A server's process. It has begun to start; ``port`` waits until it answers.
+    """A server of this process alone. It has begun to start; ``port`` waits until it answers.
 
     Args:
         memory: what its queries may hold in memory, MB, before they spill to disk.
@@ -78,24 +123,20 @@ class Server:
     def __post_init__(self) -> None:
         """Start the process."""
         self._scratch = Scratch()
-        environment = {
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(import_folders(sys.path)),
-            "TMPDIR": str(self._scratch.path),  # where it spills
-            "TZ": "UTC",
-            "RUST_LOG": "error",
-            "SAIL_RUNTIME__MEMORY_POOL__TYPE": "fair",
-            "SAIL_RUNTIME__MEMORY_POOL__FAIR__MAX_SIZE": str(self.memory * _PER_MEGABYTE),
-        }
         with (self._scratch.path / _LOG).open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, str(_PROGRAM)],
+                command(),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
-                env=environment,
+                env={**os.environ, **environment(self.memory), "TMPDIR": str(self._scratch.path)},  # where it spills
             )
+
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+        return self.process.pid
 
     @property
     def port(self) -> int:
@@ -107,9 +148,9 @@ class Server:
         if self._port is None:
             assert self.process.stdout is not None
             line = self.process.stdout.readline()
-            if not re.fullmatch(r"\d+\n", line):
+            if not line.endswith("\n"):
                 raise self.lost("before it listened")
-            self._port = int(line)
+            self._port = int(json.loads(line)["port"])
         return self._port
 
     @property
@@ -120,23 +161,27 @@ class Server:
     @property
     def megabytes(self) -> int:
         """Memory the process holds; 0 when it is gone."""
-        try:
-            return int(psutil.Process(self.process.pid).memory_info().rss) // _PER_MEGABYTE
-        except psutil.Error:
-            return 0
+        return megabytes(self.process.pid)
+
+    @property
+    def replaced(self) -> bool:
+        """Whether another server is to be used from now on: nobody but this process says so."""
+        return False
+
+    def wait(self, seconds: float) -> None:
+        """Until the process has ended, at most so long."""
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(seconds)
 
     def lost(self, when: str) -> ExecutionError:
         """EXECUTION-070: the process has ended by itself, with the last line it has written."""
         code = self.process.wait(_SECONDS_TO_END)
-        log = self._scratch.path / _LOG
-        lines = log.read_text("utf-8", "replace").strip().splitlines() if log.exists() else []
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
-        got = f"one that ended with {how} {when}" + (f": {lines[-1][:500]}" if lines else "")
-        fix = (
-            "Nothing is lost or there twice; run it again. If it ends again, give it memory (signal 9 is often the system's answer to too "
-            "little), or run on Spark: --engine spark."
-        )
-        return ExecutionError("server of the embedded engine", "one that answers", got, fix, code="EXECUTION-070")
+        return lost(f"ended with {how} {when}", self._scratch.path / _LOG)
+
+    def kill(self) -> None:
+        """End the process, with what runs in it."""
+        self.process.kill()
 
     def close(self) -> None:
         """End the process and remove what it has spilled."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import atexit
-import subprocess
+import os
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grpc import RpcError
@@ -17,6 +18,7 @@ from pyspark.errors import PySparkException
 
 from floodmark.core.errors import ExecutionError
 from floodmark.engines.embedded.server import Server, check_installed, default_memory
+from floodmark.engines.embedded.shared import FOLDER, SharedServer
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
@@ -37,19 +39,17 @@ class Connection:
 
     Args:
         number: of the server, from 1 on: with another number there are no views yet.
-        memory: of its queries, MB, as ``Server`` takes it.
+        server: that has begun to start.
     """
 
     number: int
-    memory: int
-    server: Server = field(init=False)
+    server: Server | SharedServer
     spark: SparkSession = field(init=False)
     uses: int = field(init=False, default=0)
     users: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
-        """Start the server and connect."""
-        self.server = Server(self.memory)
+        """Connect."""
         try:
             self.spark = _connected(self.server)
         except BaseException:
@@ -60,12 +60,11 @@ class Connection:
         """Whether the server has ended, which an error of its client may say a moment before the system does."""
         if "UNAVAILABLE" not in str(error) and "Socket closed" not in str(error):
             return not self.server.alive
-        with suppress(subprocess.TimeoutExpired):
-            self.server.process.wait(_SECONDS_TO_SEE)
+        self.server.wait(_SECONDS_TO_SEE)
         return not self.server.alive
 
     def close(self) -> None:
-        """End the server."""
+        """End the server, or the use of a shared one."""
         with suppress(PySparkException, RpcError, ValueError):
             self.spark.client.close()
         self.server.close()
@@ -78,12 +77,21 @@ class Sail:
         memory: what queries may hold in memory, MB, before they spill; by default two fifths of the machine's.
         largest: memory of the server's process, MB, from which on it is replaced; by default 1,000 more than ``memory``.
         most_uses: times it is lent, after which it is replaced.
+        folder: of a server that this process shares with others; None for one of its own.
     """
 
-    def __init__(self, memory: int | None = None, *, largest: int | None = None, most_uses: int = 5000) -> None:
+    def __init__(
+        self,
+        memory: int | None = None,
+        *,
+        largest: int | None = None,
+        most_uses: int = 5000,
+        folder: Path | None = None,
+    ) -> None:
         check_installed()
         self._memory = memory or default_memory()
         self._largest, self._most_uses = largest or self._memory + 1000, most_uses
+        self._folder = folder
         self._lock = threading.Lock()
         self._current: Connection | None = None
         self._next: Future[Connection] | None = None
@@ -117,11 +125,11 @@ class Sail:
             self._given_back(connection)
 
     def cancel(self) -> None:
-        """Kill the servers: what uses them fails with ``ServerLost``."""
+        """Kill the servers of this process, so that what uses them fails; of a shared one only the session ends."""
         with self._lock:
             used = [*self._retired, *([self._current] if self._current else [])]
         for connection in used:
-            connection.server.process.kill()
+            connection.server.kill()
 
     def close(self) -> None:
         """End every server; a later call of ``lent`` starts another one."""
@@ -137,11 +145,12 @@ class Sail:
         over = None
         with self._lock:
             current = self._current
+            gone = None
             if current is not None and not current.server.alive:
-                current, over = None, self._retired_now()
+                current, gone, over = None, current, self._retired_now()
             if current is None:
                 ahead, self._next = self._next, None
-                current = Connection(self._numbered(), self._memory) if ahead is None else ahead.result()
+                current = self._connected(self._numbered(), gone) if ahead is None else ahead.result()
                 self._current = current
             if self._due(current, _AHEAD) and self._next is None:
                 self._next = self._started_ahead()
@@ -163,7 +172,16 @@ class Sail:
         for one in over:
             one.close()
 
+    def _connected(self, number: int, before: Connection | None) -> Connection:
+        """A connection to another server than before."""
+        if self._folder is None:
+            return Connection(number, Server(self._memory))
+        instead_of = before.server if before is not None and isinstance(before.server, SharedServer) else None
+        return Connection(number, SharedServer(self._folder, self._memory, instead_of))
+
     def _due(self, connection: Connection, part: float) -> bool:
+        if connection.server.replaced:
+            return True
         return connection.uses >= self._most_uses * part or connection.server.megabytes >= self._largest * part
 
     def _retired_now(self) -> Connection | None:
@@ -179,11 +197,11 @@ class Sail:
         return self.started
 
     def _started_ahead(self) -> Future[Connection]:
-        number, found = self._numbered(), Future[Connection]()
+        number, before, found = self._numbered(), self._current, Future[Connection]()
 
         def start() -> None:
             try:
-                found.set_result(Connection(number, self._memory))
+                found.set_result(self._connected(number, before))
             except BaseException as error:  # noqa: BLE001 - it is raised where the result is asked for
                 found.set_exception(error)
 
@@ -192,16 +210,18 @@ class Sail:
 
 
 @cache
-def shared(memory: int | None = None) -> Sail:
-    """The one of this process.
+def shared(memory: int | None = None, *, alone: bool = False) -> Sail:
+    """The one of this process. Its server is shared with others where ``FLOODMARK_SERVER`` names a folder.
 
     Args:
         memory: as ``Sail`` takes it.
+        alone: functions of the user run in the server, so that it is no other process's: they import what this process imports.
     """
-    return Sail(memory)
+    folder = os.environ.get(FOLDER)
+    return Sail(memory, folder=Path(folder) if folder and not alone else None)
 
 
-def _connected(server: Server) -> SparkSession:
+def _connected(server: Server | SharedServer) -> SparkSession:
     """A session whose client gives up at once when its server is gone: by default it tries for ten minutes."""
     from pyspark.sql.connect.session import SparkSession  # noqa: PLC0415 - a second of imports while the server starts
 
