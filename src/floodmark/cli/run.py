@@ -141,7 +141,7 @@ def _bounded(
             results.append(covered(operator, interval, ready.todo))
             _say(console, results[-1])
             continue
-        computed.start()
+        computed.start(operator)
         with console.step(f"{operator.version} bounded, {interval}"):
             result = computed.run_bounded(
                 operator,
@@ -174,7 +174,7 @@ def _unbounded(
     for operator in operators:
         computed.check_stream(operator, lake, from_scratch=how.from_scratch, filled=before)
         before.add(operator.name)
-    computed.start()
+    computed.start(*operators)
     with stopping(console, "this micro-batch") as stop:
         return [_stream(computed, operator, lake, console, stop, how) for operator in operators if not stop.is_set()]
 

@@ -13,6 +13,7 @@ from floodmark.engines.embedded.server import check_installed
 from floodmark.engines.starting import check_engine
 from floodmark.lake.paths import Lake
 from floodmark.lake.timeline import Timeline
+from floodmark.spec import steps
 from floodmark.spec.operator import Operator
 from floodmark.spec.run import RunResult
 from floodmark.spec.source import Source
@@ -38,8 +39,12 @@ class Computing(Protocol):
         """Of the engine."""
         ...
 
-    def start(self) -> None:
-        """Start the session now."""
+    def start(self, *operators: Operator) -> None:
+        """Start the session now.
+
+        Args:
+            operators: that will run on it.
+        """
         ...
 
     def land(self, source: Source, lake: Lake, **how: Unpack[How]) -> LandingResult:
@@ -112,8 +117,9 @@ class OnSpark:
                 )
         return self.session
 
-    def start(self) -> None:
+    def start(self, *operators: Operator) -> None:
         """As ``Computing``."""
+        del operators
         _ = self.spark
 
     def land(self, source: Source, lake: Lake, **how: Unpack[How]) -> LandingResult:
@@ -177,26 +183,31 @@ class OnEmbedded:
     settings: Settings
     step: Step
     name: Engine = field(default="embedded", init=False)
-    _sail: Sail | None = field(default=None, init=False)
+    _used: list[Sail] = field(default_factory=list, init=False)
 
-    def sail(self) -> Sail:
+    def sail(self, *operators: Operator) -> Sail:
         """Sessions of this process.
+
+        Args:
+            operators: that run on it.
 
         Raises:
             SetupError: SETUP-070 and 071, pysail is missing or of another version.
         """
-        if self._sail is None:
-            check_installed()  # before anything that needs it is imported
-            with self.step("starting the embedded engine"):
-                from floodmark.engines.embedded.session import shared
+        check_installed()  # before anything that needs it is imported
+        alone = any(_has_functions(operator) for operator in operators)
+        with nullcontext() if self._used else self.step("starting the embedded engine"):
+            from floodmark.engines.embedded.session import shared
 
-                self._sail = shared(self.settings.memory)
-                self._sail.begin()
-        return self._sail
+            sail = shared(self.settings.memory, alone=alone)
+            sail.begin()
+        if sail not in self._used:
+            self._used.append(sail)
+        return sail
 
-    def start(self) -> None:
+    def start(self, *operators: Operator) -> None:
         """As ``Computing``."""
-        self.sail()
+        self.sail(*operators)
 
     def land(self, source: Source, lake: Lake, **how: Unpack[How]) -> LandingResult:
         """As ``Computing``."""
@@ -212,7 +223,7 @@ class OnEmbedded:
 
     def run_bounded(self, operator: Operator, lake: Lake, interval: Interval, **options: Any) -> RunResult:
         """As ``Computing``."""
-        sail = self.sail()
+        sail = self.sail(operator)
         from floodmark.engines.embedded.bounded.run import run_bounded
 
         return run_bounded(sail, operator, lake, interval, **options)
@@ -233,15 +244,21 @@ class OnEmbedded:
 
     def run_unbounded(self, operator: Operator, lake: Lake, **options: Any) -> RunResult:
         """As ``Computing``."""
-        sail = self.sail()
+        sail = self.sail(operator)
         from floodmark.engines.embedded.unbounded.run import run_unbounded
 
         return run_unbounded(sail, operator, lake, **options)
 
     def cancel(self) -> None:
         """As ``Computing``."""
-        if self._sail is not None:
-            self._sail.cancel()
+        for sail in self._used:
+            sail.cancel()
+
+
+def _has_functions(operator: Operator) -> bool:
+    """Whether functions of the user run in the server; all others run in processes of their own."""
+    found = [step for _, result in operator.results for step in steps.walk(result)]
+    return any(isinstance(step, steps.FlatMap) for step in found)
 
 
 def computing(

@@ -44,6 +44,9 @@ BUDGET = 5
 WINDOW_SECONDS = 600.0
 LONGEST_BACKOFF_SECONDS = 60.0
 
+SERVER = "FLOODMARK_SERVER"
+"""Variable by which drivers find the one server of the embedded engine that they share (``engines.embedded.shared``)."""
+
 Command = Callable[[Driver], Sequence[str]]
 
 
@@ -205,6 +208,7 @@ class Supervisor:
         log.parent.mkdir(parents=True, exist_ok=True)
         package = self.home / "packages" / deployment.package
         environment = {**os.environ, "PYTHONPATH": str(package), "FLOODMARK_ENVIRONMENT": deployment.environment}
+        environment[SERVER] = str(self.home / "server")
         environment[CONTROL] = self.store.url  # not an argument, which everybody can read: it may hold a password
         try:
             with log.open("ab") as output:

@@ -18,6 +18,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 _SECONDS_ALONE = 10.0
@@ -26,7 +27,8 @@ _SECONDS_ALONE = 10.0
 def main(shared: str = "") -> None:
     """Serve until nobody needs it."""
     users = _Users() if shared else None
-    port = _served()
+    server = _served()
+    port = server.listening_address[1]
     sys.stdout.write(json.dumps({"port": port, "socket": users.path if users else ""}) + "\n")
     sys.stdout.flush()
     if users is None:
@@ -37,15 +39,15 @@ def main(shared: str = "") -> None:
     os._exit(0)  # queries that still run are nobody's
 
 
-def _served() -> int:
+def _served() -> Any:
+    """The server; it ends with the last reference to it."""
     from pysail.spark import SparkConnectServer  # noqa: PLC0415 - after the folder in which it spills is known
 
     server = SparkConnectServer(ip="127.0.0.1", port=0)
     server.start(background=True)
-    address = server.listening_address
-    if address is None:
+    if server.listening_address is None:
         os._exit(1)
-    return int(address[1])
+    return server
 
 
 class _Users:
