@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
+import time
+from contextlib import nullcontext
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 from hourly_sums import Reading, sums
 
 import floodmark as fm
+from floodmark.control.engine import OnEmbedded
 from floodmark.core.errors import CapabilityError, ExecutionError, UserCodeError
 from floodmark.core.time import Interval, parse_instant
 from floodmark.engines.embedded.bounded import files, pool, tables
 from floodmark.engines.embedded.bounded import run as embedded
 from floodmark.engines.embedded.session import Sail, ServerLost, shared
 from floodmark.lake.paths import Lake
+from floodmark.spec.workspace import Settings
 from floodmark.testing import lakes
 from floodmark.testing.log import Log
 from floodmark.testing.runs import Run, final
@@ -63,6 +69,19 @@ class Dying(fm.ProcessFunction):
         if row["value"] == 13 and not Path(self.mark).exists():
             Path(self.mark).touch()
             os.kill(os.getpid(), signal.SIGKILL)
+        yield {"sensor": row["sensor"], "n": row["value"]}
+
+
+class Waiting(fm.ProcessFunction):
+    """Goes on when a file is gone."""
+
+    def __init__(self, file):
+        self.file = file
+
+    def on_element(self, row, ctx):
+        Path(f"{self.file}.begun").touch()
+        while Path(self.file).exists():
+            time.sleep(0.02)
         yield {"sensor": row["sensor"], "n": row["value"]}
 
 
@@ -159,6 +178,39 @@ def test_a_worker_that_dies_costs_its_groups_a_retry(tmp_path):
     found = EMBEDDED(dying, {"readings": rows(100)})
     assert mark.exists()
     assert sorted(row["n"] for row in found[""]) == list(range(100))
+
+
+@pytest.mark.usefixtures("in_workers")
+def test_what_is_cancelled_ends_without_a_row_and_can_be_begun_again(tmp_path):
+    """As Dagster cancels what a terminated run computes: again and again until it has ended."""
+    hold, lake, failed = tmp_path / "hold", Lake(str(tmp_path / "lake")), []
+    hold.touch()
+
+    @fm.operator
+    def waiting(readings: fm.Stream[Reading]) -> fm.Stream:
+        return readings.key_by("sensor").process(Waiting(str(hold)), schema=Numbered)
+
+    def run():
+        try:
+            engine.run_bounded(waiting, lake, Interval())
+        except ExecutionError as error:
+            failed.append(error.code)
+
+    landed(lake, waiting, rows(50))
+    engine = OnEmbedded(Settings(), lambda _: nullcontext())
+    thread = threading.Thread(target=run)
+    thread.start()
+    while not Path(f"{hold}.begun").exists():
+        thread.join(0.02)
+    while thread.is_alive():
+        engine.cancel()
+        thread.join(0.2)
+    assert failed and failed[0] in {"EXECUTION-070", "EXECUTION-071", "EXECUTION-072"}
+    assert not pool._RUNNING
+    assert not DeltaTable.is_deltatable(lake.output("waiting")) or not lakes.outputs(lake, waiting)[""]
+    hold.unlink()
+    again = OnEmbedded(Settings(), lambda _: nullcontext())
+    assert again.run_bounded(waiting, lake, Interval()).rows["waiting"] == 50
 
 
 @pytest.mark.parametrize("where", ["driver", "worker"])

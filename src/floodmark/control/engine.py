@@ -202,6 +202,7 @@ class OnEmbedded:
             sail = shared(self.settings.memory, alone=alone)
             sail.begin()
         if sail not in self._used:
+            sail.resume()
             self._used.append(sail)
         return sail
 
@@ -251,8 +252,11 @@ class OnEmbedded:
 
     def cancel(self) -> None:
         """As ``Computing``."""
+        from floodmark.engines.embedded.bounded.pool import cancel
+
         for sail in self._used:
             sail.cancel()
+        cancel()
 
 
 def _has_functions(operator: Operator) -> bool:

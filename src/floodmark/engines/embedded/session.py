@@ -91,7 +91,7 @@ class Sail:
         check_installed()
         self._memory = memory or default_memory()
         self._largest, self._most_uses = largest or self._memory + 1000, most_uses
-        self._folder = folder
+        self._folder, self._cancelled = folder, False
         self._lock = threading.Lock()
         self._current: Connection | None = None
         self._next: Future[Connection] | None = None
@@ -112,7 +112,12 @@ class Sail:
 
         Raises:
             ServerLost: EXECUTION-070, the server has died meanwhile. Calling this again starts another one.
+            ExecutionError: EXECUTION-072, what runs was cancelled.
         """
+        if self._cancelled:
+            fix = "Nothing is lost or there twice; run it again."
+            where, got = "embedded engine", "one that was cancelled"
+            raise ExecutionError(where, "a run that goes on", got, fix, code="EXECUTION-072")
         connection = self._taken()
         try:
             yield connection
@@ -125,11 +130,19 @@ class Sail:
             self._given_back(connection)
 
     def cancel(self) -> None:
-        """Kill the servers of this process, so that what uses them fails; of a shared one only the session ends."""
+        """Kill the servers of this process, so that what uses them fails; of a shared one only the use ends.
+
+        Nothing is lent until ``resume``.
+        """
+        self._cancelled = True
         with self._lock:
             used = [*self._retired, *([self._current] if self._current else [])]
         for connection in used:
             connection.server.kill()
+
+    def resume(self) -> None:
+        """Lend again."""
+        self._cancelled = False
 
     def close(self) -> None:
         """End every server; a later call of ``lent`` starts another one."""
