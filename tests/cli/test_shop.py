@@ -82,7 +82,7 @@ def test_bounded_then_unbounded_give_the_same_answer_and_the_plan_sees_what_chan
     _plan_of_an_edit(shop, tmp_path)
     said = program(shop, "status")
     assert said.stdout.startswith(f"lake {shop / 'lake'} (dev)\n  source ")
-    assert "unbounded  2025-03-01T10:50:29.999Z  0 s" in said.stdout
+    assert "unbounded  embedded  2025-03-01T10:50:29.999Z  0 s" in said.stdout
 
 
 def test_json_is_one_document_and_progress_goes_to_stderr(shop: Path) -> None:

@@ -85,8 +85,7 @@ def test_a_stream_outlives_its_driver_its_supervisor_and_the_code_it_was_started
     assert started.returncode == 0, started.stderr
     assert "no supervisor is at work, so nothing happens yet: floodmark supervise" in started.stdout
     first_supervisor = supervisor()
-    first = until(store, lambda driver: driver.batch is not None)
-    assert sales(shop) > 0
+    first = until(store, lambda driver: driver.batch is not None and sales(shop) > 0)
     assert f"process {first.pid}" in program(shop, "status").stdout
     bounded = program(shop, "run", OPERATOR, "--unbounded", "--until-caught-up")
     assert "LIFECYCLE-003" in bounded.stderr, "one writer"
