@@ -173,20 +173,22 @@ class Compute:
         for output in self.operator.outputs:
             if output.side == "late":
                 outputs[output.table] = _stamped(_side(emitted.late_rows, output.schema), output.schema, stamping)
-            elif output.side == "quarantine" and not failing(self.operator):
+            elif output.side == "quarantine":
                 table = _side(emitted.failed, output.schema)
                 if table is not None:
                     places = pa.array(np.arange(numbering.base, numbering.base + table.num_rows), pa.int64())
                     table = table.set_column(table.column_names.index("_sequence"), "_sequence", places)
                 outputs[output.table] = _stamped(table, output.schema, stamping)
+                if failing(self.operator):  # behind the stateful step too
+                    later.append(output)
             elif output.side == "side":
                 outputs[output.table] = _stamped(_placed(asides[output.name], numbering), output.schema, stamping)
             elif output.side is None and dict(self.operator.results)[output.name] is step:
                 outputs[output.table] = whole
             else:
                 later.append(output)
-        if later:
-            outputs |= self._stateless(later, {}, {"": whole}, stamping)
+        for table, rows_behind in (self._stateless(later, {}, {"": whole}, stamping) if later else {}).items():
+            outputs[table] = pa.concat_tables([outputs[table], rows_behind]) if table in outputs else rows_behind
         kinds = whole["_kind"]
         retractions = pc.sum(pc.equal(kinds, RETRACTION)).as_py() or 0
         return Evaluated(outputs, emitted.late, emitted.dropped, retractions, emitted.position, emitted.due)
