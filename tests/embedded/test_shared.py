@@ -15,12 +15,16 @@ from pathlib import Path
 
 import psutil
 import pytest
+from embedded_process import revised
 from pyspark.errors import AnalysisException
 
-from floodmark.core.errors import ExecutionError
+from floodmark.core.errors import ExecutionError, LifecycleError
 from floodmark.engines.embedded import child, server
 from floodmark.engines.embedded.session import Sail, ServerLost
 from floodmark.engines.embedded.shared import SharedServer
+from floodmark.engines.embedded.unbounded.run import run_unbounded
+from floodmark.lake.locks import exclusive
+from floodmark.lake.paths import Lake
 
 
 @pytest.fixture
@@ -172,3 +176,13 @@ def test_what_is_named_and_gone_or_damaged_is_replaced(folder: Path, monkeypatch
 def used_by(found: SharedServer) -> int:
     assert found.alive and found.megabytes > 0
     return found.pid
+
+
+def test_a_stream_that_runs_on_either_engine_is_begun_by_no_other(tmp_path: Path) -> None:
+    lake, sail = Lake(str(tmp_path / "lake")), Sail(300)
+    with (
+        exclusive(lake, "operators", revised.name, "run", role="stream"),
+        pytest.raises(LifecycleError, match=f"LIFECYCLE-003 .*one by process {os.getpid()}"),
+    ):
+        run_unbounded(sail, revised, lake, until_caught_up=True)
+    assert not sail.started, "nobody has waited for a server"
