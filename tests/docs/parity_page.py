@@ -25,7 +25,7 @@ engine with CAPABILITY-031; it runs with `--engine spark`.
 - *refused*: at least one value differs; the example is one of them.
 
 `int +`, `int 0` and `int -` are numbers written out, `string 'x'` and `string ''` texts written out, `pattern` a regular expression of
-the kinds both read alike, `format yyyy` a part of a format of times. `decimal` has up to 18 digits, `decimal(38)` more. `...` stands for
+the kinds both read alike, `format yyyy` a part of a format of times, `x -> boolean` a lambda with one parameter and a boolean result. `decimal` has up to 18 digits, `decimal(38)` more. `...` stands for
 any number of arguments of these types. Aggregates are those of the bounded path in SQL; a window with another aggregate is computed
 without SQL.
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from importlib.metadata import version
 
+import pyarrow as pa
 import pytest
 
 import floodmark as fm
 from floodmark.core.errors import CapabilityError
+from floodmark.engines.embedded.memory.values import values
 from floodmark.engines.embedded.parity.check import check_operator, place, sail_sql
 from floodmark.engines.embedded.parity.patterns import OtherPattern, pattern
 from floodmark.engines.embedded.parity.signatures import signatures, tokens
 from floodmark.engines.embedded.parity.table import Function, Table, parted, table
+from floodmark.semantics.attempts import Attempt
 from floodmark.spec.expressions import expression
 from floodmark.spec.schema import Column, Schema
 
@@ -135,3 +138,33 @@ def test_patterns_mean_the_same(java: str, sail: str) -> None:
 def test_other_patterns_are_refused(java: str) -> None:
     with pytest.raises(OtherPattern):
         pattern(java)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("transform(a, x -> x + n)", [13, 11, None]),
+        ("filter(a, (x, i) -> x > i)", [3]),
+        ("exists(a, x -> x > 2)", True),
+        ("forall(a, x -> x IS NULL OR x > 0)", True),
+        ("aggregate(a, 0L, (acc, x) -> acc + coalesce(x, 0L), acc -> acc * 2)", 8),
+        (
+            "array_sort(a, (x, y) -> CASE WHEN x IS NULL THEN 1 WHEN y IS NULL THEN -1 WHEN x < y THEN -1 ELSE 1 END)",
+            [1, 3, None],
+        ),
+    ],
+)
+def test_functions_with_lambdas_are_computed(text, value):
+    columns = (Column(name="a", type="array<bigint>"), Column(name="n", type="bigint"))
+    schema = Schema(columns)
+    attempt = Attempt(step="test", text=text, type=expression(text, schema, "test").type, schema=schema)
+    rows = pa.table({"a": pa.array([[3, 1, None]], pa.list_(pa.int64())), "n": [10]})
+    assert values(rows, [attempt])[0].to_pylist() == [value]
+
+
+@pytest.mark.parametrize(
+    "text", ["exists(a, x -> 10 DIV x > 2)", "exists(a, true)", "forall(a, x -> CAST(x AS tinyint) > 1)"]
+)
+def test_a_condition_that_may_fail_behind_the_element_that_decides_is_refused(text):
+    with pytest.raises(CapabilityError, match="CAPABILITY-031"):
+        sail_sql(text, Schema((Column(name="a", type="array<bigint>"),)))

@@ -9,7 +9,7 @@ from decimal import Decimal
 from floodmark.core.types import known
 from floodmark.engines.embedded.parity.casts import cast
 from floodmark.engines.embedded.parity.patterns import OtherPattern
-from floodmark.engines.embedded.parity.rewrites import REWRITES, text_literal
+from floodmark.engines.embedded.parity.rewrites import REWRITES, fails, text_literal
 from floodmark.spec.expressions.tree import Call, Case, Cast, Column, Field, Lambda, Literal
 from floodmark.spec.expressions.typed import Typed
 from floodmark.spec.expressions.widening import FLOATS
@@ -44,6 +44,8 @@ _INFIX = frozenset(
 _SUFFIXES = {"tinyint": "Y", "smallint": "S", "bigint": "L"}
 _SMALLEST = {"tinyint": -(1 << 7), "smallint": -(1 << 15), "int": -(1 << 31), "bigint": -(1 << 63)}
 _CONDITIONAL = frozenset({"if", "coalesce", "ifnull", "nvl", "nvl2", "and", "or"})
+_STOPPING = frozenset({"exists", "forall"})
+"""Calls of which Spark computes the condition up to the element that decides, Sail for all."""
 _NAN = frozenset(
     [
         "+",
@@ -192,6 +194,11 @@ def _call(node: Typed, name: str) -> str:
         return _interval(node)
     if name in _CONDITIONAL:
         _check_constants(node)
+    if name in _STOPPING and fails(node.children[1].children[0]):
+        message = (
+            f"{name} with a condition that may fail, which Spark does not compute behind the element that decides,"
+        )
+        raise NotRendered(message)
     parts = [rendered(child) for child in node.children]
     rewrite = REWRITES.get(name)
     try:

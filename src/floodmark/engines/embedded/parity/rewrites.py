@@ -60,12 +60,13 @@ _SAFE = frozenset(
 """Calls that fail for no value."""
 
 
-def _fails(node: Typed) -> bool:
+def fails(node: Typed) -> bool:
     """Whether an expression may fail for some value."""
     if isinstance(node.node, (Column, Literal)):
         return False
-    safe = isinstance(node.node, Call) and node.node.name in _SAFE and len(set(node.kinds)) == 1
-    return not safe or any(_fails(child) for child in node.children)
+    alike = len(set(node.kinds)) == 1 or set(node.kinds) <= {*INTEGERS, *FLOATS}
+    safe = isinstance(node.node, Call) and node.node.name in _SAFE and alike
+    return not safe or any(fails(child) for child in node.children)
 
 
 def _shortened(decided: str) -> Rewrite:
@@ -75,7 +76,7 @@ def _shortened(decided: str) -> Rewrite:
     """
 
     def rewrite(node: Typed, parts: Sequence[str]) -> str | None:
-        if node.kinds != ["boolean", "boolean"] or not _fails(node.children[1]):
+        if node.kinds != ["boolean", "boolean"] or not fails(node.children[1]):
             return None
         left, right, number = parts[0], parts[1], int(decided == "true")
         unknown = f"CASE WHEN {right} = {decided} THEN {number} END"
@@ -88,7 +89,7 @@ def _in(node: Typed, parts: Sequence[str]) -> str | None:
     """Spark computes a value of the list only where those before it are not equal."""
     kind = _common(node.children)
     value, *others = parts if kind is None else _as(kind, node.children, parts)
-    if not any(_fails(child) for child in node.children[2:]):
+    if not any(fails(child) for child in node.children[2:]):
         return None if kind is None else f"({value} IN ({', '.join(others)}))"
     *others, last = others
     found = f"coalesce(CAST({value} = {last} AS int) * 2, 1)"  # 2 for true, 1 for null, 0 for false
@@ -102,7 +103,7 @@ def _between(node: Typed, parts: Sequence[str]) -> str | None:
     """Spark computes the upper bound only where the lower one does not decide."""
     kind = _common(node.children)
     value, lower, upper = parts if kind is None else _as(kind, node.children, parts)
-    if not _fails(node.children[2]):
+    if not fails(node.children[2]):
         return None if kind is None else f"({value} BETWEEN {lower} AND {upper})"
     above, below = f"({value} >= {lower})", f"({value} <= {upper})"
     unknown = f"CASE WHEN {below} = false THEN 0 END"

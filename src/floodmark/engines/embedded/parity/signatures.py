@@ -88,7 +88,9 @@ def _of_call(name: str, children: Sequence[Typed]) -> tuple[tuple[str, str], ...
     if variadic(name):
         return _both(f"{name}({_set([child.type for child in children])}, ...)")
     forms = [_form(name, place, child) for place, child in enumerate(children)]
-    written = {place for place in range(len(children)) if place in WORDS.get(name, ())}
+    written = {
+        place for place, child in enumerate(children) if place in WORDS.get(name, ()) or isinstance(child.node, Lambda)
+    }
     plain = [forms[place] if place in written else general(child.type) for place, child in enumerate(children)]
     place = FORMATS.get(name)
     if place is not None and place < len(children):
@@ -115,6 +117,8 @@ def _put(forms: Sequence[str], place: int, token: str) -> list[str]:
 def _form(name: str, place: int, child: Typed) -> str:
     """An argument's type, and what is known of a value that is written out."""
     kind, literal = general(child.type), child.node
+    if isinstance(literal, Lambda):
+        return f"{', '.join('xyz'[: len(literal.parameters)])} -> {kind}"
     if not isinstance(literal, Literal) or literal.value is None:
         return kind
     if place in WORDS.get(name, ()):
