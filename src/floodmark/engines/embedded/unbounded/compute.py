@@ -324,7 +324,7 @@ def _placed(table: pa.Table | None, numbering: Numbering) -> pa.Table | None:
 
 
 def _side(tables: Sequence[pa.Table], schema: Schema) -> pa.Table | None:
-    return side_columns(pa.concat_tables(tables), schema) if tables else None
+    return side_columns(pa.concat_tables(tables, promote_options="permissive"), schema) if tables else None
 
 
 def _stamped(table: pa.Table | None, schema: Schema, stamping: Stamping) -> pa.Table:
