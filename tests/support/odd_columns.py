@@ -120,7 +120,7 @@ COMPUTED = (
     Expression("d * 0.5", "double", _strict("d", lambda v: v * 0.5)),
     Expression("nanvl(d, -1)", "double", _strict("d", lambda v: -1.0 if math.isnan(v) else v)),
     Expression("greatest(d, 0)", "double", lambda row: _greatest(row["d"], 0.0), embedded=False),
-    Expression("if(d > 1, d, null)", "double", _strict("d", lambda v: v if _above(v, 1) else None), embedded=False),
+    Expression("if(d > 1, d, null)", "double", _strict("d", lambda v: v if _above(v, 1) else None)),
     Expression("isnan(d)", "boolean", lambda row: row["d"] is not None and math.isnan(row["d"])),
     Expression("d = d", "boolean", _strict("d", lambda _: True)),
     Expression("0 - x", "decimal(38,2)", _strict("x", lambda v: v.copy_negate() if v else v), embedded=False),

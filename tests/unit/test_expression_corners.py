@@ -191,3 +191,9 @@ def test_numbers_at_the_edge_and_nothing_to_join_are_answered():
 def test_what_spark_lists_beside_its_functions_is_classified():
     assert {classified(name) for name in ("case", "cast", "!=", "==")} == {"pure"}
     assert {classified(name) for name in ("getdate", "localtimestamp_ltz", "try_to_timestamp_ntz")} == {None}
+
+
+def test_not_like_any_holds_where_one_pattern_does_not_fit():
+    assert answers("s NOT LIKE ANY ('a%', '%c')", ["abc", "ab", "bc", "b"]) == [False, True, True, True]
+    assert answers("s NOT LIKE ALL ('a%', '%c')", ["abc", "ab", "bc", "b"]) == [False, False, False, True]
+    assert answers("s NOT LIKE 'a!%' ESCAPE '!'", ["a%", "ab"]) == [False, True]

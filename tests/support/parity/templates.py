@@ -14,7 +14,7 @@ _OF_ONE_TYPE = [
     form.replace("{T}", f"{{{kind}}}")
     for kind in _SCALARS
     for form in (
-        "coalesce({T}, {T}, {T})", "{T} IN ({T}, {T})", "{T} NOT IN ({T}, {T}, NULL)", "{T} BETWEEN {T} AND {T}", "if({boolean}, {T}, {T})",
+        "coalesce({T}, {T}, {T})", "{T} IN ({T}, {T})", "{T} NOT IN ({T}, {T}, NULL)", "{T} BETWEEN {T} AND {T}", "if({boolean}, {T}, {T})", "if({boolean}, {T}, NULL)", "if({boolean}, NULL, {T})",
         "CASE WHEN {boolean} THEN {T} ELSE {T} END", "CASE WHEN {boolean} THEN {T} END", "CASE {T} WHEN {T} THEN 1 ELSE 2 END",
         "nvl2({T}, {T}, {T})", "greatest({T}, {T}, {T})", "least({T}, {T}, {T})", "greatest({T}, {T})", "least({T}, {T})",
         "array({T}, {T})", "xxhash64({T}, {T})", "hash({T}, {T})", "named_struct('a', {T}, 'b', {T})", "named_struct('a', {T}).a",

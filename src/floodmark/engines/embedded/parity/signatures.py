@@ -32,6 +32,8 @@ FORMATS: Mapping[str, int] = {
     **dict.fromkeys(("unix_timestamp", "to_unix_timestamp", "to_timestamp_ltz", "to_timestamp_ntz"), 1),
 }
 """Function -> the argument that is a format of times."""
+LIKES = frozenset({"like", "ilike"})
+"""Functions of patterns in which a backslash has a meaning."""
 _TOKEN = re.compile(r"'[^']*'|([A-Za-z])\1*|[^A-Za-z']+", re.DOTALL)
 
 
@@ -127,6 +129,8 @@ def _form(name: str, place: int, child: Typed) -> str:
         return f"{kind} {'-' if literal.value < 0 else '+' if literal.value else '0'}"
     if name == "regexp_replace" and place > 1 and "$" in str(literal.value):
         return "string '$1'"
+    if name in LIKES and place and "\\" in str(literal.value):
+        return r"string '\'"
     if kind == "string":
         return "string 'x'" if literal.value else "string ''"
     return kind
