@@ -36,8 +36,8 @@ from floodmark import (
 )
 from floodmark.control.fleet import Fleet
 from floodmark.engines.spark.delta import tables
-from floodmark.engines.spark.state.carrier import SHIFT
 from floodmark.lake import log, outputs
+from floodmark.lake.carrier import SHIFT
 from floodmark.lake.commits import Landed, Landing, MicroBatch, Record, encode
 from floodmark.lake.files import Written, statistics
 from floodmark.lake.landed import LandedUnits

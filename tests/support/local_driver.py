@@ -23,7 +23,7 @@ from floodmark.control.store import Store
 from floodmark.core.errors import FloodmarkError
 from floodmark.core.time import NEVER
 from floodmark.engines.embedded.memory.run import MemoryRun, Savepoint
-from floodmark.engines.spark.state.carrier import SHIFT
+from floodmark.lake.carrier import SHIFT
 from floodmark.lake.checkpoint import Checkpoint
 from floodmark.lake.commits import MicroBatch, encode
 from floodmark.lake.locks import exclusive

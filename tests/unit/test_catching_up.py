@@ -13,8 +13,9 @@ from deltalake import DeltaTable
 from numbered_logs import land, log
 
 from floodmark.engines.spark.state import checkpoint as checkpoints
-from floodmark.engines.spark.state.checkpoint import Checkpoint, Passed
+from floodmark.engines.spark.state.checkpoint import Checkpoint
 from floodmark.engines.spark.unbounded import inputs
+from floodmark.lake.canonical import Passed
 from floodmark.lake.checkpoint import Position
 from floodmark.lake.compaction import compact
 from floodmark.lake.paths import Lake

@@ -172,6 +172,10 @@ def _unbounded(
 
     lake, before, computed = Lake.of(opened.workspace.settings), set[str](), computing(opened, console, engine)
     for operator in operators:
+        made = None if how.from_scratch else computed.take_over(operator, lake)
+        if made is not None:
+            text = f"{operator.name} goes on with engine {computed.name}, from micro-batch {made.manifest.batch} on"
+            console.say(f"{text}; how it was before: savepoint {made.id}")
         computed.check_stream(operator, lake, from_scratch=how.from_scratch, filled=before)
         before.add(operator.name)
     computed.start(*operators)

@@ -1,4 +1,4 @@
-"""The verb savepoint: make, list, show, check, compare, keep, move and delete savepoints of streams. Only a canonical one needs Spark."""
+"""The verb savepoint: make, list, show, check, compare, keep, move and delete savepoints of streams. Only a canonical one of Spark's needs Spark."""
 
 # ruff: noqa: PLC0415 - what is slow to import is imported when it is needed
 
@@ -18,6 +18,7 @@ from floodmark.cli.store import known
 from floodmark.cli.workspace import opened_lake
 from floodmark.core.time import describe, iso
 from floodmark.lifecycle.savepoint import Manifest, broken, differences
+from floodmark.spec.workspace import Engine
 
 if TYPE_CHECKING:
     from floodmark.lake.paths import Lake
@@ -194,16 +195,24 @@ def delete(invocation: Invocation, name: str, *, unreadable: bool) -> None:
 @savepoint.command("export")
 @click.argument("name", metavar="SAVEPOINT")
 @click.argument("folder")
-@click.option("--canonical", is_flag=True, help="With state in a format of no engine, for another version of Spark.")
+@click.option(
+    "--canonical", is_flag=True, help="With state in a format of no engine, for another engine or version of Spark."
+)
 @shared
 @pass_invocation
 def export_(invocation: Invocation, name: str, folder: str, *, canonical: bool) -> None:
     """Copy SAVEPOINT into FOLDER, a folder or URI, where it shares nothing with the lake."""
     console, opened, lake = _opened(invocation)
     from floodmark.lake import savepoints
+    from floodmark.lake.checkpoint import engine_of
+    from floodmark.lake.timeline import CHECKPOINT
 
     target, found = _folder(folder), savepoints.find(lake, name)
-    if canonical:
+    if canonical and engine_of(f"{found.path}/{CHECKPOINT}") == "embedded":
+        from floodmark.engines.embedded.state.canonical import export as export_embedded
+
+        export_embedded(found, target)
+    elif canonical:
         from floodmark.engines.spark.state.canonical import export
 
         spark, _ = start(opened, console, writes=False)
@@ -216,15 +225,25 @@ def export_(invocation: Invocation, name: str, folder: str, *, canonical: bool) 
 
 @savepoint.command("import")
 @click.argument("folder")
+@click.option(
+    "--engine",
+    type=click.Choice(["spark", "embedded"]),
+    help="That shall go on from a canonical one; by default the settings'.",
+)
 @shared
 @pass_invocation
-def import_(invocation: Invocation, folder: str) -> None:
-    """Copy an exported savepoint from FOLDER into the lake; of a canonical one, make one of this engine."""
+def import_(invocation: Invocation, folder: str, *, engine: Engine | None) -> None:
+    """Copy an exported savepoint from FOLDER into the lake; of a canonical one, make one of the engine that shall go on from it."""
     console, opened, lake = _opened(invocation)
     from floodmark.lake import savepoints
 
     source = _folder(folder)
-    if savepoints.opened(source).manifest.canonical:
+    canonical = savepoints.opened(source).manifest.canonical
+    if canonical and (engine or opened.workspace.settings.engine) == "embedded":
+        from floodmark.engines.embedded.state.canonical import take_in as take_in_embedded
+
+        one = take_in_embedded(lake, source)
+    elif canonical:
         from floodmark.engines.spark.state.canonical import take_in
 
         spark, _ = start(opened, console)

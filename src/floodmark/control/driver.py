@@ -68,6 +68,7 @@ def _run(store: Store, driver: Driver, packages: Path, stop: threading.Event) ->
     if not _inputs_there(operator, Lake.of(settings), stop):
         return
     engine = computing(settings, app=f"floodmark {operator.version}")
+    engine.take_over(operator, Lake.of(settings))
     engine.start(operator)
     _stop_at(stop)  # Spark has set handlers of its own
     _update(store, driver, state="running")

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, Unpack
 
 from floodmark.engines.embedded.server import check_installed
-from floodmark.engines.starting import check_engine
+from floodmark.engines.transfer import check_possible, transfer
 from floodmark.lake.paths import Lake
-from floodmark.lake.timeline import Timeline
+from floodmark.lake.savepoints import Savepoint
 from floodmark.spec import steps
 from floodmark.spec.operator import Operator
 from floodmark.spec.run import RunResult
@@ -64,12 +64,15 @@ class Computing(Protocol):
         ...
 
     def check_deployed(self, operator: Operator, lake: Lake) -> None:
-        """What can be said of a stream before its inputs are there: that it can run on this engine, and that no other one has begun it.
+        """What can be said of a stream before its inputs are there: that this engine can run it, and go on with it where another one has begun it.
 
         Raises:
-            CapabilityError: CAPABILITY-031 or CAPABILITY-035, only Spark can run it.
-            StateError: STATE-041, another engine has begun it.
+            CapabilityError: CAPABILITY-031 or CAPABILITY-035, only Spark can run it; CAPABILITY-036, only the engine that has begun it.
         """
+        ...
+
+    def take_over(self, operator: Operator, lake: Lake) -> Savepoint | None:
+        """Let a stopped stream that another engine has begun go on with this one; as ``engines.transfer.transfer``."""
         ...
 
     def run_unbounded(self, operator: Operator, lake: Lake, **options: Any) -> RunResult:
@@ -151,7 +154,11 @@ class OnSpark:
 
     def check_deployed(self, operator: Operator, lake: Lake) -> None:
         """As ``Computing``."""
-        check_engine(Timeline.current(lake, operator.name), self.name)
+        check_possible(operator, lake, self.name)
+
+    def take_over(self, operator: Operator, lake: Lake) -> Savepoint | None:
+        """As ``Computing``."""
+        return transfer(operator, lake, self.name, lambda: self.spark)
 
     def run_unbounded(self, operator: Operator, lake: Lake, **options: Any) -> RunResult:
         """As ``Computing``."""
@@ -241,7 +248,18 @@ class OnEmbedded:
         from floodmark.engines.embedded.unbounded.begin import check_supported
 
         check_supported(operator, lake)
-        check_engine(Timeline.current(lake, operator.name), self.name)
+        check_possible(operator, lake, self.name)
+
+    def take_over(self, operator: Operator, lake: Lake) -> Savepoint | None:
+        """As ``Computing``; Spark is started for it, and stopped behind it."""
+        spark = OnSpark(self.settings, f"floodmark {operator.version}", self.step)
+        try:
+            return transfer(operator, lake, self.name, lambda: spark.spark)
+        finally:
+            if spark.session is not None:
+                from floodmark.engines.spark.session.builder import stop_session
+
+                stop_session(spark.session)
 
     def run_unbounded(self, operator: Operator, lake: Lake, **options: Any) -> RunResult:
         """As ``Computing``."""

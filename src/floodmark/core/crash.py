@@ -63,6 +63,13 @@ POINTS = MappingProxyType(
             "embedded.after_commit",
             "embedded.before_mark",
         ),
+        "transfer": (
+            "transfer.before_savepoint",
+            "transfer.after_savepoint",
+            "transfer.after_export",
+            "transfer.before_current",
+            "transfer.after_current",
+        ),
         "early": ("early.after_merge",),
         "tick": (
             "tick.before_record",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from floodmark.core.time import NEVER
@@ -45,6 +45,7 @@ class Batch:
         segments: files its state lies in behind its own, older first.
         next_merge: number of the next file that holds several others.
         tick: where the clock stood; None for an operator that does not wait for it.
+        behind: input -> the last ``_sequence`` that was read before its files are read in their order.
     """
 
     number: int
@@ -56,6 +57,7 @@ class Batch:
     segments: tuple[str, ...]
     next_merge: int = 0
     tick: Recorded | None = None
+    behind: dict[str, int] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -68,7 +70,8 @@ class Batch:
         owed = tuple(Owed(**one | {"partition_by": tuple(one["partition_by"])}) for one in value["owed"])
         positions = tuple(Position(*one) for one in value["positions"])
         tick = Recorded(**value["tick"]) if value.get("tick") else None
-        return Batch(**fields, owed=owed, positions=positions, segments=tuple(value["segments"]), tick=tick)
+        fields["segments"], fields["behind"] = tuple(value["segments"]), value.get("behind", {})
+        return Batch(**fields, owed=owed, positions=positions, tick=tick)
 
 
 def rewritten(checkpoint: str, batch: int, positions: Mapping[int, Position]) -> None:

@@ -22,6 +22,7 @@ from floodmark.lake.storage import sync
 
 Key = tuple[int, int]
 """Key group; number of the chunk, -1 for the index."""
+INDEX = -1
 REMOVED = -1
 _MAGIC = b"FMSTATE1"
 _FRONT = struct.Struct("<8sIIQ")

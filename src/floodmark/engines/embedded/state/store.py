@@ -19,14 +19,13 @@ from floodmark.core.errors import StateError
 from floodmark.engines.embedded.state import segment
 from floodmark.engines.embedded.state.batch import Batch, file_of
 from floodmark.engines.embedded.state.checkpoint import KEPT, Checkpoint
-from floodmark.engines.embedded.state.segment import Key, Place, Segment
+from floodmark.engines.embedded.state.segment import INDEX, Key, Place, Segment
 
 _MANY = 8
 """Files of one size that become one."""
 _FIRST_SIZE = 1 << 16
 _RECENT_BYTES = 64_000_000
 """Of values that stay in memory."""
-_INDEX = -1
 _DEADLINE = struct.Struct("<?q")
 """Whether something waits, and the progress it waits for; before the index of a group."""
 
@@ -69,8 +68,12 @@ class State:
         for number in planned:
             found = self.checkpoint.batch(number)
             self._kept[number] = () if found is None else found.segments
-        for group in {group for group, number in self._places if number == _INDEX}:
-            self._wait(group, self.get((group, _INDEX)))
+        for group in {group for group, number in self._places if number == INDEX}:
+            self._wait(group, self.get((group, INDEX)))
+
+    def keys(self) -> list[Key]:
+        """Of the values of the last micro-batch."""
+        return list(self._places)
 
     def get(self, key: Key) -> bytes | None:
         """A value; None where there is none."""
@@ -94,25 +97,24 @@ class State:
 
     def settle(self, group: int, index: bytes | None, deadline: int | None) -> None:
         """Put the index of a group, with the progress something in it waits for."""
-        front = _DEADLINE.pack(deadline is not None, deadline or 0)
-        self.put((group, _INDEX), None if index is None else front + index)
-        self._wait(group, self.get((group, _INDEX)))
+        self.put((group, INDEX), None if index is None else fronted(deadline, index))
+        self._wait(group, self.get((group, INDEX)))
 
     def index(self, group: int) -> bytes | None:
         """The index of a group."""
-        found = self.get((group, _INDEX))
-        return None if found is None else found[_DEADLINE.size :]
+        found = self.get((group, INDEX))
+        return None if found is None else parted(found)[1]
 
     def holds(self, group: int) -> bool:
         """Whether a group has state."""
-        return (group, _INDEX) in self._places
+        return (group, INDEX) in self._places
 
     def discard(self) -> None:
         """Forget what the micro-batch at hand has changed."""
-        touched = {group for group, number in self._changes if number == _INDEX}
+        touched = {group for group, number in self._changes if number == INDEX}
         self._changes.clear()
         for group in touched:
-            self._wait(group, self.get((group, _INDEX)))
+            self._wait(group, self.get((group, INDEX)))
 
     def commit(self, batch: Batch) -> Batch:
         """Make a micro-batch durable: this is the instant from which on it has happened."""
@@ -145,8 +147,8 @@ class State:
     def _wait(self, group: int, value: bytes | None) -> None:
         self.deadlines.pop(group, None)
         if value is not None:
-            waits, deadline = _DEADLINE.unpack(value[: _DEADLINE.size])
-            if waits:
+            deadline, _ = parted(value)
+            if deadline is not None:
                 self.deadlines[group] = deadline
 
     def _merged(self) -> tuple[int, tuple[str, ...]]:
@@ -269,6 +271,17 @@ class GroupStore:
     def remove(self, number: int) -> None:
         """Forget a chunk."""
         self.state.put((self.group, number), None)
+
+
+def fronted(deadline: int | None, index: bytes) -> bytes:
+    """The index of a group behind the progress something in the group waits for, as one value."""
+    return _DEADLINE.pack(deadline is not None, deadline or 0) + index
+
+
+def parted(value: bytes) -> tuple[int | None, bytes]:
+    """What ``fronted`` has put together."""
+    waits, deadline = _DEADLINE.unpack(value[: _DEADLINE.size])
+    return deadline if waits else None, value[_DEADLINE.size :]
 
 
 def _level(size: int) -> int:

@@ -71,6 +71,7 @@ class Reader:
         path: of its table.
         most_files: of a micro-batch.
         reached: file that may say which row was the last one read (``sequences.noted``).
+        behind: only rows with a larger ``_sequence`` count.
     """
 
     operator: Operator
@@ -78,6 +79,7 @@ class Reader:
     path: str
     most_files: int | None
     reached: str
+    behind: int = -1
     last: int | None = None
     """The version of the table that is the last one to be read; None for no end."""
     _table: str = ""
@@ -114,7 +116,8 @@ class Reader:
         if take.restated:
             place = rows.schema.get_field_index("_progress")
             rows = rows.set_column(place, wanted.field(place), pc.fill_null(rows["_progress"], NEVER))
-        rows = rows.filter(pc.greater(rows["_sequence"], take.behind)) if take.behind >= 0 else rows
+        behind = max(take.behind, self.behind)
+        rows = rows.filter(pc.greater(rows["_sequence"], behind)) if behind >= 0 else rows
         return rows.filter(pc.is_valid(rows["_progress"]))
 
     def _first(self) -> Take | None:

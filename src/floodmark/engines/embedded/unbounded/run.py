@@ -96,6 +96,7 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
             for reader in stream.readers.values():
                 reader.end_here()
         try:
+            stream.owe()
             while not stop.is_set():
                 if not stream.step() and (until_caught_up or stop.wait(trigger_seconds)):
                     break
@@ -122,6 +123,14 @@ class _Stream:
         last = self.compute.state.batch
         places = last.positions if last is not None else [_NOWHERE] * len(self.readers)
         self.positions = dict(zip(self.readers, places, strict=True))
+        for name, sequence in (last.behind if last is not None else {}).items():
+            self.readers[name].behind = sequence
+
+    def owe(self) -> None:
+        """Take a micro-batch without rows where another engine has read further than it has fired timers."""
+        last = self.compute.state.batch
+        if last is not None and last.progress < min(last.reached.values()):
+            self._batch({name: self._rows(name, None) for name in self.readers}, time.monotonic())
 
     def step(self) -> bool:
         """Take one micro-batch; whether there was something to take."""
@@ -167,6 +176,7 @@ class _Stream:
             owed=(),
             segments=(),
             tick=None if self.clock is None else self.clock.recorded(at, before, found),
+            behind={} if last is None else last.behind,
         )
         written = self.sink.write(batch, found, now)
         info = BatchInfo(

@@ -9,12 +9,13 @@ import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version as package_version
-from typing import Any, NamedTuple
+from typing import Any
 
 from pyarrow.fs import FileSelector, FileType
 
 from floodmark.core.time import NEVER
-from floodmark.engines.spark.state.carrier import progress_of
+from floodmark.lake.canonical import Marks, Passed
+from floodmark.lake.carrier import progress_of
 from floodmark.lake.checkpoint import Position, garbage
 from floodmark.lake.copies import copy, files_of
 from floodmark.lake.storage import file_system, read, write
@@ -39,30 +40,6 @@ _PLACE = re.compile(rb'"[^"]*(/state/\d+/_stateSchema/[^"]*)"')
 def relocated(content: bytes, place: str) -> bytes:
     """A description of state with the one absolute path Spark keeps in a checkpoint put in another place."""
     return _PLACE.sub(rb'"' + place.replace("\\", r"\\").encode() + rb'\1"', content)
-
-
-class Passed(NamedTuple):
-    """Rows of a log that were read commit by commit, before the stream went on with the files of a later version."""
-
-    sequence: int
-    """The last ``_sequence``."""
-    version: int
-    """That was read completely then."""
-
-
-class Marks(NamedTuple):
-    """What the logs of a checkpoint say of a micro-batch, besides its state."""
-
-    before: int
-    """Spark's watermark in force in it, ms."""
-    after: int
-    """And once it is taken into account."""
-    clock: int
-    """Processing time, ms."""
-    positions: list[Position]
-    """Per source of the query, how far it is read at its end."""
-    passed: dict[str, Passed]
-    """By a table's id."""
 
 
 def _position(offset: Mapping[str, Any], passed: Mapping[str, Passed]) -> Position:
@@ -210,6 +187,18 @@ class Checkpoint:
                 was = lines[2 + source]
                 lines[2 + source] = _compact(offset if was == _NOTHING else json.loads(was) | offset)
                 write(f"{self.path}/offsets/{number}", "\n".join(lines).encode())
+
+    def read_beside(self, count: int) -> None:
+        """Let a stream that another engine has begun read a source beside each of its inputs, from the source's first row on.
+
+        Args:
+            count: of the inputs.
+        """
+        for number in self.batches("offsets")[-2:]:
+            lines = self._lines("offsets", number) or []
+            if len(lines) == count + 2:
+                beside = [line for position in lines[2:] for line in (position, _NOTHING)]
+                write(f"{self.path}/offsets/{number}", "\n".join([*lines[:2], *beside]).encode())
 
     def forget(self, batch: int) -> None:
         """Take back the plan of a micro-batch that is not committed and that no table has rows of; for a checkpoint no query runs on."""

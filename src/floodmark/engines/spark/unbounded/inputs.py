@@ -12,10 +12,11 @@ from pyspark.sql import functions as F
 from floodmark.core.time import NEVER
 from floodmark.engines.frames.compile import CARRIER
 from floodmark.engines.frames.inputs import require_columns
-from floodmark.engines.spark.state.carrier import SHIFT
-from floodmark.engines.spark.state.checkpoint import Passed, checkpoint_of
+from floodmark.engines.spark.state.checkpoint import checkpoint_of
 from floodmark.engines.spark.unbounded import starts as markers
 from floodmark.lake import entries, history
+from floodmark.lake.canonical import Passed
+from floodmark.lake.carrier import SHIFT
 from floodmark.lake.checkpoint import Position
 from floodmark.lake.readers import unchanged_until
 from floodmark.lake.sequences import FAR_BEHIND, in_order, last_read, noted

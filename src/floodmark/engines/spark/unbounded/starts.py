@@ -31,6 +31,7 @@ def begin(spark: SparkSession, operator: Operator, timeline: Timeline) -> None:
     path, checkpoint = timeline.folder(STARTS), timeline.checkpoint
     if not DeltaTable.isDeltaTable(spark, path):
         tables.create(spark, path, tables.columns(_DDL))
+    checkpoint_of(timeline).read_beside(len(operator.inputs))
     positions = checkpoint.positions(checkpoint.last_committed())
     by_name = {given.name: given for given in operator.inputs}
     reached = dict.fromkeys(by_name, NEVER)

@@ -11,3 +11,8 @@ SHIFT = 1 - NEVER
 def progress_of(spark_watermark: int) -> int:
     """Our progress from Spark's watermark on the carrier, which is one behind."""
     return spark_watermark + 1 - SHIFT
+
+
+def watermark_of(progress: int) -> int:
+    """Spark's watermark on the carrier at a progress of ours."""
+    return progress + SHIFT - 1

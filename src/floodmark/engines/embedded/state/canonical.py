@@ -1,0 +1,182 @@
+"""Canonical savepoints of the embedded engine's streams (``lake/canonical``): its state as rows, and such rows as its state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow.fs import FileSelector
+
+from floodmark.core.time import NEVER
+from floodmark.engines.embedded.state import segment
+from floodmark.engines.embedded.state.batch import Batch, file_of
+from floodmark.engines.embedded.state.checkpoint import NAME, Checkpoint
+from floodmark.engines.embedded.state.segment import INDEX, Key
+from floodmark.engines.embedded.state.store import State, fronted, parted
+from floodmark.engines.starting import check_savepoint
+from floodmark.lake import canonical, history
+from floodmark.lake.canonical import ROWS, Fold, Marks, Passed
+from floodmark.lake.carrier import progress_of, watermark_of
+from floodmark.lake.checkpoint import Position
+from floodmark.lake.outputs import input_path
+from floodmark.lake.paths import Lake
+from floodmark.lake.savepoints import Savepoint
+from floodmark.lake.storage import file_system
+from floodmark.lifecycle.plan import sources
+from floodmark.lifecycle.savepoint import Manifest
+
+_PIECE = 4_000_000
+"""Bytes of a chunk in one row."""
+_TOGETHER = 64_000_000
+"""Bytes of state that are in memory, and in one file."""
+
+
+def export(savepoint: Savepoint, target: str) -> str:
+    """Write a savepoint of this engine's to another folder or store in the canonical format; its folder.
+
+    Raises:
+        StateError: STATE-021 it is damaged, STATE-041 another engine has made it.
+    """
+    check_savepoint(savepoint, NAME)
+    return canonical.export(savepoint, target, unfold)
+
+
+def take_in(lake: Lake, source: str) -> Savepoint:
+    """Make a savepoint in a lake of a canonical one, for this engine.
+
+    Raises:
+        StateError: STATE-020 it is of a newer format, STATE-021 it is damaged or none.
+        LifecycleError: LIFECYCLE-003, another savepoint of the operator is being made.
+    """
+    return canonical.take_in(lake, source, NAME, folding(lake))
+
+
+def folding(lake: Lake) -> Fold:
+    """What makes a checkpoint of a canonical savepoint.
+
+    Args:
+        lake: of the inputs.
+    """
+
+    def fold(state: str | None, checkpoint: object, manifest: Manifest, marks: Marks) -> None:
+        assert isinstance(checkpoint, Checkpoint)
+        tables = {name: table for name, table, *_ in manifest.graph["inputs"]}
+        names, batch = sources(manifest.graph), manifest.batch
+        positions = marks.of_inputs(len(names))
+        checkpoint.begin()
+        files = list(_segments(checkpoint, state)) if state is not None else []
+        after = progress_of(marks.after)
+        places = dict(zip(names, positions, strict=True))
+        made = Batch(
+            number=batch,
+            progress=progress_of(marks.before) if state is not None else after,
+            reached={name: max(after, _reached(lake, tables[name], place)) for name, place in places.items()},
+            clock=marks.clock,
+            positions=tuple(positions),
+            owed=(),
+            segments=tuple(files),
+            next_merge=len(files),
+            behind={
+                name: marks.passed[place.table].sequence
+                for name, place in places.items()
+                if place.table in marks.passed
+            },
+        )
+        segment.write(checkpoint.path, file_of(batch), made.as_json(), {})
+        Path(checkpoint.path, "commits", str(batch)).touch()
+
+    return fold
+
+
+def _reached(lake: Lake, table: str, place: Position) -> int:
+    """How far an input had got at a position."""
+    progress = history.progress(input_path(lake, table), place.version) if place.table else None
+    return NEVER if progress is None else progress
+
+
+def unfold(folder: str, batch: int, target: str) -> Marks:
+    """Say in the canonical format what a checkpoint holds."""
+    state = State(Checkpoint(folder))
+    found = state.batch
+    assert found is not None
+    assert found.number == batch
+    keys = sorted(state.keys())
+    if keys:
+        store, place = file_system(target)
+        store.create_dir(place)
+        with pq.ParquetWriter(f"{place}/0.parquet", ROWS, filesystem=store, compression="zstd") as writer:
+            for rows in _batches(_rows(state, keys)):
+                writer.write_table(pa.Table.from_pylist(rows, ROWS))
+    watermark = watermark_of(found.progress)
+    reached = watermark_of(max(found.progress, min(found.reached.values())))
+    ids = dict(zip(found.reached, found.positions, strict=True))
+    passed = {ids[name].table: Passed(sequence, ids[name].version) for name, sequence in found.behind.items()}
+    return Marks(watermark, reached, found.clock, list(found.positions), passed)
+
+
+def _rows(state: State, keys: list[Key]) -> Iterator[dict[str, Any]]:
+    for group, number in keys:
+        value = state.get((group, number))
+        assert value is not None
+        if number == INDEX:
+            deadline, index = parted(value)
+            yield {"group": group, "deadline": deadline, "index": index}
+            continue
+        cut = [value[start : start + _PIECE] for start in range(0, len(value), _PIECE)]
+        for piece, part in enumerate(cut):
+            yield {"group": group, "number": number, "piece": piece, "pieces": len(cut), "chunk": part}
+
+
+def _batches(rows: Iterator[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    found, size = list[dict[str, Any]](), 0
+    for row in rows:
+        found.append(row)
+        size += len(row.get("chunk") or row["index"])
+        if size >= _TOGETHER:
+            yield found
+            found, size = [], 0
+    if found:
+        yield found
+
+
+def _segments(checkpoint: Checkpoint, state: str) -> Iterator[str]:
+    """Write rows of state as files of a checkpoint; their names."""
+    values, size = dict[Key, bytes | None](), 0
+    number = 0
+    for key, value in _values(state):
+        values[key] = value
+        size += len(value)
+        if size >= _TOGETHER:
+            yield _segment(checkpoint, number, values)
+            values, size, number = {}, 0, number + 1
+    if values:
+        yield _segment(checkpoint, number, values)
+
+
+def _segment(checkpoint: Checkpoint, number: int, values: Mapping[Key, bytes | None]) -> str:
+    file = f"merged/{number}"
+    segment.write(checkpoint.path, file, {"format": 1, "of": []}, values)
+    return file
+
+
+def _values(state: str) -> Iterator[tuple[Key, bytes]]:
+    """Each value whose pieces are there; those of one value lie in one file."""
+    store, folder = file_system(state)
+    files = [info.path for info in store.get_file_info(FileSelector(folder)) if info.path.endswith(".parquet")]
+    for file in sorted(files):
+        cut = dict[Key, dict[int, bytes]]()
+        with store.open_input_file(file) as content:
+            for rows in pq.ParquetFile(content).iter_batches(batch_size=1024):
+                for row in rows.to_pylist():
+                    if row["index"] is not None:
+                        yield (row["group"], INDEX), fronted(row["deadline"], row["index"])
+                        continue
+                    key = row["group"], row["number"]
+                    pieces = cut.setdefault(key, {})
+                    pieces[row["piece"]] = row["chunk"]
+                    if len(pieces) == row["pieces"]:
+                        yield key, b"".join(pieces[piece] for piece in range(len(pieces)))
+                        del cut[key]

@@ -1,0 +1,161 @@
+"""Transfer of a stopped stream to the other engine: its state goes over in the canonical format of savepoints, on a new timeline.
+
+Nothing is computed again. Whatever ends the process on the way, the stream is still the old engine's, or the new engine's already.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from floodmark.core import crash
+from floodmark.core.errors import CapabilityError
+from floodmark.lake import canonical, entries, fence, last_values, savepoints
+from floodmark.lake.checkpoint import checkpoint_at, engine_of
+from floodmark.lake.copies import remove
+from floodmark.lake.paths import Lake
+from floodmark.lake.savepoints import Savepoint
+from floodmark.lake.switch import newest_written, refuse_half_written, refuse_moved, refuse_while_pending, stopped
+from floodmark.lake.timeline import CHECKPOINT, Timeline
+from floodmark.spec.operator import Operator
+from floodmark.spec.workspace import Engine
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Session = Callable[[], "SparkSession"]
+"""Starts Spark, where it is needed."""
+
+
+def is_due(operator: str, lake: Lake, engine: Engine) -> bool:
+    """Whether the stream of an operator is another engine's."""
+    timeline = Timeline.current(lake, operator)
+    return timeline.identity.deployed() is not None and engine_of(timeline.folder(CHECKPOINT)) != engine
+
+
+def check_possible(operator: Operator, lake: Lake, engine: Engine) -> None:
+    """Make sure that an engine can go on with the stream of an operator.
+
+    Raises:
+        CapabilityError: CAPABILITY-036, another engine has begun it, and it waits for processing time.
+    """
+    if operator.stateful is not None and operator.stateful.clocked and is_due(operator.name, lake, engine):
+        found = engine_of(Timeline.current(lake, operator.name).folder(CHECKPOINT))
+        fix = f"Go on with that one: floodmark run {operator.name} --unbounded --engine {found}"
+        got = f"one that engine '{found}' has begun, and that waits for processing time"
+        expected = f"a stream that can go over to engine '{engine}'"
+        raise CapabilityError(f"stream of '{operator.name}'", expected, got, fix, code="CAPABILITY-036")
+
+
+def transfer(operator: Operator, lake: Lake, engine: Engine, spark: Session) -> Savepoint | None:
+    """Let the stopped stream of an operator go on with an engine.
+
+    Args:
+        operator: as its stream was started.
+        lake: its stream runs in.
+        engine: that shall run it.
+        spark: starts Spark: to write state for it, to read state of it, or to end a micro-batch that it has begun.
+
+    Returns:
+        The savepoint that was made first; None where the stream is the engine's already, has not begun, or has committed nothing.
+
+    Raises:
+        CapabilityError: CAPABILITY-031 or CAPABILITY-035, only Spark can run the operator; as ``check_possible``.
+        LifecycleError: LIFECYCLE-003 the stream is at work, LIFECYCLE-034 a rollback of it is not finished,
+            LIFECYCLE-042 it has moved to another lake.
+        StateError: STATE-002, STATE-003, the checkpoint is not this operator's; STATE-036, it is damaged.
+    """
+    if not is_due(operator.name, lake, engine):
+        return None
+    check_possible(operator, lake, engine)
+    refuse_while_pending(lake, operator.name)
+    refuse_moved(lake, operator.name)
+    if engine == "embedded":
+        from floodmark.engines.embedded.unbounded.begin import check_supported  # noqa: PLC0415 - Spark alone needs no Sail
+
+        check_supported(operator, lake)
+        _end_on_spark(operator, lake, spark)
+    with stopped(lake, [operator.name]):
+        if not is_due(operator.name, lake, engine):
+            return None
+        timeline = Timeline.current(lake, operator.name)
+        timeline.identity.check_owner(operator)
+        if engine == "spark":
+            _end_on_embedded(operator, timeline)
+        refuse_half_written(timeline, whole=False)
+        if timeline.checkpoint.last_committed() < 0:
+            timeline.next().make_current()
+            return None
+        crash.point("transfer.before_savepoint")
+        made = _savepoint(timeline, engine)
+        crash.point("transfer.after_savepoint")
+        _go_over(timeline, made, engine, spark)
+    return made
+
+
+def _savepoint(timeline: Timeline, engine: Engine) -> Savepoint:
+    """Of the stream as it is; the one that a transfer has made which was killed."""
+    lake, name, why = timeline.lake, timeline.operator, f"before it goes over to engine {engine}"
+    last = timeline.checkpoint.last_committed()
+    for one in reversed(savepoints.savepoints(lake, name)):
+        known = one.manifest
+        if (known.timeline, known.batch, known.why) == (timeline.number, last, why) and not savepoints.verify(one):
+            return one
+    return savepoints.create(name, lake, why=why)
+
+
+def _go_over(timeline: Timeline, made: Savepoint, engine: Engine, spark: Session) -> None:
+    from floodmark.engines.embedded.state import canonical as of_embedded  # noqa: PLC0415 - as above
+    from floodmark.engines.spark.state import canonical as of_spark  # noqa: PLC0415 - likewise
+
+    new, scratch = timeline.next(), timeline.folder("transfer")
+    remove(scratch)
+    unfold = of_spark.unfolding(spark) if engine == "embedded" else of_embedded.unfold
+    place = canonical.export(made, scratch, unfold)
+    crash.point("transfer.after_export")
+    fold = of_spark.folding(spark()) if engine == "spark" else of_embedded.folding(timeline.lake)
+    canonical.fill(place, new.folder(), engine, fold)
+    for table in new.identity.result_keys():
+        last_values.followed(new, table, entries.version_of(timeline.lake.output(table)) + 1)
+    crash.point("transfer.before_current")
+    new.make_current()
+    crash.point("transfer.after_current")
+    for output in made.manifest.outputs:
+        fence.end(timeline, output.table)
+        fence.end_follower(timeline, output.table)
+    remove(scratch)
+
+
+def _end_on_embedded(operator: Operator, timeline: Timeline) -> None:
+    """Commit what the last micro-batch owes to tables. No server is needed for it."""
+    from floodmark.engines.embedded.state.checkpoint import Checkpoint  # noqa: PLC0415 - as above
+    from floodmark.engines.embedded.state.store import State  # noqa: PLC0415
+    from floodmark.engines.embedded.unbounded.sink import Sink  # noqa: PLC0415
+
+    checkpoint = Checkpoint(timeline.folder(CHECKPOINT))
+    state = State(checkpoint)
+    if state.batch is not None and state.batch.number > checkpoint.last_committed():
+        Sink(operator, timeline.lake, timeline, state, uuid.uuid4().hex).pay(state.batch)
+
+
+def _end_on_spark(operator: Operator, lake: Lake, spark: Session) -> None:
+    """Let Spark end the micro-batch that it has begun, and put what it has not put there yet into the tables of last values."""
+    timeline = Timeline.current(lake, operator.name)
+    ends = newest_written(timeline) > timeline.checkpoint.last_committed()
+    if not ends and not any(_lags(timeline, output.table) for output in operator.outputs if output.current is not None):
+        return
+    from floodmark.engines.spark.unbounded.run import run_unbounded  # noqa: PLC0415 - as above
+
+    stop = threading.Event()
+    run_unbounded(spark(), operator, lake, until_caught_up=True, stop=stop, on_batch=lambda _: stop.set())
+
+
+def _lags(timeline: Timeline, table: str) -> bool:
+    """Whether the table of last values lacks rows of its changelog."""
+    follower = checkpoint_at(timeline.folder("current", table))
+    last = follower.last_committed()
+    first = last_values.follows_from(timeline, table)
+    read = follower.positions(last)[0].version if last >= 0 else (first or 0) - 1
+    return read < entries.version_of(timeline.lake.output(table))
