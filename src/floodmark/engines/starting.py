@@ -73,7 +73,10 @@ def check_savepoint(savepoint: Savepoint, engine: str) -> None:
     """
     found = engine_of(f"{savepoint.path}/{CHECKPOINT}")
     if found != engine:
-        fix = f"Only engine '{found}' goes on from it; a stream of '{engine}' has to compute anew."
+        fix = (
+            f"Take it over: floodmark savepoint export {savepoint.manifest.id} FOLDER --canonical; "
+            f"floodmark savepoint import FOLDER --engine {engine}"
+        )
         where = f"savepoint {savepoint.manifest.id}"
         raise StateError(where, f"one of engine '{engine}'", f"one of '{found}'", fix, code="STATE-041")
 
