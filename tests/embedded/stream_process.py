@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 from events import Event
 
 from floodmark import Daily, Operator, Stream, Tumbling, count, operator, sum

@@ -31,7 +31,7 @@ State = Literal["starting", "running", "stopped", "crashed"]
 
 _PATIENCE_SECONDS = 30
 """For which a process waits while another one writes."""
-_TRIES = 5
+_TRIES = 30
 _KEPT_DRIVERS = 20
 """Of each stream, however old: what a supervisor decides by."""
 _AT_ONCE = 500
