@@ -56,6 +56,8 @@ def shop(tmp_path: Path) -> Path:
         '    upgrades=Upgrades("* * * * *", forward_only=True, soak="20 seconds"),\n    partitions=Daily',
     )
     assets.write_text(text.replace("min_value=1)", "min_value=1, blocking=True)"))
+    settings = folder / "resources" / "settings.py"  # what the upgrades below compute, only Spark can
+    settings.write_text(settings.read_text().replace('"dev": "embedded"', '"dev": "spark"'))
     said(folder, "land", "orders")
     return folder
 
@@ -150,7 +152,7 @@ def test_a_schedule_upgrades_and_takes_back_and_a_savepoint_is_picked_from_the_l
     assert server.ended(server.launch_job("start", {})) == "SUCCESS", "the only operator need not be named"
     first = store.deployment(OPERATOR)
     assert first is not None
-    until(lambda: running(store, first.version) and store.drivers(OPERATOR)[0].batch is not None, 200)
+    until(lambda: running(store, first.version) and (store.drivers(OPERATOR)[0].batch or -1) >= 0, 200)
     edit(shop, *MORE)
     switch(page, server)
     done = upgraded(page, server, store)
