@@ -9,14 +9,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from events import START
+from events import disorder
 
 from floodmark.core import crash
 from floodmark.core.errors import StateError
@@ -54,18 +53,6 @@ def sail() -> Iterator[Sail]:
     found = Sail(memory=300)
     yield found
     found.close()
-
-
-def _log(code: Operator, seed: int, rows: int = 240) -> Log:
-    rng = random.Random(seed)
-    log = Log(code.inputs[0].schema)
-    late = [
-        {"at": START + timedelta(minutes=n - rng.randrange(25)), "key": rng.choice("abcd"), "value": n}
-        for n in range(rows)
-    ]
-    log.rows(late, "at", 60_000)
-    log.end()
-    return log
 
 
 def _landed(lake: Lake, code: Operator, log: Log, commits: int) -> None:
@@ -111,7 +98,7 @@ def _process(lake: Lake, code: Operator, at: str = "") -> int:
 
 @pytest.mark.parametrize("code", [PLAIN, WINDOWED, DIVIDED], ids=lambda code: code.name)
 def test_restarts(sail: Sail, code: Operator, tmp_path: Path) -> None:
-    log, lake = _log(code, 1), Lake(str(tmp_path))
+    log, lake = disorder(code, 1, 240), Lake(str(tmp_path))
     for first, last in pairwise([0, 60, 61, 200, len(log.entries)]):
         land(lake, code, log, first, last)
         run_unbounded(sail, code, lake, until_caught_up=True)
@@ -133,23 +120,23 @@ def _kills(lake: Lake, code: Operator, log: Log, points: tuple[str, ...]) -> int
 
 def test_killed_behind_the_state_and_between_commits(tmp_path: Path) -> None:
     points = ("embedded.after_files", "embedded.after_state", "embedded.after_commit")
-    assert _kills(Lake(str(tmp_path)), DIVIDED, _log(DIVIDED, 2), points) == len(points)
+    assert _kills(Lake(str(tmp_path)), DIVIDED, disorder(DIVIDED, 2, 240), points) == len(points)
 
 
 def test_killed_with_last_values_that_are_not_committed(tmp_path: Path) -> None:
     points = ("early.after_merge:2", "embedded.after_state")
-    assert _kills(Lake(str(tmp_path)), UNCOMMITTED, _log(UNCOMMITTED, 10), points) == len(points)
+    assert _kills(Lake(str(tmp_path)), UNCOMMITTED, disorder(UNCOMMITTED, 10, 240), points) == len(points)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("point", _POINTS)
 @pytest.mark.parametrize("code", [PLAIN, WINDOWED], ids=lambda code: code.name)
 def test_killed_at_every_point(code: Operator, point: str, tmp_path: Path) -> None:
-    _kills(Lake(str(tmp_path)), code, _log(code, 3), (point, f"{point}:2", point))
+    _kills(Lake(str(tmp_path)), code, disorder(code, 3, 240), (point, f"{point}:2", point))
 
 
 def test_a_server_that_dies_costs_its_micro_batch_a_retry(tmp_path: Path) -> None:
-    log, lake, sail, killed = _log(WINDOWED, 11, rows=80), Lake(str(tmp_path)), Sail(memory=300), list[int]()
+    log, lake, sail, killed = disorder(WINDOWED, 11, 80), Lake(str(tmp_path)), Sail(memory=300), list[int]()
     _landed(lake, WINDOWED, log, 4)
 
     def kill(batch: BatchInfo) -> None:
@@ -165,7 +152,7 @@ def test_a_server_that_dies_costs_its_micro_batch_a_retry(tmp_path: Path) -> Non
 
 
 def test_savepoint_is_one_to_go_on_from(sail: Sail, tmp_path: Path) -> None:
-    log, lake = _log(WINDOWED, 4), Lake(str(tmp_path))
+    log, lake = disorder(WINDOWED, 4, 240), Lake(str(tmp_path))
     land(lake, WINDOWED, log, 0, 120)
     run_unbounded(sail, WINDOWED, lake, until_caught_up=True)
     made = savepoints.create(WINDOWED.name, lake)
@@ -178,7 +165,7 @@ def test_savepoint_is_one_to_go_on_from(sail: Sail, tmp_path: Path) -> None:
 
 
 def test_checkpoint_of_another_engine_is_refused(sail: Sail, tmp_path: Path) -> None:
-    log, lake = _log(PLAIN, 5, rows=10), Lake(str(tmp_path))
+    log, lake = disorder(PLAIN, 5, 10), Lake(str(tmp_path))
     land(lake, PLAIN, log)
     run_unbounded(sail, PLAIN, lake, until_caught_up=True)
     with pytest.raises(StateError, match=r"STATE-041 .*--engine embedded"):
@@ -215,7 +202,7 @@ def test_state_is_what_was_committed(tmp_path: Path) -> None:
 
 
 def test_rollback_undoes_and_goes_on(sail: Sail, tmp_path: Path) -> None:
-    log, lake = _log(WINDOWED, 7), Lake(str(tmp_path))
+    log, lake = disorder(WINDOWED, 7, 240), Lake(str(tmp_path))
     land(lake, WINDOWED, log, 0, 80)
     run_unbounded(sail, WINDOWED, lake, until_caught_up=True)
     made = savepoints.create(WINDOWED.name, lake)
@@ -229,7 +216,7 @@ def test_rollback_undoes_and_goes_on(sail: Sail, tmp_path: Path) -> None:
 
 
 def test_going_back_behind_what_the_log_has_lost_it_reads_the_files_that_are_there(sail: Sail, tmp_path: Path) -> None:
-    log, lake = _log(WINDOWED, 8), Lake(str(tmp_path))
+    log, lake = disorder(WINDOWED, 8, 240), Lake(str(tmp_path))
     cuts = [0, 30, 90, *range(100, 200, 10), len(log.entries)]
     for first, last in pairwise(cuts):
         time.sleep(0.002)  # files of one millisecond have no order
@@ -248,7 +235,7 @@ def test_going_back_behind_what_the_log_has_lost_it_reads_the_files_that_are_the
 
 
 def test_upkeep_leaves_what_a_stream_that_was_killed_has_yet_to_commit(tmp_path: Path) -> None:
-    log, lake = _log(WINDOWED, 9, rows=60), Lake(str(tmp_path))
+    log, lake = disorder(WINDOWED, 9, 60), Lake(str(tmp_path))
     _landed(lake, WINDOWED, log, 2)
     assert _process(lake, WINDOWED, "embedded.after_state:2") == -signal.SIGKILL
     time.sleep(0.002)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
-from events import START, Event
+from events import Event, disorder
 from pyspark.sql import SparkSession
 
 from floodmark import Operator, Stream, Tumbling, count, operator, sum
@@ -119,17 +117,6 @@ def killed(point: str, times: int = 1) -> Iterator[list[str]]:
             yield reached
 
 
-def disorder(seed: int, rows: int = 160) -> Log:
-    rng, log = random.Random(seed), Log(windowed.inputs[0].schema)
-    late = [
-        {"at": START + timedelta(minutes=n - rng.randrange(25)), "key": rng.choice("abcd"), "value": n}
-        for n in range(rows)
-    ]
-    log.rows(late, "at", 60_000)
-    log.end()
-    return log
-
-
 def check(streams: Streams, code: Operator, log: Log, beside: Path) -> None:
     """All rows of a stream that has never gone over, and no other; last values as the changelog says."""
     alone = Lake(str(beside))
@@ -166,7 +153,7 @@ def test_two_inputs_there_and_back(streams: Streams, truth: Lake, engines: tuple
 
 @pytest.mark.parametrize("first", ENGINES)
 def test_killed_at_each_step_it_is_the_stream_of_one_engine(streams: Streams, first: Engine, tmp_path: Path) -> None:
-    log, points = disorder(1), crash.POINTS["transfer"]
+    log, points = disorder(windowed, 1, 160), crash.POINTS["transfer"]
     land(streams.lake, windowed, log, 0, 40)
     streams.run(windowed, first)
     second = next(one for one in ENGINES if one != first)
@@ -182,7 +169,7 @@ def test_killed_at_each_step_it_is_the_stream_of_one_engine(streams: Streams, fi
 
 
 def test_a_micro_batch_that_was_begun_is_ended_first(streams: Streams, tmp_path: Path) -> None:
-    log = disorder(2)
+    log = disorder(windowed, 2, 160)
     land(streams.lake, windowed, log, 0, 60)
     with killed("embedded.after_commit") as reached:
         streams.run(windowed, "embedded")
@@ -197,7 +184,7 @@ def test_a_micro_batch_that_was_begun_is_ended_first(streams: Streams, tmp_path:
 
 
 def test_going_back_to_a_savepoint_of_the_other_engine(streams: Streams, tmp_path: Path) -> None:
-    log, made = disorder(3), []
+    log, made = disorder(windowed, 3, 160), []
     for first, engine in ((0, "spark"), (60, "embedded")):
         land(streams.lake, windowed, log, first, first + 60)
         streams.run(windowed, engine)
@@ -213,7 +200,7 @@ def test_going_back_to_a_savepoint_of_the_other_engine(streams: Streams, tmp_pat
 
 
 def test_a_canonical_savepoint_is_one_of_either_engine(streams: Streams, tmp_path: Path) -> None:
-    log, lake = disorder(4), streams.lake
+    log, lake = disorder(windowed, 4, 160), streams.lake
     land(lake, windowed, log, 0, 60)
     streams.run(windowed, "spark")
     place = of_spark.export(streams.spark, savepoints.create("windowed", lake), str(tmp_path / "out"))
@@ -231,7 +218,7 @@ def test_a_canonical_savepoint_is_one_of_either_engine(streams: Streams, tmp_pat
 
 
 def test_a_stream_at_work_does_not_go_over(streams: Streams) -> None:
-    land(streams.lake, plain, disorder(5), 0, 20)
+    land(streams.lake, plain, disorder(windowed, 5, 160), 0, 20)
     streams.run(plain, "embedded")
     with (
         exclusive(streams.lake, "operators", "plain", "run", role="stream"),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
 from datetime import UTC, datetime, timedelta
 
-from floodmark import BoundedOutOfOrderness, Contract, EventTime, Rows, Source
+from floodmark import BoundedOutOfOrderness, Contract, EventTime, Operator, Rows, Source
+from floodmark.testing.log import Log
 
 START = datetime(2020, 1, 1, tzinfo=UTC)
 
@@ -25,3 +27,15 @@ def row(minute: int) -> dict[str, object]:
 def source(rows: list[dict[str, object]], name: str = "events") -> Source:
     """They arrive; nothing is late that comes at most a minute behind."""
     return Source(name, contract=Event, connector=Rows(rows), watermark=BoundedOutOfOrderness("1 minute"))
+
+
+def disorder(code: Operator, seed: int, rows: int) -> Log:
+    """The ended log of an operator's input: an event of one of four keys each minute, up to 24 minutes late."""
+    rng, log = random.Random(seed), Log(code.inputs[0].schema)
+    late = [
+        {"at": START + timedelta(minutes=n - rng.randrange(25)), "key": rng.choice("abcd"), "value": n}
+        for n in range(rows)
+    ]
+    log.rows(late, "at", 60_000)
+    log.end()
+    return log

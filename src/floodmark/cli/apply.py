@@ -127,11 +127,11 @@ def _stopped(opened: Opened, console: Console, operator: Operator, wanted: _Want
         run = computing(opened, console)
         run.start()
         with stopping(console, "this micro-batch") as stop, console.step(f"rebuilding {operator.version}"):
-            found = rebuild(run.run_unbounded, operator, lake, why=wanted.note, stop=stop)
+            upgraded = rebuild(run.run_unbounded, operator, lake, why=wanted.note, stop=stop)
     else:
-        found = upgrade(operator, lake, forward_only=wanted.forward_only, why=wanted.note)
-    _say(console, operator, found, f"done. Go on: floodmark run {operator.name} --unbounded")
-    return document(found.plan) | {"savepoint": found.savepoint, "readers": list(found.readers)}
+        upgraded = upgrade(operator, lake, forward_only=wanted.forward_only, why=wanted.note)
+    _say(console, operator, upgraded, f"done. Go on: floodmark run {operator.name} --unbounded")
+    return document(upgraded.plan) | {"savepoint": upgraded.savepoint, "readers": list(upgraded.readers)}
 
 
 def _supervised(

@@ -29,20 +29,13 @@ def start(opened: Opened, console: Console, *, writes: bool = True) -> tuple[Spa
     Raises:
         SetupError: SETUP-001 no Java, SETUP-002 no Delta jars, SETUP-051 a lake that cannot be written, SETUP-054 no such master.
     """
-    settings = opened.workspace.settings
     if writes:
         machine.refuse_read_only(opened.lake, f"lake {opened.lake}")
-    with console.step("starting Spark"):
-        from floodmark.engines.spark.session.builder import spark_session
-        from floodmark.lake.paths import Lake
+    from floodmark.control.engine import OnSpark
+    from floodmark.lake.paths import Lake
 
-        spark = spark_session(
-            app="floodmark",
-            cores=settings.master,
-            shuffle_partitions=settings.shuffle_partitions,
-            extra=dict(settings.spark),
-        )
-    return spark, Lake.of(opened.workspace.settings)
+    settings = opened.workspace.settings
+    return OnSpark(settings, "floodmark", console.step).spark, Lake.of(settings)
 
 
 def computing(opened: Opened, console: Console, engine: Engine | None = None) -> Computing:

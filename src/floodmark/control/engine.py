@@ -279,8 +279,7 @@ class OnEmbedded:
 
 def _has_functions(operator: Operator) -> bool:
     """Whether functions of the user run in the server; all others run in processes of their own."""
-    found = [step for _, result in operator.results for step in steps.walk(result)]
-    return any(isinstance(step, steps.FlatMap) for step in found)
+    return any(isinstance(step, steps.FlatMap) for _, result in operator.results for step in steps.walk(result))
 
 
 def computing(

@@ -72,8 +72,8 @@ class Fleet:
         Raises:
             LifecycleError: LIFECYCLE-034 a rollback of one is not finished, 054 one is at work, 038 what one has read was replaced since,
                 058 one runs in another lake.
-            StateError: STATE-003 one was started with another definition, STATE-041 another engine has begun it.
-            CapabilityError: CAPABILITY-031 and 035, only Spark can run one.
+            StateError: STATE-003, one was started with another definition.
+            CapabilityError: CAPABILITY-031 and 035 only Spark can run one, CAPABILITY-036 only the engine that has begun it.
         """
         chosen = list(operators)
         for operator in chosen:

@@ -19,6 +19,7 @@ import psutil
 from floodmark.control.periodic import Periodic
 from floodmark.control.store import CONTROL, Deployment, Driver, Store
 from floodmark.core.errors import FloodmarkError, LifecycleError
+from floodmark.engines.embedded.shared import FOLDER
 
 LEASE = "supervisor"
 LEASE_SECONDS = 15.0
@@ -36,6 +37,7 @@ FINAL = (
     "STATE-041",
     "CAPABILITY-031",
     "CAPABILITY-035",
+    "CAPABILITY-036",
 )
 """Beginnings of reasons that no restart takes away."""
 
@@ -43,9 +45,6 @@ BUDGET = 5
 """Crashes within ``WINDOW_SECONDS`` after which a stream is left as it is, until it is said again that it should run."""
 WINDOW_SECONDS = 600.0
 LONGEST_BACKOFF_SECONDS = 60.0
-
-SERVER = "FLOODMARK_SERVER"
-"""Variable by which drivers find the one server of the embedded engine that they share (``engines.embedded.shared``)."""
 
 Command = Callable[[Driver], Sequence[str]]
 
@@ -208,7 +207,7 @@ class Supervisor:
         log.parent.mkdir(parents=True, exist_ok=True)
         package = self.home / "packages" / deployment.package
         environment = {**os.environ, "PYTHONPATH": str(package), "FLOODMARK_ENVIRONMENT": deployment.environment}
-        environment[SERVER] = str(self.home / "server")
+        environment[FOLDER] = str(self.home / "server")  # of the one server that drivers share
         environment[CONTROL] = self.store.url  # not an argument, which everybody can read: it may hold a password
         try:
             with log.open("ab") as output:

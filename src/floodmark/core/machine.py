@@ -9,12 +9,13 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from floodmark.core.errors import FloodmarkError, SetupError
+from floodmark.core.errors import ExecutionError, FloodmarkError, SetupError
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +101,32 @@ def refused(error: BaseException, where: str, afterwards: str = "") -> SetupErro
             fix = f"{refusal.fix} {afterwards}".strip()
             return SetupError(where, refusal.expected, f"{refusal.got}: {path}", fix, code=refusal.code)
     return None
+
+
+@contextmanager
+def boundary(
+    where: str, again: str, kinds: tuple[type[Exception], ...], text: Callable[[Exception], str]
+) -> Iterator[None]:
+    """What an engine, or the disk, raises becomes an error for people; the original stays its cause.
+
+    Args:
+        where: what is going on.
+        again: the command that goes on with it.
+        kinds: of exceptions.
+        text: of one of them, in few words.
+
+    Raises:
+        ExecutionError: EXECUTION-003.
+        SetupError: SETUP-050..057, the machine refuses: the disk is full, or cannot be written.
+    """
+    try:
+        yield
+    except kinds as error:
+        refusal = refused(error, where, f"Nothing is lost or there twice; go on with: {again}")
+        if refusal is not None:
+            raise refusal from error
+        fix = f"Nothing is lost or there twice. Mend the cause, then go on: {again}"
+        raise ExecutionError(where, "to get through", text(error), fix, code="EXECUTION-003") from error
 
 
 def refuse_file(path: str, where: str) -> None:

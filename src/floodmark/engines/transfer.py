@@ -129,15 +129,13 @@ def _go_over(timeline: Timeline, made: Savepoint, engine: Engine, spark: Session
 
 
 def _end_on_embedded(operator: Operator, timeline: Timeline) -> None:
-    """Commit what the last micro-batch owes to tables. No server is needed for it."""
+    """Let the embedded engine commit what the last micro-batch owes to tables."""
     from floodmark.engines.embedded.state.checkpoint import Checkpoint  # noqa: PLC0415 - as above
     from floodmark.engines.embedded.state.store import State  # noqa: PLC0415
     from floodmark.engines.embedded.unbounded.sink import Sink  # noqa: PLC0415
 
-    checkpoint = Checkpoint(timeline.folder(CHECKPOINT))
-    state = State(checkpoint)
-    if state.batch is not None and state.batch.number > checkpoint.last_committed():
-        Sink(operator, timeline.lake, timeline, state, uuid.uuid4().hex).pay(state.batch)
+    state = State(Checkpoint(timeline.folder(CHECKPOINT)))
+    Sink(operator, timeline.lake, timeline, state, uuid.uuid4().hex).pay_last()
 
 
 def _end_on_spark(operator: Operator, lake: Lake, spark: Session) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import atexit
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from grpc import RpcError
 from pyspark.errors import PySparkException
@@ -23,6 +23,11 @@ from floodmark.engines.embedded.shared import FOLDER, SharedServer
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
+Made = TypeVar("Made")
+"""What a piece of work on Sail gives."""
+
+_TRIES = 3
+"""Servers a piece of work may lose."""
 _SETTINGS = {"spark.sql.session.timeZone": "UTC", "spark.sql.ansi.enabled": "true"}
 _SECONDS_TO_SEE = 2
 _AHEAD = 0.8
@@ -220,6 +225,22 @@ class Sail:
 
         threading.Thread(target=start, name="sail-ahead", daemon=True).start()
         return found
+
+
+def on_sail(sail: Sail, work: Callable[[Connection], Made]) -> Made:
+    """Do something on Sail, again where its server dies meanwhile.
+
+    Raises:
+        ServerLost: EXECUTION-070, it has died each time.
+    """
+    for tries in range(_TRIES, 0, -1):
+        try:
+            with sail.lent() as connection:
+                return work(connection)
+        except ServerLost:
+            if tries == 1:
+                raise
+    raise AssertionError
 
 
 @cache

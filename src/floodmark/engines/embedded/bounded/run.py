@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -16,7 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from floodmark.core import machine
-from floodmark.core.errors import CapabilityError, ExecutionError
+from floodmark.core.errors import CapabilityError
 from floodmark.core.scratch import Scratch
 from floodmark.core.time import NEVER, Interval
 from floodmark.engines.embedded.bounded import files, pool, tables
@@ -113,7 +112,8 @@ def run_bounded(
 
         return computed
 
-    return bounded.run(asked, prepared, partial(_boundary, f"bounded run of {operator.version}", asked.again))
+    where, kinds = f"bounded run of {operator.version}", (PySparkException, RpcError, DeltaError, OSError)
+    return bounded.run(asked, prepared, partial(machine.boundary, where, asked.again, kinds, text_of))
 
 
 def check(operator: Operator, lake: Lake) -> None:
@@ -128,19 +128,6 @@ def check(operator: Operator, lake: Lake) -> None:
         where = f"lake {lake.root}"
         raise CapabilityError(where, "a local disk for the embedded engine", "a URI", again, code="CAPABILITY-033")
     check_operator(operator)
-
-
-@contextmanager
-def _boundary(where: str, again: str) -> Iterator[None]:
-    """What Sail or the disk raises becomes an error for people; the original stays its cause."""
-    try:
-        yield
-    except (PySparkException, RpcError, DeltaError, OSError) as error:
-        refusal = machine.refused(error, where, f"Nothing is lost or there twice; go on with: {again}")
-        if refusal is not None:
-            raise refusal from error
-        fix = f"Nothing is lost or there twice. Mend the cause, then go on: {again}"
-        raise ExecutionError(where, "to get through", text_of(error), fix, code="EXECUTION-003") from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,14 +13,14 @@ from deltalake import Schema as TableSchema
 from pyspark.sql import DataFrame
 
 from floodmark.core import crash
-from floodmark.core.errors import CapabilityError, PlanError
+from floodmark.core.errors import CapabilityError
 from floodmark.core.time import from_ms
 from floodmark.engines.frames import zones
 from floodmark.engines.frames.results import Computed, stamped
-from floodmark.lake import division
+from floodmark.lake import division, tables
 from floodmark.lake.commits import BoundedRun
 from floodmark.lake.files import Written
-from floodmark.lake.outputs import PROPERTIES, partition_by, table_schema
+from floodmark.lake.outputs import partition_by, table_schema
 from floodmark.lake.paths import Lake
 from floodmark.lake.writer import Writer
 from floodmark.spec.operator import Operator, Output
@@ -42,7 +42,7 @@ def write(
     for output, rows in reversed(found.outputs):
         main = output is found.outputs[0][0]
         name = "main" if main else "side"
-        path = _ensured(lake, operator, output, run)
+        path = tables.ensure(lake, operator, output, replace=run.interval.everything)
         if output.partitions is not None:
             zones.check(spark, output.partitions)
         written = _written(stamped(rows, output), path, output)
@@ -78,34 +78,6 @@ def _replace(written: Written, path: str, output: Output, record: BoundedRun) ->
     return kinds
 
 
-def _ensured(lake: Lake, operator: Operator, output: Output, run: BoundedRun) -> str:
-    """Create an output's table, or check that it has the columns it should have. Its path.
-
-    Raises:
-        PlanError: PLAN-002, the table has other columns.
-    """
-    path = lake.output(output.table)
-    wanted = table_schema(output.schema, output.partitions)
-    if not DeltaTable.is_deltatable(path):
-        DeltaTable.create(
-            path,
-            wanted,
-            mode="ignore",
-            partition_by=list(partition_by(output)),
-            configuration=dict(PROPERTIES) if output in operator.outputs else {},
-            raise_if_key_not_exists=False,  # floodmark's own properties
-        )
-        return path
-    if run.interval.everything:
-        return path
-    division.check(path, operator, output)
-    if not _same(DeltaTable(path).schema(), wanted):
-        fix = f"Compute all of it anew, which replaces the table: floodmark run {operator.name} --force (without --from and --to)."
-        got = ", ".join(_types(DeltaTable(path).schema()))
-        raise PlanError(f"table {path}", output.schema.describe(), got, fix, code="PLAN-002")
-    return path
-
-
 def _fits(path: str, output: Output) -> bool:
     """Whether a table has exactly the columns it should have, and is divided as it should be."""
     if division.other(path, output) is not None:
@@ -131,7 +103,7 @@ def _replace_current(
     """Put the last values of the changelog in place of those of the interval."""
     current = output.current
     assert current is not None
-    path = _ensured(lake, operator, current, run)
+    path = tables.ensure(lake, operator, current, replace=run.interval.everything)
     if not run.interval.everything and not _fits(path, current):
         where, fix = f"table {path}", f"Run it on Spark: floodmark run {operator.name} --engine spark"
         raise CapabilityError(where, "the columns of its output", "other ones", fix, code="CAPABILITY-034")

@@ -20,14 +20,12 @@ from floodmark.spec.source import Punctuated, Source
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from floodmark.engines.embedded.session import Sail
+    from floodmark.engines.embedded.session import Connection, Sail
 
 Refused = dict[int, dict[int, str]]
 """Unit -> place among its rows that keep the contract -> why that row is broken."""
 
 _ROW, _MOVES = "_row", "_moves"
-_TRIES = 3
-"""Servers a batch of rows may lose."""
 
 
 def judged(parse: Callable[[Refused], Iterable[Blob]], source: Source, sail: Callable[[], Sail]) -> KeptBlobs:
@@ -115,7 +113,7 @@ class _Asked:
         from pyspark.errors import PySparkException  # noqa: PLC0415 - as above
 
         try:
-            found = self._on_sail(rows, lambda asked: asked.toArrow())
+            answers = self._on_sail(rows, lambda asked: asked.toArrow())
         except PySparkException as error:
             half = rows.num_rows // 2
             if not half:
@@ -127,16 +125,12 @@ class _Asked:
             yield from self._asked(unit, first, rows.slice(0, half))
             yield from self._asked(unit, first, rows.slice(half))
         else:
-            yield from zip(found[_ROW].to_pylist(), map(bool, found[_MOVES].to_pylist()), strict=True)
+            yield from zip(answers[_ROW].to_pylist(), map(bool, answers[_MOVES].to_pylist()), strict=True)
 
     def _on_sail(self, rows: pa.Table, answer: Callable[[DataFrame], Any]) -> Any:
-        from floodmark.engines.embedded.session import ServerLost  # noqa: PLC0415 - as above
+        from floodmark.engines.embedded.session import on_sail  # noqa: PLC0415 - as above
 
-        for attempt in range(1, _TRIES + 1):
-            try:
-                with self.sail.lent() as connection:
-                    return answer(connection.spark.createDataFrame(rows).selectExpr(f"`{_ROW}`", self._text))
-            except ServerLost:
-                if attempt == _TRIES:
-                    raise
-        raise AssertionError
+        def ask(connection: Connection) -> Any:
+            return answer(connection.spark.createDataFrame(rows).selectExpr(f"`{_ROW}`", self._text))
+
+        return on_sail(self.sail, ask)

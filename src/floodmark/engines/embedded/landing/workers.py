@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from deltalake.exceptions import DeltaError
 from floodmark.connectors.unit import Reader, Unit
 from floodmark.connectors.validation import Rules
 from floodmark.core import machine
-from floodmark.core.errors import CapabilityError, ExecutionError
+from floodmark.core.errors import CapabilityError
 from floodmark.engines.embedded.landing import blobs, punctuation
 from floodmark.engines.embedded.landing.blobs import KeptBlobs
 from floodmark.engines.embedded.landing.punctuation import Refused
@@ -96,19 +96,6 @@ class EmbeddedWorkers:
         rows = iter([stamping.only_marker(schema, plan)])
         blobs.append(path, rows, landing, schema, modified=modified, widen=widen)
 
-    @contextmanager
-    def boundary(self, where: str, again: str) -> Iterator[None]:
-        """As ``port.Workers``.
-
-        Raises:
-            ExecutionError: EXECUTION-003.
-            SetupError: SETUP-050..057, the machine refuses: the disk is full, or cannot be written.
-        """
-        try:
-            yield
-        except (DeltaError, OSError) as error:
-            refusal = machine.refused(error, where, f"Nothing is lost or there twice; go on with: {again}")
-            if refusal is not None:
-                raise refusal from error
-            fix = f"Nothing is lost or there twice. Mend the cause, then go on: {again}"
-            raise ExecutionError(where, "to get through", str(error)[:2000], fix, code="EXECUTION-003") from error
+    def boundary(self, where: str, again: str) -> AbstractContextManager[None]:
+        """As ``port.Workers``."""
+        return machine.boundary(where, again, (DeltaError, OSError), lambda error: str(error)[:2000])

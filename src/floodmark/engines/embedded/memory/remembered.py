@@ -41,9 +41,9 @@ class Remembered:
             self._values = None
         missing = {key: place for place, key in enumerate(keys) if key not in self._places}
         if missing:
-            found = self.compute(rows.take(pa.array(missing.values(), pa.int64())))
+            computed = self.compute(rows.take(pa.array(missing.values(), pa.int64())))
             self._places.update({key: len(self._places) + i for i, key in enumerate(missing)})
-            self._values = found if self._values is None else pa.concat_tables([self._values, found])
+            self._values = computed if self._values is None else pa.concat_tables([self._values, computed])
             if self._values.num_columns and self._values.column(0).num_chunks > _CHUNKS:
                 self._values = self._values.combine_chunks()
         assert self._values is not None

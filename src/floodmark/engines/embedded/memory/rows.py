@@ -111,19 +111,19 @@ class Rows:
             keys: columns of the key, for the quarantine.
         """
         real = pc.less_equal(rows["_kind"], ROW)
-        given = rows.filter(real)
+        unmarked = rows.filter(real)
         if steps.quarantines(step):
-            failed = _failures(given, tried)
-            why = [_failure(given.slice(place, 1), *blamed, keys) for place, blamed in failed.items()]
+            failed = _failures(unmarked, tried)
+            why = [_failure(unmarked.slice(place, 1), *blamed, keys) for place, blamed in failed.items()]
             self.failures[step] = set_aside([one for one in why if one is not None])
-            stays = np.ones(given.num_rows, dtype=bool)
+            stays = np.ones(unmarked.num_rows, dtype=bool)
             stays[list(failed)] = False
             every = np.ones(rows.num_rows, dtype=bool)
             every[np.flatnonzero(real.to_numpy())] = stays
             rows = rows.filter(pa.array(every))
-            real, given = pc.less_equal(rows["_kind"], ROW), given.filter(pa.array(stays))
-        computed = values(given, tried)
-        if given.num_rows == rows.num_rows:
+            real, unmarked = pc.less_equal(rows["_kind"], ROW), unmarked.filter(pa.array(stays))
+        computed = values(unmarked, tried)
+        if unmarked.num_rows == rows.num_rows:
             return rows, computed
         places = pa.array(np.where(real.to_numpy(), np.cumsum(real.to_numpy()) - 1, -1))
         places = pc.if_else(pc.less(places, 0), None, places)
@@ -243,10 +243,10 @@ def _failure(
     row: pa.Table, attempt: Attempt, message: str, keys: Sequence[str]
 ) -> tuple[int, int, int, Failure] | None:
     """One row as ``set_aside`` wants it; None for a retraction, as the row it takes back was set aside."""
-    found = row.to_pylist()[0]
-    if found["_kind"] != ROW:
+    stamped = row.to_pylist()[0]
+    if stamped["_kind"] != ROW:
         return None
-    given = {name: found[name] for name in attempt.schema.names}
-    key = {name: found[name] for name in keys} if keys else None
-    why = expression_failure(attempt.step, attempt.explained(message), given, key)
-    return found["_event_time"], found["_watermark"], found["_sequence"], why
+    read = {name: stamped[name] for name in attempt.schema.names}
+    key = {name: stamped[name] for name in keys} if keys else None
+    why = expression_failure(attempt.step, attempt.explained(message), read, key)
+    return stamped["_event_time"], stamped["_watermark"], stamped["_sequence"], why

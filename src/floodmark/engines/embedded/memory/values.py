@@ -130,8 +130,7 @@ class _Query:
         from grpc import RpcError  # noqa: PLC0415 - only where Sail is needed
         from pyspark.errors import PySparkException  # noqa: PLC0415 - the same
 
-        from floodmark.engines.embedded.session import shared  # noqa: PLC0415 - the same
-        from floodmark.engines.embedded.unbounded.compute import on_sail  # noqa: PLC0415 - the same
+        from floodmark.engines.embedded.session import on_sail, shared  # noqa: PLC0415 - the same
 
         table = rows.append_column(_PLACE, pa.array(np.arange(rows.num_rows), pa.int64()))
         size = max(1, rows.num_rows * _MESSAGE_BYTES // max(table.nbytes, _MESSAGE_BYTES))

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +18,7 @@ from floodmark.core.errors import ExecutionError
 from floodmark.core.scratch import Scratch
 from floodmark.core.time import NEVER
 from floodmark.engines.embedded.parity.check import sail_sql
-from floodmark.engines.embedded.session import Connection, Sail, ServerLost
+from floodmark.engines.embedded.session import Connection, Sail, on_sail
 from floodmark.engines.embedded.state.store import GroupStore, State
 from floodmark.engines.embedded.unbounded.blame import Blame
 from floodmark.engines.embedded.unbounded.prepared import Framing, Prepared
@@ -35,11 +34,8 @@ from floodmark.spec.operator import Operator, Output
 from floodmark.spec.schema import MARKER, RETRACTION, ROW, Schema
 from floodmark.spec.steps import Step
 
-Made = TypeVar("Made")
-
 _MESSAGE_BYTES = 32_000_000
 """Of rows that travel to Sail in one message; more go through a file."""
-_TRIES = 3
 
 
 @dataclass(slots=True)
@@ -255,22 +251,6 @@ class Compute:
             return prepared.rows(tables)
 
         return on_sail(self.sail, rows)
-
-
-def on_sail(sail: Sail, work: Callable[[Connection], Made]) -> Made:
-    """Do something on Sail, again where its server dies meanwhile.
-
-    Raises:
-        ServerLost: EXECUTION-070, it has died each time.
-    """
-    for tries in range(_TRIES, 0, -1):
-        try:
-            with sail.lent() as connection:
-                return work(connection)
-        except ServerLost:
-            if tries == 1:
-                raise
-    raise AssertionError
 
 
 def _computed(connection: Connection, tables: Mapping[str, pa.Table], framing: Framing) -> pa.Table:

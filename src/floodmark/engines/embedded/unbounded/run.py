@@ -78,11 +78,9 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
         if from_scratch:
             tables.forget(operator, lake)
         timeline = begin.begin(operator, lake)
-        checkpoint = Checkpoint(timeline.folder(CHECKPOINT))
-        state = State(checkpoint)
+        state = State(Checkpoint(timeline.folder(CHECKPOINT)))
         sink = Sink(operator, lake, timeline, state, uuid.uuid4().hex)
-        if state.batch is not None and state.batch.number > checkpoint.last_committed():
-            sink.pay(state.batch)
+        sink.pay_last()
         order = sources(operator.canonical())
         stream = _Stream(
             operator,

@@ -94,6 +94,12 @@ class Sink:
         self.pay(whole, found.outputs)
         return written
 
+    def pay_last(self) -> None:
+        """Commit what the last micro-batch still owes, where it was ended before it had done so. No server is needed for it."""
+        last = self.state.batch
+        if last is not None and last.number > self.state.checkpoint.last_committed():
+            self.pay(last)
+
     def pay(self, batch: Batch, outputs: Mapping[str, pa.Table] | None = None) -> None:
         """Commit what a micro-batch owes to tables, and mark it as done.
 

@@ -7,8 +7,8 @@ import json
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from functools import partial
 from types import MappingProxyType
 
@@ -23,7 +23,6 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from floodmark.core import machine
-from floodmark.core.errors import ExecutionError
 from floodmark.core.time import Interval, from_ms
 from floodmark.engines.frames import zones
 from floodmark.engines.frames.messages import text_of
@@ -177,19 +176,6 @@ def _replace_by_spark(
     retried(lambda: writer.save(path), path)
 
 
-@contextmanager
-def spark_boundary(where: str, again: str) -> Iterator[None]:
-    """What Spark, its Java or the disk raises becomes an error for people; the original stays its cause.
-
-    Raises:
-        ExecutionError: EXECUTION-003.
-        SetupError: SETUP-050..057, the machine refuses: the disk is full, or cannot be written.
-    """
-    try:
-        yield
-    except (PySparkException, Py4JError, DeltaError, OSError) as error:
-        refusal = machine.refused(error, where, f"Nothing is lost or there twice; go on with: {again}")
-        if refusal is not None:
-            raise refusal from error
-        fix = f"Nothing is lost or there twice. Mend the cause, then go on: {again}"
-        raise ExecutionError(where, "to get through", text_of(error), fix, code="EXECUTION-003") from error
+def spark_boundary(where: str, again: str) -> AbstractContextManager[None]:
+    """``machine.boundary`` for what Spark, its Java or the disk raises."""
+    return machine.boundary(where, again, (PySparkException, Py4JError, DeltaError, OSError), text_of)
