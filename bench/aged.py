@@ -320,14 +320,13 @@ def _table(schema: Schema, own: list[dict[str, Any]], at: int, stamp: int, after
 
 
 def actions(path: str, file: Path, record: Record, once: tuple[str, int], now: int) -> Iterator[dict[str, Any]]:
-    """The entry of the log for one file, action by action, as ``lake.writer`` has delta-rs write it."""
+    """The entry of the log for one file, action by action, as ``lake.tail`` writes it."""
     yield {
         "commitInfo": {
             "timestamp": now,
             "operation": "WRITE",
             "operationParameters": {"mode": "Append", "partitionBy": "[]"},
-            "engineInfo": "delta-rs",
-            "clientVersion": "delta-rs",
+            "engineInfo": "floodmark",
             "userMetadata": encode(record),
         }
     }
@@ -339,10 +338,6 @@ def actions(path: str, file: Path, record: Record, once: tuple[str, int], now: i
             "modificationTime": now,
             "dataChange": True,
             "stats": statistics(pq.read_metadata(file)),
-            "tags": None,
-            "baseRowId": None,
-            "defaultRowCommitVersion": None,
-            "clusteringProvider": None,
         }
     }
     yield {"txn": {"appId": once[0], "version": once[1]}}

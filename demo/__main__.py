@@ -1,25 +1,29 @@
-"""``python -m demo``: the reference workspace from its inbox to a comparison of three answers."""
+"""``python -m demo``: the reference workspace from its inbox to a comparison of five answers, and an experiment."""
 
 from __future__ import annotations
 
 import shutil
 import webbrowser
 from dataclasses import asdict, replace
+from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from floodmark.cli.console import Console
 from floodmark.cli.invocation import Invocation, pass_invocation, shared
-from floodmark.cli.loading import Opened, open_workspace
+from floodmark.cli.loading import open_workspace
 from floodmark.cli.main import Program
-from floodmark.cli.spark import start
+from floodmark.cli.spark import computing
 from floodmark.core.errors import LifecycleError
+
+if TYPE_CHECKING:
+    from demo.places import Places
 
 _MARK = ".floodmark-demo"
 _ROOT = Path(__file__).resolve().parents[1]
 """Of the reference workspace."""
-_LAKES = ("bounded", "unbounded", "complete")
 
 
 @click.command("demo", cls=Program, context_settings={"help_option_names": ["-h", "--help"]})
@@ -32,36 +36,39 @@ _LAKES = ("bounded", "unbounded", "complete")
     help="Where to work.",
 )
 @click.option(
-    "--keep", is_flag=True, help="Leave the lakes (0.1 GB) there afterwards; the inbox and the report always stay."
+    "--keep", is_flag=True, help="Leave the lakes (0.2 GB) there afterwards; the inbox and the report always stay."
 )
 @click.option("--open", "open_report", is_flag=True, help="Open the report in a browser.")
 @shared
 @pass_invocation
 def demo(invocation: Invocation, *, days: int | None, folder: Path, keep: bool, open_report: bool) -> None:
-    """A year of New York's departures: bounded, unbounded through a kill, and DuckDB; the three must agree."""
+    """A year of New York's departures: bounded, and unbounded through a kill, on both engines, and DuckDB; all five must agree. Then two predictors as an experiment."""
     console = Console(as_json=invocation.json)
     folder = folder.absolute()
     _prepare(folder)
-    opened = open_workspace(Invocation(lake=str(folder / "bounded")), _ROOT)
-    console.lake(str(folder / "bounded"), "demo")
+    opened = open_workspace(Invocation(lake=str(folder / "landed")), _ROOT)
+    console.lake(str(folder), "demo")
     from demo.places import Places
     from demo.report import write_report
     from demo.run import lines, run_demo
 
     # the whole year is what the workspace itself reads; some days are an inbox of the demo's own
     places = Places(folder=folder, root=_ROOT, inbox=(_ROOT if days is None else folder) / "inbox")
+    _remove_lakes(places)  # of an earlier demo
     # a year of small days: no file for each
     workspace = opened.workspace.having(replace(opened.workspace.settings, divided=False))
-    outcome = run_demo(workspace, places, console, days=days, open_session=lambda: start(_own_logs(opened), console)[0])
+    outcome = run_demo(
+        workspace, places, console, days=days, engine=cache(lambda name: computing(opened, console, name))
+    )
     for line in lines(outcome):
         console.say(line)
     report = folder / "report.html"
     write_report(report, outcome, workspace)
     if not keep:
-        _remove_lakes(folder)
+        _remove_lakes(places)
     for problem in outcome.problems:
         console.say(f"FAILED {problem}")
-    verdict = "all three agree" if not outcome.problems else "they do not agree"
+    verdict = "all five agree" if not outcome.problems else "they do not agree"
     console.say(f"{verdict}; {outcome.seconds:.0f} s; report {report}")
     console.document(
         {
@@ -71,8 +78,11 @@ def demo(invocation: Invocation, *, days: int | None, folder: Path, keep: bool, 
             "landed": [asdict(one) for one in outcome.landed],
             "outputs": [{"table": c.table, "rows": c.rows, "differences": c.differences} for c in outcome.compared],
             "lateness": outcome.lateness,
-            "micro_batches": outcome.followed.micro_batches if outcome.followed else {},
-            "killed_after_commits": outcome.followed.killed_after if outcome.followed else None,
+            "experiment": None if outcome.contest is None else outcome.contest.as_json(),
+            "engines": {
+                engine: {"micro_batches": followed.micro_batches, "killed_after_commits": followed.killed_after}
+                for engine, followed in outcome.followed.items()
+            },
         }
     )
     if open_report:
@@ -81,12 +91,8 @@ def demo(invocation: Invocation, *, days: int | None, folder: Path, keep: bool, 
         raise click.exceptions.Exit(1)
 
 
-def _own_logs(opened: Opened) -> Opened:
-    return replace(opened, logs=None)
-
-
 def _prepare(folder: Path) -> None:
-    """Empty the lakes of an earlier demo; leave a folder alone that is no demo's."""
+    """Mark the folder as a demo's; leave one alone that holds something else."""
     if folder.exists() and any(folder.iterdir()) and not (folder / _MARK).exists():
         fix = "Give --folder a new or empty folder; nothing was changed."
         raise LifecycleError(
@@ -94,12 +100,11 @@ def _prepare(folder: Path) -> None:
         )
     folder.mkdir(parents=True, exist_ok=True)
     (folder / _MARK).touch()
-    _remove_lakes(folder)
 
 
-def _remove_lakes(folder: Path) -> None:
-    for name in _LAKES:
-        shutil.rmtree(folder / name, ignore_errors=True)
+def _remove_lakes(places: Places) -> None:
+    for lake in places.lakes:
+        shutil.rmtree(lake.root, ignore_errors=True)
 
 
 if __name__ == "__main__":

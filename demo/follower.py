@@ -17,11 +17,12 @@ from typing import Any
 from demo.places import Places, Progress
 from demo.tables import commits
 from floodmark.core.errors import ExecutionError
+from floodmark.spec.workspace import Engine
 
-FILES_PER_BATCH = 4
-"""The year's 54 landing commits become 14 micro-batches."""
-_KILL_AFTER_COMMITS = 5
-_INTO_THE_BATCH_SECONDS = 0.4
+FILES_PER_BATCH: dict[Engine, int] = {"spark": 14, "embedded": 4}
+"""The year's 54 landing commits become 4 micro-batches, or 14 where one takes less than a second."""
+_KILL_AFTER_COMMITS: dict[Engine, int] = {"spark": 2, "embedded": 5}
+_INTO_THE_BATCH_SECONDS: dict[Engine, float] = {"spark": 0.4, "embedded": 0.03}
 WATCHED = "hourly_departures"
 """The operator whose run is killed in the middle; the first of the workspace."""
 
@@ -44,10 +45,10 @@ class Followed:
 
 
 class Follower:
-    """Runs operators unbounded until caught up, through one kill."""
+    """Runs operators unbounded until caught up on an engine, through one kill."""
 
-    def __init__(self, places: Places, progress: Progress, operators: Sequence[str]) -> None:
-        self._places, self._progress, self._operators = places, progress, operators
+    def __init__(self, places: Places, progress: Progress, operators: Sequence[str], engine: Engine) -> None:
+        self._places, self._progress, self._operators, self._engine = places, progress, operators, engine
         self._processes: list[_Process] = []
         self._cancelled = False
 
@@ -75,31 +76,41 @@ class Follower:
             process.kill()
 
     def _start(self) -> _Process:
-        self._processes.append(_Process(self._places, self._progress, self._operators))
+        self._processes.append(_Process(self._places, self._progress, self._operators, self._engine))
         if self._cancelled:
             self.cancel()
         return self._processes[-1]
 
     def _kill_in_the_middle(self, process: _Process) -> int | None:
         """Commits of the watched output at the kill; None when the process was done before."""
-        table = self._places.unbounded.output(WATCHED)
+        table = self._places.ran(self._engine, "unbounded").output(WATCHED)
         while process.running:
-            if commits(table) >= _KILL_AFTER_COMMITS:
-                time.sleep(_INTO_THE_BATCH_SECONDS)
+            if commits(table) >= _KILL_AFTER_COMMITS[self._engine]:
+                time.sleep(_INTO_THE_BATCH_SECONDS[self._engine])
                 process.kill()
-                self._progress.note(f"killed (SIGKILL) after {commits(table)} commits of {WATCHED}; starting again")
+                self._progress.note(
+                    f"{self._engine} killed (SIGKILL) after {commits(table)} commits of {WATCHED}; starting again"
+                )
                 return commits(table)
-            time.sleep(0.05)
+            time.sleep(0.01)
         return None
 
 
 class _Process:
     """One `floodmark run OPERATORS --unbounded --until-caught-up`; its stderr is passed on."""
 
-    def __init__(self, places: Places, progress: Progress, operators: Sequence[str]) -> None:
-        verb = ["run", *operators, "--unbounded", "--until-caught-up", "--files-per-batch", str(FILES_PER_BATCH)]
-        command = [sys.executable, "-m", "floodmark.cli.main", *verb, "--lake", places.unbounded.root, "--json"]
-        environment = {**os.environ, "FLOODMARK_LOGS": places.bounded.root, "FLOODMARK_DIVIDED": "false"}
+    def __init__(self, places: Places, progress: Progress, operators: Sequence[str], engine: Engine) -> None:
+        verb = [
+            "run",
+            *operators,
+            "--unbounded",
+            "--until-caught-up",
+            "--files-per-batch",
+            str(FILES_PER_BATCH[engine]),
+        ]
+        where = ["--engine", engine, "--lake", places.ran(engine, "unbounded").root, "--json"]
+        command = [sys.executable, "-m", "floodmark.cli.main", *verb, *where]
+        environment = {**os.environ, "FLOODMARK_LOGS": places.landed.root, "FLOODMARK_DIVIDED": "false"}
         self.micro_batches = 0
         self._progress = progress
         self._errors: list[str] = []

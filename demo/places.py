@@ -5,9 +5,14 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 from floodmark.lake.paths import Lake
+from floodmark.spec.workspace import Engine
+
+Mode = Literal["bounded", "unbounded"]
+ENGINES: tuple[Engine, ...] = ("embedded", "spark")
+MODES: tuple[Mode, ...] = ("bounded", "unbounded")
 
 
 class Progress(Protocol):
@@ -41,16 +46,35 @@ class Places:
     inbox: Path
 
     @property
-    def bounded(self) -> Lake:
-        """Lake A: the logs, and what bounded runs write."""
-        return Lake(str(self.folder / "bounded"))
+    def landed(self) -> Lake:
+        """The logs, which all runs read."""
+        return Lake(str(self.folder / "landed"))
 
-    @property
-    def unbounded(self) -> Lake:
-        """Lake B: what unbounded runs write, over the logs of A."""
-        return Lake(str(self.folder / "unbounded"), logs=self.bounded.root)
+    def ran(self, engine: Engine, mode: Mode) -> Lake:
+        """What an engine writes in a mode."""
+        return Lake(str(self.folder / f"{engine}-{mode}"), logs=self.landed.root)
 
     @property
     def complete(self) -> Lake:
-        """Lake C: a bounded run in which no row is late."""
-        return Lake(str(self.folder / "complete"), logs=self.bounded.root)
+        """A bounded run in which no row is late."""
+        return Lake(str(self.folder / "complete"), logs=self.landed.root)
+
+    @property
+    def experiment(self) -> Lake:
+        """A stream with an experiment, and the lakes of its arms."""
+        return Lake(str(self.folder / "experiment"), logs=self.landed.root)
+
+    @property
+    def page(self) -> Path:
+        """The report of the experiment."""
+        return self.folder / "experiment.html"
+
+    @property
+    def lakes(self) -> tuple[Lake, ...]:
+        """All of them."""
+        return (
+            self.landed,
+            self.complete,
+            self.experiment,
+            *(self.ran(engine, mode) for engine in ENGINES for mode in MODES),
+        )

@@ -11,7 +11,8 @@ from zoneinfo import ZoneInfo
 import pyarrow as pa
 import pyarrow.compute
 
-from demo.run import LOSS_OF, Outcome, rates
+from demo.oracle import Oracle
+from demo.run import LOSS_OF, Outcome, killed, rates
 from floodmark.observe.charts import bars, lines
 from floodmark.spec.workspace import Workspace
 
@@ -35,8 +36,9 @@ def write_report(path: Path, outcome: Outcome, workspace: Workspace) -> None:
         *_late(outcome),
         *_top(outcome),
         *_pace(outcome),
+        *_contest(outcome),
     ]
-    operators = ", ".join(operator.version for operator in workspace.operators if operator.name in outcome.bounded)
+    operators = ", ".join(operator.version for operator in workspace.operators if operator.name in Oracle.OPERATORS)
     parts.append(f'<p class="note">Operators: {escape(operators)}.</p>')
     body = "\n".join(parts)
     page = f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>floodmark demo</title><style>{_STYLE}</style>\n{body}\n</html>\n'
@@ -44,28 +46,28 @@ def write_report(path: Path, outcome: Outcome, workspace: Workspace) -> None:
 
 
 def _head(outcome: Outcome) -> Iterator[str]:
-    verdict = "bounded, unbounded and DuckDB agree" if not outcome.problems else "the answers do not agree"
+    verdict = "both modes of both engines, and DuckDB, agree" if not outcome.problems else "the answers do not agree"
     yield f'<h1>floodmark demo: <span class="{"bad" if outcome.problems else "good"}">{verdict}</span></h1>'
     days = "The year 2013" if outcome.days is None else f"The first {outcome.days} days of 2013"
-    yield f"<p>{days} of departures from New York, {outcome.rows:,} flights, each landed when it became known. {_kill(outcome)}</p>"
+    yield f"<p>{days} of departures from New York, {outcome.rows:,} flights, each landed when it became known.</p>"
+    yield from (f"<p>T{killed(engine, one)[1:]}.</p>" for engine, one in outcome.followed.items())
     yield from (f'<p class="bad">{escape(problem)}</p>' for problem in outcome.problems)
-
-
-def _kill(outcome: Outcome) -> str:
-    followed = outcome.followed
-    if followed is None or followed.killed_after is None:
-        return "The unbounded process was done before it could be killed."
-    return f"The unbounded process was killed (SIGKILL) after {followed.killed_after} commits and started again."
 
 
 def _agreement(outcome: Outcome) -> Iterator[str]:
     yield "<h2>Row by row</h2>"
-    batches = outcome.followed.micro_batches if outcome.followed else {}
     rows = [
-        (one.table, one.rows, batches.get(one.table.split("__")[0]), one.differences, len(one.comparisons))
+        (
+            one.table,
+            one.rows,
+            *(followed.micro_batches.get(one.table.split("__")[0]) for followed in outcome.followed.values()),
+            len(one.comparisons),
+            one.differences,
+        )
         for one in outcome.compared
     ]
-    yield _table(("output", "rows", "micro-batches", "differences", "comparisons"), rows)
+    batches = [f"micro-batches, {engine}" for engine in outcome.followed]
+    yield _table(("output", "rows", *batches, "comparisons", "differences"), rows)
     yield (
         '<p class="note">Integers, strings and instants are compared bit by bit; floating means within 1e-9 relative, as no engine '
         "fixes their order of addition. Revisable outputs are compared twice: the changelog's last values and the current table.</p>"
@@ -134,6 +136,14 @@ def _pace(outcome: Outcome) -> Iterator[str]:
     yield "<h2>Rows per second</h2>"
     yield bars(rates(outcome), "rows/s")
     yield f'<p class="note">Wall clock of this machine, without the start of Spark. The whole demo took {outcome.seconds:.0f} s.</p>'
+
+
+def _contest(outcome: Outcome) -> Iterator[str]:
+    if outcome.contest is None:
+        return
+    yield "<h2>Two predictors as an experiment</h2>"
+    yield from (f"<p>{escape(line)}</p>" for line in outcome.contest.lines())
+    yield '<p>The report of the experiment: <a href="experiment.html">experiment.html</a>.</p>'
 
 
 def _rows(table: pa.Table, columns: Sequence[str]) -> list[tuple[object, ...]]:

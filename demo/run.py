@@ -1,4 +1,4 @@
-"""The reference workspace from its inbox to three answers that must be the same: bounded, unbounded, and DuckDB's."""
+"""The reference workspace from its inbox to five answers that must be the same: of two engines in two modes, and DuckDB's; then an experiment."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import product
 
 import pyarrow as pa
 
@@ -14,13 +14,18 @@ from demo.comparison import Comparison, compare
 from demo.follower import WATCHED, Followed, Follower
 from demo.inbox import write_inbox
 from demo.oracle import Oracle
-from demo.places import Places, Progress
+from demo.places import ENGINES, MODES, Places, Progress
+from demo.predictors import Contest, contest
 from demo.tables import commits, final, read, without_stamps
+from floodmark.control.engine import Computing
+from floodmark.core.time import END, NEVER, Interval
 from floodmark.lake.paths import Lake
 from floodmark.spec.operator import Operator, Output
 from floodmark.spec.run import RunResult
-from floodmark.spec.workspace import Workspace
+from floodmark.spec.workspace import Engine, Workspace
 
+ALWAYS = Interval(start=NEVER, end=END + 1)
+"""All of time."""
 LOSS_OF = "hourly_departures"
 """The operator whose late loss is shown window by window."""
 
@@ -38,7 +43,7 @@ class Landed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """One output in its three versions.
+    """One output in its five versions.
 
     Args:
         table: of the output.
@@ -58,16 +63,17 @@ class Compared:
 
 @dataclass(slots=True, kw_only=True)
 class Outcome:
-    """Everything the demo found, for the text and for the report."""
+    """Everything the demo found, for the text and for the report; per engine, what it computed."""
 
     days: int | None
     landed: list[Landed] = field(default_factory=list)
-    bounded: dict[str, RunResult] = field(default_factory=dict)
-    followed: Followed | None = None
+    bounded: dict[Engine, dict[str, RunResult]] = field(default_factory=dict)
+    followed: dict[Engine, Followed] = field(default_factory=dict)
     compared: list[Compared] = field(default_factory=list)
     lateness: dict[str, dict[str, int]] = field(default_factory=dict)
     loss: pa.Table | None = None
     answers: dict[str, pa.Table] = field(default_factory=dict)
+    contest: Contest | None = None
     seconds: float = 0.0
 
     @property
@@ -79,6 +85,8 @@ class Outcome:
     def problems(self) -> list[str]:
         """Why the demo failed; empty when it did not."""
         found = [f"{c.table}: {c.differences:,} differences" for c in self.compared if c.differences]
+        if self.contest is not None and self.contest.differences:
+            found.append(f"the predictors: {self.contest.differences:,} differences to pandas")
         total = {kind: sum(one[kind] for one in self.lateness.values()) for kind in ("late", "refired", "dropped")}
         if self.days is None:
             found += [
@@ -86,26 +94,28 @@ class Outcome:
                 for kind, n in total.items()
                 if not n
             ]
-        for mode, operator, *counted in self._late_counts():
+        for run, operator, *counted in self._late_counts():
             expected = self.lateness.get(operator)
             if expected and [expected["refired"], expected["dropped"]] != counted:
                 got = "refired {:,}, dropped {:,}".format(*counted)
                 found.append(
-                    f"{operator} {mode}: {got}, but DuckDB counts {expected['refired']:,} and {expected['dropped']:,}"
+                    f"{operator} {run}: {got}, but DuckDB counts {expected['refired']:,} and {expected['dropped']:,}"
                 )
         return found
 
     def _late_counts(self) -> Iterator[tuple[str, str, int, int]]:
         """What each run counted; not the one that was killed, whose second half knows only its own rows."""
-        for operator, result in self.bounded.items():
-            yield "bounded", operator, result.late, result.dropped
-        for run in self.followed.runs if self.followed else ():
-            if self.followed and (self.followed.killed_after is None or run["operator"] != WATCHED):
-                yield "unbounded", run["operator"], run["late"], run["dropped"]
+        for engine, results in self.bounded.items():
+            for operator, result in results.items():
+                yield f"bounded on {engine}", operator, result.late, result.dropped
+        for engine, followed in self.followed.items():
+            for run in followed.runs:
+                if followed.killed_after is None or run["operator"] != WATCHED:
+                    yield f"unbounded on {engine}", run["operator"], run["late"], run["dropped"]
 
 
 def run_demo(
-    workspace: Workspace, places: Places, progress: Progress, *, days: int | None, open_session: Callable[[], Any]
+    workspace: Workspace, places: Places, progress: Progress, *, days: int | None, engine: Callable[[Engine], Computing]
 ) -> Outcome:
     """Run it.
 
@@ -114,53 +124,62 @@ def run_demo(
         places: folders; the lakes in them must not exist yet.
         progress: told about every step.
         days: the first so many days of flights; the year when None.
-        open_session: starts Spark.
+        engine: one of the two, whose session starts when it is needed.
     """
     begun, outcome = time.monotonic(), Outcome(days=days)
     known = [asset for asset in workspace.operator_assets if asset.operator.name in Oracle.OPERATORS]
     workspace = Workspace(sources=workspace.source_assets, operators=known, settings=workspace.settings)
     with progress.step("writing the inbox"):
         write_inbox(places.inbox, days=days)
-    _run_both(workspace, places, progress, outcome, open_session)
+    outcome.landed.extend(_land(engine("embedded"), workspace, places, progress))
+    for name in ENGINES:
+        _run_both(workspace, places, progress, outcome, engine(name))
     with progress.step("asking DuckDB, and comparing row by row"):
         _compare(workspace, places, outcome)
+    outcome.contest = contest(engine("embedded"), places, progress)
     outcome.seconds = time.monotonic() - begun
     return outcome
 
 
-def _run_both(
-    workspace: Workspace, places: Places, progress: Progress, outcome: Outcome, open_session: Callable[[], Any]
-) -> None:
-    """Land; then run everything bounded here and, at the same time, unbounded in a process of its own."""
-    from floodmark.engines.spark.bounded.run import run_bounded
-    from floodmark.engines.spark.session.builder import stop_session
-
-    spark = open_session()
-    outcome.landed.extend(_land(spark, workspace, places, progress))
-    follower = Follower(places, progress, [operator.name for operator in workspace.operators])
+def _run_both(workspace: Workspace, places: Places, progress: Progress, outcome: Outcome, computing: Computing) -> None:
+    """Everything bounded here and, at the same time, unbounded in a process of its own."""
+    engine = computing.name
+    results = outcome.bounded.setdefault(engine, {})
+    follower = Follower(places, progress, [operator.name for operator in workspace.operators], engine)
     with ThreadPoolExecutor(1) as pool:
         followed = pool.submit(follower.follow)
         try:
             for operator in workspace.operators:
-                with progress.step(f"{operator.version} bounded"):
-                    outcome.bounded[operator.name] = run_bounded(spark, operator, places.bounded)
-            with progress.step(f"{LOSS_OF} bounded, with no row late"):
-                run_bounded(spark, workspace.operator(LOSS_OF), places.complete, late_rows="all")
-            stop_session(spark)  # not in a finally: an error of Java's can be read only while it runs
-            with progress.step("waiting for the unbounded process"):
-                outcome.followed = followed.result()
+                computing.start(operator)
+                with progress.step(f"{operator.version} bounded on {engine}"):
+                    results[operator.name] = computing.run_bounded(operator, places.ran(engine, "bounded"), ALWAYS)
+            if engine == "embedded":
+                with progress.step(f"{LOSS_OF} bounded, with no row late"):
+                    computing.run_bounded(workspace.operator(LOSS_OF), places.complete, ALWAYS, late_rows="all")
+            else:
+                _stop_spark()  # not in a finally: an error of Java's can be read only while it runs
+            with progress.step(f"waiting for the unbounded process on {engine}"):
+                outcome.followed[engine] = followed.result()
         except BaseException:  # Ctrl-C too: the other process is in a session of its own and would go on
             follower.cancel()
             raise
 
 
-def _land(spark: Any, workspace: Workspace, places: Places, progress: Progress) -> Iterator[Landed]:
-    from floodmark.engines.spark.landing.run import land
+def _stop_spark() -> None:
+    from pyspark.sql import SparkSession
 
+    from floodmark.engines.spark.session.builder import stop_session
+
+    spark = SparkSession.getActiveSession()
+    if spark is not None:
+        stop_session(spark)
+
+
+def _land(computing: Computing, workspace: Workspace, places: Places, progress: Progress) -> Iterator[Landed]:
     for source in workspace.sources:
         begun = time.monotonic()
         with progress.step(f"landing {source.name}"):
-            result = land(spark, source, places.bounded, end=True, workspace=places.inbox.parent)
+            result = computing.land(source, places.landed, end=True, workspace=places.inbox.parent)
         seconds = time.monotonic() - begun
         progress.say(
             f"{source.name}: {result.rows:,} rows in {result.commits} commits, {result.rows / seconds:,.0f} rows/s"
@@ -192,7 +211,8 @@ def _compared(oracle: Oracle, places: Places, output: Output, outcome: Outcome) 
     """DuckDB's answer with each lake's final rows, and a revisable output's ``current`` table with its changelog."""
     answer = oracle.answer(output.table)
     tables: dict[str, pa.Table] = {}
-    for name, lake in (("bounded", places.bounded), ("unbounded", places.unbounded)):
+    for engine, mode in product(ENGINES, MODES):
+        name, lake = f"{mode} on {engine}", places.ran(engine, mode)
         tables[name] = _final(lake, output, answer)
         if output.current:
             tables[f"{name} current"] = without_stamps(_existing(lake.output(output.current.table), answer))
@@ -201,9 +221,9 @@ def _compared(oracle: Oracle, places: Places, output: Output, outcome: Outcome) 
         compare(table, answer.select(_shared(table, answer)), keys=output.keys, names=(name, "duckdb"))
         for name, table in tables.items()
     ]
-    comparisons.append(
-        compare(tables["bounded"], tables["unbounded"], keys=output.keys, names=("bounded", "unbounded")),
-    )
+    pairs = [(f"bounded on {engine}", f"unbounded on {engine}") for engine in ENGINES]
+    pairs += [(f"{mode} on embedded", f"{mode} on spark") for mode in MODES]
+    comparisons += [compare(tables[a], tables[b], keys=output.keys, names=(a, b)) for a, b in pairs]
     return Compared(table=output.table, rows=answer.num_rows, comparisons=tuple(comparisons))
 
 
@@ -237,22 +257,22 @@ def _loss(operator: Operator, places: Places, outcome: Outcome) -> pa.Table:
 
 def lines(outcome: Outcome) -> Iterator[str]:
     """The result as text."""
-    followed = outcome.followed
-    if followed is not None:
-        yield _killed(followed)
+    yield from (killed(engine, followed) for engine, followed in outcome.followed.items())
     for compared in outcome.compared:
         verdict = f"{compared.rows:,} rows, {compared.differences:,} differences"
-        yield f"{compared.table}: bounded = unbounded = duckdb: {verdict}"
+        yield f"{compared.table}: bounded = unbounded, embedded = spark = duckdb: {verdict}"
         for comparison in compared.comparisons:
             yield from (f"  {example}" for example in comparison.examples)
     yield from _late(outcome)
     yield from _rates(outcome)
+    yield from outcome.contest.lines() if outcome.contest is not None else ()
 
 
-def _killed(followed: Followed) -> str:
+def killed(engine: Engine, followed: Followed) -> str:
+    """Where the unbounded process of an engine was killed, in words."""
     if followed.killed_after is None:
-        return "the unbounded process was done before it could be killed"
-    return f"the unbounded process was killed (SIGKILL) after {followed.killed_after} commits and started again"
+        return f"the unbounded process on {engine} was done before it could be killed"
+    return f"the unbounded process on {engine} was killed (SIGKILL) after {followed.killed_after} commits and started again"
 
 
 def _late(outcome: Outcome) -> Iterator[str]:
@@ -271,16 +291,17 @@ def _rates(outcome: Outcome) -> Iterator[str]:
 def rates(outcome: Outcome) -> Mapping[str, float]:
     """Rows of the log per second: of landing and of each run. The wall clock of this machine, start of Spark not counted."""
     found = {f"landing {one.source}": one.rows / one.seconds for one in outcome.landed}
-    found |= {
-        f"{name} bounded": outcome.rows / r.seconds
-        for name, r in outcome.bounded.items()
-        if r.seconds and name != "busiest_hour"
-    }
-    runs = outcome.followed.runs if outcome.followed else ()
-    first = WATCHED if outcome.followed and outcome.followed.killed_after is not None else ""
-    found |= {
-        f"{r['operator']} unbounded": outcome.rows / r["seconds"]
-        for r in runs
-        if r["operator"] not in {first, "busiest_hour"}
-    }
+    for engine in outcome.bounded:
+        found |= {
+            f"{name} bounded, {engine}": outcome.rows / r.seconds
+            for name, r in outcome.bounded[engine].items()
+            if r.seconds and name != "busiest_hour"
+        }
+        followed = outcome.followed.get(engine)
+        first = WATCHED if followed and followed.killed_after is not None else ""
+        found |= {
+            f"{r['operator']} unbounded, {engine}": outcome.rows / r["seconds"]
+            for r in (followed.runs if followed else ())
+            if r["operator"] not in {first, "busiest_hour"}
+        }
     return found

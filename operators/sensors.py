@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from pydantic import Field
@@ -14,6 +14,7 @@ from floodmark import (
     Contract,
     CoProcessFunction,
     EventTime,
+    ListState,
     ProcessFunction,
     Stream,
     Timer,
@@ -66,6 +67,37 @@ class Rising(ProcessFunction):
 def temperature_rises(readings: Stream[Reading]) -> Stream:
     """Sensors whose temperature rises for a minute without a fall. Source: Flink's ``TempIncreaseAlert``, in event time."""
     return readings.key_by("sensor").process(Rising(60), schema=Alert)
+
+
+class Seen(Contract):
+    """A reading that others are compared with."""
+
+    seen: datetime
+    celsius: float
+
+
+class Jumps(ProcessFunction):
+    """A reading that differs by more than ``degrees`` from one of the same sensor at most ``seconds`` before it."""
+
+    recent = ListState(Seen)
+
+    def __init__(self, degrees: float, seconds: int) -> None:
+        self.degrees, self.seconds = degrees, seconds
+
+    def on_element(self, row: Mapping[str, Any], ctx: Context) -> Iterator[dict[str, Any]]:  # noqa: ARG002 - the protocol's
+        """A reading: it is held against those of the time before it."""
+        apart = timedelta(seconds=self.seconds)
+        recent = [seen for seen in self.recent.get() if abs(row["at"] - seen["seen"]) <= apart]
+        furthest = max(recent, key=lambda seen: abs(row["celsius"] - seen["celsius"]), default=None)
+        self.recent.update([*recent, {"seen": row["at"], "celsius": row["celsius"]}])
+        if furthest is not None and abs(row["celsius"] - furthest["celsius"]) > self.degrees:
+            yield {"text": f"from {furthest['celsius']:.1f} to {row['celsius']:.1f} degrees"}
+
+
+@operator
+def temperature_jumps(readings: Stream[Reading]) -> Stream:
+    """Readings more than twenty degrees away from one of the same sensor within the minute before them."""
+    return readings.key_by("sensor").process(Jumps(20.0, 60), schema=Alert, order="event_time")
 
 
 class Freezing(ProcessFunction):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -32,15 +33,64 @@ def spark() -> Iterator[SparkSession]:
     session.stop()
 
 
-@pytest.fixture(params=["spark", "embedded"])
-def engine(request: pytest.FixtureRequest) -> Computing:
-    """Each engine in turn; the embedded one starts a server when it is needed, which ends with this process."""
-    from floodmark.control.engine import OnEmbedded, OnSpark
+@pytest.fixture(scope="session")
+def embedded() -> Computing:
+    """The embedded engine."""
+    import engines
 
-    settings = Settings(memory=300)
+    return engines.embedded()
+
+
+@pytest.fixture(scope="session")
+def engine(request: pytest.FixtureRequest) -> Computing:
+    """The engines of ``@pytest.mark.engines`` in turn."""
+    from floodmark.control.engine import OnSpark
+
     if request.param == "embedded":
-        return OnEmbedded(settings, lambda _: nullcontext())
-    return OnSpark(settings, "tests", lambda _: nullcontext(), request.getfixturevalue("spark"))
+        found: Computing = request.getfixturevalue("embedded")
+        return found
+    return OnSpark(Settings(), "tests", lambda _: nullcontext(), request.getfixturevalue("spark"))
+
+
+_STARTS_SPARK = {"spark", "compiled"}
+"""Fixtures that start Java."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test that asks for an engine runs on the embedded one, and on Spark in ``make soak``, or as its mark says."""
+    if "engine" in metafunc.fixturenames:
+        mark = metafunc.definition.get_closest_marker("engines")
+        always, soak = (mark.args, mark.kwargs.get("soak", ())) if mark else (("embedded",), ("spark",))
+        marks = {"spark": [pytest.mark.spark], "embedded": []}
+        params = [pytest.param(name, marks=marks[name]) for name in always]
+        params += [pytest.param(name, marks=[*marks[name], pytest.mark.soak]) for name in soak]
+        metafunc.parametrize("engine", params, indirect=True, scope="session")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What a test costs follows from the fixtures it asks for."""
+    for item in items:
+        names = set(getattr(item, "fixturenames", ()))
+        if not names.isdisjoint(_STARTS_SPARK):
+            item.add_marker(pytest.mark.spark)
+        if "page" in names:
+            item.add_marker(pytest.mark.browser)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[object]:
+    """A test that starts Java in this process says so by its mark."""
+    before = _has_java()
+    found = yield
+    if _has_java() and not before and item.get_closest_marker("spark") is None:
+        pytest.exit(f"{item.nodeid} starts Java: mark it with @pytest.mark.spark", returncode=1)
+    return found
+
+
+def _has_java() -> bool:
+    spark = sys.modules.get("pyspark.core.context")
+    return spark is not None and spark.SparkContext._gateway is not None
 
 
 @pytest.fixture(scope="module")
@@ -72,12 +122,12 @@ def flights_inbox(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def landed(spark: SparkSession, flights_inbox: Path, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+def landed(embedded: Computing, flights_inbox: Path, tmp_path_factory: pytest.TempPathFactory) -> Lake:
     """A lake whose log holds the four days in 20 commits, and their end."""
     from flights import land_all
 
     from floodmark.lake.paths import Lake
 
     lake = Lake(str(tmp_path_factory.mktemp("landed")))
-    land_all(spark, flights_inbox, lake, end=True)
+    land_all(embedded, flights_inbox, lake, end=True)
     return lake

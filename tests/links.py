@@ -18,7 +18,7 @@ def broken(page: Path) -> list[str]:
 
 def main() -> int:
     """0 when all links lead somewhere."""
-    pages = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+    pages = [ROOT / "llms.txt", *sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
     wrong = [line for page in pages for line in broken(page)]
     print(*wrong, sep="\n", end="\n" if wrong else "")
     print(

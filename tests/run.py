@@ -1,11 +1,14 @@
 """Run the tests group by group, each group in one pytest process (so in one Spark session).
 
     python tests/run.py [--workers N] [GROUP ...]
+    python tests/run.py --fast
     python tests/run.py --soak PART/PARTS [--minutes N]
 
 A group is a folder under tests/. Three run at a time; what a group prints comes whole when it ends, and is in build/tests/GROUP.txt
-until then. In CI a skip is a failure. A part of the soak tests runs in one process; parts are about equally long by the seconds in
-tests/soak_seconds.json. With --minutes the part ends at its first failure, or is cut after N minutes, which is no failure.
+until then. At the end each failed test is named again, with the end of what it says. In CI a skip is a failure. A part of the soak tests
+runs in one process; parts are about equally long by the seconds in tests/soak_seconds.json. --fast runs what needs neither Java nor a
+browser nor a server: unit tests, in two halves beside each other, and those of the pages. With --minutes the part ends at its first
+failure, or is cut after N minutes, which is no failure.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,9 +27,16 @@ from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parent.parent
 PRINTED = ROOT / "build" / "tests"
-GROUPS = ("spark", "crash", "lifecycle", "orchestration", "unit", "cli", "property", "docs", "embedded")
+GROUPS = ("orchestration", "spark", "crash", "lifecycle", "cli", "embedded", "unit", "property", "docs")
+"""The longest first, so that all lanes are busy to the end; ``unit`` comes in parts, last."""
 NOTHING_COLLECTED = 5
 SECONDS_TO_STOP = 60
+LINES_OF_A_FAILURE = 25
+"""At the end of all, once more: a record of the run may keep only its last lines."""
+PARTS = {"unit": 4}
+"""Groups in parts that run by themselves: small ones at the end keep all lanes busy."""
+FAST = (("docs", ""), ("unit", "1/2"), ("unit", "2/2"))
+"""Groups of ``--fast``, and which part of each."""
 INTERPRETED = {"spark", "crash", "lifecycle", "orchestration"}
 """Groups of many queries over few rows, where Spark's compiling of what it runs is a fifth of the time. The others compile, and so do
 modules that ask for the fixture ``compiled``: the transcripts, and both modes over all operators."""
@@ -44,12 +54,14 @@ class Result:
     failed: int
     skipped: int
     output: str
+    failures: dict[str, str]
+    """Test -> the last lines of what it failed with."""
 
 
-def run(group: str) -> Result:
-    """One pytest process over one group."""
+def run(group: str, part: str = "", *, fast: bool = False) -> Result:
+    """One pytest process over one group, or over a part of it, such as ``1/2``."""
     begun = time.monotonic()
-    report, told = PRINTED / f"{group}.xml", PRINTED / f"{group}.txt"
+    report, told = PRINTED / f"{group}{part[:1]}.xml", PRINTED / f"{group}{part[:1]}.txt"
     report.unlink(missing_ok=True)
     command = [
         sys.executable,
@@ -61,6 +73,10 @@ def run(group: str) -> Result:
         "--durations=8",
         f"--junitxml={report}",
     ]
+    command += ["-m", "not soak and not spark and not browser"] if fast else []
+    if part:
+        number, parts = part.split("/")
+        command += ["--splits", parts, "--group", number]
     environment = os.environ | ({"PYSPARK_SUBMIT_ARGS": NOT_COMPILED} if group in INTERPRETED else {})
     with told.open("w") as output:
         done = subprocess.run(
@@ -72,15 +88,21 @@ def run(group: str) -> Result:
             stderr=subprocess.STDOUT,
             check=False,
         )
-    tests, failed, skipped = _counts(report)
+    cases = _cases(report)
+    tests, failed, skipped = _counts(cases)
+    printed = told.read_text(errors="replace")
+    failures = _failures(cases)
+    if done.returncode not in {0, NOTHING_COLLECTED} and not failures:  # pytest itself has ended
+        failures = {f"tests/{group}": _end(printed)}
     return Result(
-        group=group,
+        group=f"{group} {part}".strip(),
         status=done.returncode,
         seconds=time.monotonic() - begun,
         passed=tests - failed - skipped,
         failed=failed or int(done.returncode not in {0, NOTHING_COLLECTED}),
         skipped=skipped,
-        output=told.read_text(errors="replace"),
+        output=printed,
+        failures=failures,
     )
 
 
@@ -112,14 +134,38 @@ def _soak(command: list[str], *, apart: bool) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, start_new_session=apart)
 
 
-def _counts(report: Path) -> tuple[int, int, int]:
+def _cases(report: Path) -> list[ElementTree.Element]:
+    return list(ElementTree.parse(report).getroot().iter("testcase")) if report.is_file() else []
+
+
+def _wrong(case: ElementTree.Element) -> list[ElementTree.Element]:
+    return [*case.iter("failure"), *case.iter("error")]
+
+
+def _counts(cases: Sequence[ElementTree.Element]) -> tuple[int, int, int]:
     """Tests, failures and skips; an expected failure is neither."""
-    if not report.is_file():
-        return 0, 0, 0
-    cases = list(ElementTree.parse(report).getroot().iter("testcase"))
-    failed = sum(case.find("failure") is not None or case.find("error") is not None for case in cases)
+    failed = sum(bool(_wrong(case)) for case in cases)
     skips = [skip for case in cases if (skip := case.find("skipped")) is not None]
     return len(cases), failed, sum(skip.get("type") != "pytest.xfail" for skip in skips)
+
+
+def _failures(cases: Sequence[ElementTree.Element]) -> dict[str, str]:
+    return {
+        f"{case.get('classname', '').replace('.', '/')}.py::{case.get('name')}": _end(
+            "\n".join(f"{one.get('message')}\n{one.text}" for one in wrong)
+        )
+        for case in cases
+        if (wrong := _wrong(case))
+    }
+
+
+def _end(text: str) -> str:
+    return "\n".join(text.strip().splitlines()[-LINES_OF_A_FAILURE:])
+
+
+def _parts(group: str) -> list[tuple[str, str]]:
+    parts = PARTS.get(group, 1)
+    return [(group, f"{number}/{parts}" if parts > 1 else "") for number in range(1, parts + 1)]
 
 
 def _show(results: Iterable[Result]) -> list[Result]:
@@ -138,27 +184,31 @@ def main() -> int:
         "--workers", type=int, default=3, help="groups at a time (default 3: one of them mostly waits for Dagster)"
     )
     parser.add_argument("groups", nargs="*", default=existing, help=f"of {', '.join(existing)}")
+    parser.add_argument("--fast", action="store_true", help="without Java and without a browser, within three minutes")
     parser.add_argument("--soak", metavar="PART/PARTS", help="a part of the soak tests instead, such as 3/40")
     parser.add_argument("--minutes", type=float, help="cut the part of the soak tests after so many minutes")
     options = parser.parse_args()
     if options.soak:
         return soak(options.soak, options.minutes)
-    print(f"groups: {', '.join(options.groups)}", flush=True)
+    jobs_of = list(FAST) if options.fast else [one for name in options.groups for one in _parts(name)]
+    print(f"groups: {', '.join(dict.fromkeys(name for name, _ in jobs_of))}", flush=True)
     PRINTED.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(options.workers) as pool:
-        jobs = [pool.submit(run, group) for group in options.groups]
+        jobs = [pool.submit(run, name, part, fast=options.fast) for name, part in jobs_of]
         results = _show(job.result() for job in as_completed(jobs))
     print("\nminutes per group")
     for result in sorted(results, key=lambda r: -r.seconds):
         print(
-            f"  {result.group:10} {result.seconds / 60:5.1f}  {result.passed} passed, {result.failed} failed, {result.skipped} skipped"
+            f"  {result.group:13} {result.seconds / 60:5.1f}  {result.passed} passed, {result.failed} failed, {result.skipped} skipped"
         )
     passed, failed, skipped = (sum(getattr(r, name) for r in results) for name in ("passed", "failed", "skipped"))
     skips_fail = os.environ.get("CI") == "true" and skipped > 0
     if skips_fail:
         print("in CI a skipped test is a failure")
         failed, skipped = failed + skipped, 0
-    print(f"{passed} passed, {failed} failed, {skipped} skipped")
+    for test, text in (item for result in results for item in result.failures.items()):
+        print(f"\n----- {test}\n{text}")
+    print(f"\n{passed} passed, {failed} failed, {skipped} skipped")
     return int(failed > 0 or passed == 0)
 
 

@@ -19,7 +19,8 @@ from floodmark.spec.aggregates import (
     sum,
     top_n,
 )
-from floodmark.spec.asset import Upgrades, operator_asset, source_asset
+from floodmark.spec.annotations import JsonText, Rescued, TimeFormat
+from floodmark.spec.asset import Savepoints, Upgrades, operator_asset, source_asset
 from floodmark.spec.contract import Contract, EventTime, LocalTime
 from floodmark.spec.evictors import KeepLast, KeepNear, KeepWithin
 from floodmark.spec.expectation import Expectation
@@ -27,6 +28,7 @@ from floodmark.spec.functions import Pane
 from floodmark.spec.operator import Operator, operator
 from floodmark.spec.partitions import Daily, Hourly
 from floodmark.spec.process import BroadcastProcessFunction, Context, CoProcessFunction, ProcessFunction
+from floodmark.spec.rollout import PromoteWhen, Rollout
 from floodmark.spec.source import (
     Ascending,
     BoundedOutOfOrderness,
@@ -48,6 +50,7 @@ from floodmark.spec.state import (
 )
 from floodmark.spec.stream import Outputs, Stream
 from floodmark.spec.timer import Timer
+from floodmark.spec.tolerance import Within
 from floodmark.spec.triggers import (
     AfterCount,
     AfterDelay,
@@ -90,6 +93,7 @@ __all__ = [
     "FromColumn",
     "Global",
     "Hourly",
+    "JsonText",
     "KeepLast",
     "KeepNear",
     "KeepWithin",
@@ -101,15 +105,20 @@ __all__ = [
     "Outputs",
     "Pane",
     "ProcessFunction",
+    "PromoteWhen",
     "Punctuated",
     "Purging",
     "ReducingState",
+    "Rescued",
+    "Rollout",
     "Rows",
+    "Savepoints",
     "Session",
     "Settings",
     "Sliding",
     "Source",
     "Stream",
+    "TimeFormat",
     "Timer",
     "Trigger",
     "TriggerContext",
@@ -117,6 +126,7 @@ __all__ = [
     "Upgrades",
     "ValueState",
     "WindowAssigner",
+    "Within",
     "Workspace",
     "all_of",
     "any_of",

@@ -25,10 +25,15 @@ def fresh_modules() -> Iterator[None]:
     for name in kept:
         del sys.modules[name]
     yield
-    for name in [name for name in sys.modules if _of_a_workspace(name)]:
-        del sys.modules[name]
+    forget_modules()
     sys.modules.update(kept)
     sys.path[:] = path
+
+
+def forget_modules() -> None:
+    """Let the next verb read the files of the workspace again."""
+    for name in [name for name in sys.modules if _of_a_workspace(name)]:
+        del sys.modules[name]
 
 
 def _of_a_workspace(name: str) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from processes import failure
 
 from demo.__main__ import demo
 from demo.comparison import Comparison
@@ -20,14 +21,15 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.mark.feature("Q7")
 @pytest.mark.timeout(600)
-def test_three_answers_agree_on_the_first_days(tmp_path: Path) -> None:
+def test_five_answers_agree_on_the_first_days(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "demo", "--days", "9", "--folder", str(tmp_path / "demo"), "--json"]
     done = subprocess.run(
         command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=280
     )
-    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.returncode == 0, failure(done.stderr)
     document = json.loads(done.stdout)
     assert document["problems"] == []
+    assert list(document["engines"]) == ["embedded", "spark"]
     assert {one["table"]: one["differences"] for one in document["outputs"]} == dict.fromkeys(
         (
             "hourly_departures",
@@ -41,10 +43,22 @@ def test_three_answers_agree_on_the_first_days(tmp_path: Path) -> None:
         0,
     )
     report = Path(document["report"]).read_text("utf-8")
-    assert "bounded, unbounded and DuckDB agree" in report
+    assert "both modes of both engines, and DuckDB, agree" in report
     assert "<svg" in report
     assert "src=" not in report
-    assert sorted(path.name for path in (tmp_path / "demo").iterdir()) == [".floodmark-demo", "inbox", "report.html"]
+    assert sorted(path.name for path in (tmp_path / "demo").iterdir()) == [
+        ".floodmark-demo",
+        "experiment.html",
+        "inbox",
+        "report.html",
+    ]
+    assert document["experiment"]["differences"] == 0, "pandas computes the same predictions"
+    assert document["experiment"]["rows"] > 10_000
+    columns = document["experiment"]["found"]["weighted"]["expected_delays"]["columns"]
+    drift = next(one["drift"] for one in columns if one["name"] == "error")
+    assert drift["low"] <= drift["mean"] <= drift["high"] < 0, "the newest delays count"
+    page = (tmp_path / "demo" / "experiment.html").read_text("utf-8")
+    assert "Experiment predictors of expected_delays" in page
 
 
 def test_a_folder_that_is_no_demos_is_left_alone(tmp_path: Path) -> None:
@@ -63,13 +77,17 @@ def outcome(differences: int = 0, refired: int = 7, days: int | None = None) -> 
         days=days,
         compared=[Compared(table="hourly", rows=3, comparisons=(comparison,))],
         lateness={"hourly": {"late": 7 + 2, "refired": 7, "dropped": 2}},
-        bounded={"hourly": RunResult(operator="hourly", version="hourly@1", mode="bounded", late=refired, dropped=2)},
+        bounded={
+            "spark": {
+                "hourly": RunResult(operator="hourly", version="hourly@1", mode="bounded", late=refired, dropped=2)
+            }
+        },
     )
 
 
 def test_no_difference_is_no_problem() -> None:
     assert outcome().problems == []
-    assert "hourly: bounded = unbounded = duckdb: 3 rows, 0 differences" in list(lines(outcome()))
+    assert "hourly: bounded = unbounded, embedded = spark = duckdb: 3 rows, 0 differences" in list(lines(outcome()))
 
 
 def test_a_difference_is_a_problem_with_an_example() -> None:
@@ -79,7 +97,7 @@ def test_a_difference_is_a_problem_with_an_example() -> None:
 
 
 def test_other_counts_of_late_rows_are_a_problem() -> None:
-    assert outcome(refired=6).problems == ["hourly bounded: refired 6, dropped 2, but DuckDB counts 7 and 2"]
+    assert outcome(refired=6).problems == ["hourly bounded on spark: refired 6, dropped 2, but DuckDB counts 7 and 2"]
 
 
 def test_a_year_without_late_rows_is_a_problem_and_a_day_is_not() -> None:

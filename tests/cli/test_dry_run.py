@@ -1,13 +1,15 @@
-"""What ``apply --dry-run`` says of a stream whose code has changed. No JVM starts."""
+"""What dry runs of verbs say; it is what the verbs then do. No JVM starts."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
-from small_lake import TOTALS, make
+from small_lake import TOTALS, batch, make, row
 
+from floodmark.lake import savepoints
 from floodmark.lake.paths import Lake
 from floodmark.lake.storage import write
 from floodmark.lifecycle.switch import Switch
@@ -54,7 +56,7 @@ def test_a_dry_run_of_a_rebuild_says_what_a_rebuild_would_do(verb: Verb, lake: L
 
 
 def test_a_dry_run_of_a_rebuild_is_refused_as_the_rebuild_would_be(verb: Verb, lake: Lake) -> None:
-    write(lake.internal("switch.json"), Switch(again="floodmark rollback others --to x", steps=()).as_json().encode())
+    write(lake.internal("switch.json"), Switch(again="floodmark rollback others --to x", targets=()).as_json().encode())
     refused = verb("apply", "totals", "--dry-run", "--rebuild", "--lake", lake.root)
     assert refused.exit_code == 1
     assert refused.stderr.startswith("LIFECYCLE-034")
@@ -63,7 +65,41 @@ def test_a_dry_run_of_a_rebuild_is_refused_as_the_rebuild_would_be(verb: Verb, l
 
 def test_a_dry_run_of_a_rebuild_that_was_begun_says_that_it_would_be_finished(verb: Verb, lake: Lake) -> None:
     again = "floodmark apply totals --rebuild"
-    write(lake.internal("switch.json"), Switch(again=again, steps=(), back="totals-1").as_json().encode())
+    write(lake.internal("switch.json"), Switch(again=again, targets=(), back="totals-1").as_json().encode())
     would = verb("apply", "totals", "--dry-run", "--rebuild", "--json", "--lake", lake.root)
     (applied,) = json.loads(would.stdout)["applied"]
     assert applied["savepoint"] == "totals-1"
+
+
+@pytest.mark.parametrize("what", ["apply", "rollback", "move"])
+def test_a_verb_takes_the_steps_that_its_dry_run_has_listed(verb: Verb, shop: Path, tmp_path: Path, what: str) -> None:
+    wider = CHANGED.replace('"20 minutes"', '"10 minutes"').replace(
+        'total=sum("value"))', 'total=sum("value")).with_columns(double="total * 2")'
+    )
+    (shop / "definitions" / "__init__.py").write_text(wider)
+    lake = make(tmp_path / "lake")
+    made = savepoints.create("totals", lake).manifest.id
+    batch(lake, 2, [row("b", 7, 7)])
+    about = {"apply": (), "rollback": ("--to", made), "move": ("--into", str(tmp_path / "other"))}
+    asked = (what, "totals", *about[what], "--lake", lake.root, "--json")
+    files = sorted(tmp_path.rglob("lake/**/*"))
+    would = verb(*asked, "--dry-run")
+    assert would.exit_code == 0, would.stderr
+    assert sorted(tmp_path.rglob("lake/**/*")) == files, "nothing has changed"
+    done = verb(*asked)
+    assert done.exit_code == 0, done.stderr
+    listed, taken = (_steps(json.loads(one.stdout)) for one in (would, done))
+    assert listed == taken
+    kinds = {
+        "apply": ["save", "define", "widen"],
+        "rollback": ["restore_state", "restore_table", "restore_values", "restore_table", "make_current"],
+        "move": ["save", "leave", "fork", "fence"],
+    }
+    assert [step["step"] for step in listed] == kinds[what]
+    text = verb(what, "totals", *about[what], "--lake", lake.root, "--dry-run").stdout
+    assert what == "apply" or f"  1. {'put back' if what == 'rollback' else 'fence'}" in text
+
+
+def _steps(document: dict[str, Any]) -> list[dict[str, Any]]:
+    steps: list[dict[str, Any]] = document["steps"] if "steps" in document else document["applied"][0]["steps"]
+    return steps

@@ -17,7 +17,7 @@ from floodmark.spec.schema import MARKER
 from floodmark.testing import lakes
 from floodmark.testing.log import Log
 
-from .conftest import Verb
+from .conftest import Verb, forget_modules
 
 
 @pytest.fixture
@@ -59,13 +59,31 @@ def test_the_stream_of_a_new_workspace_has_the_rows_of_its_bounded_run(verb: Ver
     landed(shop)
     assert verb("run", "hourly_sales", "--engine", "embedded").exit_code == 0
     bounded = sold(shop)
+    assert of_hourly_sales(verb) == {("bounded", "embedded")}
     result = verb("run", "hourly_sales", "--unbounded", "--until-caught-up", "--engine", "embedded", "--json")
     assert result.exit_code == 0, result.output
     assert sold(shop) == bounded
-    tables = json.loads(verb("status", "--json").stdout)["tables"]
-    assert {row["engine"] for row in tables if "hourly_sales" in row["table"] and "engine" in row} == {"embedded"}
+    assert ("unbounded", "embedded") in of_hourly_sales(verb)
     assert {row["_asset_partition"] for row in bounded} == {"2024-01-01"}
     assert sold(shop, "hourly_sales__current") == [row | {"_kind": 0} for row in bounded]
+
+
+@pytest.mark.usefixtures("no_java")
+def test_prove_kills_the_stream_and_compares_it_with_a_bounded_run(verb: Verb, shop: Path) -> None:
+    landed(shop)
+    result = verb("prove", "hourly_sales", "--cuts", "1", "--embedded", "--json")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    killed = found["embedded"]
+    assert killed["killed_at"].startswith("embedded.")
+    assert (killed["results"], killed["differences"]) == (found["results"], [])
+    assert found["results"]
+
+
+def of_hourly_sales(verb: Verb) -> set[tuple[str, str]]:
+    """Mode and engine of the outputs, as the status says them."""
+    tables = json.loads(verb("status", "--json").stdout)["tables"]
+    return {(row["mode"], row["engine"]) for row in tables if row["name"] == "hourly_sales"}
 
 
 def sold(shop: Path, table: str = "hourly_sales") -> list[dict[str, object]]:
@@ -96,7 +114,7 @@ def test_without_pysail_the_command_that_installs_it_is_said(
     result = verb("run", "hourly_sales", "--engine", "embedded")
     assert result.exit_code == 1
     assert "SETUP-070" in result.output
-    assert "floodmark[embedded]" in result.output
+    assert "pip install pysail==" in result.output
 
 
 def test_another_engine_is_refused(verb: Verb, shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,3 +123,31 @@ def test_another_engine_is_refused(verb: Verb, shop: Path, monkeypatch: pytest.M
     result = verb("plan")
     assert result.exit_code == 1
     assert "SETUP-072" in result.output
+
+
+@pytest.mark.usefixtures("no_java")
+def test_plan_says_and_apply_refuses_what_the_engine_does_not_run(
+    verb: Verb, shop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    landed(shop)
+    monkeypatch.setenv("FLOODMARK_ENGINE", "embedded")
+    assert verb("run", "hourly_sales", "--unbounded", "--until-caught-up").exit_code == 0
+    before = json.loads(verb("plan", "hourly_sales", "--json").stdout)["plans"][0]
+    assert (before["verdict"], before["refusal"]) == ("no-op", None)
+
+    code = shop / "operators" / "orders.py"
+    code.write_text(
+        code.read_text("utf-8").replace(".key_by(", ".filter(\"initcap(country) <> 'De'\").key_by(", 1), "utf-8"
+    )
+    forget_modules()
+    planned = json.loads(verb("plan", "hourly_sales", "--json").stdout)["plans"][0]
+    assert planned["verdict"] == "forward-only"
+    assert planned["refusal"].startswith("CAPABILITY-031 operator 'hourly_sales'")
+    said = verb("plan", "hourly_sales").stdout
+    assert "does not run hourly_sales@" in said
+    assert "floodmark apply" not in said
+    for way in (["--forward-only"], ["--rebuild"], ["--forward-only", "--dry-run"], ["--rebuild", "--dry-run"]):
+        result = verb("apply", "hourly_sales", *way)
+        assert (result.exit_code, "CAPABILITY-031" in result.output) == (1, True), result.output
+    assert json.loads(verb("plan", "hourly_sales", "--json").stdout)["plans"][0]["deployed"] == before["deployed"]
+    assert json.loads(verb("savepoint", "list", "--json").stdout)["savepoints"] == []

@@ -15,20 +15,27 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from floodmark import (
+    Ascending,
+    Contract,
+    EventTime,
+    Expectation,
+    Rows,
+    Settings,
+    Source,
+    Stream,
+    Workspace,
+    operator,
+    operator_asset,
+)
 from floodmark.cli.inference import Looked, look
 from floodmark.cli.invocation import Invocation
 from floodmark.cli.loading import open_workspace
 from floodmark.cli.scaffold import scaffold
+from floodmark.cli.workspace import _refused_in
 from floodmark.core.errors import FloodmarkError
-from floodmark.engines.embedded import server
 
 from .conftest import Verb
-
-
-@pytest.fixture(autouse=True)
-def no_warming(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The jars are there; a test of a scaffold needs none."""
-    monkeypatch.setattr("floodmark.engines.spark.setup.jars.warm", lambda: None)
 
 
 def kinds(looked: Looked) -> dict[str, str]:
@@ -60,16 +67,10 @@ def test_init_as_json(verb: Verb, tmp_path: Path) -> None:
     assert (document["source"], document["operator"], len(document["files"])) == ("orders", "hourly_sales", 16)
 
 
-def test_dev_is_embedded_and_prod_on_spark_and_both_on_spark_without_the_packages(
-    verb: Verb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fresh_modules: None
-) -> None:
-    for name, lacking in (("with", []), ("without", ["pysail"])):
-        monkeypatch.setattr(server, "missing", lambda lacking=lacking: lacking)
-        result = verb("init", name, "--json")
-        assert json.loads(result.stdout)["engine"] == ("spark" if lacking else "embedded")
-        settings = runpy.run_path(str(tmp_path / name / "resources" / "settings.py"))["settings"]
-        assert [settings(one).engine for one in ("dev", "prod")] == ["spark" if lacking else "embedded", "spark"]
-    assert "pip install 'floodmark[embedded]'" in verb("init", "said").stdout
+def test_dev_is_embedded_and_prod_on_spark(verb: Verb, tmp_path: Path, fresh_modules: None) -> None:
+    assert verb("init", "shop").exit_code == 0
+    settings = runpy.run_path(str(tmp_path / "shop" / "resources" / "settings.py"))["settings"]
+    assert [settings(one).engine for one in ("dev", "prod")] == ["embedded", "spark"]
 
 
 def test_init_leaves_a_folder_with_files_alone(verb: Verb, tmp_path: Path) -> None:
@@ -137,7 +138,7 @@ def test_texts_that_look_like_numbers_with_leading_zeros_stay_texts(tmp_path: Pa
 @pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
 def test_the_delimiter_is_found(tmp_path: Path, separator: str) -> None:
     looked = look(csv_file(tmp_path, "a.csv.gz", separator.join("abc"), separator.join("123")))
-    assert (looked.delimiter, list(kinds(looked))) == (separator, ["a", "b", "c"])
+    assert (looked.connector.delimiter, list(kinds(looked))) == (separator, ["a", "b", "c"])
 
 
 @pytest.mark.parametrize(
@@ -166,8 +167,9 @@ def test_json_lines_and_parquet(tmp_path: Path) -> None:
         '{"at": "2024-01-01T00:00:00Z", "b": [1], "c": {"x": 1}}\nbroken\n{"at": "2024-01-02T00:00:00Z", "b": [2]}\n'
     )
     looked = look(tmp_path / "a.jsonl")
-    assert kinds(looked) == {"at": "datetime", "b": "list[int]"}
-    assert (looked.event_time, looked.left_out) == ("at", ("'c' (struct<x: int64>)",))
+    assert kinds(looked) == {"at": "datetime", "b": "list[int]", "c": "C | None"}
+    assert [(m.name, [(f.name, f.type) for f in m.fields]) for m in looked.models] == [("C", [("x", "int")])]
+    assert (looked.event_time, looked.left_out) == ("at", ())
     pq.write_table(
         pa.table({"n": pa.array([1, None], pa.int32()), "d": pa.array(["1.25", "2.50"]).cast(pa.decimal128(9, 2))}),
         tmp_path / "a.parquet",
@@ -192,7 +194,9 @@ def test_data_that_cannot_be_looked_at(tmp_path: Path, name: str, content: str, 
 
 
 def test_no_such_file(tmp_path: Path) -> None:
-    with pytest.raises(FloodmarkError, match=r"CONNECTOR-080 --from: expected a file, got no file .*nope.csv"):
+    with pytest.raises(
+        FloodmarkError, match=r"CONNECTOR-080 --from: expected a file, a folder or a glob, got nothing at .*nope.csv"
+    ):
         look(tmp_path / "nope.csv")
 
 
@@ -221,10 +225,204 @@ def test_a_workspace_over_any_data_is_valid_and_formatted(
     scaffold(tmp_path / "made", looked)
     opened = open_workspace(Invocation(), tmp_path / "made")
     (source,) = opened.workspace.sources
-    delimiter = looked.delimiter or ","
+    delimiter = "\t" if name.endswith(".tsv") else looked.connector.delimiter
     names = rows[0].split(delimiter)
     values: dict[str, Any] = {n: text or None for n, text in zip(names, rows[1].split(delimiter), strict=True)}
     source.contract.model_validate(values)
     lint = [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "F,E,W,I", "--line-length", "160", "."]
     done = subprocess.run(lint, cwd=tmp_path / "made", capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
+
+
+def times(looked: Looked) -> dict[str, str | None]:
+    return {f.name: f.format for f in looked.fields if f.type in {"datetime", "date"}}
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (["2010/01/01 00:00", "2010/01/02 10:30"], "%Y/%m/%d %H:%M"),
+        (["Jan 1 2000", "Feb 29 2000"], "%b %d %Y"),
+        (["13/02/2025", "01/02/2025"], "%d/%m/%Y"),
+        (["02/13/2025", "01/02/2025"], "%m/%d/%Y"),
+        (["03/02/2025", "01/03/2025", "02/03/2025"], "%d/%m/%Y"),  # in order if the day comes first
+        (["24.12.2024 18:00", "24.12.2024 18:05"], "%d.%m.%Y %H:%M"),
+        (["07/04/2024 08:15:00 PM", "07/14/2024 08:15:00 PM"], "%m/%d/%Y %I:%M:%S %p"),
+        (["10/Oct/2000:13:55:36 -0700", "11/Oct/2000:13:55:36 -0700"], "%d/%b/%Y:%H:%M:%S %z"),
+        (["Mon Jan 01 00:00:00 +0000 2024", "Tue Jan 02 00:00:00 +0000 2024"], "%a %b %d %H:%M:%S %z %Y"),
+        (["20240131", "20240201"], "%Y%m%d"),
+        (["1700000000", "1700000001"], "epoch s"),
+        (["1700000000123", "1700000001123"], "epoch ms"),
+        (["1700000000123456", "1700000001123456"], "epoch us"),
+    ],
+)
+def test_times_are_recognised_however_they_are_written(tmp_path: Path, values: list[str], expected: str) -> None:
+    looked = look(csv_file(tmp_path, "a.csv", "n;sold_at", *(f"{n};{value}" for n, value in enumerate(values))))
+    assert looked.event_time == "sold_at"
+    assert times(looked) == {"sold_at": expected}
+
+
+def test_a_time_that_may_be_either_is_said_and_the_author_decides(tmp_path: Path) -> None:
+    file = csv_file(tmp_path, "a.csv", "n,at", "1,05/06/2025", "2,02/03/2025", "3,05/04/2025")
+    (field,) = [f for f in look(file).fields if f.name == "at"]
+    assert (field.format, field.note) == ("%m/%d/%Y", "or is it %d/%m/%Y? --time-format '%d/%m/%Y'")
+    assert times(look(file, ["%d/%m/%Y"])) == {"at": "%d/%m/%Y"}
+
+
+def init_from(verb: Verb, data: Path | str, *more: str) -> tuple[str, dict[str, Any]]:
+    """What is said, and the document with the trial."""
+    said = verb("init", "said", "--from", str(data), *more)
+    assert said.exit_code == 0, said.stderr
+    return said.stdout, json.loads(verb("init", "made", "--from", str(data), *more, "--json").stdout)
+
+
+def test_one_bad_time_in_a_thousand_is_one_row_set_aside(verb: Verb, tmp_path: Path) -> None:
+    good = [f"2024-01-01T{n // 60:02d}:{n % 60:02d}:00,{n}" for n in range(999)]
+    text, document = init_from(verb, csv_file(tmp_path, "a.csv", "at,n", *good[:500], "soon,x", *good[500:]))
+    assert document["trial"] == {
+        "rows": 1000,
+        "set_aside": 1,
+        "examples": [["a.csv", 502, document["trial"]["examples"][0][2]]],
+        "unreadable": "",
+    }
+    assert "of all 1,000 rows 1 would be set aside\n  a.csv row 502: at: expected a valid datetime" in text
+    assert "at     EventTime" in text
+
+
+def test_texts_that_mean_null_large_numbers_and_nan_keep_their_columns_numbers(tmp_path: Path) -> None:
+    rows = [
+        f"2024-01-01T00:00:{n:02d},{'N/A' if n % 3 else n},{10**19 + n},{'NaN' if n % 2 else 'inf'}" for n in range(9)
+    ]
+    looked = look(csv_file(tmp_path, "a.csv", "at,price,id,ratio", *rows))
+    assert kinds(looked) == {"at": "datetime", "price": "int | None", "id": "Decimal", "ratio": "float"}
+    assert looked.connector.null_values == ("", "NA", "N/A")
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "utf-16", "utf-8-sig"])
+def test_a_spreadsheets_export(verb: Verb, tmp_path: Path, encoding: str) -> None:
+    rows = [f"{n + 1:02d}.02.2024 10:00;Köln;1.{n:03d},5" for n in range(20)]
+    (tmp_path / "a.csv").write_bytes("\r\n".join(["sep=;", "Datum;Ort;Umsatz €", *rows, ""]).encode(encoding))
+    _, document = init_from(verb, tmp_path / "a.csv")
+    assert (document["trial"]["rows"], document["trial"]["set_aside"]) == (20, 0)
+    connector = look(tmp_path / "a.csv").connector
+    assert (connector.delimiter, connector.decimal, connector.skip) == (";", ",", 1)
+
+
+def test_a_folder_and_a_glob_and_what_is_beside(verb: Verb, tmp_path: Path) -> None:
+    folder = tmp_path / "days"
+    folder.mkdir()
+    for day in (1, 2):
+        csv_file(folder, f"{day}.csv", "at,n", f"2024-01-0{day}T00:00:00,{day}")
+    (folder / "more.parquet").write_bytes(b"")
+    text, document = init_from(verb, folder)
+    assert (document["source"], document["trial"]["rows"]) == ("days", 2)
+    assert f"not taken: 1 files of other kinds; these are {folder}/*.csv" in text
+    assert look(folder / "*.csv").connector.path == f"{folder}/*.csv"
+    assert look(folder / "1.csv").connector.path == f"{folder}/1[.]csv"
+
+
+def test_no_header_lines_before_it_and_a_name_twice(tmp_path: Path) -> None:
+    rows = [f"2024-01-01T00:00:{n:02d},s,{n}" for n in range(9)]
+    assert look(csv_file(tmp_path, "a.csv", *rows)).connector.header == ("column_1", "column_2", "column_3")
+    looked = look(csv_file(tmp_path, "b.csv", "Report", "of today", "", "at,who,n", *rows))
+    assert (looked.connector.skip, list(kinds(looked))) == (3, ["at", "who", "n"])
+    looked = look(csv_file(tmp_path, "c.csv", "at,who,who", *rows))
+    assert (looked.connector.skip, looked.connector.header) == (1, ("at", "who", "who_2"))
+
+
+def test_documents_become_nested_contracts(verb: Verb, tmp_path: Path) -> None:
+    documents = [
+        {
+            "sha": f"{n}",
+            "commit": {"author": {"name": "a", "date": f"2024-01-01T00:00:{n:02d}Z"}, "parents": [{"sha": "x"}]},
+            "labels": {f"k{(n + i) % 40}": i for i in range(3)},
+            "mixed": n if n % 2 else {"n": n},
+            "none": None,
+        }
+        for n in range(40)
+    ]
+    (tmp_path / "a.json").write_text(json.dumps(documents, indent=1))
+    _, document = init_from(verb, tmp_path / "a.json")
+    assert (document["trial"]["rows"], document["trial"]["set_aside"]) == (40, 0)
+    looked = look(tmp_path / "a.json")
+    assert kinds(looked) == {
+        "date_": "datetime",
+        "sha": "str",
+        "commit": "Commit",
+        "labels": "dict[str, int | None]",
+        "mixed": "JsonText",
+        "none": "JsonText | None",
+    }
+    assert looked.fields[0].path == ("commit", "author", "date")
+    assert [model.name for model in looked.models] == ["Author", "Parent", "Commit"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "code", "fix"),
+    [
+        (
+            "a.json",
+            '{"total": 2, "items": [{"a": 1}, {"a": 2}]}',
+            "CONNECTOR-084",
+            "jq -c '.items[]' FILE > items.jsonl",
+        ),
+        ("a.xlsx", "x", "CONNECTOR-081", "Save the sheet as CSV."),
+        ("a.json", '[{"a": 1}', "CONNECTOR-082", "Mend the file"),
+        ("a.log", "just some words", "CONNECTOR-081", "Convert it to CSV"),
+        ("a.csv.gz", "no gzip", "CONNECTOR-082", "Mend the file"),
+    ],
+)
+def test_what_cannot_be_looked_at_says_what_to_do(tmp_path: Path, name: str, content: str, code: str, fix: str) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(FloodmarkError) as caught:
+        look(tmp_path / name)
+    assert caught.value.code == code
+    assert fix in caught.value.fix
+
+
+def test_a_time_format_that_is_none_is_refused_before_anything_is_made(verb: Verb, tmp_path: Path) -> None:
+    file = csv_file(tmp_path, "a.csv", "at", "2024-01-01")
+    result = verb("init", "made", "--from", str(file), "--time-format", "dayfirst")
+    assert "DEFINITION-150" in result.stderr
+    assert not (tmp_path / "made").exists()
+
+
+def test_an_operator_is_registered_where_it_is_written_and_validate_says_what_run_refuses(
+    verb: Verb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fresh_modules: None
+) -> None:
+    init_from(verb, csv_file(tmp_path, "sales.csv", "at,shop", "2024-01-01T00:00:00Z,a"))
+    monkeypatch.chdir(tmp_path / "made")
+    module = Path("operators/sales.py")
+    more = """
+
+@operator
+def odd(sales: Stream[SalesRow]) -> Stream:
+    \"\"\"Sail has no such function.\"\"\"
+    return sales.select(n="soundex(shop) || luhn_check(shop) || typeof(map('a', 1))")
+"""
+    module.write_text(module.read_text() + more)
+    result = json.loads(verb("validate", "--json").stdout)
+    assert [one["name"] for one in result["operators"]] == ["daily_sales", "odd"]
+    (warning,) = [one for one in result["warnings"] if "CAPABILITY-031" in one]
+    assert "operator 'odd'" in warning
+    assert "floodmark run odd --engine spark" in warning
+
+
+def test_validate_says_which_expectation_the_engine_refuses() -> None:
+    class Sale(Contract):
+        at: EventTime
+        cents: int
+
+    wanted = Expectation("column_median_to_be_between", column="cents", max_value=100)
+    sales = Source("sales", contract=Sale, connector=Rows([]), watermark=Ascending())
+
+    @operator(inputs={"sales": sales})
+    def dear(sales: Stream[Sale]) -> Stream:
+        return sales.filter("cents > 10")
+
+    for engine, found in (("embedded", 1), ("spark", 0)):
+        asset = operator_asset(dear, expectations=[wanted])
+        workspace = Workspace(sources=[sales], operators=[asset], settings=Settings(engine=engine))
+        refused = _refused_in(workspace)
+        assert len(refused) == found
+        assert all("CAPABILITY-037 expectation 'column_median_to_be_between_cents'" in one for one in refused)

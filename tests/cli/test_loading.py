@@ -60,6 +60,15 @@ def test_an_exception_in_the_definitions_says_file_and_line(definitions: Path, s
     assert error.fix == f"See {definitions}:2: rate = limit / 0"
 
 
+def test_a_name_of_floodmark_that_was_not_imported_says_the_import(definitions: Path, shop: Path) -> None:
+    definitions.write_text("x = 1\ny = median('cents')\nz = medium\n")
+    error = failure(shop)
+    assert (error.code, error.got) == ("USER-002", "NameError: name 'median' is not defined")
+    assert error.fix == f"Import it, from floodmark import median: {definitions}:2: y = median('cents')"
+    definitions.write_text("z = medium\n")
+    assert failure(shop).fix == f"See {definitions}:1: z = medium"
+
+
 def test_a_syntax_error_says_file_and_line(shop: Path) -> None:
     orders = shop / "operators" / "orders.py"
     orders.write_text("def broken(:\n    pass\n")

@@ -66,7 +66,7 @@ def test_a_savepoint_is_made_shown_checked_exported_and_deleted(shop: Path, tmp_
     assert "to try" in listed
     shown = said(shop, "savepoint", "show", name)
     assert f"output   {OPERATOR} at version" in shown
-    assert "engine embedded" in shown
+    assert "engine   embedded, " in shown
     assert "files are as they were written" in said(shop, "savepoint", "verify", name)
     said(shop, "savepoint", "pin", name)
     assert "pin --off" in refused(program(shop, "savepoint", "delete", name), "LIFECYCLE-032").replace(f" {name}", "")

@@ -50,19 +50,23 @@ def supervisor(shop: Path, store: Store) -> Iterator[Callable[[], subprocess.Pop
     for process in begun:
         process.kill()
         process.wait()
-    for driver in store.drivers(OPERATOR):
+    for driver in drivers(store):
         if driver.pid is not None and psutil.pid_exists(driver.pid):
             os.killpg(driver.pid, signal.SIGKILL)
+
+
+def drivers(store: Store) -> list[Driver]:
+    return [driver for one in store.deployments() if one.operator == OPERATOR for driver in store.drivers(one.stream)]
 
 
 def until(store: Store, seen: Callable[[Driver], bool], seconds: float = 150) -> Driver:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        newest = next(iter(store.drivers(OPERATOR)), None)
+        newest = next(iter(drivers(store)), None)
         if newest is not None and seen(newest):
             return newest
         time.sleep(0.1)
-    newest = store.drivers(OPERATOR)[0]
+    newest = drivers(store)[0]
     raise AssertionError(f"{newest}\n{Path(newest.log).read_text()[-3000:]}")
 
 
@@ -112,7 +116,7 @@ def test_a_stream_outlives_its_driver_its_supervisor_and_the_code_it_was_started
     stopped = program(shop, "stop", OPERATOR, "--json")
     assert stopped.returncode == 0, stopped.stderr
     assert json.loads(stopped.stdout)["stopped"] == [OPERATOR]
-    assert store.drivers(OPERATOR)[0].reason == "stopped at a micro-batch boundary"
+    assert drivers(store)[0].reason == "stopped at a micro-batch boundary"
     told = program(shop, "logs", OPERATOR)
     assert "BatchInfo" in told.stdout
     assert "ERROR" not in told.stdout, "a stream that is stopped stops what it has begun at a boundary too"

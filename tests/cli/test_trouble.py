@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from floodmark.engines.embedded import server
-from floodmark.engines.spark.setup import java
+from floodmark.engines.spark.setup import home, java
 
 from .conftest import Verb
 
@@ -52,16 +51,31 @@ def test_a_lake_that_is_a_file_is_refused_by_every_verb(verb: Verb, shop: Path, 
     assert "Traceback" not in result.stderr
 
 
-@pytest.mark.parametrize("arguments", [["land", "orders", "--engine", "spark"], ["init", "other"]])
-def test_without_java_its_installation_is_offered_and_nothing_is_made(
-    verb: Verb, shop: Path, no_java: None, arguments: list[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("arguments", "instead"),
+    [
+        (["land", "orders", "--engine", "spark"], "floodmark land orders --engine embedded"),
+        (["--environment", "prod", "land", "orders"], "floodmark --environment prod land orders --engine embedded"),
+        (["land", "orders", "--engine=spark"], "floodmark land orders --engine embedded"),
+    ],
+)
+def test_without_java_its_installation_and_the_embedded_engine_are_offered(
+    verb: Verb, shop: Path, no_java: None, arguments: list[str], instead: str
 ) -> None:
-    monkeypatch.setattr(server, "missing", lambda: ["pysail"])  # so that `init` makes a workspace for Spark
     result = verb(*arguments)
     assert result.exit_code == 1
     assert result.stderr.startswith("SETUP-001 Java\n")
     assert f"Run `{java.install_command()}`." in result.stderr
-    assert not (shop / "other").exists()
+    assert result.stderr.endswith(f" Here: `{instead}`.\n")
+    assert verb(*instead.split()[1:]).exit_code == 0
+
+
+def test_without_spark_the_extra_is_named(verb: Verb, shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(home, "find_spec", lambda _: None)
+    result = verb("land", "orders", "--engine", "spark")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("SETUP-004 Spark\n")
+    assert "fix:      Run `pip install 'floodmark[spark]'`" in result.stderr
 
 
 def test_a_misspelt_master_is_named_with_the_closest_one(

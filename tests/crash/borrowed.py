@@ -2,6 +2,9 @@
 
 Java then finds itself in the middle of a micro-batch whose driver is gone. That leaves the same files as a kill of both, and the next
 process need not start and warm up a Java of its own, which is most of what such a test costs.
+
+Java calls functions of Python by a name, and tells Python when it has no more use for a name. It tells whichever process it calls by then, so
+each process has names of its own.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 VARIABLE = "FLOODMARK_TEST_JAVA"
-_PATIENCE_SECONDS = 60
+_PATIENCE_SECONDS = 120
 
 
 def lend(spark: SparkSession) -> dict[str, str]:
@@ -31,6 +34,9 @@ def borrow() -> None:
     port, secret = os.environ[VARIABLE].split()
     os.environ.update(PYSPARK_GATEWAY_PORT=port, PYSPARK_GATEWAY_SECRET=secret)
     gateway = launch_gateway()
+    gateway.gateway_property.pool.next_id = (
+        time.time_ns()
+    )  # else the process that is called now loses what has the same name
     running = gateway.jvm.org.apache.spark.SparkContext.getOrCreate()
     SparkContext(gateway=gateway, jsc=gateway.jvm.org.apache.spark.api.java.JavaSparkContext.fromSparkContext(running))
 

@@ -1,4 +1,4 @@
-"""Streams and what is done to them, in a process of its own that a test may kill: python chaos_process.py WORLD LAKE. Reads actions as lines of JSON, answers each.
+"""Streams and what is done to them, in a process of its own that a test may kill: python chaos_process.py WORLD LAKE ENGINE. Reads actions as lines of JSON, answers each.
 
 ``{"do": "run", "die": "micro_batch.after_main:1"}`` kills it on the way.
 """
@@ -9,11 +9,10 @@ import json
 import os
 import sys
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 from lifecycle_process import LARGEST, TOTALS, WIDER, largest
 from operator_process import START, Event, source
-from pyspark.sql import SparkSession
 
 from floodmark import (
     Contract,
@@ -28,21 +27,18 @@ from floodmark import (
     ValueState,
     operator,
 )
+from floodmark.control.engine import Computing, OnSpark, computing
 from floodmark.control.upkeep import keep_up
 from floodmark.core import crash
 from floodmark.core.errors import FloodmarkError
 from floodmark.core.time import Interval, to_ms
-from floodmark.engines.spark.bounded.run import run_bounded
-from floodmark.engines.spark.landing.run import land
-from floodmark.engines.spark.session.builder import spark_session
-from floodmark.engines.spark.state.rescale import rescale
-from floodmark.engines.spark.unbounded.run import run_unbounded
 from floodmark.engines.upgrading import upgrade
 from floodmark.lake import cuts, savepoints
 from floodmark.lake.fork import fork
 from floodmark.lake.paths import Lake
 from floodmark.lake.rollback import roll_back
 from floodmark.lake.timeline import Timeline
+from floodmark.spec.workspace import Engine, Settings
 
 
 class Sum(Contract):
@@ -126,15 +122,15 @@ def versions(world: str, lake: Lake) -> tuple[Operator, ...]:
     return tuple(found)
 
 
-def act(spark: SparkSession, world: str, lake: Lake, action: dict[str, Any]) -> Any:
+def act(engine: Computing, world: str, lake: Lake, action: dict[str, Any]) -> Any:
     """Do it."""
     first, second = versions(world, lake)
     match action["do"]:
         case "land":
-            land(spark, source(action["commits"]), lake, end=action["end"])
+            engine.land(source(action["commits"]), lake, end=action["end"])
         case "run":
             for one in (first, second)[: action.get("streams", 2)]:
-                run_unbounded(spark, one, lake, until_caught_up=True, files_per_batch=1)
+                engine.run_unbounded(one, lake, until_caught_up=True, files_per_batch=1)
         case "savepoint":
             return [one.manifest.id for one in cuts.together("totals", lake)]
         case "upgrade":
@@ -143,21 +139,25 @@ def act(spark: SparkSession, world: str, lake: Lake, action: dict[str, Any]) -> 
         case "rollback":
             roll_back(lake, savepoints.find(lake, action["to"]), backfills=True)
         case "rescale":
-            rescale(spark, lake, "totals", action["partitions"])
+            from floodmark.engines.spark.state.rescale import rescale
+
+            assert isinstance(engine, OnSpark)
+            rescale(engine.spark, lake, "totals", action["partitions"])
         case "backfill":
             start = to_ms(START + timedelta(minutes=action["from"]))
-            run_bounded(spark, first, lake, Interval(start=start, end=start + 1_800_000), force=True)
+            engine.run_bounded(first, lake, Interval(start=start, end=start + 1_800_000), force=True)
         case "fork":
             forked = fork(lake, savepoints.find(lake, action["to"]), action["into"])
-            run_unbounded(spark, versions(world, forked)[0], forked, until_caught_up=True)
+            engine.run_unbounded(versions(world, forked)[0], forked, until_caught_up=True)
         case "upkeep":
             keep_up([lake], hours=0, days=0)
     return None
 
 
-def main(world: str, root: str) -> None:
+def main(world: str, root: str, name: Engine) -> None:
     """Until there is no more."""
-    spark, lake = spark_session(app="chaos"), Lake(root)
+    engine, lake = computing(Settings(memory=300), engine=name, app="chaos"), Lake(root)
+    engine.start()
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     for line in sys.stdin:
@@ -165,7 +165,7 @@ def main(world: str, root: str) -> None:
         os.environ[crash.VARIABLE] = action.get("die", "")
         crash._hits.clear()
         try:
-            answer = {"ok": act(spark, world, lake, action)}
+            answer = {"ok": act(engine, world, lake, action)}
         except FloodmarkError as error:
             answer = {"error": error.code, "text": str(error)}
         sys.stdout.write(json.dumps(answer) + "\n")
@@ -173,4 +173,4 @@ def main(world: str, root: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(*sys.argv[1:3], cast("Engine", sys.argv[3]))

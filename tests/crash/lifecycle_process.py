@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from borrowed import borrow
 from operator_process import Event
 
 from floodmark import Stream, Tumbling, count, max, operator, sum
-from floodmark.engines.spark.session.builder import spark_session
-from floodmark.engines.spark.state.rescale import rescale
 from floodmark.engines.upgrading import upgrade
 from floodmark.lake import savepoints
 from floodmark.lake.fork import fork, move
@@ -52,6 +49,11 @@ def main(action: str, root: str, *names: str) -> None:
         case "upgrade":
             upgrade(WIDER, lake)
         case "rescale":
+            from borrowed import borrow
+
+            from floodmark.engines.spark.session.builder import spark_session
+            from floodmark.engines.spark.state.rescale import rescale
+
             borrow()
             rescale(spark_session(app="rescale"), lake, "totals", int(names[0]))
 

@@ -1,11 +1,10 @@
-"""A run of one operator, in a process of its own that a test may kill: python operator_process.py bounded|unbounded|clocked|early LAKE LOGS."""
+"""A run of one operator, in a process of its own that a test may kill: python operator_process.py bounded|unbounded|clocked|early LAKE LOGS ENGINE."""
 
 from __future__ import annotations
 
 import sys
 from datetime import UTC, datetime, timedelta
-
-from borrowed import borrow
+from typing import cast
 
 from floodmark import (
     BoundedOutOfOrderness,
@@ -20,10 +19,10 @@ from floodmark import (
     operator_asset,
     sum,
 )
-from floodmark.engines.spark.bounded.run import run_bounded
-from floodmark.engines.spark.session.builder import spark_session
-from floodmark.engines.spark.unbounded.run import run_unbounded
+from floodmark.control.engine import computing
+from floodmark.core.time import Interval
 from floodmark.lake.paths import Lake
+from floodmark.spec.workspace import Engine, Settings
 
 START = datetime(2020, 1, 1, tzinfo=UTC)
 
@@ -63,16 +62,19 @@ def source(commits: int) -> Source:
     return Source("events", contract=Event, connector=Rows(rows), watermark=BoundedOutOfOrderness("5 minutes"))
 
 
-def main(mode: str, root: str, logs: str) -> None:
+def main(mode: str, root: str, logs: str, name: Engine) -> None:
     """Run the operator until it has caught up."""
-    borrow()
-    spark, lake = spark_session(app="victim"), Lake(root, logs=logs)
+    if name == "spark":
+        from borrowed import borrow
+
+        borrow()
+    engine, lake = computing(Settings(memory=300), engine=name, app="victim"), Lake(root, logs=logs)
     if mode == "bounded":
-        run_bounded(spark, revised, lake)
+        engine.run_bounded(revised, lake, Interval())
     else:
         what = {"clocked": clocked, "early": EARLY}.get(mode, revised)
-        run_unbounded(spark, what, lake, until_caught_up=True, files_per_batch=1)
+        engine.run_unbounded(what, lake, until_caught_up=True, files_per_batch=1)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(*sys.argv[1:4], cast("Engine", sys.argv[4]))

@@ -12,7 +12,7 @@ from floodmark.lake.paths import Lake
 from floodmark.lake.rollback import roll_back
 from floodmark.lake.switch import pending, perform, stopped
 from floodmark.lake.timeline import Timeline
-from floodmark.lifecycle.switch import Step, Switch
+from floodmark.lifecycle.switch import Switch, Target
 
 
 def rebuild(lake: Lake, beside: Lake) -> None:
@@ -21,8 +21,8 @@ def rebuild(lake: Lake, beside: Lake) -> None:
     if begun is None:
         timeline = Timeline.current(lake, "totals")
         taken = savepoints.take_in(lake, savepoints.create("totals", beside).path).manifest
-        step = Step.onto(taken, timeline=timeline.next().number, ends=timeline.number, source=beside.root)
-        begun = Switch(again="floodmark apply totals --rebuild", steps=(step,))
+        target = Target.onto(taken, timeline=timeline.next().number, ends=timeline.number, source=beside.root)
+        begun = Switch(again="floodmark apply totals --rebuild", targets=(target,))
     with stopped(lake, begun.operators):
         perform(lake, begun)
 

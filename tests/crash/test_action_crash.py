@@ -19,21 +19,24 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 from action_process import fleet
-from lifecycle_process import LARGEST, TOTALS, WIDER
+from lifecycle_process import LARGEST, TOTALS, WIDER, largest
 from test_lifecycle_crash import Streams, copy_of, die, seen, streams
 
+from floodmark import operator
 from floodmark.control import actions
 from floodmark.control.actions import roll_back
 from floodmark.control.fleet import Fleet
 from floodmark.control.store import Action, Driver
 from floodmark.control.supervisor import Supervisor
-from floodmark.core import crash
+from floodmark.control.verification import Verification
 from floodmark.core.errors import ExecutionError, LifecycleError
 from floodmark.engines.upgrading import upgrade as upgrade_stopped
 from floodmark.lake import savepoints
 from floodmark.lake.paths import Lake
+from floodmark.lake.rollback import prepare
 from floodmark.lake.savepoints import Savepoint
 from floodmark.lake.timeline import Timeline
+from floodmark.lifecycle.steps import Stop, kind, recorded
 
 if TYPE_CHECKING:
     pass
@@ -75,23 +78,23 @@ def begin(tmp_path: Path) -> Begin:
             over.set()
             watch.join()
             for name in ("totals", "largest"):
-                for driver in found.store.drivers(name):
+                for driver in found.store.drivers(found.stream(name)):
                     if driver.pid is not None and driver.ended_at is None and psutil.pid_exists(driver.pid):
                         os.killpg(driver.pid, signal.SIGKILL)
 
     return started
 
 
-def until(what: Callable[[], object], seconds: float = 60) -> None:
+def until(what: Callable[[], object], seconds: float = 150) -> None:
     end = time.monotonic() + seconds
     while not what():
-        assert time.monotonic() < end
+        assert time.monotonic() < end, what
         time.sleep(0.05)
 
 
 def done(found: Fleet, lake: Lake, action: str, *names: str) -> str:
     """The same again, to its end; the turn of the one that was killed is over."""
-    for lease in ("action/totals", "action/largest"):
+    for lease in (found.stream("totals").action, found.stream("largest").action):
         found.store.release(lease, found.store.holder(lease) or "")
     command = [sys.executable, str(PROGRAM), action, lake.root, str(found.root), *names]
     told = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
@@ -106,26 +109,33 @@ def deployed(lake: Lake) -> str:
 
 
 def last(found: Fleet) -> Action:
-    return found.store.actions("totals")[0]
+    return found.store.actions(found.stream("totals"))[0]
 
 
 @pytest.mark.feature("V4")
 @pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    "points",
+    [
+        ("step.define", "step.verify"),
+        pytest.param(("step.save", "step.widen", "step.deploy"), marks=pytest.mark.soak),
+    ],
+)
 def test_an_upgrade_whose_applier_is_killed_is_undone_and_done_again(
-    streams: Streams, begin: Begin, tmp_path: Path
+    streams: Streams, begin: Begin, tmp_path: Path, points: tuple[str, ...]
 ) -> None:
     before = seen(streams.lake)
-    for point in crash.POINTS["action"]:
+    for point in points:
         lake = copy_of(streams, tmp_path / point)
         with begin(lake, "") as found:
             package = found.deployments(["totals"])["totals"].package
             assert not die(point, "upgrade", lake, str(found.root), program=PROGRAM), point
             assert last(found).ended_at is None
-            assert (deployed(lake) == WIDER.version) == (point in {"action.upgraded", "action.verifying"}), point
+            assert (deployed(lake) == WIDER.version) == (point in {"step.widen", "step.deploy", "step.verify"}), point
             told = done(found, lake, "upgrade")
             assert "was killed in" in told, point
             assert told.splitlines()[-1].startswith("done"), told
-            assert [one.step for one in found.store.actions("totals")] == ["done", "rolled back"], point
+            assert [one.step for one in found.store.actions(found.stream("totals"))] == ["done", "rolled back"], point
             now = found.deployments(["totals"])["totals"]
             assert (now.version, now.desired, now.package != package) == (WIDER.version, "running", True)
             assert deployed(lake) == WIDER.version
@@ -138,19 +148,23 @@ def test_an_upgrade_whose_applier_is_killed_is_undone_and_done_again(
 
 @pytest.mark.feature("V4", "F8")
 @pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    "points",
+    [(("", 1), ("step.deploy", 2)), pytest.param((("switch.before_journal", 1),), marks=pytest.mark.soak)],
+)
 def test_a_version_that_crashes_is_taken_back_also_when_whoever_does_it_is_killed(
-    streams: Streams, begin: Begin, tmp_path: Path
+    streams: Streams, begin: Begin, tmp_path: Path, points: tuple[tuple[str, int], ...]
 ) -> None:
-    for point in ("", *crash.POINTS["undoing"]):
+    for point, nth in points:
         lake = copy_of(streams, tmp_path / (point or "whole"))
         with begin(lake, WIDER.version) as found:
             package = found.deployments(["totals"])["totals"].package
             if point:
-                assert not die(point, "upgrade", lake, str(found.root), program=PROGRAM), point
+                assert not die(point, "upgrade", lake, str(found.root), time=nth, program=PROGRAM), point
                 assert last(found).step == "rolling back"
             told = done(found, lake, "upgrade").splitlines()[-1]
             assert told == "rolled back: it crashed: EXECUTION-004 something is missing", told
-            assert {one.step for one in found.store.actions("totals")} == {"rolled back"}
+            assert {one.step for one in found.store.actions(found.stream("totals"))} == {"rolled back"}
             for name, version in (("totals", TOTALS.version), ("largest", LARGEST.version)):
                 now = found.deployments([name])[name]
                 assert (now.version, now.desired, now.package) == (version, "running", package), point
@@ -162,14 +176,14 @@ def test_a_version_that_crashes_is_taken_back_also_when_whoever_does_it_is_kille
 @pytest.mark.feature("V1", "F8")
 @pytest.mark.timeout(900)
 def test_a_rollback_stops_what_runs_and_starts_it_again(streams: Streams, begin: Begin, tmp_path: Path) -> None:
-    for point in crash.POINTS["undoing"]:
+    for point in ("switch.before_journal", "step.deploy"):
         lake = copy_of(streams, tmp_path / point)
         with begin(lake, "") as found:
             assert not die(point, "rollback", lake, str(found.root), streams.savepoint, program=PROGRAM), point
             with pytest.raises(LifecycleError, match="LIFECYCLE-054 .*totals.*expected no other action at work"):
                 roll_back(found, savepoints.find(lake, streams.savepoint))
             assert done(found, lake, "rollback", streams.savepoint).splitlines()[-1].startswith("done")
-            assert {one.step for one in found.store.actions("totals")} == {"done"}
+            assert {one.step for one in found.store.actions(found.stream("totals"))} == {"done"}
             for made in (one.manifest for one in savepoints.savepoints(lake, "largest")):
                 if made.why == f"before {streams.savepoint}":  # made for the rollback
                     assert made.code == {"package": found.deployments(["largest"])["largest"].package}
@@ -201,7 +215,7 @@ def test_a_rebuild_that_fails_once_the_streams_are_stopped_lets_them_run_again(
         if killed:
             assert {one.desired for one in found.deployments(["totals", "largest"]).values()} == {"stopped"}
             assert done(found, lake, "rollback", streams.savepoint).splitlines()[-1].startswith("done")
-            assert [one.step for one in found.store.actions("totals")] == ["done", "refused"]
+            assert [one.step for one in found.store.actions(found.stream("totals"))] == ["done", "refused"]
         else:
             assert last(found).step == "refused"
             after = found.deployments(["totals", "largest"])
@@ -212,6 +226,29 @@ def test_a_rebuild_that_fails_once_the_streams_are_stopped_lets_them_run_again(
         assert {one.desired for one in found.store.deployments()} == {"running"}
 
 
+@pytest.mark.feature("V4", "V1")
+def test_what_runs_takes_the_steps_that_were_listed(streams: Streams, begin: Begin, tmp_path: Path) -> None:
+    lake = copy_of(streams, tmp_path / "lake")
+    with begin(lake, "") as found:
+        now, verification = (
+            fleet(found.root, lake.root, WIDER, operator(largest, inputs={"totals": WIDER})),
+            Verification(patience=60, soak=0.5),
+        )
+        would = actions.upgrade_steps(now, WIDER, "", verification)
+        assert [kind(step) for step in would] == ["stop", "save", "define", "widen", "deploy", "verify"]
+        with recorded() as taken:
+            _, action = actions.upgrade(now, WIDER, verification=verification)
+        assert taken == would
+        assert action is not None
+        back = savepoints.find(lake, str(action.savepoint))
+        would = actions.rollback_steps(found, prepare(lake, back, keep=False))
+        assert would[0] == Stop(operators=("totals", "largest"))
+        assert [kind(step) for step in would[-2:]] == ["deploy", "deploy"]
+        with recorded() as taken:
+            actions.roll_back(found, back)
+        assert taken == would
+
+
 @pytest.mark.feature("V4", "F8")
 def test_an_upgrade_that_was_killed_once_it_ran_is_left_where_it_cannot_be_taken_back(
     streams: Streams, begin: Begin, tmp_path: Path
@@ -219,7 +256,7 @@ def test_an_upgrade_that_was_killed_once_it_ran_is_left_where_it_cannot_be_taken
     """Its savepoint is gone, or a partition was computed again since: what is asked next is done all the same."""
     lake = copy_of(streams, tmp_path / "lake")
     with begin(lake, "") as found:
-        assert not die("action.verifying", "upgrade", lake, str(found.root), program=PROGRAM)
+        assert not die("step.verify", "upgrade", lake, str(found.root), program=PROGRAM)
         savepoints.delete(savepoints.find(lake, last(found).savepoint or ""))
         assert done(found, lake, "upgrade").splitlines()[-1] == "nothing"
         assert last(found).step == "refused"
@@ -235,9 +272,9 @@ def test_an_upgrade_whose_applier_was_killed_and_that_has_run_since_is_kept(
 ) -> None:
     lake = copy_of(streams, tmp_path / "lake")
     with begin(lake, "") as found:
-        assert not die("action.verifying", "upgrade", lake, str(found.root), program=PROGRAM)
+        assert not die("step.verify", "upgrade", lake, str(found.root), program=PROGRAM)
         until(lambda: (d := found.driver("totals")).version == WIDER.version and d.state == "running")
-        found.store.release("action/totals", found.store.holder("action/totals") or "")
+        found.store.release(found.stream("totals").action, found.store.holder(found.stream("totals").action) or "")
         monkeypatch.setattr(actions, "_RUNS_SECONDS", 0.0)  # as if it had been an hour
         streams_now = fleet(found.root, lake.root, WIDER)
         plan, action = actions.upgrade(streams_now, WIDER)
@@ -253,9 +290,9 @@ def test_a_rollback_takes_the_place_of_an_upgrade_that_was_killed(
     lake = copy_of(streams, tmp_path / "lake")
     with begin(lake, "") as found:
         package = found.deployments(["totals"])["totals"].package
-        assert not die("action.verifying", "upgrade", lake, str(found.root), program=PROGRAM)
+        assert not die("step.verify", "upgrade", lake, str(found.root), program=PROGRAM)
         assert done(found, lake, "rollback", streams.savepoint).splitlines()[-1].startswith("done")
-        assert [(one.kind, one.step) for one in found.store.actions("totals")] == [
+        assert [(one.kind, one.step) for one in found.store.actions(found.stream("totals"))] == [
             ("rollback", "done"),
             ("upgrade", "refused"),
         ]
@@ -274,7 +311,7 @@ def test_a_rebuild_that_was_killed_once_it_was_done_runs(streams: Streams, begin
         upgrade_stopped(WIDER, lake)  # to the store it is all the same how the checkpoint came to be of another version
         old = {"totals": {"package": before.package, "version": before.version, "desired": "running", "next": "other"}}
         found.store.act(
-            kind="upgrade", operator="totals", who="me", why="", version=WIDER.version, old=old, step="rebuilding"
+            found.stream("totals"), kind="upgrade", who="me", why="", version=WIDER.version, old=old, step="rebuilding"
         )
         plan, action = actions.upgrade(fleet(found.root, lake.root, WIDER), WIDER)
         assert (plan.changes, action) == ((), None)
@@ -290,7 +327,7 @@ def test_a_reader_that_is_at_work_is_waited_for(
     lake = copy_of(streams, tmp_path / "lake")
     monkeypatch.setattr(actions, "_READERS_SECONDS", {"rollback": 0.0})
     with begin(lake, "") as found:
-        assert found.store.lease("action/largest", "somebody", 60) is not None
+        assert found.store.lease(found.stream("largest").action, "somebody", 60) is not None
         with pytest.raises(LifecycleError, match=r"LIFECYCLE-054 operator 'largest'.*one of somebody"):
             roll_back(found, savepoints.find(lake, streams.savepoint))
         assert {one.desired for one in found.store.deployments()} == {"running"}

@@ -29,6 +29,7 @@ from deltalake import DeltaTable, write_deltalake
 from events import START
 from lifecycle_process import TOTALS, WIDER
 from local_driver import run
+from processes import paths
 from seeds import seed_of
 
 from floodmark.control.fleet import Fleet
@@ -42,7 +43,6 @@ from floodmark.lake.timeline import Timeline
 from floodmark.testing.log import Log
 
 HERE = Path(__file__).parent
-SUPPORT = HERE.parent / "support"
 COMMITS = 12
 REFUSED = {
     "LIFECYCLE-030": "there is no stream yet",
@@ -86,8 +86,7 @@ class World:
 
     def process(self, action: str, *names: str) -> subprocess.Popen[str]:
         command = [sys.executable, str(HERE / "control_process.py"), action, self.lake.root, str(self.root), *names]
-        paths = os.pathsep.join(map(str, (HERE, SUPPORT, HERE.parent.parent)))
-        environment = {**os.environ, "PYTHONPATH": paths}
+        environment = {**os.environ, "PYTHONPATH": paths()}
         log = (self.root / f"{action}.log").open("a")
         return subprocess.Popen(
             command,
@@ -226,7 +225,7 @@ class World:
         while not what():
             if self.supervisors and self.supervisors[-1].poll() is not None:
                 self.supervise()  # the lease of one that was killed had not run out yet
-            assert time.monotonic() < end, (self.told, self.fleet.store.drivers("totals")[:3])
+            assert time.monotonic() < end, (self.told, self.fleet.store.drivers(self.fleet.stream("totals"))[:3])
             time.sleep(0.05)
 
     def truth(self, commits: int) -> Counter[tuple[Any, ...]]:
@@ -300,7 +299,7 @@ def play(root: Path, seed: int, actions: int) -> None:
         for process in world.drivers():
             process.send_signal(signal.SIGCONT)
         world.until(lambda: world.fleet.supervised)
-        version = world.fleet.store.actions("totals", 1)
+        version = world.fleet.store.actions(world.fleet.stream("totals"), 1)
         settled = version[0].version if version else TOTALS.version
         world.told.append(f"settle as {settled}")
         time.sleep(LEASE_SECONDS)  # of an applier that was killed

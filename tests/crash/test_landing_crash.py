@@ -8,21 +8,20 @@ import shutil
 import signal
 import subprocess
 import sys
-from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 from borrowed import lend, take_back
+from processes import failure
 from pyspark.sql import SparkSession
 from stored import rows
 
-from floodmark.control.engine import OnSpark
+from floodmark.control.engine import Computing
 from floodmark.core import crash
 from floodmark.lake import history
 from floodmark.lake.commits import Landing
 from floodmark.lake.paths import Lake
-from floodmark.spec.workspace import Settings
 
 PROGRAM = Path(__file__).with_name("landing_process.py")
 _LATER = {"landing.before_log": 2, "landing.after_log": 2}
@@ -39,8 +38,9 @@ IN_TURN = (
     "landing.after_end",
     "landing.after_files",
 )
-"""One point per gap between two writes. Those left out see the same files as the one before them, and are tried one by one in ``make soak``.
-Java is killed at one of them and lives on at the others, where only its driver dies; ``make soak`` kills it everywhere."""
+"""One point per gap between two writes. Those left out see the same files as the one before them, and are tried one by one in ``make soak``."""
+ON_SPARK = ("landing.after_quarantine", "landing.after_recover", "landing.after_log", "landing.after_end")
+"""Java is killed at one of them and lives on at the others, where only its driver dies; ``make soak`` tries all, and kills it everywhere."""
 
 
 def program() -> ModuleType:
@@ -63,7 +63,7 @@ def die(
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
     if java:
         take_back(java)
-    assert done.returncode == -signal.SIGKILL, f"{point} was never reached: {done.stderr[-3000:]}"
+    assert done.returncode == -signal.SIGKILL, f"{point} was never reached: {failure(done.stderr)}"
 
 
 def tables(root: Path) -> dict[str, list[object]]:
@@ -87,17 +87,16 @@ def inbox(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def uninterrupted(spark, tmp_path_factory, inbox) -> dict[str, Path]:
-    """Lakes nobody was killed over: landed; landed and replayed; landed to the end."""
+def uninterrupted(embedded: Computing, tmp_path_factory, inbox) -> dict[str, Path]:
+    """Lakes nobody was killed over: landed; landed and replayed; landed to the end. On one engine: both land the same."""
     root = tmp_path_factory.mktemp("uninterrupted")
     module, lakes = program(), {}
-    engine = OnSpark(Settings(), "crash", lambda _: nullcontext(), spark)
     for action in ("land", "land to the end"):
         lakes[action] = root / action.replace(" ", "_")
-        module.act(engine, action, str(lakes[action]), str(inbox))
+        module.act(embedded, action, str(lakes[action]), str(inbox))
     lakes["replay"] = root / "replay"
     shutil.copytree(lakes["land"], lakes["replay"])
-    module.act(engine, "replay", str(lakes["replay"]), str(inbox))
+    module.act(embedded, "replay", str(lakes["replay"]), str(inbox))
     return lakes
 
 
@@ -107,33 +106,32 @@ def check(lake: Path, expected: Path) -> None:
     assert found == wanted
 
 
-@pytest.mark.feature("F8")
+@pytest.mark.engines("embedded", "spark")
+@pytest.mark.feature("F8", "Z18")
 @pytest.mark.timeout(1800)
 def test_a_landing_killed_at_every_point_in_turn_goes_on_as_if_nothing_had_happened(
-    engine, spark, tmp_path, inbox, uninterrupted
+    engine, tmp_path, inbox, uninterrupted
 ) -> None:
     lake = tmp_path / "lake"
-    for point in IN_TURN:
-        java = None if engine.name == "embedded" or point == "landing.after_log" else spark
+    for point in IN_TURN if engine.name == "embedded" else ON_SPARK:
+        java = None if engine.name == "embedded" or point == "landing.after_log" else engine.spark
         die(point, "land to the end", lake, inbox, java, engine=engine.name)
     program().act(engine, "land to the end", str(lake), str(inbox))
     check(lake, uninterrupted["land to the end"])
 
 
 @pytest.mark.timeout(1800)
-def test_a_replay_killed_at_every_point_in_turn_lands_every_row_once(
-    engine, spark, tmp_path, inbox, uninterrupted
-) -> None:
+def test_a_replay_killed_at_every_point_in_turn_lands_every_row_once(engine, tmp_path, inbox, uninterrupted) -> None:
     lake = tmp_path / "lake"
     shutil.copytree(uninterrupted["land"], lake)
     for point in ("replay.before_mark", "replay.after_mark", "replay.after_log"):
-        java = None if engine.name == "embedded" or point == "replay.after_mark" else spark
+        java = None if engine.name == "embedded" or point == "replay.after_mark" else engine.spark
         die(point, "replay", lake, inbox, java, engine=engine.name)
     program().act(engine, "replay", str(lake), str(inbox))
     check(lake, uninterrupted["replay"])
 
 
-@pytest.mark.soak
+@pytest.mark.engines(soak=("embedded", "spark"))
 @pytest.mark.parametrize("point", crash.POINTS["landing"])
 def test_a_killed_landing_goes_on_as_if_nothing_had_happened(engine, tmp_path, inbox, uninterrupted, point) -> None:
     lake = tmp_path / "lake"
@@ -144,7 +142,7 @@ def test_a_killed_landing_goes_on_as_if_nothing_had_happened(engine, tmp_path, i
     check(lake, uninterrupted["land to the end"])
 
 
-@pytest.mark.soak
+@pytest.mark.engines(soak=("embedded", "spark"))
 @pytest.mark.parametrize("point", crash.POINTS["replay"])
 def test_a_killed_replay_lands_every_row_once(engine, tmp_path, inbox, uninterrupted, point) -> None:
     lake = tmp_path / "lake"

@@ -7,31 +7,35 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from borrowed import lend, take_back
 from deltalake import DeltaTable
+from engines import embedded
 from flights import changelog
 from lifecycle_process import LARGEST, TOTALS, WIDER
 from operator_process import source
+from processes import failure
 from pyspark.sql import SparkSession
 
 from demo.comparison import compare
+from floodmark.control.engine import Computing
 from floodmark.core import crash
 from floodmark.core.errors import LifecycleError
-from floodmark.engines.spark.landing.run import land
 from floodmark.engines.spark.state.rescale import rescale
-from floodmark.engines.spark.unbounded.run import run_unbounded
 from floodmark.engines.upgrading import upgrade
-from floodmark.lake import savepoints
+from floodmark.lake import savepoints, switch
 from floodmark.lake.cuts import together
 from floodmark.lake.fork import fork, move
 from floodmark.lake.paths import Lake
-from floodmark.lake.rollback import roll_back
+from floodmark.lake.rollback import prepare, roll_back
 from floodmark.lake.switch import pending, refuse_moved, refuse_while_pending
 from floodmark.lake.timeline import Timeline
+from floodmark.lake.writer import FENCE, committed
+from floodmark.lifecycle.steps import kind
 from floodmark.spec.workspace import Settings
 
 PROGRAM = Path(__file__).with_name("lifecycle_process.py")
@@ -49,24 +53,24 @@ class Streams:
 
 
 @pytest.fixture(scope="module")
-def streams(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Streams:
+def streams(engine: Computing, tmp_path_factory: pytest.TempPathFactory) -> Streams:
     lake, truth = (Lake(str(tmp_path_factory.mktemp(name) / "lake")) for name in ("streams", "truth"))
     for commits in (1, 2, 3):
-        land(spark, source(commits), truth, end=commits == 3)
-    run(spark, truth)
-    land(spark, source(1), lake)
-    run(spark, lake)
+        embedded().land(source(commits), truth, end=commits == 3)
+    run(embedded(), truth)
+    embedded().land(source(1), lake)
+    run(engine, lake)
     made = together("totals", lake)
     then = seen(lake)
-    land(spark, source(2), lake)
-    run(spark, lake)
+    embedded().land(source(2), lake)
+    run(engine, lake)
     assert seen(lake) != then
     return Streams(lake, made[0].manifest.id, then, truth)
 
 
-def run(spark: SparkSession, lake: Lake) -> None:
+def run(engine: Computing, lake: Lake) -> None:
     for one in (TOTALS, LARGEST):
-        run_unbounded(spark, one, lake, until_caught_up=True)
+        engine.run_unbounded(one, lake, until_caught_up=True)
 
 
 def seen(lake: Lake) -> dict[str, list[str]]:
@@ -96,7 +100,7 @@ def die(
     if java:
         take_back(java)
     killed = done.returncode == -signal.SIGKILL
-    return "" if killed else f"{point} was never reached: exit {done.returncode} {done.stderr[-2000:]}"
+    return "" if killed else f"{point} was never reached: exit {done.returncode} {failure(done.stderr)}"
 
 
 def copy_of(streams: Streams, path: Path) -> Lake:
@@ -104,7 +108,8 @@ def copy_of(streams: Streams, path: Path) -> Lake:
     return Lake(str(path))
 
 
-@pytest.mark.feature("F7")
+@pytest.mark.engines("embedded", "spark")
+@pytest.mark.feature("V1")
 @pytest.mark.timeout(900)
 def test_a_savepoint_is_there_whole_or_not_at_all(streams: Streams, tmp_path: Path) -> None:
     for point in crash.POINTS["savepoint"]:
@@ -118,33 +123,44 @@ def test_a_savepoint_is_there_whole_or_not_at_all(streams: Streams, tmp_path: Pa
         assert not list((tmp_path / point).rglob("*.draft")), f"{point}: what was left over is cleaned up"
 
 
+@pytest.mark.engines("spark")
 @pytest.mark.feature("K11")
 @pytest.mark.timeout(900)
 def test_a_rescaling_killed_anywhere_has_changed_nothing_and_is_done_again(
-    spark: SparkSession, streams: Streams, tmp_path: Path
+    spark: SparkSession, engine: Computing, streams: Streams, tmp_path: Path
 ) -> None:
     before = seen(streams.lake)
     for point in crash.POINTS["rescale"]:
         lake = copy_of(streams, tmp_path / point)
         old = Timeline.current(lake, "totals")
-        assert not die(point, "rescale", lake, "3", java=None if point == "rescale.before_current" else spark), point
-        assert Timeline.current(lake, "totals").number == old.number, "it is the last step that counts"
+        assert not die(point, "rescale", lake, "3", java=None if point == "step.make_current" else spark), point
+        there = point == "step.fence"
+        assert Timeline.current(lake, "totals").number == old.number + there, point
         assert seen(lake) == before, point
-        assert rescale(spark, lake, "totals", 3), point
-        land(spark, source(3), lake, end=True)
-        run(spark, lake)
-        new = Timeline.current(lake, "totals").checkpoint
-        assert new.partitions(new.last_committed()) == 3
-        assert seen(lake) == seen(streams.truth), point
+        assert (rescale(spark, lake, "totals", 3) is None) == there, point
+        for table in TABLES[:2]:
+            assert committed(lake.output(table), old.app(table)) == FENCE, (
+                f"{point}: the old timeline can write nothing"
+            )
+    embedded().land(source(3), lake, end=True)
+    run(engine, lake)
+    new = Timeline.current(lake, "totals").checkpoint
+    assert new.partitions(new.last_committed()) == 3
+    assert seen(lake) == seen(streams.truth)
 
 
 @pytest.mark.feature("V1", "F8")
 @pytest.mark.timeout(1800)
 def test_a_rollback_killed_anywhere_is_finished_by_the_next_one(
-    spark: SparkSession, streams: Streams, tmp_path: Path
+    engine: Computing, streams: Streams, tmp_path: Path
 ) -> None:
-    before = seen(streams.lake)
-    for number, (point, time) in enumerate([*((p, 1) for p in crash.POINTS["switch"]), ("switch.after_table", 2)]):
+    before, met = seen(streams.lake), Counter[str]()
+    would = prepare(streams.lake, savepoints.find(streams.lake, streams.savepoint), keep=False)
+    between = [f"step.{kind(step)}" for step in switch.steps(streams.lake, would.switch)]
+    assert len(between) > len(set(between)), "two streams take some of them"
+    for number, point in enumerate(["switch.before_journal", *between, "step.done", "switch.after_journal"]):
+        met[point] += 1
+        time = met[point]
         lake = copy_of(streams, tmp_path / str(number))
         assert not die(point, "rollback", lake, streams.savepoint, time=time), point
         begun = pending(lake)
@@ -163,8 +179,8 @@ def test_a_rollback_killed_anywhere_is_finished_by_the_next_one(
         assert seen(lake) == streams.then, point
         assert {Timeline.current(lake, name).number for name in ("totals", "largest")} == {1}, point
     for commits in (2, 3):
-        land(spark, source(commits), lake, end=commits == 3)
-    run(spark, lake)
+        engine.land(source(commits), lake, end=commits == 3)
+    run(engine, lake)
     for table in TABLES:
         found = compare(changelog(lake, table), changelog(streams.truth, table), names=("killed", "truth"))
         assert found.differences == 0, (table, found.examples)
@@ -172,18 +188,24 @@ def test_a_rollback_killed_anywhere_is_finished_by_the_next_one(
 
 @pytest.mark.feature("V4")
 @pytest.mark.timeout(900)
-def test_an_upgrade_killed_anywhere_is_done_by_the_next_one(streams: Streams, tmp_path: Path) -> None:
+def test_an_upgrade_killed_anywhere_is_done_by_the_next_one(
+    engine: Computing, streams: Streams, tmp_path: Path
+) -> None:
     for point in crash.POINTS["upgrade"]:
         lake = copy_of(streams, tmp_path / point)
         assert not die(point, "upgrade", lake), point
-        deployed = Timeline.current(lake, "totals").identity.deployed()
-        assert deployed is not None
-        assert (deployed.version == WIDER.version) == (point == "upgrade.after_deploy"), point
-        assert (upgrade(WIDER, lake).savepoint is None) == (point == "upgrade.after_deploy"), point
-        assert "double" in {field.name for field in DeltaTable(lake.output("totals")).schema().fields}
+        left = Timeline.current(lake, "totals").identity.deployed()
+        assert left is not None
+        assert (left.version == WIDER.version) == (point != "step.define"), point
+        made = savepoints.create("totals", lake)  # of what the kill left: it goes on with the code it names
+        forked = fork(lake, made, str(tmp_path / f"{point}-fork"))
+        engine.run_unbounded(WIDER if left.version == WIDER.version else TOTALS, forked, until_caught_up=True)
+        assert (upgrade(WIDER, lake).savepoint is None) == (left.version == WIDER.version), point
         again = Timeline.current(lake, "totals").identity.deployed()
         assert again is not None
         assert again.version == WIDER.version
+        engine.run_unbounded(WIDER, lake, until_caught_up=True)
+        assert "double" in {field.name for field in DeltaTable(lake.output("totals")).schema().fields}
 
 
 @pytest.mark.feature("V7")
@@ -204,12 +226,12 @@ def test_a_fork_killed_anywhere_is_finished_by_the_next_one(streams: Streams, tm
 @pytest.mark.feature("V6")
 @pytest.mark.timeout(900)
 def test_a_move_killed_anywhere_is_finished_by_the_next_one(
-    spark: SparkSession, streams: Streams, tmp_path: Path
+    engine: Computing, streams: Streams, tmp_path: Path
 ) -> None:
     for point in (*crash.POINTS["move"], *crash.POINTS["fork"]):
         lake, target = copy_of(streams, tmp_path / point), str(tmp_path / f"{point}-target")
         assert not die(point, "move", lake, target), point
-        if point == "move.before_mark":
+        if point == "step.leave":
             refuse_moved(lake, "largest")  # nothing has happened yet
         else:
             with pytest.raises(LifecycleError, match=r"LIFECYCLE-042 .*floodmark run largest --unbounded --lake"):
@@ -223,11 +245,11 @@ def test_a_move_killed_anywhere_is_finished_by_the_next_one(
     with pytest.raises(LifecycleError, match=r"LIFECYCLE-043 .*read by largest"):
         move(copy_of(streams, tmp_path / "read"), "totals", str(tmp_path / "nowhere"))
     for commits in (2, 3):
-        land(spark, source(commits), lake, end=commits == 3)
-    run_unbounded(spark, TOTALS, lake, until_caught_up=True)
+        engine.land(source(commits), lake, end=commits == 3)
+    engine.run_unbounded(TOTALS, lake, until_caught_up=True)
     with pytest.raises(LifecycleError, match="LIFECYCLE-042"):
-        run_unbounded(spark, LARGEST, lake, until_caught_up=True)
+        engine.run_unbounded(LARGEST, lake, until_caught_up=True)
     shutil.rmtree(lake.output("largest"))
-    run_unbounded(spark, LARGEST, Lake.of(Settings(lake=found.root)), until_caught_up=True)
+    engine.run_unbounded(LARGEST, Lake.of(Settings(lake=found.root)), until_caught_up=True)
     moved = compare(changelog(found, "largest"), changelog(streams.truth, "largest"), names=("moved", "truth"))
     assert moved.differences == 0, moved.examples

@@ -1,4 +1,4 @@
-"""A run is killed with SIGKILL, Java and all, between any two of its writes; the next one makes the tables what they would have been."""
+"""A run is killed with SIGKILL, on Spark Java and all, between any two of its writes; the next one makes the tables what they would have been."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from borrowed import lend, take_back
 from deltalake import DeltaTable
 from flights import changelog
 from operator_process import EARLY, clocked, revised, source
+from processes import failure, paths
 from pyspark.sql import SparkSession
 
 from demo.comparison import compare
+from floodmark.control.engine import Computing, OnSpark
 from floodmark.core import crash
-from floodmark.engines.spark.bounded.run import run_bounded
-from floodmark.engines.spark.landing.run import land
-from floodmark.engines.spark.unbounded.run import run_unbounded
+from floodmark.core.time import Interval
 from floodmark.lake import ticks
 from floodmark.lake.paths import Lake
 from floodmark.lake.timeline import Timeline
@@ -33,6 +33,19 @@ TABLES = ("revised", "revised__late")
 MODES = {"unbounded": "micro_batch", "bounded": "bounded"}
 SAME = {"micro_batch.before_main", "micro_batch.after_settle", "bounded.before_current", "bounded.before_main"}
 """Points that see the same files as one of their neighbours: ``make soak`` tries them one by one."""
+SEVERAL = {"embedded.before_merge", "embedded.after_merge"}
+"""Points a stream comes to once it has had several micro-batches: tests/embedded tries them."""
+POINTS = {
+    ("unbounded", "embedded"): tuple(
+        point
+        for point in (*crash.POINTS["embedded"], "micro_batch.before_current", "micro_batch.after_current")
+        if point not in SEVERAL
+    ),
+    ("unbounded", "spark"): ("micro_batch.after_side", "micro_batch.after_main", "micro_batch.before_current"),
+    ("bounded", "embedded"): tuple(point for point in crash.POINTS["bounded"] if point not in SAME),
+    ("bounded", "spark"): ("bounded.after_side", "bounded.after_current"),
+}
+"""Of every run; of Spark, which takes ten times as long, those between two tables. ``make soak`` tries all of them."""
 WHOLE = {"micro_batch.after_main", "bounded.after_side"}
 """Points at which Java is killed too; at the others only its driver, and Java lives on. ``make soak`` kills it everywhere."""
 LATER = {f"micro_batch.{when}_{what}": 2 for when in ("before", "after") for what in ("side", "main")}
@@ -40,26 +53,31 @@ LATER = {f"micro_batch.{when}_{what}": 2 for when in ("before", "after") for wha
 
 
 @pytest.fixture(scope="module")
-def logs(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+def logs(embedded: Computing, tmp_path_factory: pytest.TempPathFactory) -> Lake:
     lake = Lake(str(tmp_path_factory.mktemp("logs")))
     for commits in (1, 2, 3):
-        land(spark, source(commits), lake, end=commits == 3)
+        embedded.land(source(commits), lake, end=commits == 3)
     return lake
 
 
 @pytest.fixture(scope="module")
-def expected(spark: SparkSession, logs: Lake, tmp_path_factory: pytest.TempPathFactory) -> dict[str, pa.Table]:
+def expected(embedded: Computing, logs: Lake, tmp_path_factory: pytest.TempPathFactory) -> dict[str, pa.Table]:
     lake = Lake(str(tmp_path_factory.mktemp("expected")), logs=logs.root)
-    result = run_bounded(spark, revised, lake)
+    result = embedded.run_bounded(revised, lake, Interval())
     assert result.late
     assert result.dropped
     assert result.retractions
     return {table: changelog(lake, table) for table in TABLES}
 
 
-def die(mode: str, point: str, lake: Lake, time: int = 1, java: SparkSession | None = None) -> str:
-    """Run the program until it kills itself at a point, and its Java, unless that is lent; what it said if it did not."""
-    command = [sys.executable, str(PROGRAM), mode, lake.root, str(lake.logs)]
+def die(mode: str, point: str, lake: Lake, engine: Computing, time: int = 1, *, whole: bool = False) -> str:
+    """Run the program until it kills itself at a point; what it said if it did not.
+
+    Args:
+        whole: its Java is killed too; otherwise it works on that of the test.
+    """
+    java = engine.spark if isinstance(engine, OnSpark) and not whole else None
+    command = [sys.executable, str(PROGRAM), mode, lake.root, str(lake.logs), engine.name]
     environment = {**os.environ, crash.VARIABLE: f"{point}:{time}", **(lend(java) if java else {})}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280, check=False)
     if java:
@@ -67,7 +85,7 @@ def die(mode: str, point: str, lake: Lake, time: int = 1, java: SparkSession | N
     return (
         ""
         if done.returncode == -signal.SIGKILL
-        else f"{point} was never reached: exit {done.returncode} {done.stderr[-2000:]}"
+        else f"{point} was never reached: exit {done.returncode} {failure(done.stderr)}"
     )
 
 
@@ -80,49 +98,71 @@ def seen(lake: Lake, table: str) -> Counter[tuple[tuple[str, object], ...]]:
     return counted(changelog(lake, table)) if DeltaTable.is_deltatable(lake.output(table)) else Counter()
 
 
-@pytest.mark.feature("E1", "E5", "Y9")
+@pytest.mark.engines("embedded", "spark")
+@pytest.mark.feature("E1", "E5", "Y9", "Z22")
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
     "mode",
     [
-        pytest.param("unbounded", marks=pytest.mark.feature("F8", "K14")),
+        pytest.param("unbounded", marks=pytest.mark.feature("F8", "K14", "Z18")),
         pytest.param("bounded", marks=pytest.mark.feature("B3")),
     ],
 )
-def test_killed_at_every_point_in_turn_it_ends_exactly_right(
-    spark: SparkSession, logs: Lake, expected: dict[str, pa.Table], tmp_path: Path, mode: str
+def test_killed_at_one_point_after_another_it_ends_exactly_right(
+    engine: Computing, logs: Lake, expected: dict[str, pa.Table], tmp_path: Path, mode: str
 ) -> None:
-    lake = Lake(str(tmp_path), logs=logs.root)
-    for point in (point for point in crash.POINTS[MODES[mode]] if point not in SAME):
-        assert not die(mode, point, lake, java=None if point in WHOLE else spark), point
+    killed_in_turn(engine, mode, POINTS[mode, engine.name], Lake(str(tmp_path), logs=logs.root), expected)
+
+
+@pytest.mark.engines(soak=("spark",))
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("mode", MODES)
+def test_killed_at_every_point_in_turn_it_ends_exactly_right(
+    engine: Computing, logs: Lake, expected: dict[str, pa.Table], tmp_path: Path, mode: str
+) -> None:
+    points = tuple(point for point in crash.POINTS[MODES[mode]] if point not in SAME)
+    killed_in_turn(engine, mode, points, Lake(str(tmp_path), logs=logs.root), expected)
+
+
+def killed_in_turn(
+    engine: Computing, mode: str, points: tuple[str, ...], lake: Lake, expected: dict[str, pa.Table]
+) -> None:
+    """Kill a run at each point, one after the other, and let the last one end."""
+    for point in points:
+        assert not die(mode, point, lake, engine, whole=point in WHOLE), point
         for table in TABLES:
             assert seen(lake, table) <= counted(expected[table]), f"{point}: a reader has seen what was not to stay"
-    finish(spark, mode, lake, expected)
+    finish(engine, mode, lake, expected)
 
 
-@pytest.mark.soak
+@pytest.mark.engines(soak=("spark",))
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("mode", MODES)
 def test_killed_once_at_any_point_it_ends_exactly_right(
-    spark: SparkSession, logs: Lake, expected: dict[str, pa.Table], tmp_path: Path, mode: str
+    engine: Computing, logs: Lake, expected: dict[str, pa.Table], tmp_path: Path, mode: str
 ) -> None:
     points = crash.POINTS[MODES[mode]]
     lakes = {point: Lake(str(tmp_path / point), logs=logs.root) for point in points}
     with ThreadPoolExecutor(2) as pool:
-        missed = [text for text in pool.map(lambda p: die(mode, p, lakes[p], LATER.get(p, 1)), points) if text]
+        missed = [
+            text
+            for text in pool.map(lambda p: die(mode, p, lakes[p], engine, LATER.get(p, 1), whole=True), points)
+            if text
+        ]
     assert not missed, missed
     for lake in lakes.values():
-        finish(spark, mode, lake, expected)
+        finish(engine, mode, lake, expected)
 
 
+@pytest.mark.engines("spark")
 @pytest.mark.feature("E2", "E4")
 @pytest.mark.timeout(1800)
 def test_values_that_were_shown_before_they_were_committed_are_overwritten_after_a_crash(
-    spark: SparkSession, logs: Lake, expected: dict[str, pa.Table], tmp_path: Path
+    engine: Computing, logs: Lake, expected: dict[str, pa.Table], tmp_path: Path
 ) -> None:
     lake, dirty = Lake(str(tmp_path), logs=logs.root), 0
     for point in ("early.after_merge", "micro_batch.after_main"):
-        assert not die("early", point, lake, java=spark), point
+        assert not die("early", point, lake, engine), point
         committed = {(r["key"], r["window_end"], r["total"]) for r in changelog(lake, "revised").to_pylist()}
         shown = DeltaTable(lake.output("revised__current")).to_pyarrow_table().to_pylist()
         found = [r for r in shown if (r["key"], r["window_end"], r["total"]) not in committed]
@@ -131,19 +171,19 @@ def test_values_that_were_shown_before_they_were_committed_are_overwritten_after
         for table in TABLES:
             assert seen(lake, table) <= counted(expected[table]), f"{point}: what is not to stay was committed"
     assert dirty, "nobody could have seen anything before it was committed"
-    finish(spark, "early", lake, expected)
+    finish(engine, "early", lake, expected)
     upset = DeltaTable(lake.output("revised__current"))
     upset.delete("key = 'a'")  # as if a crash had left it so: the next run without isolation takes the changelog's word
     shutil.rmtree(Timeline.current(lake, "revised").folder("current"))
-    finish(spark, "unbounded", lake, expected)
+    finish(engine, "unbounded", lake, expected)
 
 
-def finish(spark: SparkSession, mode: str, lake: Lake, expected: dict[str, pa.Table]) -> None:
+def finish(engine: Computing, mode: str, lake: Lake, expected: dict[str, pa.Table]) -> None:
     """Run it to its end in peace, and compare."""
     if mode == "bounded":
-        run_bounded(spark, revised, lake)
+        engine.run_bounded(revised, lake, Interval())
     else:
-        run_unbounded(spark, EARLY if mode == "early" else revised, lake, until_caught_up=True)
+        engine.run_unbounded(EARLY if mode == "early" else revised, lake, until_caught_up=True)
     for table in TABLES:
         found = compare(changelog(lake, table), expected[table], names=("killed", "expected"))
         assert found.differences == 0, (lake.root, table, found.examples)
@@ -159,26 +199,43 @@ def finish(spark: SparkSession, mode: str, lake: Lake, expected: dict[str, pa.Ta
     assert {(r["key"], r["window_end"]): r["total"] for r in current.to_pylist()} == last, lake.root
 
 
-@pytest.mark.feature("E1", "L4", "W4")
+@pytest.mark.feature("E1", "W4")
 @pytest.mark.timeout(1800)
 def test_killed_around_the_record_of_the_clock_a_replay_still_says_the_same(
-    spark: SparkSession, logs: Lake, tmp_path: Path
+    engine: Computing, logs: Lake, tmp_path: Path
 ) -> None:
     points = crash.POINTS["tick"]
     lakes = {point: Lake(str(tmp_path / point), logs=logs.root) for point in points}
     for point, lake in lakes.items():
-        assert not die("clocked", point, lake, 2, java=spark), point
+        assert not die("clocked", point, lake, engine, 2), point
     for point, lake in lakes.items():
-        run_unbounded(spark, clocked, lake, until_caught_up=True, files_per_batch=1)
+        engine.run_unbounded(clocked, lake, until_caught_up=True, files_per_batch=1)
         stream = changelog(lake, "clocked")
         windows = set(stream["window_end"].to_pylist())
         assert sum_of(stream, "n") == 90, f"{point}: a row is lost or there twice"
         assert len(windows) > 1, "every micro-batch has a time of its own"
         replay = Lake(str(tmp_path / f"{point}-replay"), logs=logs.root)
         shutil.copytree(ticks.folder(clocked, lake), ticks.folder(clocked, replay))
-        run_bounded(spark, clocked, replay)
+        engine.run_bounded(clocked, replay, Interval())
         found = compare(changelog(replay, "clocked"), stream, names=("replay", point))
         assert found.differences == 0, (point, found.examples)
+
+
+@pytest.mark.spark
+def test_no_two_drivers_of_one_java_give_a_function_the_same_name(spark: SparkSession) -> None:
+    program = (
+        "from borrowed import borrow; borrow()\n"
+        "from pyspark import SparkContext; print(SparkContext._gateway.gateway_property.pool.put(object()))"
+    )
+    environment = {**os.environ, "PYTHONPATH": paths(), **lend(spark)}
+    names = [spark.sparkContext._gateway.gateway_property.pool.put(object())]
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=280, check=False
+        )
+        assert done.returncode == 0, failure(done.stderr)
+        names.append(done.stdout.split()[-1])
+    assert len(set(names)) == len(names), names
 
 
 def sum_of(table: pa.Table, column: str) -> int:

@@ -13,34 +13,38 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
-from pyspark.sql import SparkSession
 from ysb_process import ADS, CAMPAIGNS, generate, source, views
 
-from floodmark.engines.spark.landing.run import land
-from floodmark.engines.spark.unbounded.run import run_unbounded
+from floodmark.control.engine import Computing
 from floodmark.lake.paths import Lake
-from floodmark.lake.timeline import Timeline
+from floodmark.lake.timeline import CHECKPOINT, Timeline
 
 PROGRAM = Path(__file__).with_name("ysb_process.py")
 ROUNDS, FILES = 4, 14
 PATIENCE_SECONDS = 120
 
 
-def killed_at_work(lake: Lake, rng: random.Random) -> bool:
+def planned(lake: Lake) -> int:
+    """The last micro-batch that was begun, on either engine; -1 for none."""
+    checkpoint = Timeline.current(lake, "views").folder(CHECKPOINT)
+    files = [path.name for log in ("offsets", "batches") for path in Path(checkpoint, log).glob("*")]
+    return max((int(name) for name in files if name.isdecimal()), default=-1)
+
+
+def killed_at_work(lake: Lake, engine: str, rng: random.Random) -> bool:
     """Run the stream until it has begun a new micro-batch, and kill it at random soon after; False where it had finished first."""
-    checkpoint = Timeline.current(lake, "views").checkpoint
-    before = max(checkpoint.batches("offsets"), default=-1)
+    before = planned(lake)
     process = subprocess.Popen(
-        [sys.executable, str(PROGRAM), lake.root, str(lake.logs)],
+        [sys.executable, str(PROGRAM), lake.root, str(lake.logs), engine],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
     end = time.monotonic() + PATIENCE_SECONDS
-    while max(checkpoint.batches("offsets"), default=-1) <= before and process.poll() is None:
+    while planned(lake) <= before and process.poll() is None:
         assert time.monotonic() < end, "the stream does not begin"
         time.sleep(0.05)
-    time.sleep(rng.uniform(0, 1))
+    time.sleep(rng.uniform(0, 1 if engine == "spark" else 0.1))
     hit = process.poll() is None
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
@@ -51,15 +55,15 @@ def killed_at_work(lake: Lake, rng: random.Random) -> bool:
 @pytest.mark.feature("E1", "F8")
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.soak)])
-def test_ten_views_per_campaign_and_window_after_random_kills(spark: SparkSession, tmp_path: Path, kills: int) -> None:
+def test_ten_views_per_campaign_and_window_after_random_kills(engine: Computing, tmp_path: Path, kills: int) -> None:
     rounds, files = (ROUNDS, FILES) if kills == 3 else (4 * ROUNDS, 4 * FILES)
     generate(tmp_path / "inbox", rounds, files)
     lake = Lake(str(tmp_path / "lake"), logs=str(tmp_path / "logs"))
-    land(spark, source(tmp_path / "inbox"), Lake(str(tmp_path / "logs")), end=True)
+    engine.land(source(tmp_path / "inbox"), Lake(str(tmp_path / "logs")), end=True)
     rng = random.Random(11)
-    hits = sum(killed_at_work(lake, rng) for _ in range(kills))
+    hits = sum(killed_at_work(lake, engine.name, rng) for _ in range(kills))
     assert hits == kills, f"only {hits} of {kills} kills found the stream at work: give it more files"
-    run_unbounded(spark, views, lake, until_caught_up=True)
+    engine.run_unbounded(views, lake, until_caught_up=True)
     table = DeltaTable(lake.output("views")).to_pyarrow_table()
     rows = [row for row in table.to_pylist() if row["_kind"] == 0]
     assert {row["views"] for row in rows} == {ADS}

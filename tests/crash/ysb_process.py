@@ -1,19 +1,20 @@
-"""The Yahoo benchmark's stream, in a process of its own that a test kills: python ysb_process.py LAKE LOGS."""
+"""The Yahoo benchmark's stream, in a process of its own that a test kills: python ysb_process.py LAKE LOGS ENGINE."""
 
 from __future__ import annotations
 
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from floodmark import BoundedOutOfOrderness, Contract, EventTime, Files, Source, Stream, Tumbling, count, operator
-from floodmark.engines.spark.session.builder import spark_session
-from floodmark.engines.spark.unbounded.run import run_unbounded
+from floodmark.control.engine import computing
 from floodmark.lake.paths import Lake
+from floodmark.spec.workspace import Engine, Settings
 
 CAMPAIGNS, ADS, KINDS = 100, 10, ("view", "click", "purchase")
 ROUND = CAMPAIGNS * ADS * len(KINDS)
@@ -61,6 +62,5 @@ def source(folder: Path) -> Source:
 
 
 if __name__ == "__main__":
-    run_unbounded(
-        spark_session(app="ysb"), views, Lake(sys.argv[1], logs=sys.argv[2]), until_caught_up=True, files_per_batch=1
-    )
+    engine = computing(Settings(memory=300), engine=cast("Engine", sys.argv[3]), app="ysb")
+    engine.run_unbounded(views, Lake(sys.argv[1], logs=sys.argv[2]), until_caught_up=True, files_per_batch=1)

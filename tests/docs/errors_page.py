@@ -52,16 +52,53 @@ def _sources() -> list[Path]:
 
 
 def raised() -> Iterator[Raised]:
-    """Every error in the code, in order of file and line."""
-    for file in sorted(_sources()):
-        tree = ast.parse(file.read_text("utf-8"))
-        for scope in [node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]:
-            for call in [node for node in ast.walk(scope) if isinstance(node, ast.Call)]:
-                code = next((_text(k.value, {}) for k in call.keywords if k.arg == "code"), "")
-                if re.fullmatch(r"[A-Z]+-\d+", code) and len(call.args) >= 4:
-                    names = _texts(scope, call.lineno)
-                    where, expected, _, fix = (_text(argument, names) for argument in call.args[:4])
-                    yield Raised(code=code, where=where, expected=expected, fix=fix)
+    """Every error in the code, in order of file and line; those of a function that several places call, as of the places."""
+    scopes = [
+        node
+        for file in sorted(_sources())
+        for node in ast.walk(ast.parse(file.read_text("utf-8")))
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+    ]
+    shared: dict[str, tuple[list[str], list[Raised]]] = {}
+    for scope in scopes:
+        parameters = [argument.arg for argument in (*scope.args.args, *scope.args.kwonlyargs)]
+        handed_on = {f"<{_short(ast.Name(name))}>" for name in parameters if name not in {"self", "where"}}
+        found = [one for one in _of(scope) if any(text in f"{one.expected} {one.fix}" for text in handed_on)]
+        if found and scope.name in SHARED:
+            shared[scope.name] = (parameters, found)
+    for scope in scopes:
+        yield from [] if scope.name in shared else _of(scope)
+        for call in _calls(scope):
+            parameters, found = shared.get(getattr(call.func, "id", ""), ([], []))
+            names = _texts(scope, call.lineno)
+            given = dict(zip(parameters, (_text(argument, names) for argument in call.args), strict=False))
+            for one in found:
+                where, expected, fix = (_filled(text, given) for text in (one.where, one.expected, one.fix))
+                yield Raised(code=one.code, where=where, expected=expected, fix=fix)
+
+
+SHARED = {"one_of", "unfit_setting", "columns_of", "new_columns", "unfit_function"}
+"""Functions that make an error for several places."""
+
+
+def _filled(text: str, given: dict[str, str]) -> str:
+    for name, value in given.items():
+        text = text.replace(f"<{_short(ast.Name(name))}>", value)
+    return text
+
+
+def _calls(scope: ast.AST) -> list[ast.Call]:
+    return [node for node in ast.walk(scope) if isinstance(node, ast.Call)]
+
+
+def _of(scope: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[Raised]:
+    """The errors that stand in a function."""
+    for call in _calls(scope):
+        code = next((_text(k.value, {}) for k in call.keywords if k.arg == "code"), "")
+        if re.fullmatch(r"[A-Z]+-\d+", code) and len(call.args) >= 4:
+            names = _texts(scope, call.lineno)
+            where, expected, _, fix = (_text(argument, names) for argument in call.args[:4])
+            yield Raised(code=code, where=where, expected=expected, fix=fix)
 
 
 def codes() -> set[str]:
@@ -130,6 +167,8 @@ def _text(node: ast.AST, names: dict[str, str]) -> str:
             return _text(body, names)
         case ast.Call(func=ast.Name(id="closest")):
             return ""
+        case ast.Call(func=ast.Attribute(attr="nearest")):
+            return "Columns: <describe>."
         case ast.Name(id=name) if name in names:
             return names[name]
         case _:

@@ -10,32 +10,53 @@ import sys
 import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
+from itertools import chain
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))  # run as a program, this file has no package
+from reach import assigned, parsed, reached
 
 ROOT = Path(__file__).resolve().parents[2]
 LIST = Path(__file__).with_name("features.toml")
 MOST = 3
 """So many tests are named per behaviour."""
-NOT_RUN = frozenset({"skip", "skipif", "xfail"})
+NOT_RUN = frozenset({"skip", "skipif", "xfail", "soak"})
+RISKS = ("spark", "crash", "both modes", "browser", "dagster", "kafka", "airflow")
+"""Under each of them a behaviour may have to be shown."""
+SKIPS = frozenset({"pytest.skip", "pytest.xfail", "pytest.importorskip"})
+BOTH_MODES = frozenset({"prove", "RUNS", "IN_MEMORY", "check_in_memory", "check_embedded", "check_spark"})
+"""What runs an operator in both modes by itself."""
 HEAD = """\
 # Features
 
-What stream and batch processing on one engine should do, and whether floodmark does it. *works*: at least one test shows it, and that
-test is neither skipped nor expected to fail. *alternative*: not possible this way on Spark and Delta Lake; what takes its place, or is to.
-*not applicable*: nothing a program can show. *not yet*: all else.
+What stream and batch processing on one engine should do, and whether floodmark does it. *works*: at least one test of `make test` shows the
+behaviour; a test that may skip itself, that is expected to fail or that runs in `make soak` alone does not count. A behaviour may name
+risks in square brackets; it works when tests show it under each of them: *spark* (on real Spark), *crash* (through a process that is
+killed), *both modes* (bounded and unbounded), *browser* (by clicks in Chromium), *dagster*, *kafka*, *airflow*. *alternative*: not possible this way on
+Spark and Delta Lake; what takes its place, or is to. *not applicable*: nothing a program can show. *not yet*: all else, and what is missing.
 
-This page is written from the tests' marks: `python tests/docs/features_page.py > docs/features.md`.
+This page is written from the tests' marks: `python tests/docs/features_page.py > docs/features.md`. Which risks a test covers is read from
+the test: its folder, its fixtures, and what it calls.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feature:
-    """A behaviour, and why it is another way where no test shows it."""
+    """A behaviour.
+
+    Args:
+        id: ``W8``.
+        section: of the page.
+        behaviour: what is to be shown.
+        risks: the behaviour is shown when tests show it under each of them.
+        otherwise: its status where it is not shown.
+    """
 
     id: str
     section: str
     behaviour: str
+    risks: tuple[str, ...]
     otherwise: str
 
 
@@ -46,13 +67,15 @@ class Mark:
     Args:
         test: ``tests/unit/test_x.py::test_name``.
         ids: the behaviours it shows.
-        runs: it is neither skipped nor expected to fail.
+        runs: in every run of the tests, to its end, and is not expected to fail.
+        risks: which of the risks of behaviours the test covers.
         lines: where the marks stand.
     """
 
     test: str
     ids: tuple[str, ...]
     runs: bool
+    risks: frozenset[str]
     lines: tuple[int, ...]
 
 
@@ -61,24 +84,33 @@ def features() -> list[Feature]:
     listed = tomllib.loads(LIST.read_text("utf-8"))
     reasons = {name: f"alternative: {reason}" for name, reason in listed["alternatives"].items()}
     reasons |= {name: f"not applicable: {reason}" for name, reason in listed["not_applicable"].items()}
+    reasons |= {name: f"not yet: {reason}" for name, reason in listed["not_yet"].items()}
+    risks = listed["risks"]
     return [
-        Feature(id=name, section=section, behaviour=behaviour, otherwise=reasons.get(name, "not yet"))
+        Feature(
+            id=name,
+            section=section,
+            behaviour=behaviour,
+            risks=tuple(risks.get(name, ())),
+            otherwise=reasons.get(name, "not yet"),
+        )
         for section, behaviours in listed["behaviours"].items()
         for name, behaviour in behaviours.items()
     ]
 
 
-def marks(root: Path = ROOT) -> list[Mark]:
-    """Every mark of a test below ``root``, file by file."""
-    return [mark for file in sorted((root / "tests").rglob("test_*.py")) for mark in _Tests(root, file).marks()]
+@cache
+def marks(root: Path = ROOT) -> tuple[Mark, ...]:
+    """Every mark of a test below ``root``, file by file; the files are read once."""
+    return tuple(mark for file in sorted((root / "tests").rglob("test_*.py")) for mark in _Tests(root, file).marks())
 
 
 def lost(root: Path = ROOT) -> list[str]:
     """Marks that stand on no test: ``file:line``."""
     found = []
     for file in sorted((root / "tests").rglob("*.py")):
-        tests = _Tests(root, file)
-        used = {line for mark in tests.marks() for line in mark.lines} if file.name.startswith("test_") else set()
+        tests, path = _Tests(root, file), file.relative_to(root).as_posix()
+        used = {line for mark in marks(root) if mark.test.startswith(f"{path}::") for line in mark.lines}
         lines = {
             node.lineno for node in ast.walk(tests.tree) if isinstance(node, ast.Call) and _name(node) == "feature"
         }
@@ -98,57 +130,92 @@ def shown(found: Sequence[Mark]) -> dict[str, list[str]]:
     return {name: sorted(some, key=lambda test: (len(breadth[test]), test)) for name, some in tests.items()}
 
 
-def page() -> str:
+def missing(feature: Feature, found: Sequence[Mark]) -> list[str]:
+    """The risks of a behaviour under which no test shows it."""
+    covered = {risk for mark in found if mark.runs and feature.id in mark.ids for risk in mark.risks}
+    return [risk for risk in feature.risks if risk not in covered]
+
+
+def page(root: Path = ROOT) -> str:
     """The whole page."""
-    tests, parts, section = shown(marks()), [HEAD], ""
-    works = [one for one in features() if one.id in tests]
-    parts.append(f"\n{len(works)} of {len(features())} behaviours work.\n")
+    found, parts, section = marks(root), [HEAD], ""
+    tests = shown(found)
+    lacking = {one.id: missing(one, found) for one in features() if one.id in tests}
+    parts.append(f"\n{sum(not risks for risks in lacking.values())} of {len(features())} behaviours work.\n")
     for one in features():
         if one.section != section:
             section = one.section
             parts.append(f"\n## {section}\n\n| id | behaviour | test | status |\n|---|---|---|---|\n")
-        links = "<br>".join(f"[{test}](../{test.split('::')[0]})" for test in tests.get(one.id, [])[:MOST])
-        parts.append(f"| {one.id} | {one.behaviour} | {links} | {'works' if links else one.otherwise} |\n")
+        risks = f" [{', '.join(one.risks)}]" if one.risks else ""
+        status, links = one.otherwise, ""
+        if lacking.get(one.id):
+            status = f"not yet: no test shows it under {' and '.join(lacking[one.id])}"
+        elif one.id in tests:
+            named = _named(one, found, tests[one.id])
+            status, links = "works", "<br>".join(f"[{test}](../{test.split('::')[0]})" for test in named)
+        parts.append(f"| {one.id} | {one.behaviour}{risks} | {links} | {status} |\n")
     return "".join(parts)
+
+
+def _named(feature: Feature, found: Sequence[Mark], tests: Sequence[str]) -> list[str]:
+    """At most ``MOST`` tests of a behaviour: first one per risk, then those that show the fewest others."""
+    covers = {(mark.test, risk) for mark in found if feature.id in mark.ids and mark.runs for risk in mark.risks}
+    first = [next(test for test in tests if (test, risk) in covers) for risk in feature.risks]
+    return list(dict.fromkeys([*first, *tests]))[:MOST]
 
 
 class _Tests:
     """The tests of one file."""
 
     def __init__(self, root: Path, file: Path) -> None:
-        self.path, self.tree = file.relative_to(root).as_posix(), ast.parse(file.read_text("utf-8"))
+        self.root, self.file = root, file
+        self.path, self.tree = file.relative_to(root).as_posix(), parsed(file)
 
     def marks(self) -> Iterator[Mark]:
         """Of functions, classes and the module, and of single parameters."""
         yield from self._of(self.tree, self.path, ())
 
     def _of(self, scope: ast.Module | ast.ClassDef, name: str, above: Sequence[ast.expr]) -> Iterator[Mark]:
-        above = [*above, *self._resolved(_assigned(scope).get("pytestmark"))]
+        above = [*above, *self._resolved(assigned(scope).get("pytestmark"))]
         for node in scope.body:
             if isinstance(node, ast.ClassDef) and node.name.startswith("Test"):
                 yield from self._of(node, f"{name}::{node.name}", [*above, *self._decorators(node)])
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name.startswith("test"):
-                here, test, runs = [*above, *self._decorators(node)], f"{name}::{node.name}", not _gives_up(node)
-                yield self._mark(test, here, here, runs=runs)
-                for parameter in self._parameters(here):
-                    yield self._mark(test, parameter, [*here, *parameter], runs=runs)
+                here, test = [*above, *self._decorators(node)], f"{name}::{node.name}"
+                whole, some = self._parameters(here)
+                marked = any(_name(mark) == "feature" for mark in chain(here, *some))
+                words = reached(self.root, self.file, [node, *above]) if marked else frozenset[str]()
+                yield self._mark(test, here, [*here, *whole], words)
+                for parameter in some:
+                    yield self._mark(test, parameter, [*here, *parameter], words)
 
-    def _mark(self, test: str, own: Sequence[ast.expr], every: Sequence[ast.expr], *, runs: bool) -> Mark:
+    def _mark(self, test: str, own: Sequence[ast.expr], every: Sequence[ast.expr], words: frozenset[str]) -> Mark:
         calls = [node for node in own if isinstance(node, ast.Call) and _name(node) == "feature"]
         ids = tuple(str(ast.literal_eval(argument)) for call in calls for argument in call.args)
-        runs = runs and not NOT_RUN.intersection(map(_name, every))
-        return Mark(test=test, ids=ids, runs=runs, lines=tuple(call.lineno for call in calls))
+        runs = NOT_RUN.isdisjoint(map(_name, every)) and SKIPS.isdisjoint(words)
+        risks = _risks(test, every, words)
+        return Mark(test=test, ids=ids, runs=runs, risks=risks, lines=tuple(call.lineno for call in calls))
 
     def _decorators(self, node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.expr]:
         return [mark for decorator in node.decorator_list for mark in self._resolved(decorator)]
 
-    def _parameters(self, on: Sequence[ast.expr]) -> Iterator[list[ast.expr]]:
-        """The marks of each ``pytest.param(..., marks=...)`` of the parametrizations among some marks."""
+    def _parameters(self, on: Sequence[ast.expr]) -> tuple[list[ast.expr], list[list[ast.expr]]]:
+        """Of the parametrizations among some marks: the marks that all parameters of one have by name, and those of each ``pytest.param``."""
+        common, single = list[ast.expr](), list[list[ast.expr]]()
         for mark in on:
             if isinstance(mark, ast.Call) and _name(mark) == "parametrize":
-                for value in [part for given in mark.args[1:] for part in self._resolved(given)]:
-                    if isinstance(value, ast.Call) and _last(value.func) == "param":
-                        yield [m for k in value.keywords if k.arg == "marks" for m in self._resolved(k.value)]
+                values = [part for given in mark.args[1:] for part in self._resolved(given)]
+                marks = [self._of_parameter(value) for value in values]
+                single += [one for one in marks if one]
+                names = [set(map(_name, one)) for one in marks]
+                shared = set.intersection(*names) - {"feature"} if names else set()
+                common += [one for one in (marks[0] if marks else []) if _name(one) in shared]
+        return common, single
+
+    def _of_parameter(self, value: ast.expr) -> list[ast.expr]:
+        if not (isinstance(value, ast.Call) and _last(value.func) == "param"):
+            return []
+        return [m for k in value.keywords if k.arg == "marks" for m in self._resolved(k.value)]
 
     def _resolved(self, node: ast.expr | None) -> list[ast.expr]:
         """An expression, or the members of a list, or what a name of the module stands for."""
@@ -159,6 +226,8 @@ class _Tests:
                 return [one for member in members for one in self._resolved(member)]
             case ast.Starred(value=value):
                 return self._resolved(value)
+            case ast.GeneratorExp(elt=one) | ast.ListComp(elt=one):
+                return [one]
             case ast.Name(id=name) if name in self._constants:
                 return self._resolved(self._constants[name])
             case _:
@@ -166,17 +235,29 @@ class _Tests:
 
     @cached_property
     def _constants(self) -> dict[str, ast.expr]:
-        return _assigned(self.tree)
+        return assigned(self.tree)
 
 
-def _assigned(scope: ast.Module | ast.ClassDef) -> dict[str, ast.expr]:
-    found: dict[str, ast.expr] = {}
-    for node in scope.body:
-        if isinstance(node, ast.Assign):
-            found |= {target.id: node.value for target in node.targets if isinstance(target, ast.Name)}
-        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None:
-            found[node.target.id] = node.value
-    return found
+def _risks(test: str, marks: Sequence[ast.expr], words: frozenset[str]) -> frozenset[str]:
+    """Which risks a test covers, by its folder, its marks and the names it reaches."""
+    engines = {
+        str(given.value)
+        for mark in marks
+        if isinstance(mark, ast.Call) and _name(mark) == "engines"
+        for given in mark.args
+        if isinstance(given, ast.Constant)
+    }
+    covered = {
+        "spark": "spark" in words or "spark" in engines,
+        "crash": not words.isdisjoint({"signal.SIGKILL", "crash.VARIABLE"}),
+        "both modes": not words.isdisjoint(BOTH_MODES) or {"run_bounded", "run_unbounded"} <= words,
+        "browser": "page" in words,
+        "dagster": test.startswith("tests/orchestration/"),
+        "kafka": "kafka" in words,
+        "airflow": "airflow" in words,
+    }
+    assert tuple(covered) == RISKS
+    return frozenset(risk for risk, is_covered in covered.items() if is_covered)
 
 
 def _name(node: ast.expr) -> str:
@@ -187,12 +268,6 @@ def _name(node: ast.expr) -> str:
 
 def _last(node: ast.expr) -> str:
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
-
-
-def _gives_up(test: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    """Whether a test may skip itself, or expect to fail, on the way."""
-    called = [ast.unparse(node.func) for node in ast.walk(test) if isinstance(node, ast.Call)]
-    return not {"pytest.skip", "pytest.xfail", "pytest.importorskip"}.isdisjoint(called)
 
 
 if __name__ == "__main__":

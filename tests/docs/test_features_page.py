@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from .features_page import LIST, ROOT, features, lost, marks, page, shown
+from .features_page import LIST, RISKS, ROOT, Feature, features, lost, marks, missing, page, shown
 
 RUN = "run: python tests/docs/features_page.py > docs/features.md"
 TITLE = "from __future__ import annotations\nimport pytest\n"
@@ -16,12 +16,12 @@ TITLE = "from __future__ import annotations\nimport pytest\n"
 
 def listed() -> dict[str, dict[str, str]]:
     found = tomllib.loads(LIST.read_text("utf-8"))
-    return {"alternatives": found["alternatives"], "not_applicable": found["not_applicable"]}
+    return {kind: found[kind] for kind in ("alternatives", "not_applicable", "not_yet")}
 
 
 def of(folder: Path, text: str) -> dict[str, list[str]]:
-    """What the marks of a file of tests show."""
-    (folder / "tests").mkdir(exist_ok=True)
+    """What the marks of a file of tests show; a folder is read once."""
+    (folder / "tests").mkdir(exist_ok=True, parents=True)
     (folder / "tests" / "test_x.py").write_text(TITLE + text)
     return {name: [test.removeprefix("tests/test_x.py::") for test in tests] for name, tests in _shown(folder).items()}
 
@@ -52,6 +52,13 @@ def test_a_reason_is_given_once_and_only_where_no_test_shows_the_behaviour() -> 
     assert len(given) == len(set(given))
     assert set(given) <= {one.id for one in features()}
     assert not set(given) & set(shown(marks())), "a test shows it: take the reason out of features.toml"
+
+
+def test_risks_are_known_and_of_behaviours() -> None:
+    given = tomllib.loads(LIST.read_text("utf-8"))["risks"]
+    assert set(given) <= {one.id for one in features()}
+    assert set(RISKS) >= {risk for risks in given.values() for risk in risks}
+    assert all(len(risks) == len(set(risks)) > 0 for risks in given.values())
 
 
 def test_the_behaviours_of_the_page_work_by_a_test_that_is_named() -> None:
@@ -91,19 +98,50 @@ class TestSome:
         "pytestmark = pytest.mark.skip\n{mark}\ndef test_one(): assert True",
         "@pytest.mark.xfail\nclass TestSome:\n    {mark}\n    def test_one(self): assert False",
         "{mark}\ndef test_one():\n    pytest.skip('later')",
+        "@pytest.fixture\ndef page(): pytest.skip('no browser')\n{mark}\ndef test_one(page): assert page",
+        "def found(): pytest.skip('none')\n{mark}\ndef test_one(): assert found()",
+        "{mark}\n@pytest.mark.soak\ndef test_one(): assert True",
+        "{mark}\n@pytest.mark.parametrize('x', [pytest.param(n, marks=pytest.mark.soak) for n in (1, 2)])\ndef test_one(x): assert x",
         "@pytest.mark.parametrize('x', [pytest.param(1, marks=[{inner}, pytest.mark.xfail])])\ndef test_one(x): assert x",
     ],
 )
-def test_what_is_skipped_or_expected_to_fail_does_not_work(tmp_path: Path, text: str) -> None:
+def test_what_is_skipped_expected_to_fail_or_too_long_for_every_run_does_not_work(tmp_path: Path, text: str) -> None:
     inner = 'pytest.mark.feature("A1")'
     kept = (
         text.replace("xfail(strict=True)", "slow").replace("skipif(True, reason='')", "slow").replace("xfail", "slow")
     )
     kept = (
         kept.replace("skip(reason='later')", "slow").replace("mark.skip", "mark.slow").replace("pytest.skip", "print")
-    )
-    assert of(tmp_path, text.format(mark=f"@{inner}", inner=inner)) == {}
-    assert list(of(tmp_path, kept.format(mark=f"@{inner}", inner=inner))) == ["A1"]
+    ).replace("mark.soak", "mark.slow")
+    assert of(tmp_path / "text", text.format(mark=f"@{inner}", inner=inner)) == {}
+    assert list(of(tmp_path / "kept", kept.format(mark=f"@{inner}", inner=inner))) == ["A1"]
+
+
+@pytest.mark.parametrize(
+    ("text", "risks"),
+    [
+        ("{mark}\ndef test_one(): assert True", set()),
+        ("{mark}\ndef test_one(spark): assert spark", {"spark"}),
+        ("{mark}\n@pytest.mark.usefixtures('spark')\ndef test_one(): assert True", {"spark"}),
+        ("@pytest.fixture\ndef lake(spark): return 1\n{mark}\ndef test_one(lake): assert lake", {"spark"}),
+        ("{mark}\n@pytest.mark.engines('embedded', soak=('spark',))\ndef test_one(engine): assert engine", set()),
+        ("{mark}\n@pytest.mark.engines('embedded', 'spark')\ndef test_one(engine): assert engine", {"spark"}),
+        ("def killed(): return signal.SIGKILL\n{mark}\ndef test_one(): assert killed()", {"crash"}),
+        ("AT = crash.VARIABLE\n{mark}\ndef test_one(): assert AT", {"crash"}),
+        ("{mark}\ndef test_one(): assert run_bounded()", set()),
+        ("def both(): return run_bounded(), run_unbounded()\n{mark}\ndef test_one(): assert both()", {"both modes"}),
+        ("{mark}\n@pytest.mark.parametrize('run', RUNS)\ndef test_one(run): assert run", {"both modes"}),
+        ("from help import helped\n{mark}\ndef test_one(): assert helped()", {"crash", "spark"}),
+    ],
+)
+def test_what_a_test_covers_is_read_from_what_it_reaches(tmp_path: Path, text: str, risks: set[str]) -> None:
+    (tmp_path / "tests" / "support").mkdir(parents=True)
+    (tmp_path / "tests" / "support" / "help.py").write_text("def helped(spark=None): return signal.SIGKILL\n")
+    of(tmp_path, text.format(mark='@pytest.mark.feature("A1")'))
+    (found,) = [mark for mark in marks(tmp_path) if mark.ids]
+    assert found.risks == risks
+    asked = Feature(id="A1", section="", behaviour="", risks=("spark", "crash"), otherwise="not yet")
+    assert missing(asked, [found]) == [risk for risk in asked.risks if risk not in risks]
 
 
 def test_a_mark_on_no_test_is_lost(tmp_path: Path) -> None:

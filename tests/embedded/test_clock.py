@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 from events import START
+from streams import CLOCKED
 
 from floodmark.core import crash
 from floodmark.core.time import to_ms
@@ -26,9 +27,6 @@ from floodmark.spec.run import BatchInfo
 from floodmark.testing.lakes import land, outputs
 from floodmark.testing.log import Log
 from floodmark.testing.runs import final
-
-sys.path.insert(0, str(Path(__file__).parent))
-from stream_process import CLOCKED
 
 NOON = to_ms(START)
 

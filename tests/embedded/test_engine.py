@@ -240,15 +240,6 @@ def test_a_lake_that_is_not_on_a_disk_is_refused():
         embedded.check(doubled, Lake("s3a://bucket/lake"))
 
 
-def test_rows_that_fail_are_set_aside_by_spark_alone():
-    @fm.operator
-    def careful(readings: fm.Stream[Reading]) -> fm.Stream:
-        return readings.select("sensor", part="100 DIV value", on_error="quarantine")
-
-    with pytest.raises(CapabilityError, match="CAPABILITY-032.*--engine spark"):
-        EMBEDDED(careful, {"readings": rows(5)})
-
-
 @pytest.mark.parametrize("operator", [sums, shares], ids=lambda o: o.name)
 def test_an_interval_is_replaced_and_the_rest_stays(tmp_path, operator):
     lake = Lake(str(tmp_path))

@@ -65,7 +65,7 @@ def test_a_server_that_is_killed_at_each_use_costs_a_landing_a_retry(lake: Lake,
             if len(killed) < 2:
                 killed.append(connection.server.pid)
                 os.kill(killed[-1], signal.SIGKILL)
-                psutil.Process(killed[-1]).wait(20)
+                psutil.Process(killed[-1]).wait(60)
             yield connection
 
     monkeypatch.setattr(sail, "lent", dying)

@@ -1,19 +1,23 @@
 """The server of the embedded engine: its life, its death, and that nothing of it is left."""
 
+import math
 import os
 import signal
 import subprocess
 import sys
 import textwrap
 import threading
+from pathlib import Path
 
 import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame
 
 from floodmark.core.errors import SetupError
 from floodmark.engines.embedded import server as of_server
-from floodmark.engines.embedded.session import Sail, ServerLost
+from floodmark.engines.embedded.session import Connection, Sail, ServerLost, on_sail, shared
 
 
 def _one(sail: Sail) -> tuple[int, int]:
@@ -30,7 +34,7 @@ def _killed(pid: int, query: DataFrame) -> None:
 
 def _ended(pid: int) -> None:
     try:
-        psutil.Process(pid).wait(20)
+        psutil.Process(pid).wait(60)
     except psutil.NoSuchProcess:
         return
 
@@ -46,7 +50,7 @@ def test_a_server_that_is_killed_costs_its_work_a_retry_and_nothing_else():
         second, other = _one(sail)
         assert (first, second) == (1, 2) and other != pid
         os.kill(other, signal.SIGKILL)  # between two pieces of work nobody notices
-        psutil.Process(other).wait(20)
+        psutil.Process(other).wait(60)
         assert _one(sail)[0] == 3
     finally:
         sail.close()
@@ -94,8 +98,8 @@ def test_no_server_outlives_its_process(how):
     )
     child = psutil.Process(int(parent.stdout.readline()))
     parent.send_signal(how)
-    parent.wait(30)
-    child.wait(30)
+    parent.wait(60)
+    child.wait(60)
     assert not child.is_running()
     parent.stdin.close()
     parent.stdout.close()
@@ -124,6 +128,22 @@ def test_a_process_that_uses_the_server_can_start_java():
 def test_what_is_not_installed_is_said_with_the_command(monkeypatch, found, code):
     real = of_server._version
     monkeypatch.setattr(of_server, "_version", lambda name: found.get(name, real(name)))
-    with pytest.raises(SetupError, match=r"floodmark\[embedded\]") as error:
+    with pytest.raises(SetupError, match=r"pip install pysail==") as error:
         Sail()
     assert error.value.code == code
+
+
+def test_a_column_of_nan_and_one_number_is_read_as_it_is(tmp_path: Path) -> None:
+    """Statistics of Parquet leave NaN out, so that such a column looks like a constant, and like one of small numbers."""
+    rows = pa.table({"value": [math.nan, 2.5, math.nan], "single": pa.array([1.0, math.nan, 1.0], pa.float32())})
+    pq.write_table(rows, tmp_path / "rows.parquet", write_page_index=True)
+
+    def read(connection: Connection, condition: str) -> list[str]:
+        frame = connection.spark.read.parquet(str(tmp_path))
+        return [repr(tuple(row)) for row in frame.filter(condition).collect()]
+
+    assert on_sail(shared(300), lambda one: read(one, "true")) == ["(nan, 1.0)", "(2.5, nan)", "(nan, 1.0)"]
+    for condition in ("value > 5.0D", "value = CAST('NaN' AS double)", "NOT value <= 2.5D", "value <> 2.5D"):
+        assert on_sail(shared(300), lambda one, condition=condition: read(one, condition)) == ["(nan, 1.0)"] * 2, (
+            condition
+        )

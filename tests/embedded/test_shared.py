@@ -62,7 +62,7 @@ def _killed_while_used(sail: Sail) -> None:
 
 def ended(pid: int) -> None:
     with suppress(psutil.NoSuchProcess):
-        psutil.Process(pid).wait(20)
+        psutil.Process(pid).wait(60)
 
 
 def test_ten_that_begin_at_once_start_one_server_which_goes_with_the_last_of_them(folder: Path) -> None:
@@ -106,7 +106,7 @@ def test_a_process_that_is_killed_lets_go_and_the_one_that_started_it_takes_noth
     pid = int(first.stdout.readline())
     mine = SharedServer(folder, 300)
     os.killpg(first.pid, signal.SIGKILL)  # as a supervisor kills a driver that hangs, with all that it has started
-    first.wait(20)
+    first.wait(60)
     first.stdin.close()
     first.stdout.close()
     assert mine.pid == pid

@@ -11,6 +11,7 @@ from floodmark.testing.transcripts import check_embedded
 
 FOLDER = Path(__file__).resolve().parents[1] / "cases"
 ALWAYS = {
+    "combined/any-of-begins-anew",
     "count/global-purging-4",
     "delay/count-or-timeout",
     "early-late/sessions",

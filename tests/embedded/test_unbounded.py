@@ -8,7 +8,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,15 +17,19 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from events import disorder
+from processes import paths
+from streams import PLAIN, WINDOWED
 
 from floodmark.core import crash
 from floodmark.core.errors import StateError
 from floodmark.core.time import to_ms
 from floodmark.engines.embedded.memory.run import MemoryRun
 from floodmark.engines.embedded.session import Sail
+from floodmark.engines.embedded.state import segment
 from floodmark.engines.embedded.state.batch import Batch
 from floodmark.engines.embedded.state.checkpoint import Checkpoint
 from floodmark.engines.embedded.state.store import GroupStore, State
+from floodmark.engines.embedded.unbounded import compute
 from floodmark.engines.embedded.unbounded.run import run_unbounded
 from floodmark.engines.starting import check_engine
 from floodmark.lake import entries, savepoints
@@ -34,15 +39,16 @@ from floodmark.lake.paths import Lake
 from floodmark.lake.rollback import roll_back
 from floodmark.lake.timeline import CHECKPOINT, Timeline
 from floodmark.lake.upkeep import maintain
+from floodmark.semantics.kernel import Emissions, Kernels
 from floodmark.spec.operator import Operator
-from floodmark.spec.run import BatchInfo
+from floodmark.spec.run import BatchInfo, RunResult
 from floodmark.spec.schema import PARTITION, STAMPS
 from floodmark.testing.lakes import land, outputs
 from floodmark.testing.log import Log
 from floodmark.testing.runs import final
 
 sys.path.insert(0, str(Path(__file__).parent))
-from stream_process import DIVIDED, PLAIN, UNCOMMITTED, WINDOWED
+from stream_process import DIVIDED, UNCOMMITTED
 
 _POINTS = (*crash.POINTS["embedded"], "micro_batch.before_current", "micro_batch.after_current")
 
@@ -89,9 +95,7 @@ def _undivided(code: Operator, table: pa.Table) -> pa.Table:
 
 def _process(lake: Lake, code: Operator, at: str = "") -> int:
     here = Path(__file__).parent
-    environment = {**os.environ, crash.VARIABLE: at}
-    paths = [str(here.parents[1] / "src"), str(here.parent / "support"), environment.get("PYTHONPATH", "")]
-    environment["PYTHONPATH"] = os.pathsep.join(paths)
+    environment = {**os.environ, "PYTHONPATH": paths(), crash.VARIABLE: at}
     command = [sys.executable, str(here / "stream_process.py"), lake.root, code.name]
     return subprocess.run(command, env=environment, check=False).returncode
 
@@ -104,6 +108,32 @@ def test_restarts(sail: Sail, code: Operator, tmp_path: Path) -> None:
         run_unbounded(sail, code, lake, until_caught_up=True)
     _check(lake, code, log)
     assert run_unbounded(sail, code, lake, until_caught_up=True).micro_batches == 0
+
+
+def test_key_groups_that_wait_with_much_come_out_one_after_the_other(
+    sail: Sail, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows, their order and their counts are those of one call for all of them."""
+    calls, found = list[int](), list[tuple[list[dict[str, object]], RunResult]]()
+    advance = Kernels.advance_all
+
+    def counted(kernels: Kernels, parts: Sequence[Mapping[str, pa.Table]], progress: int) -> Emissions:
+        calls[-1] += 1
+        return advance(kernels, parts, progress)
+
+    monkeypatch.setattr(Kernels, "advance_all", counted)
+    log = disorder(WINDOWED, 13, 240)
+    for most in (compute._DUE_BYTES, 1):
+        monkeypatch.setattr(compute, "_DUE_BYTES", most)
+        calls.append(0)
+        lake = Lake(str(tmp_path / str(most)))
+        _landed(lake, WINDOWED, log, 3)
+        result = run_unbounded(sail, WINDOWED, lake, until_caught_up=True, files_per_batch=1)
+        rows = outputs(lake, WINDOWED)[""].drop_columns(["_ingest_time"])
+        found.append((rows.to_pylist(), replace(result, seconds=0)))
+    assert found[0] == found[1]
+    assert calls[0] == 3 < calls[1]
+    _check(lake, WINDOWED, log)
 
 
 def _kills(lake: Lake, code: Operator, log: Log, points: tuple[str, ...]) -> int:
@@ -199,6 +229,49 @@ def test_state_is_what_was_committed(tmp_path: Path) -> None:
     assert State(checkpoint).get((9, 0)) is None
     assert len(list(Path(checkpoint.path, "batches").iterdir())) < 150
     assert checkpoint.restorable()[-1] == checkpoint.last_committed() == 299
+
+
+def test_files_bytes_and_memory_of_a_state_of_one_size_do_not_grow_with_micro_batches(tmp_path: Path) -> None:
+    """Twenty values are replaced in each micro-batch, of two hundred; what there is after 600 of them is what there was after 300."""
+    checkpoint, rng, seen = Checkpoint(str(tmp_path / CHECKPOINT)), random.Random(12), list[tuple[int, ...]]()
+    checkpoint.begin()
+    state = State(checkpoint)
+    for number in range(600):
+        store = GroupStore(state, 0)
+        for chunk in rng.sample(range(200), 20):
+            store.put(chunk, rng.randbytes(200))
+        state.commit(Batch(number=number, progress=number, reached={}, clock=0, positions=(), owed=(), segments=()))
+        state.mark(number)
+        if number >= 200 and number % 7 == 0:
+            files = [path for path in Path(checkpoint.path).rglob("*") if path.is_file()]
+            known = len(state._kept) + len(state._sizes) + len(state._places)
+            opened = len(list(Path("/proc/self/fd").iterdir())) if Path("/proc").is_dir() else 0
+            seen.append((len(files), sum(file.stat().st_size for file in files), known, opened))
+    first, last = (zip(*part, strict=True) for part in (seen[:15], seen[-15:]))
+    for before, after in zip(first, last, strict=True):
+        assert max(after) <= max(before) * 1.1
+
+
+def test_a_chunk_may_have_any_number_and_is_not_the_index(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(str(tmp_path / CHECKPOINT))
+    checkpoint.begin()
+    state = State(checkpoint)
+    store = GroupStore(state, 3)
+    store.put(-1, b"rows that wait")
+    store.put_index(b"index")
+    store.settle(None)
+    state.commit(Batch(number=0, progress=0, reached={}, clock=0, positions=(), owed=(), segments=()))
+    again = GroupStore(State(checkpoint), 3)
+    assert (again.get(-1), again.index()) == (b"rows that wait", b"index")
+
+
+def test_the_index_in_a_file_of_the_first_format_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segment, "_MAGIC", b"FMSTATE1")
+    segment.write(str(tmp_path), "0", {}, {(3, -1): b"index", (3, 7): b"chunk"})
+    monkeypatch.undo()
+    found = segment.read(str(tmp_path), "0").entries
+    assert set(found) == {(3, segment.INDEX), (3, 7)}
+    assert segment.value(str(tmp_path), found[3, segment.INDEX]) == b"index"  # type: ignore[arg-type]
 
 
 def test_rollback_undoes_and_goes_on(sail: Sail, tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
@@ -11,12 +11,13 @@ import pyarrow.parquet as pq
 import pytest
 from events import START, Event
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 from floodmark import Stream, operator
+from floodmark.control.engine import Computing
 from floodmark.core.errors import StateError
 from floodmark.core.time import to_ms
 from floodmark.engines.spark.state import canonical
-from floodmark.engines.spark.unbounded.run import run_unbounded
 from floodmark.lake import savepoints, ticks
 from floodmark.lake.fork import fork
 from floodmark.lake.paths import Lake
@@ -28,11 +29,27 @@ from .test_savepoints import TABLES, clocked, differences, put, totals, truth, v
 
 __all__ = ["truth"]
 
+pytestmark = pytest.mark.engines("spark")
+
 OTHER = {
     "spark.sql.streaming.stateStore.encodingFormat": "avro",
     "spark.sql.streaming.stateStore.rocksdb.compression": "zstd",
     "spark.sql.shuffle.partitions": "3",
 }
+
+
+NO_DATA = "spark.sql.streaming.noDataMicroBatches.enabled"
+
+
+def _watched(spark: SparkSession, seen: list[str | None]) -> Callable[..., StreamingQuery]:
+    """``DataStreamWriter.start`` that notes what the session of a test says meanwhile."""
+    start = DataStreamWriter.start
+
+    def watched(writer: DataStreamWriter) -> StreamingQuery:
+        seen.append(spark.conf.get(NO_DATA))
+        return start(writer)
+
+    return watched
 
 
 @pytest.fixture
@@ -46,28 +63,38 @@ def another(spark: SparkSession) -> Iterator[SparkSession]:
         spark.conf.unset(name) if was is None else spark.conf.set(name, was)
 
 
-@pytest.mark.feature("V5", "V11", "K12")
+@pytest.mark.feature("V5", "V11")
 def test_another_engine_goes_on_from_what_was_exported(
-    spark: SparkSession, lake: Lake, truth: Lake, tmp_path: Path, request: pytest.FixtureRequest
+    spark: SparkSession,
+    engine: Computing,
+    lake: Lake,
+    truth: Lake,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for until in (40, 60):
-        put(spark, lake, until)
-        run_unbounded(spark, totals, lake, until_caught_up=True)
+        put(lake, until)
+        engine.run_unbounded(totals, lake, until_caught_up=True)
     made = savepoints.create("totals", lake, why="before the new engine")
     place = canonical.export(spark, made, str(tmp_path / "out"))
     state = pq.read_table(f"{place}/state")
     assert state.num_rows
     assert state["group"].null_count == 0
     request.getfixturevalue("another")
+    seeding = list[str | None]()
+    monkeypatch.setattr(DataStreamWriter, "start", _watched(spark, seeding))
     taken = canonical.take_in(spark, lake, place)
+    monkeypatch.undo()
+    assert seeding == [spark.conf.get(NO_DATA)] == ["true"], "a kill here leaves the caller's session as it was"
     assert not savepoints.verify(taken)
     assert taken.manifest.engine["state partitions"] == "3"
     before = values(lake, "totals")
     roll_back(lake, taken)
     assert values(lake, "totals") == before
     for until, end in ((120, False), (180, True)):
-        put(spark, lake, until, end=end)
-        run_unbounded(spark, totals, lake, until_caught_up=True)
+        put(lake, until, end=end)
+        engine.run_unbounded(totals, lake, until_caught_up=True)
     checkpoint = Timeline.current(lake, "totals").checkpoint
     last = checkpoint.last_committed()
     assert last > made.manifest.batch
@@ -83,27 +110,28 @@ def plain(left: Stream[Event]) -> Stream:
     return left.filter("value >= 0")
 
 
+@pytest.mark.soak
 @pytest.mark.feature("V5")
 def test_positions_and_the_clock_are_exported_too(
-    spark: SparkSession, lake: Lake, tmp_path: Path, request: pytest.FixtureRequest
+    spark: SparkSession, engine: Computing, lake: Lake, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     """Of a stream without state, and of one that has recorded processing time; both go on in another lake."""
     at = to_ms(START)
-    put(spark, lake, 40)
+    put(lake, 40)
     for one in (plain, clocked):
-        run_unbounded(spark, one, lake, until_caught_up=True, clock=at)
+        engine.run_unbounded(one, lake, until_caught_up=True, clock=at)
     made = [savepoints.create(one.name, lake) for one in (plain, clocked)]
     places = [canonical.export(spark, one, str(tmp_path / "out")) for one in made]
     assert not Path(places[0], "state").exists()
     with pytest.raises(StateError, match="STATE-021"):
         savepoints.take_in(lake, places[0])
-    put(spark, lake, 120)
+    put(lake, 120)
     request.getfixturevalue("another")
     forked = [fork(lake, canonical.take_in(spark, lake, place), str(tmp_path / "fork")) for place in places]
     assert forked[0] == forked[1]
     for one in (plain, clocked):
         for where in (lake, forked[0]):
-            run_unbounded(spark, one, where, until_caught_up=True, clock=at + 2 * 3_600_000)
+            engine.run_unbounded(one, where, until_caught_up=True, clock=at + 2 * 3_600_000)
         assert values(forked[0], one.name) == values(lake, one.name)
         assert len(values(lake, one.name)) > 1
     recorded = [ticks.recorded(clocked, one) for one in (lake, forked[0])]
@@ -111,10 +139,10 @@ def test_positions_and_the_clock_are_exported_too(
 
 
 def test_a_canonical_savepoint_that_is_damaged_or_newer_is_refused(
-    lake: Lake, tmp_path: Path, spark: SparkSession
+    lake: Lake, tmp_path: Path, spark: SparkSession, engine: Computing
 ) -> None:
-    put(spark, lake, 40)
-    run_unbounded(spark, plain, lake, until_caught_up=True)
+    put(lake, 40)
+    engine.run_unbounded(plain, lake, until_caught_up=True)
     place = Path(canonical.export(spark, savepoints.create("plain", lake), str(tmp_path)))
     marks = json.loads((place / MARKS).read_text())
     (place / MARKS).write_text(json.dumps(marks | {"format": 2}))

@@ -15,10 +15,10 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from records import micro_batch
 
+from floodmark.control.engine import Computing
 from floodmark.core.errors import LifecycleError
 from floodmark.engines.spark.delta.appender import Appender, append_by_spark
 from floodmark.engines.spark.state.rescale import rescale
-from floodmark.engines.spark.unbounded.run import run_unbounded
 from floodmark.lake import savepoints
 from floodmark.lake.cuts import together
 from floodmark.lake.files import Written
@@ -27,6 +27,8 @@ from floodmark.lake.rollback import roll_back
 from floodmark.lake.timeline import Timeline
 
 from .test_savepoints import largest, put, totals, values
+
+pytestmark = pytest.mark.engines("spark")
 
 
 class Zombie:
@@ -52,16 +54,16 @@ class Zombie:
 
 
 @pytest.fixture(scope="module")
-def gone_on(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+def gone_on(spark: SparkSession, engine: Computing, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     """Where both streams have gone on behind a savepoint of both, and its id."""
     lake = Lake(str(tmp_path_factory.mktemp("gone-on") / "lake"))
-    put(spark, lake, 60)
+    put(lake, 60)
     for one in (totals, largest):
-        run_unbounded(spark, one, lake, until_caught_up=True)
+        engine.run_unbounded(one, lake, until_caught_up=True)
     name = together("totals", lake)[0].manifest.id
-    put(spark, lake, 120)
+    put(lake, 120)
     for one in (totals, largest):
-        run_unbounded(spark, one, lake, until_caught_up=True)
+        engine.run_unbounded(one, lake, until_caught_up=True)
     return lake.root, name
 
 
@@ -73,7 +75,7 @@ def lake(gone_on: tuple[str, str], tmp_path: Path) -> Lake:
 
 @pytest.mark.feature("O3", "F8")
 def test_after_a_rollback_the_old_driver_writes_nothing(
-    spark: SparkSession, lake: Lake, gone_on: tuple[str, str]
+    spark: SparkSession, engine: Computing, lake: Lake, gone_on: tuple[str, str]
 ) -> None:
     name = gone_on[1]
     zombie = Zombie(spark, lake)
@@ -86,9 +88,9 @@ def test_after_a_rollback_the_old_driver_writes_nothing(
     _merge(spark, zombie, lake)
     people = DeltaTable(lake.output("totals__current")).to_pyarrow_table()
     assert -1 not in people["n"].to_pylist()
-    put(spark, lake, 180, end=True)
+    put(lake, 180, end=True)
     for one in (totals, largest):
-        run_unbounded(spark, one, lake, until_caught_up=True)
+        engine.run_unbounded(one, lake, until_caught_up=True)
     assert len(values(lake, "totals")) > len(kept)
 
 
@@ -109,7 +111,12 @@ def _merge(spark: SparkSession, zombie: Zombie, lake: Lake) -> None:
 @pytest.mark.feature("O3", "F8")
 @pytest.mark.parametrize("what", ["rollback", pytest.param("rescale", marks=pytest.mark.soak)])
 def test_of_two_that_commit_at_once_the_old_one_fails(
-    spark: SparkSession, lake: Lake, gone_on: tuple[str, str], monkeypatch: pytest.MonkeyPatch, what: str
+    spark: SparkSession,
+    engine: Computing,
+    lake: Lake,
+    gone_on: tuple[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    what: str,
 ) -> None:
     name = gone_on[1]
     zombie = Zombie(spark, lake)
@@ -129,7 +136,7 @@ def test_of_two_that_commit_at_once_the_old_one_fails(
         zombie.write()
     rows = DeltaTable(zombie.path).to_pyarrow_table()
     assert rows.num_rows == len(set(map(repr, rows.to_pylist()))), "nothing is there twice"
-    put(spark, lake, 180, end=True)
+    put(lake, 180, end=True)
     for one in (totals, largest):
-        run_unbounded(spark, one, lake, until_caught_up=True)
+        engine.run_unbounded(one, lake, until_caught_up=True)
     assert Timeline.current(lake, "totals").number == 1

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,9 +13,9 @@ from flights import changelog, land_all, write_small_inbox
 from pyspark.sql import SparkSession
 
 from floodmark import Calendar, Every, Global, Stream, Tumbling, count, max, mean, operator, sum
+from floodmark.control.engine import Computing
 from floodmark.engines.spark.state import canonical
 from floodmark.engines.spark.state.rescale import rescale
-from floodmark.engines.spark.unbounded.run import run_unbounded
 from floodmark.engines.upgrading import rebuild, upgrade
 from floodmark.lake import savepoints
 from floodmark.lake.cuts import together
@@ -70,31 +69,31 @@ def inbox(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_small_inbox(tmp_path_factory.mktemp("flights"), days=2, pieces=4)
 
 
-def run(spark: SparkSession, lake: Lake, *operators: Operator, clock: int | None = None) -> None:
+def run(engine: Computing, lake: Lake, *operators: Operator, clock: int | None = None) -> None:
     for one in operators:
-        run_unbounded(spark, one, lake, until_caught_up=True, clock=clock)
+        engine.run_unbounded(one, lake, until_caught_up=True, clock=clock)
 
 
 @pytest.fixture(scope="module")
-def half(spark: SparkSession, inbox: Path, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+def half(engine: Computing, inbox: Path, tmp_path_factory: pytest.TempPathFactory) -> Lake:
     """The streams of the wrong version after half of the flights, with savepoints at one cut."""
     lake = Lake(str(tmp_path_factory.mktemp("half")))
-    land_all(spark, inbox, lake, end=False, max_commits=4)
-    run(spark, lake, WRONG, reader(WRONG))
+    land_all(engine, inbox, lake, end=False, max_commits=4)
+    run(engine, lake, WRONG, reader(WRONG))
     together("slow_hours", lake, why="half of them")
     return lake
 
 
 @pytest.fixture(scope="module")
-def truth(spark: SparkSession, inbox: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Operator], Lake]:
+def truth(engine: Computing, inbox: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Operator], Lake]:
     """What an operator makes of all of it, in one go."""
     lake, done = Lake(str(tmp_path_factory.mktemp("truth"))), {}
-    land_all(spark, inbox, lake, end=True)
+    land_all(engine, inbox, lake, end=True)
 
     def of(one: Operator) -> Lake:
         if one.version not in done:
             done[one.version] = Lake(f"{lake.root}/{one.version}", logs=lake.root)
-            run(spark, done[one.version], one)
+            run(engine, done[one.version], one)
         return done[one.version]
 
     return of
@@ -112,19 +111,19 @@ def rows(lake: Lake, table: str, without: tuple[str, ...] = ()) -> Counter[str]:
     return Counter(str(row) for row in found.drop_columns(list(without)).to_pylist())
 
 
-def last_half(spark: SparkSession, inbox: Path, lake: Lake, *operators: Operator) -> None:
-    land_all(spark, inbox, lake, end=True)
-    run(spark, lake, *operators)
+def last_half(engine: Computing, inbox: Path, lake: Lake, *operators: Operator) -> None:
+    land_all(engine, inbox, lake, end=True)
+    run(engine, lake, *operators)
 
 
 @pytest.mark.feature("V4")
 def test_a_bug_is_mended_and_nobody_downstream_notices_anything_else(
-    spark: SparkSession, inbox: Path, mine: Lake, truth: Callable[[Operator], Lake]
+    engine: Computing, inbox: Path, mine: Lake, truth: Callable[[Operator], Lake]
 ) -> None:
     before = rows(mine, "slow_hours")
     upgrade(RIGHT, mine, why="15 minutes, not 150")
     upgrade(reader(RIGHT), mine)
-    last_half(spark, inbox, mine, RIGHT, reader(RIGHT))
+    last_half(engine, inbox, mine, RIGHT, reader(RIGHT))
     after = rows(mine, "slow_hours") - before
     assert rows(mine, "slow_hours", ("slow",)) == rows(truth(RIGHT), "slow_hours", ("slow",))
     assert before <= rows(truth(WRONG), "slow_hours")
@@ -137,18 +136,20 @@ def test_a_bug_is_mended_and_nobody_downstream_notices_anything_else(
 
 @pytest.mark.feature("V4")
 def test_a_bug_in_what_was_kept_is_mended_for_all_rows(
-    spark: SparkSession, inbox: Path, mine: Lake, truth: Callable[[Operator], Lake]
+    engine: Computing, inbox: Path, mine: Lake, truth: Callable[[Operator], Lake]
 ) -> None:
     other = version(15, of="arr_delay")
-    rebuild(partial(run_unbounded, spark), other, mine)
-    last_half(spark, inbox, mine, other)
+    rebuild(engine.run_unbounded, other, mine)
+    last_half(engine, inbox, mine, other)
     assert rows(mine, "slow_hours") == rows(truth(other), "slow_hours")
 
 
+@pytest.mark.engines("spark")
 @pytest.mark.feature("V5", "K13")
 @pytest.mark.soak
 def test_another_engine_goes_on(
     spark: SparkSession,
+    engine: Computing,
     inbox: Path,
     mine: Lake,
     truth: Callable[[Operator], Lake],
@@ -157,7 +158,7 @@ def test_another_engine_goes_on(
 ) -> None:
     """Windows, a process function with timers, and the buffers of a join."""
     keyed = stranded_aircraft, connection_pairs
-    run(spark, mine, *keyed)
+    run(engine, mine, *keyed)
     for one in keyed:
         savepoints.create(one.name, mine)
     made = savepoints.savepoints(mine)
@@ -170,51 +171,51 @@ def test_another_engine_goes_on(
     taken = {one.manifest.operator: one for one in savepoints.savepoints(mine)}
     for name in ("slow_hours", *(one.name for one in keyed)):
         roll_back(mine, taken[name])
-    last_half(spark, inbox, mine, WRONG, reader(WRONG), *keyed)
+    last_half(engine, inbox, mine, WRONG, reader(WRONG), *keyed)
     assert rows(mine, "slow_hours") == rows(truth(WRONG), "slow_hours")
-    assert rows(mine, "slow_days") == undisturbed(spark, truth(WRONG))
+    assert rows(mine, "slow_days") == undisturbed(engine, truth(WRONG))
     for one in keyed:
         assert rows(mine, one.name) == rows(truth(one), one.name)
         assert rows(mine, one.name)
 
 
-def undisturbed(spark: SparkSession, upstream: Lake) -> Counter[str]:
+def undisturbed(engine: Computing, upstream: Lake) -> Counter[str]:
     """What the reader makes of the rows of another lake."""
     lake = Lake(f"{upstream.root}-reader", logs=upstream.logs, upstream=upstream.root)
-    run(spark, lake, reader(WRONG))
+    run(engine, lake, reader(WRONG))
     return rows(lake, "slow_days")
 
 
 @pytest.mark.feature("V6")
 def test_paused_moved_to_another_folder_and_resumed(
-    spark: SparkSession, inbox: Path, mine: Lake, truth: Callable[[Operator], Lake], tmp_path: Path
+    engine: Computing, inbox: Path, mine: Lake, truth: Callable[[Operator], Lake], tmp_path: Path
 ) -> None:
     shutil.copytree(mine.root, tmp_path / "far" / "away")
     shutil.rmtree(mine.root)
     moved = Lake(str(tmp_path / "far" / "away"))
-    last_half(spark, inbox, moved, WRONG, reader(WRONG))
+    last_half(engine, inbox, moved, WRONG, reader(WRONG))
     assert rows(moved, "slow_hours") == rows(truth(WRONG), "slow_hours")
-    assert rows(moved, "slow_days") == undisturbed(spark, truth(WRONG))
+    assert rows(moved, "slow_days") == undisturbed(engine, truth(WRONG))
 
 
 @pytest.mark.feature("V3", "V7", "V8")
 def test_two_arms_from_one_savepoint_differ_in_what_was_changed_and_the_original_in_nothing(
-    spark: SparkSession, inbox: Path, mine: Lake, truth: Callable[[Operator], Lake], tmp_path: Path
+    engine: Computing, inbox: Path, mine: Lake, truth: Callable[[Operator], Lake], tmp_path: Path
 ) -> None:
     savepoint = savepoints.savepoints(mine, "slow_hours")[-1]
     before = rows(mine, "slow_hours")
     arms = [fork(mine, savepoint, str(tmp_path / arm)) for arm in "ab"]
     upgrade(RIGHT, arms[1])
-    land_all(spark, inbox, mine, end=True)
+    land_all(engine, inbox, mine, end=True)
     for lake, one in zip(arms, (WRONG, RIGHT), strict=True):
-        run(spark, lake, one)
+        run(engine, lake, one)
     assert rows(mine, "slow_hours") == before, "what the arms do reaches nobody"
-    run(spark, mine, WRONG, reader(WRONG))
+    run(engine, mine, WRONG, reader(WRONG))
     wanted = rows(truth(WRONG), "slow_hours")
     assert rows(mine, "slow_hours") == rows(arms[0], "slow_hours") == wanted
     assert rows(arms[1], "slow_hours") != wanted
     assert rows(arms[1], "slow_hours", ("slow",)) == rows(truth(WRONG), "slow_hours", ("slow",))
-    assert rows(mine, "slow_days") == undisturbed(spark, truth(WRONG))
+    assert rows(mine, "slow_days") == undisturbed(engine, truth(WRONG))
 
 
 @operator
@@ -245,23 +246,19 @@ KINDS = {
 }
 
 
+@pytest.mark.engines("spark")
+@pytest.mark.soak
 @pytest.mark.feature("K10", "K11", "K13", "V9")
-@pytest.mark.parametrize(
-    "kinds",
-    [
-        pytest.param(kinds, id=name, marks=[pytest.mark.soak] if as_they_come in kinds else [])
-        for name, kinds in KINDS.items()
-    ],
-)
+@pytest.mark.parametrize("kinds", [pytest.param(kinds, id=name) for name, kinds in KINDS.items()])
 def test_every_kind_of_state_is_divided_among_five_and_then_three(
-    spark: SparkSession, inbox: Path, tmp_path: Path, kinds: tuple[Operator, ...]
+    spark: SparkSession, engine: Computing, inbox: Path, tmp_path: Path, kinds: tuple[Operator, ...]
 ) -> None:
     lake, whole = Lake(str(tmp_path / "lake")), Lake(str(tmp_path / "whole"), logs=str(tmp_path / "lake"))
     for step, partitions in enumerate((5, 3, None)):
-        land_all(spark, inbox, lake, end=partitions is None, max_commits=None if partitions is None else 3)
+        land_all(engine, inbox, lake, end=partitions is None, max_commits=None if partitions is None else 3)
         clock = step * 3_600_000
-        run(spark, lake, *kinds, clock=clock)
-        run(spark, whole, *(one for one in kinds if partitions is None or one is as_they_come), clock=clock)
+        run(engine, lake, *kinds, clock=clock)
+        run(engine, whole, *(one for one in kinds if partitions is None or one is as_they_come), clock=clock)
         for one in kinds if partitions else ():
             assert rescale(spark, lake, one.name, partitions or 0)
     for one in kinds:

@@ -11,20 +11,20 @@ from urllib.parse import unquote
 
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from engines import embedded
 from events import START, Event, row, source
 from flights import changelog
 from pyspark.sql import SparkSession
 
 from demo.comparison import compare
 from floodmark import Stream, Tumbling, count, max, operator, sum
+from floodmark.control.engine import Computing
 from floodmark.core import crash
 from floodmark.core.errors import ExecutionError, LifecycleError, SetupError, StateError
 from floodmark.core.time import Interval, to_ms
-from floodmark.engines.spark.bounded.run import run_bounded
-from floodmark.engines.spark.landing.run import land
-from floodmark.engines.spark.state import checkpoint
+from floodmark.engines.embedded.state import checkpoint as embedded_checkpoint
+from floodmark.engines.spark.state import checkpoint as spark_checkpoint
 from floodmark.engines.spark.state.rescale import rescale
-from floodmark.engines.spark.unbounded.run import run_unbounded
 from floodmark.engines.upgrading import upgrade
 from floodmark.lake import savepoints, ticks
 from floodmark.lake.cuts import together
@@ -61,11 +61,11 @@ def clocked(left: Stream[Event]) -> Stream:
     return left.key_by("key").window(Tumbling("1 hour"), time="processing").aggregate(n=count())
 
 
-def put(spark: SparkSession, lake: Lake, until: int, *, end: bool = False) -> None:
+def put(lake: Lake, until: int, *, end: bool = False) -> None:
     """More of both inputs, in disorder: every seventh row half an hour late."""
     rows = [row(minute - 30 if minute % 7 == 5 and minute > 40 else minute) for minute in range(until)]
     for name in ("left", "right"):
-        land(spark, source(rows[:: 1 if name == "left" else 2], name), lake, end=end)
+        embedded().land(source(rows[:: 1 if name == "left" else 2], name), lake, end=end)
 
 
 def differences(one: Lake, other: Lake, *tables: str) -> dict[str, int]:
@@ -87,25 +87,25 @@ TABLES = ("totals", "totals__late")
 
 
 @pytest.fixture(scope="module")
-def truth(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
-    """What comes of it in one go."""
+def truth(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """What comes of it in one go, on the embedded engine."""
     lake = Lake(str(tmp_path_factory.mktemp("truth")))
     for until, end in ((60, False), (120, False), (180, True)):
-        put(spark, lake, until, end=end)
+        put(lake, until, end=end)
     for one in (totals, largest):
-        run_unbounded(spark, one, lake, until_caught_up=True)
+        embedded().run_unbounded(one, lake, until_caught_up=True)
     return lake
 
 
 @pytest.fixture(scope="module")
-def hour(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def hour(engine: Computing, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Lakes in which the first hour was read: ``one`` by 'totals' alone, ``both`` by its reader too."""
     folder = tmp_path_factory.mktemp("hour")
     lake = Lake(str(folder / "both"))
-    put(spark, lake, 60)
-    run_unbounded(spark, totals, lake, until_caught_up=True)
+    put(lake, 60)
+    engine.run_unbounded(totals, lake, until_caught_up=True)
     shutil.copytree(lake.root, folder / "one")
-    run_unbounded(spark, largest, lake, until_caught_up=True)
+    engine.run_unbounded(largest, lake, until_caught_up=True)
     return folder
 
 
@@ -123,18 +123,22 @@ def both(hour: Path, tmp_path: Path) -> Lake:
 
 @pytest.mark.feature("V1", "V2", "F9")
 def test_a_stream_taken_back_to_a_savepoint_ends_where_it_would_have_ended(
-    spark: SparkSession, begun: Lake, truth: Lake
+    engine: Computing, begun: Lake, truth: Lake
 ) -> None:
     lake = begun
     made = savepoints.create("totals", lake, why="before the change")
     assert not savepoints.verify(made)
-    state = [file.stat() for file in Path(made.path).rglob("*") if file.suffix in {".sst", ".zip"}]
+    state = [
+        file.stat()
+        for file in Path(made.path).rglob("*")
+        if file.suffix in {".sst", ".zip"} or file.parent.name in {"batches", "merged"}
+    ]
     assert state, "and all of it is shared with the checkpoint: only what is new takes room"
     assert {one.st_nlink > 1 for one in state} == {True}
     assert [one.manifest.why for one in savepoints.savepoints(lake)] == ["before the change"]
     was = {table: values(lake, table) for table in (*TABLES, "totals__current")}
-    put(spark, lake, 120)
-    run_unbounded(spark, totals, lake, until_caught_up=True)
+    put(lake, 120)
+    engine.run_unbounded(totals, lake, until_caught_up=True)
     assert values(lake, "totals") != was["totals"]
     found = roll_back(lake, savepoints.find(lake, made.manifest.id))
     lost = {one.table: one for one in found.undone}
@@ -142,98 +146,98 @@ def test_a_stream_taken_back_to_a_savepoint_ends_where_it_would_have_ended(
     assert pending(lake) is None
     assert {table: values(lake, table) for table in was} == was, "what people read too, at once"
     assert not savepoints.verify(made), "a stream that goes on from it leaves it alone"
-    put(spark, lake, 180, end=True)
-    result = run_unbounded(spark, totals, lake, until_caught_up=True)
+    put(lake, 180, end=True)
+    result = engine.run_unbounded(totals, lake, until_caught_up=True)
     assert result.micro_batches
     assert not differences(lake, truth, *TABLES)
     assert values(lake, "totals__current") == values(truth, "totals__current")
     roll_back(lake, made)
-    run_unbounded(spark, totals, lake, until_caught_up=True)
+    engine.run_unbounded(totals, lake, until_caught_up=True)
     assert not differences(lake, truth, *TABLES), "as often as one likes"
     assert values(lake, "totals__current") == values(truth, "totals__current")
     assert Timeline.current(lake, "totals").number == 2
 
 
-def test_a_reader_goes_back_with_what_it_reads(spark: SparkSession, both: Lake, truth: Lake) -> None:
+@pytest.mark.engines("embedded", "spark")
+def test_a_reader_goes_back_with_what_it_reads(engine: Computing, both: Lake, truth: Lake) -> None:
     lake = both
     made = together("totals", lake, why="both")
     assert [one.manifest.operator for one in made] == ["totals", "largest"]
-    put(spark, lake, 120)
-    run_unbounded(spark, totals, lake, until_caught_up=True)
+    put(lake, 120)
+    engine.run_unbounded(totals, lake, until_caught_up=True)
     found = prepare(lake, made[0], keep=False)
-    assert [step.operator for step in found.switch.steps] == ["totals", "largest"]
+    assert [step.operator for step in found.switch.targets] == ["totals", "largest"]
     assert not [one for one in found.undone if one.table == "largest" and one.commits], "it has read nothing since"
-    run_unbounded(spark, largest, lake, until_caught_up=True)
+    engine.run_unbounded(largest, lake, until_caught_up=True)
     roll_back(lake, made[0])
-    run_unbounded(spark, totals, lake, until_caught_up=True)
-    with pytest.raises(LifecycleError, match=r"LIFECYCLE-040 .*a reader that is further behind"):
-        together(
-            "totals", lake
-        )  # it is where the timeline began: the micro-batch before that has no state of its own here
-    run_unbounded(spark, largest, lake, until_caught_up=True)
+    engine.run_unbounded(totals, lake, until_caught_up=True)
+    if (
+        engine.name == "spark"
+    ):  # it is where the timeline began: the micro-batch before that has no state of its own here
+        with pytest.raises(LifecycleError, match=r"LIFECYCLE-040 .*a reader that is further behind"):
+            together("totals", lake)
+    engine.run_unbounded(largest, lake, until_caught_up=True)
     assert [one.manifest.operator for one in together("totals", lake)] == ["totals", "largest"]
-    put(spark, lake, 180, end=True)
+    put(lake, 180, end=True)
     for one in (totals, largest):
-        run_unbounded(spark, one, lake, until_caught_up=True)
+        engine.run_unbounded(one, lake, until_caught_up=True)
     assert not differences(lake, truth, *TABLES, "largest")
 
 
 def test_a_reader_that_begins_after_a_rollback_reads_what_bounded_runs_had_restated(
-    spark: SparkSession, lake: Lake, truth: Lake
+    engine: Computing, lake: Lake, truth: Lake
 ) -> None:
-    put(spark, lake, 120)
-    run_unbounded(spark, totals, lake, until_caught_up=True)
+    put(lake, 120)
+    engine.run_unbounded(totals, lake, until_caught_up=True)
     restated = Interval(start=to_ms(START), end=to_ms(START) + 1_800_000)
-    assert run_bounded(spark, totals, lake, restated, force=True).rows
+    assert engine.run_bounded(totals, lake, restated, force=True).rows
     made = savepoints.create("totals", lake)
-    put(spark, lake, 150)
-    run_unbounded(spark, totals, lake, until_caught_up=True)
+    put(lake, 150)
+    engine.run_unbounded(totals, lake, until_caught_up=True)
     roll_back(lake, made)
-    run_unbounded(spark, largest, lake, until_caught_up=True, files_per_batch=1)
-    put(spark, lake, 180, end=True)
+    engine.run_unbounded(largest, lake, until_caught_up=True, files_per_batch=1)
+    put(lake, 180, end=True)
     for one in (totals, largest):
-        run_unbounded(spark, one, lake, until_caught_up=True)
+        engine.run_unbounded(one, lake, until_caught_up=True)
     assert not differences(lake, truth, "largest")
 
 
-def test_a_reader_that_is_not_at_the_cut_is_named_and_can_be_left(
-    spark: SparkSession, begun: Lake, truth: Lake
-) -> None:
+def test_a_reader_that_is_not_at_the_cut_is_named_and_can_be_left(engine: Computing, begun: Lake, truth: Lake) -> None:
     lake = begun
     made = savepoints.create("totals", lake)
-    put(spark, lake, 120)
+    put(lake, 120)
     for one in (totals, largest):
-        run_unbounded(spark, one, lake, until_caught_up=True)
+        engine.run_unbounded(one, lake, until_caught_up=True)
     with pytest.raises(LifecycleError, match=r"LIFECYCLE-035 .*a state of largest that has read exactly what it keeps"):
         roll_back(lake, made)
     assert Timeline.current(lake, "totals").number == 0
     assert roll_back(lake, made, alone=True).left == ("largest",)
-    put(spark, lake, 180, end=True)
-    run_unbounded(spark, totals, lake, until_caught_up=True)
+    put(lake, 180, end=True)
+    engine.run_unbounded(totals, lake, until_caught_up=True)
     with pytest.raises(LifecycleError, match=r"LIFECYCLE-038 .*a rollback of 'totals' behind what its stream has read"):
-        run_unbounded(spark, largest, lake, until_caught_up=True)
-    run_unbounded(spark, largest, lake, until_caught_up=True, from_scratch=True, files_per_batch=1)
+        engine.run_unbounded(largest, lake, until_caught_up=True)
+    engine.run_unbounded(largest, lake, until_caught_up=True, from_scratch=True, files_per_batch=1)
     assert not differences(lake, truth, *TABLES, "largest")
-    assert run_unbounded(spark, largest, lake, until_caught_up=True).micro_batches == 0
+    assert engine.run_unbounded(largest, lake, until_caught_up=True).micro_batches == 0
 
 
-def test_the_clock_goes_back_too(spark: SparkSession, lake: Lake) -> None:
+def test_the_clock_goes_back_too(engine: Computing, lake: Lake) -> None:
     hour = 3_600_000
-    put(spark, lake, 30)
-    run_unbounded(spark, clocked, lake, until_caught_up=True, clock=hour // 2)
+    put(lake, 30)
+    engine.run_unbounded(clocked, lake, until_caught_up=True, clock=hour // 2)
     made = savepoints.create("clocked", lake)
-    put(spark, lake, 60)
-    run_unbounded(spark, clocked, lake, until_caught_up=True, clock=5 * hour // 2)
+    put(lake, 60)
+    engine.run_unbounded(clocked, lake, until_caught_up=True, clock=5 * hour // 2)
     assert sum_of(lake, "clocked", "n") == 30
     roll_back(lake, made)
     assert sum_of(lake, "clocked", "n") == 0
     assert len(ticks.recorded(clocked, lake)) == 1
-    put(spark, lake, 90, end=True)
-    run_unbounded(spark, clocked, lake, until_caught_up=True, clock=3 * hour // 4)
+    put(lake, 90, end=True)
+    engine.run_unbounded(clocked, lake, until_caught_up=True, clock=3 * hour // 4)
     assert sum_of(lake, "clocked", "n") == 90, "nothing is lost, nothing there twice"
     replay = Lake(str(Path(lake.root).parent / "replay"), logs=lake.root)
     shutil.copytree(ticks.folder(clocked, lake), ticks.folder(clocked, replay))
-    run_bounded(spark, clocked, replay)
+    engine.run_bounded(clocked, replay, Interval())
     assert values(replay, "clocked") == values(lake, "clocked")
 
 
@@ -242,11 +246,11 @@ def sum_of(lake: Lake, table: str, column: str) -> int:
     return builtins.sum(one[column] for one in found if one["_kind"] == 0)
 
 
-def test_what_cannot_be_taken_back_is_refused_and_nothing_changes(spark: SparkSession, begun: Lake) -> None:
+def test_what_cannot_be_taken_back_is_refused_and_nothing_changes(engine: Computing, begun: Lake) -> None:
     lake = begun
     made = savepoints.create("totals", lake)
-    put(spark, lake, 120)
-    run_unbounded(spark, totals, lake, until_caught_up=True)
+    put(lake, 120)
+    engine.run_unbounded(totals, lake, until_caught_up=True)
     was = values(lake, "totals")
     path = lake.output("totals")
     taken_out = set(DeltaTable(path, version=made.manifest.outputs[0].version).file_uris())
@@ -258,7 +262,7 @@ def test_what_cannot_be_taken_back_is_refused_and_nothing_changes(spark: SparkSe
         roll_back(lake, made)
     (log / f"{DeltaTable(path).version():020d}.json").unlink()
 
-    run_bounded(spark, totals, lake, Interval(start=to_ms(START), end=to_ms(START) + 1_800_000), force=True)
+    engine.run_bounded(totals, lake, Interval(start=to_ms(START), end=to_ms(START) + 1_800_000), force=True)
     with pytest.raises(LifecycleError, match=r"LIFECYCLE-036 .*bounded runs of .*--undo-backfills"):
         roll_back(lake, made)
     gone = Path(unquote(sorted(taken_out - set(DeltaTable(path).file_uris()))[0].removeprefix("file://")))
@@ -268,7 +272,7 @@ def test_what_cannot_be_taken_back_is_refused_and_nothing_changes(spark: SparkSe
         roll_back(lake, made, backfills=True)
     kept.rename(gone)
 
-    state = next(Path(made.path).rglob("*.changelog"))
+    state = next(Path(made.path).rglob("*.changelog" if engine.name == "spark" else "batches/*"))
     content = state.read_bytes()
     state.unlink()
     state.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
@@ -295,7 +299,7 @@ def test_what_cannot_be_taken_back_is_refused_and_nothing_changes(spark: SparkSe
 
 @pytest.mark.feature("V6", "F12")
 def test_a_lake_is_copied_elsewhere_and_the_old_one_deleted(
-    spark: SparkSession, begun: Lake, truth: Lake, tmp_path: Path
+    engine: Computing, begun: Lake, truth: Lake, tmp_path: Path
 ) -> None:
     lake = begun
     made = savepoints.create("totals", lake)
@@ -314,30 +318,30 @@ def test_a_lake_is_copied_elsewhere_and_the_old_one_deleted(
         savepoints.take_in(moved, str(tmp_path / "exported" / made.manifest.id))
     roll_back(moved, found)
     for until, end in ((120, False), (180, True)):
-        put(spark, moved, until, end=end)
-    run_unbounded(spark, totals, moved, until_caught_up=True)
+        put(moved, until, end=end)
+    engine.run_unbounded(totals, moved, until_caught_up=True)
     assert not differences(moved, truth, *TABLES)
     assert values(moved, "totals__current") == values(truth, "totals__current")
 
 
-def test_a_lost_checkpoint_is_begun_anew_and_nothing_is_skipped(spark: SparkSession, lake: Lake, truth: Lake) -> None:
+def test_a_lost_checkpoint_is_begun_anew_and_nothing_is_skipped(engine: Computing, lake: Lake, truth: Lake) -> None:
     for until, end in ((60, False), (120, False), (180, True)):
-        put(spark, lake, until, end=end)
-    run_unbounded(spark, totals, lake, until_caught_up=True, files_per_batch=1)
+        put(lake, until, end=end)
+    engine.run_unbounded(totals, lake, until_caught_up=True, files_per_batch=1)
     shutil.rmtree(Timeline.current(lake, "totals").folder())
-    run_unbounded(spark, totals, lake, until_caught_up=True)
+    engine.run_unbounded(totals, lake, until_caught_up=True)
     assert not differences(lake, truth, *TABLES)
     assert Timeline.current(lake, "totals").number == 1
 
 
 @pytest.mark.feature("V7")
 def test_two_forks_of_one_savepoint_and_the_original_go_on_by_themselves(
-    spark: SparkSession, begun: Lake, truth: Lake, tmp_path: Path
+    engine: Computing, begun: Lake, truth: Lake, tmp_path: Path
 ) -> None:
     lake = begun
     made = savepoints.create("totals", lake)
-    put(spark, lake, 120)
-    run_unbounded(spark, totals, lake, until_caught_up=True)
+    put(lake, 120)
+    engine.run_unbounded(totals, lake, until_caught_up=True)
     was = values(lake, "totals")
     first, second = (fork(lake, made, str(tmp_path / name), fresh=name == "b") for name in "ab")
     with pytest.raises(LifecycleError, match="LIFECYCLE-041"):
@@ -345,11 +349,11 @@ def test_two_forks_of_one_savepoint_and_the_original_go_on_by_themselves(
     with pytest.raises(LifecycleError, match="LIFECYCLE-041"):
         fork(lake, made, lake.root)
     before = values(first, "totals")
-    put(spark, lake, 180, end=True)
+    put(lake, 180, end=True)
     for one in (first, second):
-        run_unbounded(spark, totals, one, until_caught_up=True)
+        engine.run_unbounded(totals, one, until_caught_up=True)
     assert values(lake, "totals") == was, "the original has not moved"
-    run_unbounded(spark, totals, lake, until_caught_up=True)
+    engine.run_unbounded(totals, lake, until_caught_up=True)
     assert not differences(first, truth, *TABLES)
     assert not differences(lake, truth, *TABLES)
     assert values(first, "totals__current") == values(truth, "totals__current")
@@ -357,12 +361,15 @@ def test_two_forks_of_one_savepoint_and_the_original_go_on_by_themselves(
     assert Lake.of(Settings(lake=first.root)) == first, "the command line knows what it reads"
 
 
+@pytest.mark.engines("spark")
 @pytest.mark.feature("K10", "K11", "V9")
-def test_state_is_divided_among_more_partitions_and_fewer(spark: SparkSession, lake: Lake, truth: Lake) -> None:
+def test_state_is_divided_among_more_partitions_and_fewer(
+    spark: SparkSession, engine: Computing, lake: Lake, truth: Lake
+) -> None:
     last = None
     for until, end, partitions in ((60, False, 5), (120, False, 3), (180, True, 3)):
-        put(spark, lake, until, end=end)
-        run_unbounded(spark, totals, lake, until_caught_up=True)
+        put(lake, until, end=end)
+        engine.run_unbounded(totals, lake, until_caught_up=True)
         made = rescale(spark, lake, "totals", partitions)
         assert (made is None) == (partitions == last)
         checkpoint, last = Timeline.current(lake, "totals").checkpoint, partitions
@@ -387,16 +394,17 @@ def fail_at(monkeypatch: pytest.MonkeyPatch, wanted: str) -> None:
     monkeypatch.setattr(crash, "point", point)
 
 
-@pytest.mark.feature("F7", "K11")
-@pytest.mark.parametrize("way", ["ended", "taken back"])
+@pytest.mark.engines("spark")
+@pytest.mark.feature("K11")
+@pytest.mark.parametrize("way", [pytest.param("ended", marks=pytest.mark.soak), "taken back"])
 def test_a_micro_batch_that_is_half_written_is_ended_or_taken_back_first(
-    spark: SparkSession, begun: Lake, truth: Lake, monkeypatch: pytest.MonkeyPatch, way: str
+    spark: SparkSession, engine: Computing, begun: Lake, truth: Lake, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     """Its rows are in one table and not in the other: computed again on another timeline, or by other code, they would be there twice."""
-    put(spark, begun, 120)
+    put(begun, 120)
     fail_at(monkeypatch, "micro_batch.after_side")
     with pytest.raises(SetupError, match="SETUP-052 .*No space left"):
-        run_unbounded(spark, totals, begun, until_caught_up=True)
+        engine.run_unbounded(totals, begun, until_caught_up=True)
     monkeypatch.undo()
     was = values(begun, "totals__late")
     for act in (lambda: rescale(spark, begun, "totals", 3), lambda: upgrade(doubled, begun)):
@@ -405,31 +413,32 @@ def test_a_micro_batch_that_is_half_written_is_ended_or_taken_back_first(
     assert Timeline.current(begun, "totals").number == 0
     assert not savepoints.savepoints(begun)
     if way == "ended":
-        run_unbounded(spark, totals, begun, until_caught_up=True)
+        engine.run_unbounded(totals, begun, until_caught_up=True)
     else:
         roll_back(begun, savepoints.create("totals", begun))
         assert len(values(begun, "totals__late")) < len(was)
     assert rescale(spark, begun, "totals", 3)
-    put(spark, begun, 180, end=True)
-    run_unbounded(spark, totals, begun, until_caught_up=True)
+    put(begun, 180, end=True)
+    engine.run_unbounded(totals, begun, until_caught_up=True)
     assert not differences(begun, truth, *TABLES)
     assert values(begun, "totals__current") == values(truth, "totals__current")
 
 
-@pytest.mark.feature("F7", "K11")
+@pytest.mark.engines("spark")
+@pytest.mark.feature("K11")
 def test_a_micro_batch_that_only_spark_knows_nothing_of_is_left_to_the_new_version(
-    spark: SparkSession, begun: Lake, truth: Lake, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, engine: Computing, begun: Lake, truth: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put(spark, begun, 120)
+    put(begun, 120)
     fail_at(monkeypatch, "micro_batch.after_main")
     with pytest.raises(SetupError, match="SETUP-052 .*No space left"):
-        run_unbounded(spark, totals, begun, until_caught_up=True)
+        engine.run_unbounded(totals, begun, until_caught_up=True)
     monkeypatch.undo()
     with pytest.raises(LifecycleError, match="LIFECYCLE-044"):
         rescale(spark, begun, "totals", 3)
     assert upgrade(doubled, begun).savepoint
-    put(spark, begun, 180, end=True)
-    run_unbounded(spark, doubled, begun, until_caught_up=True)
+    put(begun, 180, end=True)
+    engine.run_unbounded(doubled, begun, until_caught_up=True)
     names = [name for name in changelog(truth, "totals").column_names if name != "double"]
     assert sorted(map(repr, changelog(begun, "totals").select(names).to_pylist())) == sorted(
         map(repr, changelog(truth, "totals").to_pylist())
@@ -437,26 +446,26 @@ def test_a_micro_batch_that_only_spark_knows_nothing_of_is_left_to_the_new_versi
 
 
 @pytest.mark.feature("V6")
-def test_a_lake_that_is_moved_goes_on(spark: SparkSession, begun: Lake, truth: Lake, tmp_path: Path) -> None:
+def test_a_lake_that_is_moved_goes_on(engine: Computing, begun: Lake, truth: Lake, tmp_path: Path) -> None:
     shutil.move(begun.root, tmp_path / "elsewhere")
     moved = Lake(str(tmp_path / "elsewhere"))
     for until, end in ((120, False), (180, True)):
-        put(spark, moved, until, end=end)
-    run_unbounded(spark, totals, moved, until_caught_up=True)
+        put(moved, until, end=end)
+    engine.run_unbounded(totals, moved, until_caught_up=True)
     assert not differences(moved, truth, *TABLES)
     assert values(moved, "totals__current") == values(truth, "totals__current")
 
 
-@pytest.mark.feature("F7")
 def test_a_full_disk_costs_the_savepoint_and_not_the_stream(
-    spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch
+    engine: Computing, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put(spark, lake, 30)
-    run_unbounded(spark, clocked, lake, until_caught_up=True, clock=0)
+    put(lake, 30)
+    engine.run_unbounded(clocked, lake, until_caught_up=True, clock=0)
+    checkpoint = spark_checkpoint if engine.name == "spark" else embedded_checkpoint
     copied = checkpoint.copy
 
     def full(source: str, target: str) -> None:
-        if "/state/" in source:
+        if "/state/" in source or "/batches/" in source:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         copied(source, target)
 
@@ -466,5 +475,5 @@ def test_a_full_disk_costs_the_savepoint_and_not_the_stream(
     monkeypatch.undo()
     assert savepoints.savepoints(lake) == []
     assert not list(Path(lake.root).rglob("*.draft"))
-    put(spark, lake, 60)
-    assert run_unbounded(spark, clocked, lake, until_caught_up=True, clock=0).micro_batches
+    put(lake, 60)
+    assert engine.run_unbounded(clocked, lake, until_caught_up=True, clock=0).micro_batches

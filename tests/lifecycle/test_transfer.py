@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
-from events import Event, disorder
+from events import disorder
 from pyspark.sql import SparkSession
+from streams import CLOCKED, ONCE, PAIRED, PLAIN, VISITS, WATCHED, WINDOWED
 
-from floodmark import Operator, Stream, Tumbling, count, operator, sum
+from floodmark import Operator
+from floodmark.control.engine import Computing
 from floodmark.core import crash
 from floodmark.core.errors import FloodmarkError, LifecycleError
+from floodmark.engines.embedded.bounded.run import run_bounded
 from floodmark.engines.embedded.session import Sail
 from floodmark.engines.embedded.state import canonical as of_embedded
 from floodmark.engines.embedded.unbounded.run import run_unbounded as run_embedded
 from floodmark.engines.spark.state import canonical as of_spark
 from floodmark.engines.spark.unbounded.run import run_unbounded as run_spark
 from floodmark.engines.transfer import transfer
-from floodmark.lake import savepoints
+from floodmark.lake import savepoints, ticks
 from floodmark.lake.checkpoint import engine_of
 from floodmark.lake.locks import exclusive
 from floodmark.lake.paths import Lake
@@ -36,24 +40,7 @@ from .test_savepoints import TABLES, differences, largest, put, totals, truth, v
 
 __all__ = ["truth"]
 
-ENGINES: tuple[Engine, Engine] = ("spark", "embedded")
-
-
-@operator
-def windowed(events: Stream[Event]) -> Stream:
-    """Results that are revised, and rows that are too late."""
-    keyed = (
-        events.filter("value % 7 <> 0")
-        .key_by("key")
-        .window(Tumbling("10 minutes"), allowed_lateness="15 minutes", late="side_output")
-    )
-    return keyed.aggregate(n=count(), total=sum("value"))
-
-
-@operator
-def plain(events: Stream[Event]) -> Stream:
-    """No state."""
-    return events.filter("value % 3 = 0").with_columns(double="value * 2")
+pytestmark = pytest.mark.engines("spark")
 
 
 class Killed(Exception):  # noqa: N818 - not an error: the test ends the process here
@@ -136,93 +123,108 @@ def check(streams: Streams, code: Operator, log: Log, beside: Path) -> None:
             )
 
 
+@pytest.mark.feature("V5")
 @pytest.mark.parametrize(
     "engines",
     [("spark", "embedded", "spark", "embedded"), pytest.param(("embedded", "spark") * 2, marks=pytest.mark.soak)],
 )
-def test_two_inputs_there_and_back(streams: Streams, truth: Lake, engines: tuple[Engine, ...]) -> None:
-    for until, end, engine in zip((40, 60, 120, 180), (False, False, False, True), engines, strict=True):
-        put(streams.spark, streams.lake, until, end=end)
-        streams.run(totals, engine)
+def test_two_inputs_there_and_back(
+    streams: Streams, engine: Computing, truth: Lake, engines: tuple[Engine, ...]
+) -> None:
+    for until, end, name in zip((40, 60, 120, 180), (False, False, False, True), engines, strict=True):
+        put(streams.lake, until, end=end)
+        streams.run(totals, name)
         if until in {60, 180}:
-            streams.run(largest, engines[0] if end else engine)
+            streams.run(largest, engines[0] if end else name)
     assert Timeline.current(streams.lake, "totals").number == 3
     assert not differences(streams.lake, truth, *TABLES, "largest")
     assert values(streams.lake, "totals__current") == values(truth, "totals__current")
 
 
-@pytest.mark.parametrize("first", ENGINES)
-def test_killed_at_each_step_it_is_the_stream_of_one_engine(streams: Streams, first: Engine, tmp_path: Path) -> None:
-    log, points = disorder(windowed, 1, 160), crash.POINTS["transfer"]
-    land(streams.lake, windowed, log, 0, 40)
-    streams.run(windowed, first)
-    second = next(one for one in ENGINES if one != first)
-    for point in points:
-        with killed(point) as reached:
-            streams.transfer(windowed, second)
-        assert reached[-1] == point
-        assert streams.engine(windowed) == (second if point == "transfer.after_current" else first)
-    assert len(savepoints.savepoints(streams.lake, "windowed")) == 1
-    land(streams.lake, windowed, log, 40)
-    streams.run(windowed, second)
-    check(streams, windowed, log, tmp_path / "alone")
+@pytest.mark.parametrize(
+    "code",
+    [WATCHED, PAIRED, *(pytest.param(code, marks=pytest.mark.soak) for code in (VISITS, ONCE, PLAIN))],
+    ids=lambda code: code.name,
+)
+def test_state_of_every_kind_there_and_back(streams: Streams, code: Operator, tmp_path: Path) -> None:
+    log = disorder(code, 6, 160)
+    for first, last, engine in ((0, 50, "embedded"), (50, 100, "spark"), (100, None, "embedded")):
+        land(streams.lake, code, log, first, last)
+        streams.run(code, engine)
+    check(streams, code, log, tmp_path / "alone")
+
+
+def test_the_record_of_the_clock_goes_over_with_its_stream(streams: Streams, tmp_path: Path) -> None:
+    """A bounded run that repeats it has the same windows, whichever engine the clock moved on."""
+    log = disorder(CLOCKED, 7, 100)
+    for first, last, engine in ((0, 40, "embedded"), (40, 70, "spark"), (70, None, "embedded")):
+        land(streams.lake, CLOCKED, log, first, last)
+        streams.run(CLOCKED, engine)
+    found = final([outputs(streams.lake, CLOCKED)[""]])
+    assert sum(row["n"] for row in found) == 100
+    assert len({row["window_end"] for row in found}) > 1
+    again = Lake(str(tmp_path / "again"), logs=streams.lake.root)
+    shutil.copytree(ticks.folder(CLOCKED, streams.lake), ticks.folder(CLOCKED, again))
+    run_bounded(streams.sail, CLOCKED, again)
+    assert final([outputs(again, CLOCKED)[""]]) == found
 
 
 def test_a_micro_batch_that_was_begun_is_ended_first(streams: Streams, tmp_path: Path) -> None:
-    log = disorder(windowed, 2, 160)
-    land(streams.lake, windowed, log, 0, 60)
+    log = disorder(WINDOWED, 2, 160)
+    land(streams.lake, WINDOWED, log, 0, 60)
     with killed("embedded.after_commit") as reached:
-        streams.run(windowed, "embedded")
+        streams.run(WINDOWED, "embedded")
     assert reached[-1] == "embedded.after_commit"
-    land(streams.lake, windowed, log, 60, 100)
+    land(streams.lake, WINDOWED, log, 60, 100)
     with killed("micro_batch.after_main") as reached:
-        streams.run(windowed, "spark")
+        streams.run(WINDOWED, "spark")
     assert "micro_batch.after_main" in reached
-    land(streams.lake, windowed, log, 100)
-    streams.run(windowed, "embedded")
-    check(streams, windowed, log, tmp_path / "alone")
+    land(streams.lake, WINDOWED, log, 100)
+    streams.run(WINDOWED, "embedded")
+    check(streams, WINDOWED, log, tmp_path / "alone")
 
 
+@pytest.mark.feature("Z22")
 def test_going_back_to_a_savepoint_of_the_other_engine(streams: Streams, tmp_path: Path) -> None:
-    log, made = disorder(windowed, 3, 160), []
+    log, made = disorder(WINDOWED, 3, 160), []
     for first, engine in ((0, "spark"), (60, "embedded")):
-        land(streams.lake, windowed, log, first, first + 60)
-        streams.run(windowed, engine)
+        land(streams.lake, WINDOWED, log, first, first + 60)
+        streams.run(WINDOWED, engine)
         made.append(savepoints.create("windowed", streams.lake))
-    land(streams.lake, windowed, log, 120)
-    streams.run(windowed, "embedded")
+    land(streams.lake, WINDOWED, log, 120)
+    streams.run(WINDOWED, "embedded")
     roll_back(streams.lake, made[0])
-    assert streams.engine(windowed) == "spark"
-    streams.run(windowed, "embedded")
+    assert streams.engine(WINDOWED) == "spark"
+    streams.run(WINDOWED, "embedded")
     roll_back(streams.lake, made[1])
-    streams.run(windowed, "spark")
-    check(streams, windowed, log, tmp_path / "alone")
+    streams.run(WINDOWED, "spark")
+    check(streams, WINDOWED, log, tmp_path / "alone")
 
 
 def test_a_canonical_savepoint_is_one_of_either_engine(streams: Streams, tmp_path: Path) -> None:
-    log, lake = disorder(windowed, 4, 160), streams.lake
-    land(lake, windowed, log, 0, 60)
-    streams.run(windowed, "spark")
+    log, lake = disorder(WINDOWED, 4, 160), streams.lake
+    land(lake, WINDOWED, log, 0, 60)
+    streams.run(WINDOWED, "spark")
     place = of_spark.export(streams.spark, savepoints.create("windowed", lake), str(tmp_path / "out"))
     taken = of_embedded.take_in(lake, place)
     assert taken.manifest.engine["engine"] == "embedded"
     assert not savepoints.verify(taken)
     roll_back(lake, taken)
-    land(lake, windowed, log, 60, 120)
-    run_embedded(streams.sail, windowed, lake, until_caught_up=True)
+    land(lake, WINDOWED, log, 60, 120)
+    run_embedded(streams.sail, WINDOWED, lake, until_caught_up=True)
     place = of_embedded.export(savepoints.create("windowed", lake), str(tmp_path / "back"))
     roll_back(lake, of_spark.take_in(streams.spark, lake, place))
-    land(lake, windowed, log, 120)
-    run_spark(streams.spark, windowed, lake, until_caught_up=True)
-    check(streams, windowed, log, tmp_path / "alone")
+    land(lake, WINDOWED, log, 120)
+    run_spark(streams.spark, WINDOWED, lake, until_caught_up=True)
+    check(streams, WINDOWED, log, tmp_path / "alone")
 
 
 def test_a_stream_at_work_does_not_go_over(streams: Streams) -> None:
-    land(streams.lake, plain, disorder(windowed, 5, 160), 0, 20)
-    streams.run(plain, "embedded")
+    land(streams.lake, PLAIN, disorder(WINDOWED, 5, 160), 0, 20)
+    streams.run(PLAIN, "embedded")
     with (
         exclusive(streams.lake, "operators", "plain", "run", role="stream"),
         pytest.raises(LifecycleError, match="LIFECYCLE-003"),
     ):
-        streams.transfer(plain, "spark")
-    assert streams.engine(plain) == "embedded"
+        streams.transfer(PLAIN, "spark")
+    assert streams.engine(PLAIN) == "embedded"

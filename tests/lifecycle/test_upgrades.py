@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
+from engines import embedded
 from events import START, Event, row, source
-from pyspark.sql import SparkSession
 
 from floodmark import (
     Contract,
@@ -29,19 +29,18 @@ from floodmark import (
     operator,
     sum,
 )
+from floodmark.control.engine import Computing
 from floodmark.core import crash
 from floodmark.core.errors import ExecutionError, LifecycleError, PlanError, StateError
 from floodmark.core.time import Interval, to_ms
-from floodmark.engines.spark.bounded.run import run_bounded
-from floodmark.engines.spark.landing.run import land
-from floodmark.engines.spark.unbounded.run import run_unbounded
-from floodmark.engines.upgrading import check, rebuild, upgrade
+from floodmark.engines.upgrading import check, rebuild, rebuild_steps, upgrade
 from floodmark.lake import savepoints
 from floodmark.lake.fork import fork
 from floodmark.lake.paths import Lake
 from floodmark.lake.readiness import coverage
 from floodmark.lake.rollback import roll_back
 from floodmark.lake.switch import pending, perform
+from floodmark.lifecycle.steps import kind, recorded
 from floodmark.lifecycle.switch import Switch
 from floodmark.observe.status import status
 
@@ -65,8 +64,8 @@ def readers_of(upstream):
     return operator(most, inputs={"totals": upstream})
 
 
-def put(spark: SparkSession, lake: Lake, until: int, *, end: bool = False) -> None:
-    land(spark, source([row(minute) for minute in range(until)]), lake, end=end)
+def put(lake: Lake, until: int, *, end: bool = False) -> None:
+    embedded().land(source([row(minute) for minute in range(until)]), lake, end=end)
 
 
 def rows(lake: Lake, *columns: str) -> list[tuple[object, ...]]:
@@ -75,11 +74,11 @@ def rows(lake: Lake, *columns: str) -> list[tuple[object, ...]]:
 
 
 @pytest.fixture(scope="module")
-def begun(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+def begun(engine: Computing, tmp_path_factory: pytest.TempPathFactory) -> Lake:
     """A stream of the first version, in the middle of a window."""
     lake = Lake(str(tmp_path_factory.mktemp("begun") / "lake"))
-    put(spark, lake, 95)
-    run_unbounded(spark, version(""), lake, until_caught_up=True)
+    put(lake, 95)
+    engine.run_unbounded(version(""), lake, until_caught_up=True)
     return lake
 
 
@@ -89,25 +88,26 @@ def running(begun: Lake, tmp_path: Path) -> Lake:
     return Lake(str(shutil.copytree(begun.root, tmp_path / "lake")))
 
 
+@pytest.mark.engines("embedded", "spark")
 @pytest.mark.feature("V4")
-def test_a_column_more_goes_on_from_the_state_and_back_again(spark: SparkSession, running: Lake) -> None:
+def test_a_column_more_goes_on_from_the_state_and_back_again(engine: Computing, running: Lake) -> None:
     with pytest.raises(StateError, match=r"STATE-003 .*floodmark apply totals"):
-        run_unbounded(spark, version("column"), running, until_caught_up=True)
+        engine.run_unbounded(version("column"), running, until_caught_up=True)
     before = rows(running, "n", "total")
     assert check(version("column"), running).verdict == "stateless change"
     done = upgrade(version("column"), running, why="twice as much")
     assert done.plan.verdict == "stateless change"
     assert upgrade(version("column"), running).savepoint is None, "there is nothing more to do"
-    put(spark, running, 120, end=True)
-    run_unbounded(spark, version("column"), running, until_caught_up=True)
+    put(running, 120, end=True)
+    engine.run_unbounded(version("column"), running, until_caught_up=True)
     found = rows(running, "n", "total", "double")
     assert [one[:4] for one in found if one[4] is None] == before
     assert all(one[4] == 2 * one[3] for one in found if one[4] is not None)
     expected = Lake(f"{running.root}-truth", logs=running.root)
-    run_unbounded(spark, version(""), expected, until_caught_up=True)
+    engine.run_unbounded(version(""), expected, until_caught_up=True)
     assert [one[:4] for one in found] == rows(expected, "n", "total")
     roll_back(running, savepoints.find(running, str(done.savepoint)))
-    run_unbounded(spark, version(""), running, until_caught_up=True)
+    engine.run_unbounded(version(""), running, until_caught_up=True)
     assert rows(running, "n", "total") == rows(expected, "n", "total")
     assert "double" not in {field.name for field in DeltaTable(running.output("totals")).schema().fields}
 
@@ -130,7 +130,7 @@ def _values(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.feature("V1", "V4")
-def test_last_values_go_on_after_columns_were_taken_back(spark: SparkSession, lake: Lake) -> None:
+def test_last_values_go_on_after_columns_were_taken_back(engine: Computing, lake: Lake) -> None:
     def revised(wide: bool) -> Operator:
         def totals(events: Stream[Event]) -> Stream:
             windowed = events.key_by("key").window(Tumbling("10 minutes"), allowed_lateness="10 minutes")
@@ -140,65 +140,66 @@ def test_last_values_go_on_after_columns_were_taken_back(spark: SparkSession, la
         return operator(totals)
 
     narrow = revised(wide=False)
-    put(spark, lake, 95)
-    run_unbounded(spark, narrow, lake, until_caught_up=True)
+    put(lake, 95)
+    engine.run_unbounded(narrow, lake, until_caught_up=True)
     done = upgrade(revised(wide=True), lake)
-    put(spark, lake, 120)
-    run_unbounded(spark, revised(wide=True), lake, until_caught_up=True)
+    put(lake, 120)
+    engine.run_unbounded(revised(wide=True), lake, until_caught_up=True)
     roll_back(lake, savepoints.find(lake, str(done.savepoint)))
     assert read(lake) == latest(lake), "what people read goes back with the changelog"
-    run_unbounded(
-        spark, narrow, lake, until_caught_up=True
+    engine.run_unbounded(
+        narrow, lake, until_caught_up=True
     )  # one micro-batch of the last values, planned again at the next start
-    put(spark, lake, 130, end=True)
-    run_unbounded(spark, narrow, lake, until_caught_up=True)
+    put(lake, 130, end=True)
+    engine.run_unbounded(narrow, lake, until_caught_up=True)
     expected = Lake(f"{lake.root}-truth", logs=lake.root)
-    run_unbounded(spark, narrow, expected, until_caught_up=True)
+    engine.run_unbounded(narrow, expected, until_caught_up=True)
     assert read(lake) == read(expected) == latest(lake)
-    rebuild(partial(run_unbounded, spark), revised(wide=True), lake)
+    rebuild(engine.run_unbounded, revised(wide=True), lake)
     assert read(lake) == latest(lake), "what people read is the new code's as soon as the changelog is"
     assert all(double == 2 * total for *_, total, double in read(lake))
-    run_unbounded(spark, revised(wide=True), lake, until_caught_up=True)
+    engine.run_unbounded(revised(wide=True), lake, until_caught_up=True)
     assert read(lake) == latest(lake)
 
 
-def test_last_values_of_a_bounded_run_stay_until_the_stream_has_computed_them(spark: SparkSession, lake: Lake) -> None:
+def test_last_values_of_a_bounded_run_stay_until_the_stream_has_computed_them(engine: Computing, lake: Lake) -> None:
     def totals(events: Stream[Event]) -> Stream:
         windowed = events.key_by("key").window(Tumbling("10 minutes"), allowed_lateness="10 minutes")
         return windowed.aggregate(n=count(), total=sum("value"))
 
     revised = operator(totals)
-    put(spark, lake, 95)
-    run_bounded(spark, revised, lake)  # also of windows that are not complete
+    put(lake, 95)
+    engine.run_bounded(revised, lake, Interval())  # also of windows that are not complete
     before = read(lake)
     assert len(before) == 2 * 10
-    run_unbounded(spark, revised, lake, until_caught_up=True)
+    engine.run_unbounded(revised, lake, until_caught_up=True)
     assert len(latest(lake)) < len(before)
     assert read(lake) == before
     assert any(one.interval.end < to_ms(START + timedelta(minutes=95)) for one in coverage(revised, lake, Interval()))
-    put(spark, lake, 130, end=True)
-    run_unbounded(spark, revised, lake, until_caught_up=True)
+    put(lake, 130, end=True)
+    engine.run_unbounded(revised, lake, until_caught_up=True)
     assert read(lake) == latest(lake)
     assert len(read(lake)) == 2 * 13
 
 
 @pytest.mark.feature("V1", "V4")
-def test_a_reader_goes_back_to_a_definition_for_the_columns_that_are_there(spark: SparkSession, running: Lake) -> None:
+def test_a_reader_goes_back_to_a_definition_for_the_columns_that_are_there(engine: Computing, running: Lake) -> None:
     first, wide = version(""), version("column")
-    run_unbounded(spark, readers_of(first), running, until_caught_up=True)
+    engine.run_unbounded(readers_of(first), running, until_caught_up=True)
     done = upgrade(wide, running)
     upgrade(readers_of(wide), running)  # it stands where it stood, but would read a column that goes away again
     found = roll_back(running, savepoints.find(running, str(done.savepoint)))
-    assert [step.version for step in found.switch.steps] == [first.version, readers_of(first).version]
-    put(spark, running, 120, end=True)
+    assert [step.version for step in found.switch.targets] == [first.version, readers_of(first).version]
+    put(running, 120, end=True)
     for one in (first, readers_of(first)):
-        run_unbounded(spark, one, running, until_caught_up=True)
-    for run in (run_bounded, partial(run_unbounded, until_caught_up=True)):
+        engine.run_unbounded(one, running, until_caught_up=True)
+    runs = (partial(engine.run_bounded, interval=Interval()), partial(engine.run_unbounded, until_caught_up=True))
+    for run in runs:
         with pytest.raises(ExecutionError, match=r"EXECUTION-005 .*'totals' of most@.*got a table without double"):
-            run(spark, readers_of(wide), Lake(f"{running.root}-other", logs=running.root, upstream=running.root))
+            run(readers_of(wide), Lake(f"{running.root}-other", logs=running.root, upstream=running.root))
 
 
-def test_rows_that_wait_for_their_time_meet_those_of_a_column_more(spark: SparkSession, lake: Lake) -> None:
+def test_rows_that_wait_for_their_time_meet_those_of_a_column_more(engine: Computing, lake: Lake) -> None:
     class Seen(ProcessFunction):
         def on_element(self, row: Any, ctx: Any) -> Any:
             yield {"text": f"{row['value']} {row.get('double')}"}
@@ -216,14 +217,14 @@ def test_rows_that_wait_for_their_time_meet_those_of_a_column_more(spark: SparkS
         first = operator(passed)
         return first, operator(seen, inputs={"passed": first})
 
-    put(spark, lake, 20)
+    put(lake, 20)
     for one in both(False):
-        run_unbounded(spark, one, lake, until_caught_up=True)
+        engine.run_unbounded(one, lake, until_caught_up=True)
     for one in both(True):
         upgrade(one, lake)
-    put(spark, lake, 40, end=True)
+    put(lake, 40, end=True)
     for one in both(True):
-        run_unbounded(spark, one, lake, until_caught_up=True)
+        engine.run_unbounded(one, lake, until_caught_up=True)
     found = DeltaTable(lake.output("seen")).to_pyarrow_table().to_pylist()
     values = {
         row["value"] for row in DeltaTable(lake.output("passed")).to_pyarrow_table().to_pylist() if row["_kind"] == 0
@@ -235,12 +236,12 @@ def test_rows_that_wait_for_their_time_meet_those_of_a_column_more(spark: SparkS
     assert {double == "None" for _, double in texts} == {True, False}
 
 
-def test_a_filter_before_the_state_has_to_be_accepted(spark: SparkSession, running: Lake) -> None:
+def test_a_filter_before_the_state_has_to_be_accepted(engine: Computing, running: Lake) -> None:
     with pytest.raises(PlanError, match=r"PLAN-011 .*forward-only.*Their results would be neither"):
         upgrade(version("filter"), running)
     done = upgrade(version("filter"), running, forward_only=True)
-    put(spark, running, 120, end=True)
-    run_unbounded(spark, version("filter"), running, until_caught_up=True)
+    put(running, 120, end=True)
+    engine.run_unbounded(version("filter"), running, until_caught_up=True)
     found = {(key, str(end)[11:16]): n for key, end, n in rows(running, "n")}
     assert found["a", "01:40"] == 3, "a window that was open: what the old code let through of it, the new code nothing"
     assert found["a", "01:50"] == 5
@@ -256,57 +257,66 @@ def state_of(lake: Lake, name: str) -> str:
     return next(entry["state"] for entry in status(workspace, lake) if entry["name"] == name)
 
 
-def test_a_rebuild_switches_to_what_the_new_code_makes_of_everything(spark: SparkSession, running: Lake) -> None:
+def test_a_rebuild_switches_to_what_the_new_code_makes_of_everything(engine: Computing, running: Lake) -> None:
     reader = readers_of(version(""))
-    run_unbounded(spark, reader, running, until_caught_up=True)
+    engine.run_unbounded(reader, running, until_caught_up=True)
     with pytest.raises(
         PlanError, match=r"PLAN-011 .*the sum kept of each open window.*floodmark apply totals --rebuild"
     ):
         upgrade(version("max"), running, forward_only=True)
     before = rows(running, "n", "total")
-    done = rebuild(partial(run_unbounded, spark), version("max"), running)
+    would = rebuild_steps(version("max"), running)
+    with recorded() as taken:
+        done = rebuild(engine.run_unbounded, version("max"), running)
+    assert taken == would
+    assert [kind(step) for step in taken[:4]] == ["compute", "compute", "save", "restore_state"]
     assert done.readers == ("most",)
     assert [one.manifest.why for one in savepoints.savepoints(running, "most")] == [f"before {version('max').version}"]
     assert "a rebuild of 'totals'" in state_of(running, "most")
-    put(spark, running, 120, end=True)
-    run_unbounded(spark, version("max"), running, until_caught_up=True)
+    put(running, 120, end=True)
+    engine.run_unbounded(version("max"), running, until_caught_up=True)
     expected = Lake(f"{running.root}-truth", logs=running.root)
-    run_unbounded(spark, version("max"), expected, until_caught_up=True)
+    engine.run_unbounded(version("max"), expected, until_caught_up=True)
     assert rows(running, "n", "total") == rows(expected, "n", "total")
     with pytest.raises(LifecycleError, match=r"LIFECYCLE-038 .*a rebuild of 'totals' behind what its stream has read"):
-        run_unbounded(spark, reader, running, until_caught_up=True)
+        engine.run_unbounded(reader, running, until_caught_up=True)
     found = roll_back(running, savepoints.find(running, str(done.savepoint)))
-    assert [step.operator for step in found.switch.steps] == ["totals", "most"]
+    assert [step.operator for step in found.switch.targets] == ["totals", "most"]
     assert [(one.table, one.rebuilds) for one in found.undone] == [("totals", 1), ("most", 0)]
     assert "rebuild" not in state_of(running, "most")
     assert rows(running, "n", "total") == before
     for one in (version(""), reader):
-        run_unbounded(spark, one, running, until_caught_up=True)
-        run_unbounded(spark, one, old := Lake(f"{running.root}-old", logs=running.root), until_caught_up=True)
+        engine.run_unbounded(one, running, until_caught_up=True)
+        engine.run_unbounded(one, old := Lake(f"{running.root}-old", logs=running.root), until_caught_up=True)
     assert rows(running, "n", "total") == rows(old, "n", "total")
 
 
+@pytest.mark.engines("embedded", "spark")
 @pytest.mark.feature("F8")
 def test_a_rebuild_that_was_interrupted_goes_on_alone_and_knows_where_to_go_back_to(
-    spark: SparkSession, running: Lake, monkeypatch: pytest.MonkeyPatch
+    engine: Computing, running: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     was = rows(running, "total")
 
     def full(point: str) -> None:
-        if point == "switch.before_tables":
+        if point == "step.restore_table":
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(crash, "point", full)
     with pytest.raises(OSError, match="No space left"):
-        rebuild(partial(run_unbounded, spark), version("max"), running)
+        rebuild(engine.run_unbounded, version("max"), running)
     monkeypatch.undo()
     begun = pending(running)
     assert begun is not None
-    other = Switch(again="floodmark rollback other --to it", steps=(replace(begun.steps[0], operator="other"),))
+    left = rebuild_steps(version("max"), running)
+    assert kind(left[0]) == "restore_state", "what was computed is not computed again"
+    other = Switch(again="floodmark rollback other --to it", targets=(replace(begun.targets[0], operator="other"),))
     with pytest.raises(LifecycleError, match=r"LIFECYCLE-034 .*of totals that was begun.*apply totals --rebuild"):
         perform(running, other)
     assert pending(running) == begun, "nobody writes over what is to be finished"
-    found = rebuild(partial(run_unbounded, spark), version("max"), running)
+    with recorded() as taken:
+        found = rebuild(engine.run_unbounded, version("max"), running)
+    assert taken == left
     assert pending(running) is None
     assert rows(running, "total") != was
     left = [one.manifest for one in savepoints.savepoints(running, "totals")]
@@ -317,16 +327,17 @@ def test_a_rebuild_that_was_interrupted_goes_on_alone_and_knows_where_to_go_back
     assert rows(running, "total") == was
 
 
+@pytest.mark.engines("embedded", "spark")
 @pytest.mark.feature("V3", "V7", "V12")
 def test_what_if_another_version_goes_on_from_a_savepoint_while_the_old_one_does_too(
-    spark: SparkSession, running: Lake
+    engine: Computing, running: Lake
 ) -> None:
     made = savepoints.create("totals", running)
     arm = fork(running, made, f"{running.root}-what-if")
     upgrade(version("column"), arm)
-    put(spark, running, 120, end=True)
-    run_unbounded(spark, version("column"), arm, until_caught_up=True)
-    run_unbounded(spark, version(""), running, until_caught_up=True)
+    put(running, 120, end=True)
+    engine.run_unbounded(version("column"), arm, until_caught_up=True)
+    engine.run_unbounded(version(""), running, until_caught_up=True)
     assert rows(arm, "n", "total") == rows(running, "n", "total")
     doubled = [one for one in rows(arm, "total", "double") if one[3] is not None]
     assert len(doubled) == 2 * 3

@@ -13,7 +13,7 @@ from dagster_runs import Dagster, flights_workspace
 
 from definitions import workspace
 from floodmark import Workspace
-from floodmark.engines.spark.landing.run import land
+from floodmark.control.engine import Computing
 from floodmark.lake.paths import Lake
 from floodmark.orchestration import build_definitions
 
@@ -42,11 +42,11 @@ def inbox(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def landed_log(spark, inbox: Path, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+def landed_log(embedded: Computing, inbox: Path, tmp_path_factory: pytest.TempPathFactory) -> Lake:
     """A lake with the four days and their end, and nothing else; read as ``logs``, never written."""
     lake = Lake(str(tmp_path_factory.mktemp("landed")))
     for source in workspace().sources:
-        land(spark, source, lake, end=True, workspace=inbox.parent)
+        embedded.land(source, lake, end=True, workspace=inbox.parent)
     return lake
 
 
@@ -58,6 +58,8 @@ def flights_lake(landed_log: Lake, tmp_path: Path) -> Lake:
 
 
 @pytest.fixture
-def flights(flights_lake: Lake, inbox: Path, dagster_of: Callable[[Workspace, Path], Dagster]) -> Dagster:
+def flights(
+    engine: Computing, flights_lake: Lake, inbox: Path, dagster_of: Callable[[Workspace, Path], Dagster]
+) -> Dagster:
     """Dagster on the test's own lake."""
-    return dagster_of(flights_workspace(inbox, flights_lake), inbox.parent)
+    return dagster_of(flights_workspace(engine, inbox, flights_lake), inbox.parent)

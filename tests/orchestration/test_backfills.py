@@ -10,7 +10,6 @@ from flights import answer, same, versions
 
 from definitions import workspace
 from floodmark.core.time import Interval
-from floodmark.engines.spark.bounded.run import run_bounded
 from floodmark.lake.paths import Lake
 from floodmark.orchestration.partitions import definition, interval_of
 from floodmark.spec.partitions import split
@@ -31,13 +30,13 @@ def days() -> Interval:
 
 @pytest.mark.feature("X1")
 def test_three_days_of_everything_equal_the_command_lines_run_and_the_second_launch_does_nothing(
-    spark, flights, flights_lake, landed_log, tmp_path
+    engine, flights, flights_lake, landed_log, tmp_path
 ):
     first = flights.run(*ALL, partitions=DAYS)
     assert first.success, first.failures
     other = Lake(str(tmp_path / "other"), logs=landed_log.root)
     for operator in OPERATORS:
-        run_bounded(spark, operator, other, days())
+        engine.run_bounded(operator, other, days())
         same(flights_lake, other, operator)
     keys = {partition for asset, partition in first.materialized if asset == "hourly_departures"}
     assert keys == {"2013-01-01", "2013-01-02", "2013-01-03"}
@@ -79,12 +78,13 @@ def test_one_output_may_be_asked_for_and_all_are_written(flights, flights_lake):
 
 
 @pytest.mark.feature("T19")
-def test_days_one_by_one_in_any_order_equal_the_range(spark, flights, flights_lake, landed_log, tmp_path):
+@pytest.mark.engines("embedded", "spark")
+def test_days_one_by_one_in_any_order_equal_the_range(engine, flights, flights_lake, landed_log, tmp_path):
     for day in ("2013-01-02", "2013-01-03", "2013-01-01"):
         assert flights.run("rolling_departures", partitions=day).success
     other = Lake(str(tmp_path / "other"), logs=landed_log.root)
     operator = workspace().operator("rolling_departures")
-    run_bounded(spark, operator, other, days())
+    engine.run_bounded(operator, other, days())
     same(flights_lake, other, operator)
 
 
@@ -117,7 +117,7 @@ def test_a_deleted_output_table_is_computed_again(flights, flights_lake):
 
 
 @pytest.mark.parametrize("name", [pytest.param("hourly_departures", marks=pytest.mark.soak), "split_delays"])
-def test_every_row_lies_in_the_partition_of_its_event_time(spark, flights, flights_lake, name):
+def test_every_row_lies_in_the_partition_of_its_event_time(flights, flights_lake, name):
     operator = workspace().operator(name)
     assert flights.run(*(o.table for o in operator.outputs), partitions=DAYS).success
     for output in operator.outputs:

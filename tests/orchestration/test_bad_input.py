@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-import time
 from datetime import datetime
+from typing import Any
 
 import dagster as dg
 import pytest
-from dagster_runs import flights_workspace
+from dagster_runs import flights_workspace, settings
 
 from definitions import workspace
 from floodmark import (
@@ -21,7 +21,6 @@ from floodmark import (
     Global,
     Hourly,
     Rows,
-    Settings,
     Sliding,
     Source,
     Stream,
@@ -33,8 +32,9 @@ from floodmark import (
     sum,
 )
 from floodmark.core.errors import DefinitionError
-from floodmark.engines.spark.landing.run import land
 from floodmark.lake.paths import Lake
+from floodmark.lake.readiness import Shortfall
+from floodmark.orchestration import completeness
 from operators.flights import hourly_departures
 
 
@@ -141,16 +141,16 @@ def test_dagsters_own_partitions_are_understood():
 
 
 @pytest.fixture
-def open_log(spark, inbox, tmp_path) -> Lake:
+def open_log(engine, inbox, tmp_path) -> Lake:
     """Two files of flights have landed, and no end."""
     lake = Lake(str(tmp_path / "open"))
     source = workspace().source("flights")
-    land(spark, source, lake, max_commits=1, workspace=inbox.parent)
+    engine.land(source, lake, max_commits=1, workspace=inbox.parent)
     return lake
 
 
-def test_a_partition_the_log_has_not_reached_fails_with_the_watermark_named(inbox, open_log, dagster_of):
-    flights = dagster_of(flights_workspace(inbox, open_log), inbox.parent)
+def test_a_partition_the_log_has_not_reached_fails_with_the_watermark_named(engine, inbox, open_log, dagster_of):
+    flights = dagster_of(flights_workspace(engine, inbox, open_log), inbox.parent)
     done = flights.run("daily_carriers", partitions="2013-06-01")
     assert not done.success
     told = done.failures["daily_carriers"]
@@ -159,8 +159,8 @@ def test_a_partition_the_log_has_not_reached_fails_with_the_watermark_named(inbo
     assert "behind: wait" in told
 
 
-def test_a_range_with_an_incomplete_day_computes_the_others_and_names_that_day(inbox, open_log, dagster_of):
-    flights = dagster_of(flights_workspace(inbox, open_log), inbox.parent)
+def test_a_range_with_an_incomplete_day_computes_the_others_and_names_that_day(engine, inbox, open_log, dagster_of):
+    flights = dagster_of(flights_workspace(engine, inbox, open_log), inbox.parent)
     done = flights.run(
         "hourly_departures", "hourly_departures__late", "busiest_hour", partitions=("2013-01-01", "2013-01-04")
     )
@@ -175,16 +175,23 @@ def test_a_range_with_an_incomplete_day_computes_the_others_and_names_that_day(i
     assert done.current == {"hourly_departures": True, "busiest_hour": True}
 
 
-def test_waiting_for_the_log_ends_when_it_has_got_there(spark, inbox, tmp_path, dagster_of):
+def test_waiting_for_the_log_ends_when_it_has_got_there(engine, inbox, tmp_path, dagster_of, monkeypatch):
     lake = Lake(str(tmp_path / "waiting"))
-    source = workspace().source("weather")
-    land(spark, workspace().source("flights"), lake, max_commits=1, workspace=inbox.parent)
-    del source
-    flights = dagster_of(flights_workspace(inbox, lake), inbox.parent)
+    engine.land(workspace().source("flights"), lake, max_commits=1, workspace=inbox.parent)
+    flights = dagster_of(flights_workspace(engine, inbox, lake), inbox.parent)
+
+    looked, shortfalls = threading.Event(), completeness.shortfalls
+
+    def looking(*given: Any, **options: Any) -> list[Shortfall]:
+        looked.set()
+        return shortfalls(*given, **options)
+
+    monkeypatch.setattr(completeness, "shortfalls", looking)
+    monkeypatch.setattr(completeness, "_POLL_SECONDS", 0.1)
 
     def land_the_rest() -> None:
-        time.sleep(1)
-        land(spark, workspace().source("flights"), lake, end=True, workspace=inbox.parent)
+        assert looked.wait(60)
+        engine.land(workspace().source("flights"), lake, end=True, workspace=inbox.parent)
 
     later = threading.Thread(target=land_the_rest)
     later.start()
@@ -227,8 +234,8 @@ def two_days(departures: Stream) -> Stream:
     return departures.key_by("origin").window(Sliding("2 days", "1 day")).aggregate(n=sum("departures"))
 
 
-def test_the_first_day_of_a_chain_needs_nothing_before_it(flights_lake, inbox, dagster_of):
-    whole = flights_workspace(inbox, flights_lake)
+def test_the_first_day_of_a_chain_needs_nothing_before_it(engine, flights_lake, inbox, dagster_of):
+    whole = flights_workspace(engine, inbox, flights_lake)
     late = operator_asset(two_days, partitions=Daily("2013-01-01", timezone="America/New_York"))
     one = Workspace(sources=whole.source_assets, operators=[*whole.operator_assets, late], settings=whole.settings)
     flights = dagster_of(one, inbox.parent)
@@ -249,13 +256,15 @@ def test_a_partition_that_does_not_exist_and_a_wrong_config_are_refused(flights)
         )
 
 
-def test_an_expectation_nobody_knows_is_named(spark, tmp_path, dagster_of):
+def test_an_expectation_nobody_knows_is_named(engine, tmp_path, dagster_of):
     rows = Rows([{"at": "2013-01-01T00:10:00Z", "sensor": "a"}])
     source = Source("readings", contract=Reading, connector=rows, watermark=BoundedOutOfOrderness("1 minute"))
     lake = Lake(str(tmp_path / "lake"))
-    land(spark, source, lake, end=True)
+    engine.land(source, lake, end=True)
     asset = operator_asset(per_hour, expectations=[Expectation("column_values_to_be_even", column="n")])
-    found = dagster_of(Workspace(sources=[source], operators=[asset], settings=Settings(lake=lake.root)), tmp_path)
+    found = dagster_of(
+        Workspace(sources=[source], operators=[asset], settings=settings(engine, lake=lake.root)), tmp_path
+    )
     done = found.run("per_hour")
     assert "DEFINITION-096" in done.failures["check_per_hour"]
     assert "column_values_to_be_even" in done.failures["check_per_hour"]

@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from flights import same, versions
 
 from definitions import workspace
-from floodmark.engines.spark.bounded.run import run_bounded
+from floodmark.control.engine import Computing
 from floodmark.lake.paths import Lake
 
 if TYPE_CHECKING:
@@ -32,11 +32,14 @@ FLAGS = [
 
 
 @pytest.fixture(scope="module")
-def server(inbox: Path, landed_log: Lake, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(
+    engine: Computing, inbox: Path, landed_log: Lake, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
     """Dagster on a lake of its own, with four days landed."""
     folder = tmp_path_factory.mktemp("server")
     shutil.copytree(landed_log.root, folder / "lake")
     variables = {"FLOODMARK_LAKE": str(folder / "lake"), "FLOODMARK_FOLDER": str(inbox.parent)}
+    variables |= {"FLOODMARK_ENGINE": engine.name}
     with serving(ROOT, folder / "state", **variables) as found:
         assert found.ended(found.launch("flights", tags={})) == "SUCCESS"
         yield found
@@ -54,7 +57,7 @@ def page(tmp_path: Path) -> Iterator[Page]:
 
     program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if program is None:
-        pytest.skip("no Chromium: install it (apt-get install chromium), or the UI is not tested")
+        pytest.fail("no Chromium: install it (apt-get install chromium), or leave its tests out with -m 'not browser'")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=FLAGS)
         found = browser.new_page(viewport={"width": 1500, "height": 950})
@@ -85,7 +88,7 @@ def backfill(page: Page, server: Server, first: str, last: str) -> dict[str, Any
 
 
 def test_a_three_day_backfill_of_the_chain_by_clicks_equals_the_command_lines_run(
-    spark, page, server, lake, landed_log, tmp_path
+    engine, page, server, lake, landed_log, tmp_path
 ):
     page.goto(f"{server.url}/locations/{LOCATION}/asset-groups/departures/lineage")
     page.get_by_text("busiest_hour", exact=True).first.wait_for()
@@ -104,7 +107,7 @@ def test_a_three_day_backfill_of_the_chain_by_clicks_equals_the_command_lines_ru
         operator = workspace().operator(name)
         cut = operator.partitions
         first, last = (cut.around(moment) for moment in (1_357_020_000_000, 1_357_192_800_000))
-        run_bounded(spark, operator, other, type(first)(start=first.start, end=last.end))
+        engine.run_bounded(operator, other, type(first)(start=first.start, end=last.end))
         same(lake, other, operator)
 
     before = versions(lake)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 import pytest
+from dagster_runs import settings
 from pydantic import Field
 
 from floodmark import (
@@ -14,7 +15,6 @@ from floodmark import (
     EventTime,
     Expectation,
     Rows,
-    Settings,
     Source,
     Stream,
     Tumbling,
@@ -62,7 +62,7 @@ def rows(day: int, celsius: float) -> list[dict]:
 
 
 @pytest.fixture
-def place(tmp_path, dagster_of):
+def place(engine, tmp_path, dagster_of):
     """Three days of readings, the second one impossibly hot."""
     given = Rows(rows(1, 4.0) + rows(2, 59.0) + rows(3, 5.0))
     source = Source("readings", contract=Reading, connector=given, watermark=BoundedOutOfOrderness("1 minute"))
@@ -75,7 +75,7 @@ def place(tmp_path, dagster_of):
             operator_asset(hourly_mean, partitions=days, expectations=[cool, many]),
             operator_asset(daily_count, partitions=days),
         ],
-        settings=Settings(lake=str(tmp_path / "lake")),
+        settings=settings(engine, lake=str(tmp_path / "lake")),
     )
     found = dagster_of(workspace, tmp_path)
     landed = found.run("readings", config={"ops": {"land_readings": {"config": {"end": True}}}})
@@ -83,6 +83,7 @@ def place(tmp_path, dagster_of):
     return found, landed, Lake(str(tmp_path / "lake"))
 
 
+@pytest.mark.engines("embedded", "spark")
 def test_a_bad_day_fails_and_blocks_its_downstream_and_the_others_do_not(place):
     dagster, _, lake = place
     done = dagster.run("hourly_mean", "daily_count", partitions=("2013-01-01", "2013-01-03"))
@@ -108,6 +109,7 @@ def test_a_bad_day_fails_and_blocks_its_downstream_and_the_others_do_not(place):
     del lake
 
 
+@pytest.mark.feature("Z1")
 def test_a_landing_is_checked_against_what_its_contract_says(place):
     dagster, landed, _ = place
     about = landed.materialized["readings", None]

@@ -7,16 +7,15 @@ from pathlib import Path
 import dagster as dg
 import pytest
 from events import Event, row, source
-from pyspark.sql import SparkSession
 
 from floodmark import Hourly, Settings, Stream, Tumbling, Upgrades, Workspace, count, operator, operator_asset
+from floodmark.control.engine import Computing
 from floodmark.control.fleet import Fleet
 from floodmark.core.errors import DefinitionError
-from floodmark.engines.spark.landing.run import land
-from floodmark.engines.spark.unbounded.run import run_unbounded
 from floodmark.lake import savepoints
 from floodmark.lake.paths import Lake
 from floodmark.orchestration import build_definitions
+from floodmark.spec.workspace import Engine
 
 
 @operator
@@ -31,11 +30,12 @@ def of_all(events: Stream[Event]) -> Stream:
     return events.filter("value >= 0")
 
 
-def workspace(root: Path, upgrades: Upgrades | None = None) -> Workspace:
+def workspace(root: Path, upgrades: Upgrades | None = None, engine: Engine = "embedded") -> Workspace:
     events = source([row(minute) for minute in range(200)])
     hours = Hourly("2020-01-01T00:00", end="2020-01-01T06:00")
     operators = [operator_asset(per_hour, partitions=hours, upgrades=upgrades), operator_asset(of_all)]
-    return Workspace(sources=[events], operators=operators, settings=Settings(lake="lake")).at(str(root))
+    settings = Settings(lake="lake", engine=engine)
+    return Workspace(sources=[events], operators=operators, settings=settings).at(str(root))
 
 
 def looked(definitions: dg.Definitions, instance: dg.DagsterInstance, cursor: str | None = None) -> dg.SensorResult:
@@ -57,17 +57,17 @@ def told(found: dg.SensorResult) -> list[tuple[str, str | None]]:
 
 
 @pytest.mark.feature("V2")
-def test_the_sensor_reports_what_streams_completed_once_and_keeps_the_list(spark: SparkSession, tmp_path: Path) -> None:
-    found = workspace(tmp_path)
+def test_the_sensor_reports_what_streams_completed_once_and_keeps_the_list(engine: Computing, tmp_path: Path) -> None:
+    found = workspace(tmp_path, engine=engine.name)
     definitions, lake = build_definitions(found, root=tmp_path), Lake.of(found.settings)
     with dg.DagsterInstance.ephemeral() as instance:
         assert isinstance(looked(definitions, instance), dg.SkipReason), "nothing was ever started"
         (tmp_path / "pyproject.toml").write_text("")
         fleet = Fleet(workspace=found, root=tmp_path, say=lambda _: None)
-        land(spark, found.source("events"), lake)
+        engine.land(found.source("events"), lake)
         for name in ("per_hour", "of_all"):
             one = found.operator(name)
-            run_unbounded(spark, one, lake, until_caught_up=True)
+            engine.run_unbounded(one, lake, until_caught_up=True)
             fleet.start([one])
         first = looked(definitions, instance)
         hours = [f"2020-01-01-0{hour}:00" for hour in range(3)]
@@ -83,8 +83,8 @@ def test_the_sensor_reports_what_streams_completed_once_and_keeps_the_list(spark
         assert made.manifest.code == {"package": fleet.deployments(["per_hour"])["per_hour"].package}
         assert instance.get_dynamic_partitions("floodmark_savepoints") == [made.manifest.id]
         savepoints.delete(made)
-        land(spark, source([row(minute) for minute in range(300)]), lake, end=True)
-        run_unbounded(spark, found.operator("per_hour"), lake, until_caught_up=True)
+        engine.land(source([row(minute) for minute in range(300)]), lake, end=True)
+        engine.run_unbounded(found.operator("per_hour"), lake, until_caught_up=True)
         third = looked(definitions, instance, second.cursor)
         completed = [("per_hour", f"2020-01-01-0{hour}:00") for hour in range(3, 6)]
         assert told(third) == [*completed, ("savepoints", None)], "one was deleted"

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from floodmark.cli.scaffold import scaffold
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -78,12 +80,13 @@ def test_a_scaffolded_workspace_is_one_dagster_can_load(tmp_path):
         [sys.executable, "-c", code], cwd=tmp_path / "shop", capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == "['hourly_sales', 'hourly_sales__late', 'orders', 'savepoints']"
+    experiments = "'experiments/hourly_sales/arms', 'experiments/hourly_sales/report'"
+    assert done.stdout.strip() == f"[{experiments}, 'hourly_sales', 'hourly_sales__late', 'orders', 'savepoints']"
 
 
 _MANY = """
 import time
-began = time.monotonic()
+began = time.process_time()
 from pathlib import Path
 from floodmark import *
 from floodmark.orchestration import build_definitions
@@ -100,13 +103,16 @@ for n in range(200):
 source = Source("events", contract=Event, connector=Files("x"), watermark=Ascending())
 defs = build_definitions(Workspace(sources=[source], operators=made), root=".")
 job = defs.resolve_implicit_global_asset_job_def()
-print(len(job.nodes), time.monotonic() - began)
+print(len(job.nodes), time.process_time() - began)
 """
 
 
+@pytest.mark.feature("Z1")
 def test_two_hundred_operators_load():
     done = subprocess.run([sys.executable, "-c", _MANY], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     nodes, seconds = done.stdout.split()
-    assert int(nodes) == 402  # a step per operator and per suite, the landing, and the check of code versions
-    assert float(seconds) < 60  # it takes three; a machine that is busy with other things must not fail it
+    assert (
+        int(nodes) == 602
+    )  # a step per operator, suite and report of experiments, the landing, and the check of code versions
+    assert float(seconds) < 10  # of the processor, three: another program beside it costs nothing

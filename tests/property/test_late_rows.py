@@ -170,11 +170,15 @@ KEYS_THAT_ALTERNATE = [
     (None, 1, 9, 9, None, None, None, None, None),
 ]
 """Arrow's groups of these rows are in another order than the rows."""
+NO_VALUES = (None,) * len(TYPES)
+SIX_OF_ONE_TIME = [("a", 0, 9, 0, *NO_VALUES), *[("a", 0, -20, 0, *NO_VALUES)] * 5]
+"""A row of these revises two windows that slide."""
 
 
 @pytest.mark.feature("L8")
 @pytest.mark.parametrize("program", STAGES, ids=str)
 @example(rows=KEYS_THAT_ALTERNATE, cuts=[], small=False)
+@example(rows=SIX_OF_ONE_TIME, cuts=[], small=False)
 @settings(max_examples=8, deadline=None)
 @given(rows=ROWS, cuts=st.lists(st.integers(1, 24), max_size=3), small=st.booleans())
 def test_late_rows_at_once_emit_what_one_round_per_row_emits(

@@ -92,8 +92,16 @@ def decimal_totals(odd: Stream[Odd]) -> Stream[Any]:
     return odd.key_by("case").window(Tumbling("1 day")).aggregate(total=sum("x"))
 
 
+@pytest.mark.feature("Z24")
 @pytest.mark.parametrize(
-    ("op", "run"), [(in_sql, BOUNDED), *((op, run) for op in (in_columns, by_row) for run in SPARK)], ids=str
+    ("op", "run"),
+    [
+        (in_sql, BOUNDED),
+        *((in_columns, run) for run in SPARK),
+        (by_row, BOUNDED),
+        pytest.param(by_row, SPARK[1], marks=pytest.mark.soak),
+    ],
+    ids=str,
 )
 def test_every_aggregate_of_odd_values_is_the_oracles_in_both_modes(spark: SparkSession, op: Any, run: Run) -> None:
     del spark

@@ -13,6 +13,7 @@ from flights import BOUND_MINUTES, against_oracle, land_all
 from pyspark.sql import SparkSession
 
 from demo.oracle import Oracle
+from floodmark.control.engine import Computing
 from floodmark.engines.spark.state.rescale import rescale
 from floodmark.engines.spark.unbounded import inputs
 from floodmark.engines.spark.unbounded.run import run_unbounded
@@ -58,12 +59,17 @@ def run_some(spark: SparkSession, lake: Lake, batches: int) -> None:
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(8))
 def test_it_begins_with_what_is_there_and_goes_on_with_what_comes(
-    spark: SparkSession, flights_inbox: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+    spark: SparkSession,
+    embedded: Computing,
+    flights_inbox: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    seed: int,
 ) -> None:
     """With even seeds it skips the commits that have come meanwhile."""
     draw, lake, skips = random.Random(seed), Lake(str(tmp_path / "lake")), seed % 2 == 0
     monkeypatch.setattr(inputs, "FAR_BEHIND", 1 if skips else 1_000)
-    land_all(spark, flights_inbox, lake, end=False, max_commits=12)
+    land_all(embedded, flights_inbox, lake, end=False, max_commits=12)
     path = lake.log(LOG)
     compact(path, SMALL)
     first = len(DeltaTable(path).file_uris())
@@ -75,10 +81,10 @@ def test_it_begins_with_what_is_there_and_goes_on_with_what_comes(
     at = positions_at(timeline, last)[LOG]
     assert at.snapshot is not None
     assert (inputs_at(timeline, last)[LOG].version >= 0) == (at.file + 1 == first)
-    land_all(spark, flights_inbox, lake, end=False, max_commits=draw.choice([2, 4]))
+    land_all(embedded, flights_inbox, lake, end=False, max_commits=draw.choice([2, 4]))
     compact(path)  # what the stream is reading is merged
     run_some(spark, lake, draw.choice([2, 3]))
-    land_all(spark, flights_inbox, lake, end=True)
+    land_all(embedded, flights_inbox, lake, end=True)
     compact(path)
     run_unbounded(spark, rolling_departures, lake, until_caught_up=True)
     last = timeline.checkpoint.last_committed()
@@ -88,14 +94,14 @@ def test_it_begins_with_what_is_there_and_goes_on_with_what_comes(
 
 
 def test_it_reads_the_files_that_are_there_at_first_and_when_it_is_far_behind(
-    spark: SparkSession, flights_inbox: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, embedded: Computing, flights_inbox: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake, name = Lake(str(tmp_path / "lake")), rolling_departures.name
-    land_all(spark, flights_inbox, lake, end=False, max_commits=7)
+    land_all(embedded, flights_inbox, lake, end=False, max_commits=7)
     compact(lake.log(LOG), SMALL)
     forget(lake.log(LOG))
     run_some(spark, lake, 1)
-    land_all(spark, flights_inbox, lake, end=True)
+    land_all(embedded, flights_inbox, lake, end=True)
     compact(lake.log(LOG), SMALL)  # a file holds what is read, and what is not
     monkeypatch.setattr(inputs, "FAR_BEHIND", 3)
     run_some(spark, lake, 1)

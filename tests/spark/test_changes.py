@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from delta.tables import DeltaTable as Table
+from deltalake import DeltaTable as Stored
 from pydantic import Field
 from pyspark.sql import SparkSession
 
@@ -26,11 +28,10 @@ from floodmark import (
     operator,
     sum,
 )
+from floodmark.control.engine import Computing
 from floodmark.core.errors import ConnectorError, DefinitionError, PlanError
+from floodmark.core.time import Interval
 from floodmark.engines.landing import quarantine
-from floodmark.engines.spark.bounded.run import run_bounded
-from floodmark.engines.spark.landing.run import land, replay
-from floodmark.engines.spark.unbounded.run import run_unbounded
 from floodmark.lake.paths import Lake
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
@@ -58,7 +59,22 @@ def hourly(source: Source):
     return totals
 
 
-def written(spark: SparkSession, path: Path, *, change_files: bool) -> None:
+@pytest.fixture(scope="module")
+def written(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A table with files of changes."""
+    path = tmp_path_factory.mktemp("written") / "orders"
+    write(spark, path, change_files=True)
+    return path
+
+
+@pytest.fixture
+def path(written: Path, tmp_path: Path) -> Path:
+    """The test's own copy of the table; its files are as old as the written ones."""
+    shutil.copytree(written, tmp_path / "orders")
+    return tmp_path / "orders"
+
+
+def write(spark: SparkSession, path: Path, *, change_files: bool) -> None:
     """A table of many lives: appended, updated, merged, deleted from, overwritten in part, compacted."""
     table = Table.create(spark).location(str(path)).addColumn("at", "timestamp").addColumn("id", "bigint")
     table = table.addColumn("shop", "string").addColumn("cents", "bigint").partitionedBy("shop")
@@ -98,27 +114,35 @@ def standing(spark: SparkSession, lake: Lake) -> Counter[tuple[object, ...]]:
     return +found
 
 
+@pytest.mark.soak
+def test_the_changes_of_a_table_without_files_of_changes_come_to_what_it_holds(engine, spark, lake, tmp_path) -> None:
+    write(spark, tmp_path / "orders", change_files=False)
+    holds(engine, spark, lake, tmp_path)
+
+
 @pytest.mark.feature("J5")
-@pytest.mark.parametrize("change_files", [True, pytest.param(False, marks=pytest.mark.soak)])
-def test_the_changes_of_a_table_come_to_what_it_holds(spark, lake, tmp_path, change_files) -> None:
-    path = tmp_path / "orders"
-    written(spark, path, change_files=change_files)
-    source, apart = orders(path), Lake(str(tmp_path / "apart"), logs=lake.root)
+def test_the_changes_of_a_table_come_to_what_it_holds(engine, spark, lake, path) -> None:
+    holds(engine, spark, lake, path.parent)
+
+
+def holds(engine: Computing, spark: SparkSession, lake: Lake, folder: Path) -> None:
+    """Both modes over the changes of the folder's table give what Spark SQL says of the table."""
+    path = folder / "orders"
+    source, apart = orders(path), Lake(str(folder / "apart"), logs=lake.root)
     totals = hourly(source)
     assert totals.inputs[0].revisable
-    assert land(spark, source, lake, end=True).commits > 5
-    run_bounded(spark, totals, lake)
-    run_unbounded(spark, totals, apart, until_caught_up=True, files_per_batch=2)
+    assert engine.land(source, lake, end=True).commits > 5
+    engine.run_bounded(totals, lake, Interval())
+    engine.run_unbounded(totals, apart, until_caught_up=True, files_per_batch=2)
     expected = truth(spark, path)
     assert len(expected) > 8
     assert standing(spark, lake) == expected
     assert standing(spark, apart) == expected
 
 
-def test_an_update_is_one_change_and_both_halves_are_judged_alike(spark, lake, tmp_path) -> None:
-    path = tmp_path / "orders"
-    written(spark, path, change_files=True)
-    land(spark, orders(path), lake)
+@pytest.mark.engines("embedded", "spark")
+def test_an_update_is_one_change_and_both_halves_are_judged_alike(engine, spark, lake, path) -> None:
+    engine.land(orders(path), lake)
     log = spark.read.format("delta").load(lake.log("orders"))
     updated = (
         log.where("id % 10 = 3 AND id < 150 AND id % 7 != 0 AND shop = 'b'").orderBy("_sequence", "_kind").collect()
@@ -148,9 +172,7 @@ def history(source: Source):
 
 
 @pytest.mark.feature("J5")
-def test_the_history_of_a_table_has_what_it_held_at_every_version(spark, lake, tmp_path) -> None:
-    path = tmp_path / "orders"
-    written(spark, path, change_files=True)
+def test_the_history_of_a_table_has_what_it_held_at_every_version(engine, spark, lake, path, tmp_path) -> None:
     source = Source(
         "changes",
         contract=Change,
@@ -159,26 +181,28 @@ def test_the_history_of_a_table_has_what_it_held_at_every_version(spark, lake, t
         future_limit=None,
     )
     operator = history(source)
-    land(spark, source, lake, end=True)
-    run_unbounded(spark, operator, lake, until_caught_up=True)
+    engine.land(source, lake, end=True)
+    engine.run_unbounded(operator, lake, until_caught_up=True)
     kept = spark.read.format("delta").load(lake.output("order_history__current")).collect()
     assert {row["change"] for row in kept} == {"insert", "update_postimage"}
     for commit in Table.forPath(spark, str(path)).history().select("version", "timestamp", "operation").collect():
         if commit["operation"] in {"UPDATE", "DELETE", "MERGE"}:
             at = commit["timestamp"]
-            held = spark.read.format("delta").option("versionAsOf", commit["version"]).load(str(path)).collect()
+            held = Stored(str(path), version=commit["version"]).to_pyarrow_table().to_pylist()
             valid = [r for r in kept if r["valid_from"] <= at and (r["valid_to"] is None or at < r["valid_to"])]
             assert sorted((r["id"], r["shop"], r["cents"]) for r in valid) == sorted(
                 (r["id"], r["shop"], r["cents"]) for r in held
             )
     bounded = Lake(str(tmp_path / "bounded"), logs=lake.root)
-    run_bounded(spark, operator, bounded)
+    engine.run_bounded(operator, bounded, Interval())
     again = spark.read.format("delta").load(bounded.output("order_history__current")).collect()
     columns = ("id", "shop", "cents", "valid_from", "valid_to")
     assert Counter(tuple(r[c] for c in columns) for r in again) == Counter(tuple(r[c] for c in columns) for r in kept)
 
 
-def test_a_broken_row_that_is_deleted_is_set_aside_twice_and_both_can_be_replayed(spark, lake, tmp_path) -> None:
+def test_a_broken_row_that_is_deleted_is_set_aside_twice_and_both_can_be_replayed(
+    engine, spark, lake, tmp_path
+) -> None:
     path = tmp_path / "orders"
     spark.sql(
         f"CREATE TABLE delta.`{path}` (at timestamp, id bigint, shop string, cents bigint) USING delta "
@@ -188,7 +212,7 @@ def test_a_broken_row_that_is_deleted_is_set_aside_twice_and_both_can_be_replaye
         f"INSERT INTO delta.`{path}` VALUES (timestamp '{START:%F %T}', 1, NULL, 5), (timestamp '{START:%F %T}', 2, 'a', 7)"
     )
     spark.sql(f"DELETE FROM delta.`{path}` WHERE id = 1")
-    land(spark, orders(path), lake)
+    engine.land(orders(path), lake)
     found = quarantine.show("orders", lake)
     assert [entry.reason for entry in found.newest] == ["shop: expected a valid string, got null"] * 2
 
@@ -196,18 +220,16 @@ def test_a_broken_row_that_is_deleted_is_set_aside_twice_and_both_can_be_replaye
         shop: str | None = None
 
     lenient = Source("orders", contract=Lenient, connector=orders(path).connector, watermark=orders(path).watermark)
-    assert replay(spark, lenient, lake).landed == 2
+    assert engine.replay(lenient, lake).landed == 2
     rows = spark.read.format("delta").load(lake.log("orders")).where("id = 1").orderBy("_sequence").collect()
     assert [row["_kind"] for row in rows] == [0, -1]
 
 
-def test_what_cannot_be_taken_back_exactly_is_refused(spark, lake, tmp_path) -> None:
-    path = tmp_path / "orders"
-    written(spark, path, change_files=True)
+def test_what_cannot_be_taken_back_exactly_is_refused(engine, spark, lake, path, tmp_path) -> None:
     with pytest.raises(ConnectorError, match=r'CONNECTOR-006 .*DeltaTable\(\.\.\., read="changes"\)'):
-        land(spark, orders(path, read="appends"), lake)
+        engine.land(orders(path, read="appends"), lake)
     with pytest.raises(PlanError, match="PLAN-010 .*read was None and is changes"):
-        land(spark, orders(path), lake)
+        engine.land(orders(path), lake)
 
     class Arrived(Contract, event_time="ingestion"):
         id: int
@@ -224,4 +246,4 @@ def test_what_cannot_be_taken_back_exactly_is_refused(spark, lake, tmp_path) -> 
     spark.sql(f"ALTER TABLE delta.`{hidden}` SET TBLPROPERTIES (delta.enableDeletionVectors = true)")
     spark.sql(f"DELETE FROM delta.`{hidden}` WHERE id = 301")
     with pytest.raises(ConnectorError, match=r"CONNECTOR-008 .*deletion vectors \(DELETE\)"):
-        land(spark, orders(hidden), Lake(str(tmp_path / "other")))
+        engine.land(orders(hidden), Lake(str(tmp_path / "other")))

@@ -50,7 +50,7 @@ def stateful(months: fm.Stream[Month]) -> fm.Stream:
     return counted.filter("1000 / coalesce(most, 0) > 1").with_columns(again="10 / coalesce(most, 0)")
 
 
-@pytest.fixture(params=["compiled", "interpreted"])
+@pytest.fixture
 def planned(request: pytest.FixtureRequest, spark: SparkSession) -> Iterator[SparkSession]:
     """The session, which compiles queries or interprets them."""
     compiles = request.param == "compiled"
@@ -73,7 +73,17 @@ def rows(tables):
     return {name: sorted(found, key=repr) for name, found in plain.items() if found}
 
 
-@pytest.mark.parametrize("operator", [stateless, stateful], ids=lambda operator: operator.name)
+@pytest.mark.parametrize(
+    ("planned", "operator"),
+    [
+        pytest.param("compiled", stateless, marks=pytest.mark.soak),
+        ("compiled", stateful),
+        pytest.param("interpreted", stateless, marks=pytest.mark.soak),
+        ("interpreted", stateful),
+    ],
+    indirect=["planned"],
+    ids=lambda value: getattr(value, "name", value),
+)
 def test_no_expression_is_computed_for_a_marker(planned, operator, tmp_path):
     log = Log(operator.inputs[0].schema)
     log.row({"at": from_ms(1), "y": "2021", "m": "02", "v": 4}, 1)

@@ -1,4 +1,4 @@
-"""Rows and panes a function fails for, on Spark: the quarantine of a stream is that of a bounded run, and of a run in memory."""
+"""Rows and panes a function fails for: the quarantine of a stream is that of a bounded run, and of a run in memory."""
 
 from __future__ import annotations
 
@@ -11,9 +11,6 @@ from events import START, Event, row, source
 
 import floodmark as fm
 from floodmark.core.time import Interval, to_ms
-from floodmark.engines.spark.bounded.run import run_bounded
-from floodmark.engines.spark.landing.run import land
-from floodmark.engines.spark.unbounded.run import run_unbounded
 from floodmark.lake.paths import Lake
 from floodmark.testing import RUNS
 
@@ -82,7 +79,7 @@ def stateless(events: fm.Stream[Event]) -> fm.Outputs:
     ("operator", "runs"),
     [
         (everywhere, RUNS),
-        (columnar, RUNS[::5]),
+        pytest.param(columnar, RUNS[::5], marks=pytest.mark.soak),
         (stateless, RUNS[::5]),
     ],  # these in memory and as a stream on Spark
     ids=lambda value: getattr(value, "name", ""),
@@ -99,39 +96,39 @@ def test_every_engine_and_mode_sets_the_same_aside(operator, runs):
             assert answer[name] == wanted, f"{run}: {name}"
 
 
-def test_a_bounded_run_over_a_part_replaces_that_part_of_the_quarantine(spark, tmp_path):
+def test_a_bounded_run_over_a_part_replaces_that_part_of_the_quarantine(engine, tmp_path):
     lake = Lake(str(tmp_path / "lake"))
-    land(spark, source([row(minute) for minute in range(40)]), lake, end=True)
+    engine.land(source([row(minute) for minute in range(40)]), lake, end=True)
 
     def reasons():
         table = DeltaTable(lake.output("columnar__quarantine")).to_pyarrow_table()
         return sorted(one["reason"] for one in table.to_pylist() if one["_kind"] == 0)
 
     part = Interval(start=to_ms(START) + 600_000, end=to_ms(START) + 1_200_000)
-    run_bounded(spark, columnar, lake, part)
+    engine.run_bounded(columnar, lake, part)
     assert reasons() == ["ValueError: no 14", "ValueError: no 19"]
-    run_bounded(spark, columnar, lake)
+    engine.run_bounded(columnar, lake, Interval())
     assert len(reasons()) == 8
-    run_bounded(spark, columnar, lake, part, force=True)
+    engine.run_bounded(columnar, lake, part, force=True)
     assert len(reasons()) == 8
 
 
-def test_an_operator_that_begins_to_set_rows_aside_begins_a_quarantine(spark, tmp_path):
+def test_an_operator_that_begins_to_set_rows_aside_begins_a_quarantine(engine, tmp_path):
     @fm.operator(name="columnar")
     def before(events: fm.Stream[Event]) -> fm.Stream:
         return events.key_by("key").window(fm.Tumbling("10 min")).aggregate(total=fm.sum("value"))
 
     lake = Lake(str(tmp_path / "lake"))
-    land(spark, source([row(minute) for minute in range(40)]), lake, end=True)
-    run_bounded(spark, before, lake)
+    engine.land(source([row(minute) for minute in range(40)]), lake, end=True)
+    engine.run_bounded(before, lake, Interval())
     part = Interval(start=to_ms(START), end=to_ms(START) + 600_000)
-    assert run_bounded(spark, columnar, lake, part).rows["columnar__quarantine"] == 2
+    assert engine.run_bounded(columnar, lake, part).rows["columnar__quarantine"] == 2
 
 
-def test_a_stream_goes_on_and_counts_what_it_set_aside(spark, tmp_path):
+def test_a_stream_goes_on_and_counts_what_it_set_aside(engine, tmp_path):
     lake = Lake(str(tmp_path / "lake"))
-    land(spark, source([row(minute) for minute in range(40)]), lake, end=True)
-    result = run_unbounded(spark, everywhere, lake, until_caught_up=True)
+    engine.land(source([row(minute) for minute in range(40)]), lake, end=True)
+    result = engine.run_unbounded(everywhere, lake, until_caught_up=True)
     assert result.rows["everywhere__quarantine"] == 10
     assert any("floodmark quarantine show everywhere" in warning for warning in result.warnings)
     table = DeltaTable(lake.output("everywhere__quarantine")).to_pyarrow_table()

@@ -33,11 +33,9 @@ from floodmark import (
     operator,
     sum,
 )
+from floodmark.control.engine import Computing
 from floodmark.core.errors import CapabilityError, ExecutionError, LifecycleError
 from floodmark.core.time import Interval, parse_instant
-from floodmark.engines.spark.bounded.run import run_bounded
-from floodmark.engines.spark.landing.run import land
-from floodmark.engines.spark.unbounded.run import run_unbounded
 from floodmark.lake.paths import Lake
 
 ZONE = "America/New_York"
@@ -95,10 +93,10 @@ def totals(events: Stream[Event]) -> Stream:
 
 
 @pytest.fixture(scope="module")
-def log(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+def log(engine: Computing, tmp_path_factory: pytest.TempPathFactory) -> Lake:
     lake = Lake(str(tmp_path_factory.mktemp("events")))
     rows = events(datetime(2013, 3, 8, tzinfo=UTC), 6) + events(datetime(2013, 11, 1, tzinfo=UTC), 6)
-    land(spark, source_of(rows), lake)
+    engine.land(source_of(rows), lake)
     return lake
 
 
@@ -110,17 +108,18 @@ def day(text: str, until: str) -> Interval:
     return Interval(start=parse_instant(text, "from", ZONE), end=parse_instant(until, "to", ZONE))
 
 
+@pytest.mark.engines("embedded", "spark")
 @pytest.mark.feature("T19")
 @pytest.mark.parametrize("op", [sliding, pytest.param(daily, marks=pytest.mark.soak), visits], ids=lambda o: o.name)
 def test_three_days_one_by_one_or_together_are_those_days_of_the_whole(
-    spark: SparkSession, log: Lake, tmp_path_factory, op
+    engine: Computing, log: Lake, tmp_path_factory, op
 ) -> None:
     lakes = {name: Lake(str(tmp_path_factory.mktemp(name)), logs=log.root) for name in ("single", "together", "whole")}
     days = ["2013-03-09", "2013-03-10", "2013-03-11", "2013-03-12"]
     for start, until in itertools.pairwise(days):
-        run_bounded(spark, op, lakes["single"], day(start, until))
-    run_bounded(spark, op, lakes["together"], day(days[0], days[-1]))
-    run_bounded(spark, op, lakes["whole"])
+        engine.run_bounded(op, lakes["single"], day(start, until))
+    engine.run_bounded(op, lakes["together"], day(days[0], days[-1]))
+    engine.run_bounded(op, lakes["whole"], Interval())
     tables = {name: changelog(lake, op.name) for name, lake in lakes.items()}
     whole = tables["whole"].to_pylist()
     low, high = (datetime.fromisoformat(d).replace(tzinfo=ZoneInfo(ZONE)) for d in (days[0], days[-1]))
@@ -134,7 +133,7 @@ def test_three_days_one_by_one_or_together_are_those_days_of_the_whole(
 
 
 def test_rows_on_the_edge_of_an_interval_are_in_one_session_and_late_ones_in_every_window(
-    spark: SparkSession, tmp_path
+    engine: Computing, tmp_path
 ) -> None:
     @operator
     def touching(events: Stream[Event]) -> Stream:
@@ -147,20 +146,20 @@ def test_rows_on_the_edge_of_an_interval_are_in_one_session_and_late_ones_in_eve
     logs = Lake(str(tmp_path / "logs"))
     hours = ["2013-03-09T23:00", "2013-03-10T00:00", "2013-03-10T00:05", "2013-03-09T22:30", "2013-03-11T09:00"]
     rows: list[dict[str, object]] = [{"at": f"{at}:00+00:00", "key": "k", "value": n} for n, at in enumerate(hours)]
-    land(spark, source_of(rows), logs)
+    engine.land(source_of(rows), logs)
     parts = [Interval(end=parse_instant("2013-03-10", "to")), Interval(start=parse_instant("2013-03-10", "from"))]
     for op in (touching, latest):
         days, whole = (Lake(str(tmp_path / op.name / name), logs=logs.root) for name in ("days", "whole"))
         for part in parts:
-            run_bounded(spark, op, days, part)
-        run_bounded(spark, op, whole)
+            engine.run_bounded(op, days, part)
+        engine.run_bounded(op, whole, Interval())
         found = compare(changelog(days, op.name), changelog(whole, op.name), names=("days", "whole"))
         assert found.differences == 0, found.examples
         assert changelog(whole, op.name).num_rows > 1
 
 
 def test_a_session_longer_than_what_is_read_around_an_interval_is_refused_by_key(
-    spark: SparkSession, log: Lake, tmp_path
+    engine: Computing, log: Lake, tmp_path
 ) -> None:
     @operator
     def endless(events: Stream[Event]) -> Stream:
@@ -168,14 +167,14 @@ def test_a_session_longer_than_what_is_read_around_an_interval_is_refused_by_key
 
     lake = Lake(str(tmp_path), logs=log.root)
     with pytest.raises(ExecutionError) as error:
-        run_bounded(spark, endless, lake, day("2013-03-10", "2013-03-20"))
+        engine.run_bounded(endless, lake, day("2013-03-10", "2013-03-20"))
     assert "EXECUTION-007" in str(error.value)
     assert "expected sessions of at most Session(longest=6 hours)" in str(error.value)
-    assert run_bounded(spark, endless, lake).rows["endless"] > 0
+    assert engine.run_bounded(endless, lake, Interval()).rows["endless"] > 0
 
 
 @pytest.mark.parametrize("late", [0, 3])
-def test_dropped_rows_are_counted_also_where_nothing_else_is(spark: SparkSession, tmp_path, late: int) -> None:
+def test_dropped_rows_are_counted_also_where_nothing_else_is(engine: Computing, tmp_path, late: int) -> None:
     @operator
     def hourly(events: Stream[Event]) -> Outputs:
         counted = events.key_by("key").window(Tumbling("1 hour")).aggregate(n=count())
@@ -184,18 +183,18 @@ def test_dropped_rows_are_counted_also_where_nothing_else_is(spark: SparkSession
     times = ["2013-03-12T00:00", *(f"2013-03-09T1{n}:00" for n in range(late)), "2013-03-12T00:30"]
     rows: list[dict[str, object]] = [{"at": f"{at}:00+00:00", "key": "k", "value": n} for n, at in enumerate(times)]
     lake = Lake(str(tmp_path))
-    land(spark, source_of(rows), lake)
-    nothing = run_bounded(spark, hourly, lake, day("2013-03-09", "2013-03-10"))
+    engine.land(source_of(rows), lake)
+    nothing = engine.run_bounded(hourly, lake, day("2013-03-09", "2013-03-10"))
     assert (nothing.dropped, nothing.rows) == (late, {"hourly__all": 0, "hourly__some": 0})
-    whole = run_bounded(spark, hourly, lake, force=True)
+    whole = engine.run_bounded(hourly, lake, Interval(), force=True)
     assert (whole.dropped, whole.rows) == (late, {"hourly__all": 1, "hourly__some": 1})
     told = json.loads(DeltaTable(lake.output("hourly__all")).history(1)[0]["userMetadata"])["floodmark"]
     assert told["dropped"] == late
 
 
-def test_local_days_have_23_24_or_25_hours(spark: SparkSession, log: Lake, tmp_path) -> None:
+def test_local_days_have_23_24_or_25_hours(engine: Computing, log: Lake, tmp_path) -> None:
     lake = Lake(str(tmp_path), logs=log.root)
-    run_bounded(spark, daily, lake)
+    engine.run_bounded(daily, lake, Interval())
     rows = changelog(lake, "daily").to_pylist()
     local = ZoneInfo(ZONE)
     hours = {
@@ -210,21 +209,21 @@ def test_local_days_have_23_24_or_25_hours(spark: SparkSession, log: Lake, tmp_p
     assert {r["n"] for r in whole} <= set(range(30, 39)), "25 hours hold about 75 events of two keys"
 
 
-def test_a_second_run_commits_nothing_and_says_what_is_covered(spark: SparkSession, log: Lake, tmp_path) -> None:
+def test_a_second_run_commits_nothing_and_says_what_is_covered(engine: Computing, log: Lake, tmp_path) -> None:
     lake, week = Lake(str(tmp_path), logs=log.root), day("2013-03-09", "2013-03-11")
-    first = run_bounded(spark, sliding, lake, week)
+    first = engine.run_bounded(sliding, lake, week)
     version = DeltaTable(lake.output("sliding")).version()
-    second = run_bounded(spark, sliding, lake, week)
+    second = engine.run_bounded(sliding, lake, week)
     assert first.rows["sliding"] > 0
     assert DeltaTable(lake.output("sliding")).version() == version
     assert second.skipped == (week,)
     assert second.reasons[0].startswith(f"{week} is covered already: by {sliding.version} at ")
-    third = run_bounded(spark, sliding, lake, day("2013-03-10", "2013-03-12"))
+    third = engine.run_bounded(sliding, lake, day("2013-03-10", "2013-03-12"))
     assert third.skipped == (day("2013-03-10", "2013-03-11"),), "only the rest is computed"
     assert DeltaTable(lake.output("sliding")).version() == version + 1
 
 
-def test_changed_code_is_computed_again_and_says_why(spark: SparkSession, log: Lake, tmp_path) -> None:
+def test_changed_code_is_computed_again_and_says_why(engine: Computing, log: Lake, tmp_path) -> None:
     lake, week = Lake(str(tmp_path), logs=log.root), day("2013-03-09", "2013-03-11")
 
     @operator(name="sliding")
@@ -236,32 +235,34 @@ def test_changed_code_is_computed_again_and_says_why(spark: SparkSession, log: L
             .aggregate(n=count(), high=max("value"))
         )
 
-    run_bounded(spark, sliding, lake, week)
-    again = run_bounded(spark, changed, lake, week)
+    engine.run_bounded(sliding, lake, week)
+    again = engine.run_bounded(changed, lake, week)
     assert again.skipped == ()
     assert again.reasons == (
         f"{week} is computed again: the code changed: it was computed by {sliding.version}, now it is {changed.version}",
     )
 
 
-def test_new_rows_in_the_interval_are_a_reason_too(spark: SparkSession, tmp_path) -> None:
+def test_new_rows_in_the_interval_are_a_reason_too(engine: Computing, tmp_path) -> None:
     lake, rows = Lake(str(tmp_path)), events(datetime(2013, 3, 8, tzinfo=UTC), 3)
-    land(spark, source_of(rows), lake)
+    engine.land(source_of(rows), lake)
     one, two = day("2013-03-08", "2013-03-09"), day("2013-03-09", "2013-03-10")
-    run_bounded(spark, sliding, lake, one)
-    run_bounded(spark, sliding, lake, two)
+    engine.run_bounded(sliding, lake, one)
+    engine.run_bounded(sliding, lake, two)
     more = {"at": "2013-03-09T12:00:00+00:00", "key": "a", "value": 1}
-    land(spark, source_of([*rows, more]), lake)
-    assert run_bounded(spark, sliding, lake, one).skipped == (one,)
-    again = run_bounded(spark, sliding, lake, two)
+    engine.land(source_of([*rows, more]), lake)
+    assert engine.run_bounded(sliding, lake, one).skipped == (one,)
+    again = engine.run_bounded(sliding, lake, two)
     assert again.skipped == ()
     assert "its input 'events' has changed since" in again.reasons[0]
 
 
 @pytest.mark.feature("W9", "B1")
-def test_global_closed_by_the_end_of_input_is_a_plain_group_by(spark: SparkSession, log: Lake, tmp_path) -> None:
+def test_global_closed_by_the_end_of_input_is_a_plain_group_by(
+    spark: SparkSession, engine: Computing, log: Lake, tmp_path
+) -> None:
     lake = Lake(str(tmp_path), logs=log.root)
-    run_bounded(spark, totals, lake)
+    engine.run_bounded(totals, lake, Interval())
     rows = spark.read.format("delta").load(log.log("events")).filter("_kind = 0")
     plain = rows.groupBy("key").agg(
         F.count(F.lit(1)).alias("n"), F.sum("value").alias("total"), F.max("value").alias("high")
@@ -273,31 +274,32 @@ def test_global_closed_by_the_end_of_input_is_a_plain_group_by(spark: SparkSessi
     with pytest.raises(
         CapabilityError, match=r"CAPABILITY-002 operator 'totals': expected all of time for a Global window"
     ):
-        run_bounded(spark, totals, lake, day("2013-03-09", "2013-03-11"))
+        engine.run_bounded(totals, lake, day("2013-03-09", "2013-03-11"))
 
 
-def test_global_without_an_end_says_that_it_will_never_fire(spark: SparkSession, tmp_path) -> None:
+def test_global_without_an_end_says_that_it_will_never_fire(engine: Computing, tmp_path) -> None:
     lake, rows = Lake(str(tmp_path)), events(datetime(2013, 3, 8, tzinfo=UTC), 1)
-    land(spark, source_of(rows), lake)
-    open_ended = run_unbounded(spark, totals, lake, until_caught_up=True)
+    engine.land(source_of(rows), lake)
+    open_ended = engine.run_unbounded(totals, lake, until_caught_up=True)
     assert open_ended.rows == {"totals": 0}
     assert "it will never fire while its input has no end" in open_ended.warnings[0]
     assert "floodmark land events --end" in open_ended.warnings[0]
-    land(spark, source_of(rows), lake, end=True)
-    closed = run_unbounded(spark, totals, lake, until_caught_up=True)
+    engine.land(source_of(rows), lake, end=True)
+    closed = engine.run_unbounded(totals, lake, until_caught_up=True)
     assert closed.rows == {"totals": 2}
     assert closed.warnings == ()
 
 
-def test_a_log_that_has_not_reached_the_interval_is_a_warning(spark: SparkSession, log: Lake, tmp_path) -> None:
-    result = run_bounded(spark, sliding, Lake(str(tmp_path), logs=log.root), day("2013-11-05", "2014-01-01"))
+def test_a_log_that_has_not_reached_the_interval_is_a_warning(engine: Computing, log: Lake, tmp_path) -> None:
+    result = engine.run_bounded(sliding, Lake(str(tmp_path), logs=log.root), day("2013-11-05", "2014-01-01"))
     assert "'events' has reached 2013-11-06T" in result.warnings[0]
 
 
-def test_missing_input_and_reversed_interval(spark: SparkSession, tmp_path) -> None:
+@pytest.mark.engines("embedded", "spark")
+def test_missing_input_and_reversed_interval(engine: Computing, tmp_path) -> None:
     with pytest.raises(
         ExecutionError, match=r"EXECUTION-002 input 'events' of operator 'sliding'.*floodmark land events"
     ):
-        run_bounded(spark, sliding, Lake(str(tmp_path)))
+        engine.run_bounded(sliding, Lake(str(tmp_path)), Interval())
     with pytest.raises(LifecycleError, match="LIFECYCLE-001 interval: expected a start before its end"):
         day("2013-03-11", "2013-03-09")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from datetime import date
 from pathlib import Path
 
 import pyarrow.compute as pc
@@ -14,15 +15,23 @@ from pyspark.sql import SparkSession
 from demo.comparison import compare
 from demo.oracle import Oracle
 from demo.tables import final
+from floodmark import Daily, operator_asset
+from floodmark.control.engine import Computing
+from floodmark.core.time import Interval, to_ms
 from floodmark.engines.spark.bounded.run import run_bounded
 from floodmark.engines.spark.unbounded.run import run_unbounded
 from floodmark.lake.paths import Lake
 from floodmark.spec.operator import Operator
+from floodmark.spec.schema import PARTITION
 from operators.flights import busiest_hour, daily_carriers, hourly_departures, rolling_departures, split_delays
 
 pytestmark = pytest.mark.usefixtures("compiled")
 
 OPERATORS = [hourly_departures, rolling_departures, daily_carriers, busiest_hour, split_delays]
+PARTITIONS = Daily("2013-01-01", timezone="America/New_York")
+DIVIDED = [operator_asset(one, partitions=PARTITIONS).operator for one in (hourly_departures, split_delays)]
+OWN = ["_progress", "_sequence", "_ingest_time"]
+"""Stamps in which two runs may differ: when, and in which order of equals."""
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +66,49 @@ def test_bounded_is_what_duckdb_says(bounded: Lake, operator: Operator, oracle: 
         assert lateness["late"], "nothing was late: the case is empty"
 
 
+def rows(lake: Lake, table: str) -> list[dict[str, object]]:
+    """Rows of an output with the stamps in which two runs may not differ, in any order."""
+    found = DeltaTable(lake.output(table)).to_pyarrow_table().drop_columns(OWN)
+    return sorted(found.to_pylist(), key=repr)
+
+
+@pytest.fixture(scope="module")
+def on_sail(embedded: Computing, landed: Lake, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """The same on the embedded engine."""
+    lake = Lake(str(tmp_path_factory.mktemp("embedded")), logs=landed.root)
+    for operator in OPERATORS:
+        embedded.run_bounded(operator, lake, Interval())
+    return lake
+
+
+@pytest.mark.parametrize("operator", OPERATORS, ids=lambda o: o.name)
+def test_every_table_of_the_embedded_engine_is_sparks(on_sail: Lake, bounded: Lake, operator: Operator) -> None:
+    for output in (table for o in operator.outputs for table in (o, o.current) if table is not None):
+        theirs, mine = rows(bounded, output.table), rows(on_sail, output.table)
+        assert mine == theirs, output.table
+        assert theirs or output.side, "an output without rows shows nothing"
+
+
+@pytest.mark.parametrize("operator", DIVIDED, ids=lambda o: o.name)
+def test_one_engine_goes_on_where_the_other_one_has_begun(
+    spark: SparkSession, embedded: Computing, landed: Lake, bounded: Lake, tmp_path: Path, operator: Operator
+) -> None:
+    lake = Lake(str(tmp_path), logs=landed.root)
+    first, second = (PARTITIONS.around(PARTITIONS.midnight(date(2013, 1, day))) for day in (1, 2))
+    run_bounded(spark, operator, lake, first)
+    embedded.run_bounded(operator, lake, Interval(start=second.start))
+    embedded.run_bounded(operator, lake, Interval(end=first.start))
+    both = embedded.run_bounded(operator, lake, Interval())
+    assert both.skipped
+    assert not both.rows, "neither engine leaves anything to do"
+    assert operator.outputs[0].partitions is not None
+    for output in operator.outputs:
+        found = rows(lake, output.table)
+        if output.partitions is not None:
+            assert {PARTITIONS.key(to_ms(row["_event_time"])) == row.pop(PARTITION) for row in found} == {True}
+        assert sorted(found, key=repr) == rows(bounded, output.table)
+
+
 @pytest.mark.feature("W11", "X3", "Q7", "B1", "B8", "B9", "E6", "Y5")
 @pytest.mark.parametrize("partitions", [2, *(pytest.param(n, marks=pytest.mark.soak) for n in (1, 5))])
 def test_unbounded_is_bounded_whatever_the_cuts_and_state_partitions(
@@ -64,7 +116,9 @@ def test_unbounded_is_bounded_whatever_the_cuts_and_state_partitions(
 ) -> None:
     lake, rng = Lake(str(tmp_path), logs=landed.root), random.Random(partitions)
     spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
-    chosen = {1: [hourly_departures, busiest_hour], 2: OPERATORS, 5: [rolling_departures]}[partitions]
+    chosen = {1: [hourly_departures, busiest_hour], 2: [hourly_departures, busiest_hour, split_delays], 5: OPERATORS}[
+        partitions
+    ]
     try:
         for operator in chosen:
             result = run_unbounded(spark, operator, lake, until_caught_up=True, files_per_batch=rng.randint(6, 11))
@@ -88,7 +142,7 @@ def test_unbounded_is_bounded_whatever_the_cuts_and_state_partitions(
 
 @pytest.mark.feature("W11", "B9")
 def test_stepwise_landing_and_restarts_change_nothing(
-    spark: SparkSession, flights_inbox: Path, bounded: Lake, tmp_path: Path
+    engine: Computing, embedded: Computing, flights_inbox: Path, bounded: Lake, tmp_path: Path
 ) -> None:
     """Land some, run the chain, land more: every run is a restart, and the chain's second link sees every cut of the first."""
     from flights import land_all
@@ -98,9 +152,9 @@ def test_stepwise_landing_and_restarts_change_nothing(
     while rest:
         step = min(rest, rng.choice([5, 7, 8]))
         rest -= step
-        land_all(spark, flights_inbox, lake, end=rest == 0, max_commits=step if rest else None)
+        land_all(embedded, flights_inbox, lake, end=rest == 0, max_commits=step if rest else None)
         for operator in (hourly_departures, busiest_hour):
-            run_unbounded(spark, operator, lake, until_caught_up=True, files_per_batch=rng.choice([None, 2]))
+            engine.run_unbounded(operator, lake, until_caught_up=True, files_per_batch=rng.choice([None, 2]))
     for operator in (hourly_departures, busiest_hour):
         output = operator.outputs[0]
         mine, theirs = (final(DeltaTable(x.output(output.table)).to_pyarrow_table(), output) for x in (lake, bounded))

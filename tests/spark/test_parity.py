@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import zlib
 from pathlib import Path
 
@@ -13,6 +14,38 @@ from pyspark.sql import SparkSession
 from seeds import seed_of
 
 COUNT = 400
+
+ROUNDED = re.compile(r"hash\(.* AS (double|float)\)")
+"""Hashes of what was a decimal: Sail's double may be the one beside Spark's, which the table calls ``close``, and has another hash."""
+LOUD = 0.06
+"""The most expressions of which Sail has an error where Spark leaves out an argument that fails, beside a constant that decides."""
+
+
+@pytest.mark.soak
+@pytest.mark.xfail(
+    strict=False,
+    reason="of 600 such expressions a few differ: products beyond 38 digits do not fail, and Spark leaves out a cast to float inside another",
+)
+@pytest.mark.parametrize("number", range(2))
+def test_random_expressions_out_of_expressions_come_out_alike(spark: SparkSession, tmp_path: Path, number: int) -> None:
+    """No value is another one; an error in place of a value stops a run, so that it is known, and is rare."""
+    seed = seed_of(f"nested {number}")
+    chance = random.Random(seed)
+    values.write(tmp_path)
+    texts = [*probes.readable(probes.usual()), *probes.readable(probes.special())]
+    made = [text for text in nested.nested(chance.sample(texts, 4000), 600, chance) if not ROUNDED.search(text)]
+    answers = spark_run.ask(spark, tmp_path, list(dict.fromkeys(made)))
+    packed = {text: zlib.compress(answer.encode()) for text, answer in answers.items()}
+    sail = Sail(tmp_path)
+    try:
+        found = comparison.outcomes(sail, comparison.Kept(packed))
+    finally:
+        sail.close()
+    assert len(found) > 400
+    differ = {text: (one.spark, one.sail, one.sql) for text, one in found.items() if one.verdict == "differs"}
+    wrong = {text: one for text, one in differ.items() if not one[1].startswith("!")}
+    assert wrong == {}, f"FLOODMARK_SEEDS with seed {seed}"
+    assert len(differ) <= LOUD * len(found), (differ, f"FLOODMARK_SEEDS with seed {seed}")
 
 
 @pytest.mark.soak

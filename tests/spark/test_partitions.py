@@ -14,8 +14,6 @@ from flights import answer, changelog
 from floodmark import Daily, Hourly
 from floodmark.core.errors import ExecutionError, PlanError
 from floodmark.core.time import END, NEVER, Interval, describe, to_ms
-from floodmark.engines.spark.bounded.run import run_bounded
-from floodmark.engines.spark.unbounded.run import run_unbounded
 from floodmark.lake.paths import Lake
 from floodmark.spec.partitions import predicate, split
 from operators.flights import hourly_departures, split_delays
@@ -85,16 +83,17 @@ def test_days_of_a_year_are_as_long_as_the_clocks_say():
     assert {key: n for key, n in hours.items() if n != 24} == {"2013-03-10": 23, "2013-11-03": 25}
 
 
+@pytest.mark.engines("embedded", "spark")
 @pytest.mark.parametrize(
     "plain", [pytest.param(hourly_departures, marks=pytest.mark.soak), split_delays], ids=lambda o: o.name
 )
-def test_divided_tables_hold_what_undivided_ones_do_in_both_modes(spark, landed, tmp_path, plain):
+def test_divided_tables_hold_what_undivided_ones_do_in_both_modes(engine, landed, tmp_path, plain):
     cut = dataclasses.replace(plain, partitions=Daily("2013-01-01", timezone="America/New_York"))
     assert cut.version == plain.version
     lakes = {name: Lake(str(tmp_path / name), logs=landed.root) for name in ("plain", "bounded", "unbounded")}
-    run_bounded(spark, plain, lakes["plain"])
-    run_bounded(spark, cut, lakes["bounded"])
-    run_unbounded(spark, cut, lakes["unbounded"], until_caught_up=True, files_per_batch=7)
+    engine.run_bounded(plain, lakes["plain"], Interval())
+    engine.run_bounded(cut, lakes["bounded"], Interval())
+    engine.run_unbounded(cut, lakes["unbounded"], until_caught_up=True, files_per_batch=7)
     for output in plain.outputs:
         order = [(name, "ascending") for name in output.schema.names]
         wanted = answer(lakes["plain"], plain, output.name).sort_by(order)
@@ -110,7 +109,7 @@ def test_divided_tables_hold_what_undivided_ones_do_in_both_modes(spark, landed,
 
 
 @pytest.mark.parametrize("ends", [("--to", None, "2013-01-03"), ("--from", "2013-01-03", None)], ids=lambda e: e[0])
-def test_an_interval_with_an_open_end_is_covered_by_its_first_run(spark, landed, tmp_path, ends):
+def test_an_interval_with_an_open_end_is_covered_by_its_first_run(engine, landed, tmp_path, ends):
     _, start, end = ends
     interval = Interval(
         start=NEVER if start is None else to_ms(dt.datetime.fromisoformat(start)),
@@ -118,22 +117,22 @@ def test_an_interval_with_an_open_end_is_covered_by_its_first_run(spark, landed,
     )
     cut = dataclasses.replace(hourly_departures, partitions=Daily("2013-01-01", timezone="America/New_York"))
     lake = Lake(str(tmp_path), logs=landed.root)
-    assert run_bounded(spark, cut, lake, interval).skipped == ()
-    assert run_bounded(spark, cut, lake, interval).skipped == (interval,)
+    assert engine.run_bounded(cut, lake, interval).skipped == ()
+    assert engine.run_bounded(cut, lake, interval).skipped == (interval,)
 
 
-def test_tables_divided_otherwise_are_refused_until_all_is_computed_anew(spark, landed, tmp_path):
+def test_tables_divided_otherwise_are_refused_until_all_is_computed_anew(engine, landed, tmp_path):
     here, there = (
         dataclasses.replace(hourly_departures, partitions=Daily("2013-01-01", timezone=z)) for z in ("UTC", ZONE)
     )
     day = Interval(start=to_ms(dt.datetime(2013, 1, 2)), end=to_ms(dt.datetime(2013, 1, 3)))
     lake, plain = Lake(str(tmp_path / "lake"), logs=landed.root), Lake(str(tmp_path / "plain"), logs=landed.root)
-    run_bounded(spark, there, lake, day)
+    engine.run_bounded(there, lake, day)
     version = DeltaTable(lake.output("hourly_departures")).version()
     for again in (
-        lambda: run_bounded(spark, here, lake, day),
-        lambda: run_bounded(spark, here, lake, day, force=True),
-        lambda: run_unbounded(spark, here, lake, until_caught_up=True),
+        lambda: engine.run_bounded(here, lake, day),
+        lambda: engine.run_bounded(here, lake, day, force=True),
+        lambda: engine.run_unbounded(here, lake, until_caught_up=True),
     ):
         with pytest.raises(
             PlanError,
@@ -141,34 +140,34 @@ def test_tables_divided_otherwise_are_refused_until_all_is_computed_anew(spark, 
         ):
             again()
     assert DeltaTable(lake.output("hourly_departures")).version() == version
-    assert run_bounded(spark, here, lake).reasons[0].endswith("its asset partitions have changed")
-    run_bounded(spark, hourly_departures, plain)
+    assert engine.run_bounded(here, lake, Interval()).reasons[0].endswith("its asset partitions have changed")
+    engine.run_bounded(hourly_departures, plain, Interval())
     for output in here.outputs:
         mine, theirs = (answer(x, here, output.name) for x in (lake, plain))
         order = [(name, "ascending") for name in output.schema.names]
         assert mine.sort_by(order).equals(theirs.sort_by(order))
-    assert run_bounded(spark, here, lake, day).skipped == (day,)
+    assert engine.run_bounded(here, lake, day).skipped == (day,)
 
 
-def test_undivided_tables_become_divided_and_back_only_as_a_whole(spark, landed, tmp_path):
+def test_undivided_tables_become_divided_and_back_only_as_a_whole(engine, landed, tmp_path):
     cut = dataclasses.replace(hourly_departures, partitions=Daily("2013-01-01"))
     day = Interval(start=to_ms(dt.datetime(2013, 1, 2)), end=to_ms(dt.datetime(2013, 1, 3)))
     lake = Lake(str(tmp_path), logs=landed.root)
     whole, by_day = "no asset partitions", "asset partitions by day UTC"
     for before, after, told in ((hourly_departures, cut, (by_day, whole)), (cut, hourly_departures, (whole, by_day))):
-        run_bounded(spark, before, lake)
+        engine.run_bounded(before, lake, Interval())
         for force in (False, True):
             with pytest.raises(PlanError, match=f"PLAN-003 .*expected {told[0]}, got {told[1]}"):
-                run_bounded(spark, after, lake, day, force=force)
-    run_bounded(spark, hourly_departures, lake)
+                engine.run_bounded(after, lake, day, force=force)
+    engine.run_bounded(hourly_departures, lake, Interval())
     assert DeltaTable(lake.output("hourly_departures")).metadata().partition_columns == []
 
 
-def test_a_lost_table_beside_the_main_one_is_not_covered(spark, landed, tmp_path):
+def test_a_lost_table_beside_the_main_one_is_not_covered(engine, landed, tmp_path):
     lake = Lake(str(tmp_path), logs=landed.root)
-    run_bounded(spark, hourly_departures, lake)
+    engine.run_bounded(hourly_departures, lake, Interval())
     shutil.rmtree(lake.output("hourly_departures__current"))
     with pytest.raises(ExecutionError, match="EXECUTION-002 .*got none of hourly_departures__current"):
-        run_bounded(spark, hourly_departures, lake)
-    run_bounded(spark, hourly_departures, lake, force=True)
+        engine.run_bounded(hourly_departures, lake, Interval())
+    engine.run_bounded(hourly_departures, lake, Interval(), force=True)
     assert DeltaTable(lake.output("hourly_departures__current")).to_pyarrow_table().num_rows > 10

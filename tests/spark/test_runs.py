@@ -8,7 +8,7 @@ from hourly_sums import ROWS, sums
 from floodmark.testing import IN_MEMORY, RUNS
 
 
-@pytest.mark.feature("B1")
+@pytest.mark.feature("B1", "Z22")
 @pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize("run", [run for run in RUNS if run not in IN_MEMORY], ids=str)
 def test_both_modes_give_the_same_on_spark(run):

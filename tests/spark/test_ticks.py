@@ -12,12 +12,12 @@ import pytest
 from deltalake import DeltaTable
 from events import Event, row, source
 from flights import changelog
-from pyspark.sql import SparkSession
 
 from demo.comparison import compare
 from floodmark import (
-    AfterDelay,
     AfterWatermark,
+    Every,
+    Operator,
     Source,
     Stream,
     Tumbling,
@@ -25,22 +25,20 @@ from floodmark import (
     operator,
     sum,
 )
+from floodmark.control.engine import Computing
 from floodmark.core.errors import CapabilityError
 from floodmark.core.time import Interval, parse_instant
-from floodmark.engines.spark.bounded.run import run_bounded
-from floodmark.engines.spark.landing.run import land
-from floodmark.engines.spark.unbounded.run import run_unbounded
 from floodmark.lake import ticks
 from floodmark.lake.paths import Lake
 
-PATIENCE_SECONDS = 90
+PATIENCE_SECONDS = 150
 
 
 @operator
 def early(events: Stream[Event]) -> Stream:
-    """Hours of event time, and what is known of them half a second after a row."""
+    """Hours of event time, and what is known of them every second of the clock."""
     windowed = events.key_by("key").window(
-        Tumbling("1 hour"), trigger=AfterWatermark().early(AfterDelay("500 milliseconds"))
+        Tumbling("1 hour"), trigger=AfterWatermark().early(Every("1 second", time="processing"))
     )
     return windowed.aggregate(n=count(), total=sum("value"))
 
@@ -55,32 +53,42 @@ def of_minutes(*minutes: int) -> Source:
     return source([row(minute) for minute in minutes])
 
 
-def replay(spark: SparkSession, what, lake: Lake, folder: Path) -> Lake:
+def replay(engine: Computing, what: Operator, lake: Lake, folder: Path) -> Lake:
     """The same bounded, in a lake that holds nothing but the record of the clock."""
     found = Lake(str(folder), logs=lake.root)
     shutil.copytree(ticks.folder(what, lake), ticks.folder(what, found))
-    run_bounded(spark, what, found)
+    engine.run_bounded(what, found, Interval())
     return found
 
 
-@pytest.mark.feature("W4", "L4")
-@pytest.mark.parametrize("what", [early, by_the_clock], ids=lambda o: o.name)
-def test_the_clock_alone_fires_a_running_stream_and_a_replay_repeats_it(spark: SparkSession, tmp_path, what) -> None:
+@pytest.mark.feature("L4")
+@pytest.mark.engines("spark", soak=("embedded",))
+def test_the_clock_alone_fires_early_results_and_a_replay_repeats_them(engine: Computing, tmp_path: Path) -> None:
+    fired(engine, tmp_path, early)
+
+
+@pytest.mark.feature("W4")
+def test_the_clock_alone_fires_windows_of_its_own_and_a_replay_repeats_them(engine: Computing, tmp_path: Path) -> None:
+    fired(engine, tmp_path, by_the_clock)
+
+
+def fired(engine: Computing, tmp_path: Path, what: Operator) -> None:
+    """A running stream writes rows while nothing lands, and a bounded run of the recorded clock writes the same."""
     lake, stop = Lake(str(tmp_path / "stream")), threading.Event()
-    land(spark, of_minutes(0, 1, 2, 3), lake)
+    engine.land(of_minutes(0, 1, 2, 3), lake)
     with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(run_unbounded, spark, what, lake, stop=stop, trigger_seconds=0.2)
+        running = pool.submit(engine.run_unbounded, what, lake, stop=stop, trigger_seconds=0.2)
         try:
             first = waited(lake, what.name, 2, running)
-            land(spark, of_minutes(0, 1, 2, 3, 5, 7, 9), lake)
+            engine.land(of_minutes(0, 1, 2, 3, 5, 7, 9), lake)
             waited(lake, what.name, first + 1, running)
         finally:
             stop.set()
         running.result(timeout=PATIENCE_SECONDS)
-    land(spark, of_minutes(0, 1, 2, 3, 5, 7, 9), lake, end=True)
-    run_unbounded(spark, what, lake, until_caught_up=True)
+    engine.land(of_minutes(0, 1, 2, 3, 5, 7, 9), lake, end=True)
+    engine.run_unbounded(what, lake, until_caught_up=True)
     stream = changelog(lake, what.name)
-    again = changelog(replay(spark, what, lake, tmp_path / "replay"), what.name)
+    again = changelog(replay(engine, what, lake, tmp_path / "replay"), what.name)
     found = compare(again, stream, names=("replay", "stream"))
     assert found.differences == 0, found.examples
     assert stream.num_rows > 2
@@ -100,16 +108,16 @@ def waited(lake: Lake, table: str, rows: int, running) -> int:
     pytest.fail(f"no {rows} rows in {PATIENCE_SECONDS} s: the clock did not fire")
 
 
-def test_without_a_record_windows_of_the_clock_are_no_bounded_question(spark: SparkSession, tmp_path) -> None:
+def test_without_a_record_windows_of_the_clock_are_no_bounded_question(engine: Computing, tmp_path: Path) -> None:
     lake = Lake(str(tmp_path))
-    land(spark, of_minutes(0, 1, 2), lake, end=True)
+    engine.land(of_minutes(0, 1, 2), lake, end=True)
     with pytest.raises(CapabilityError, match="CAPABILITY-004") as error:
-        run_bounded(spark, by_the_clock, lake)
+        engine.run_bounded(by_the_clock, lake, Interval())
     assert "floodmark run by_the_clock --unbounded" in str(error.value)
     hour = Interval(start=parse_instant("2020-01-01", "from"), end=parse_instant("2020-01-02", "to"))
     with pytest.raises(CapabilityError, match="CAPABILITY-002"):
-        run_bounded(spark, by_the_clock, lake, hour)
-    run_bounded(spark, early, lake)
+        engine.run_bounded(by_the_clock, lake, hour)
+    engine.run_bounded(early, lake, Interval())
     assert sorted(changelog(lake, "early")["n"].to_pylist()) == [1, 2], (
         "early results need a clock, the answer does not"
     )

@@ -13,15 +13,10 @@ pytestmark = pytest.mark.usefixtures("compiled")
 
 FOLDER = Path(__file__).resolve().parents[1] / "cases"
 ALWAYS = {
-    "combined/any-of-begins-anew",
     "count/global-purging-4",
     "delay/count-or-timeout",
-    "early-late/sessions",
     "evictor/count-before",
-    "global/end-of-input",
-    "session/late-merge-within-lateness-fires-again",
     "session/merge-across-restart",
-    "sliding/sum-3s-1s",
     "tumbling/early-alert-and-exact-result",
     "tumbling/late-row-to-side-output",
 }
@@ -34,7 +29,7 @@ CASES = [
 ]
 
 
-@pytest.mark.feature("W5", "W7", "L3", "L5", "L8", "T17", "B1")
+@pytest.mark.feature("W5", "W7", "W8", "L3", "L5", "L8", "T17", "B1")
 @pytest.mark.parametrize("case", CASES)
 def test_a_case_passes_in_both_modes(spark, tmp_path, case):
     assert check_spark(case, "both", spark, str(tmp_path)) is None

@@ -84,7 +84,11 @@ def said(tables: Mapping[str, pa.Table]) -> dict[str, list[str]]:
     }
 
 
-@pytest.mark.parametrize("operator", [gaps, days, sessions], ids=lambda o: o.name)
+@pytest.mark.parametrize(
+    "operator",
+    [pytest.param(gaps, marks=pytest.mark.soak), pytest.param(days, marks=pytest.mark.soak), sessions],
+    ids=lambda o: getattr(o, "name", None),
+)
 def test_rows_at_both_ends_of_time_are_in_the_same_windows_everywhere(spark, tmp_path, operator):
     written = log()
     expected = said(MemoryRun(operator).batch({"rows": written.table()}))

@@ -10,6 +10,7 @@ import dagster as dg
 
 from definitions import workspace
 from floodmark import Settings, Workspace
+from floodmark.control.engine import Computing
 from floodmark.lake.paths import Lake
 
 
@@ -79,6 +80,11 @@ def _plain(metadata: Any) -> dict[str, Any]:
     return {name: getattr(value, "value", value) for name, value in metadata.items()}
 
 
-def flights_workspace(inbox: Path, lake: Lake) -> Workspace:
-    """The reference workspace on another inbox and lake."""
-    return workspace().having(Settings(lake=lake.root, folder=str(inbox.parent)))
+def settings(engine: Computing, **other: Any) -> Settings:
+    """Of a workspace that computes on an engine; in this process it shares the session of the fixture ``engine``."""
+    return Settings(engine=engine.name, memory=300, **other)
+
+
+def flights_workspace(engine: Computing, inbox: Path, lake: Lake) -> Workspace:
+    """The reference workspace on another engine, inbox and lake."""
+    return workspace().having(settings(engine, lake=lake.root, folder=str(inbox.parent)))

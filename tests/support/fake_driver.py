@@ -22,10 +22,10 @@ def main(url: str, number: str, what: str) -> int:
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     store.update(int(number), state="running", batch=7, heartbeat_at=time.time())
     if what == "writes" and store.driver(int(number)).epoch == 0:
-        with store._begin() as connection:
+        with store.transaction() as connection:
             connection.execute(_DRIVERS.update().where(_DRIVERS.c.id == int(number)).values(batch=8))
             os.kill(os.getpid(), signal.SIGSTOP)
-    for _ in range(1200):
+    for _ in range(6000):
         if stop.wait(0.1):
             break
         with suppress(SetupError):  # the store is away: a stream goes on

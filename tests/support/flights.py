@@ -8,14 +8,13 @@ from pathlib import Path
 
 import pyarrow as pa
 from deltalake import DeltaTable
-from pyspark.sql import SparkSession
 
 from demo.comparison import Comparison, compare
 from demo.inbox import write_inbox
 from demo.oracle import Oracle
 from demo.tables import final
 from floodmark import BoundedOutOfOrderness, Files, Source
-from floodmark.engines.spark.landing.run import land
+from floodmark.control.engine import Computing
 from floodmark.lake.paths import Lake
 from floodmark.spec.operator import Operator
 from operators.flights import Flight
@@ -49,9 +48,9 @@ def source(inbox: Path, files_per_commit: int = 1) -> Source:
     )
 
 
-def land_all(spark: SparkSession, inbox: Path, lake: Lake, *, end: bool, max_commits: int | None = None) -> None:
+def land_all(engine: Computing, inbox: Path, lake: Lake, *, end: bool, max_commits: int | None = None) -> None:
     """Land what there is, one file per commit."""
-    land(spark, source(inbox), lake, end=end, max_commits=max_commits)
+    engine.land(source(inbox), lake, end=end, max_commits=max_commits)
 
 
 def answer(lake: Lake, operator: Operator, name: str) -> pa.Table:

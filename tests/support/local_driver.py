@@ -145,7 +145,7 @@ def main(url: str, number: str, *_: str) -> int:
     if driver.ended_at is not None:
         return 1
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    deployment = store.deployment(driver.operator)
+    deployment = store.deployment(driver.stream)
     assert deployment is not None
 
     def beat() -> None:

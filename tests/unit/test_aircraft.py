@@ -129,7 +129,7 @@ def readings(*given: tuple[float, str, float]) -> list[dict]:
     return [{"at": at(minutes), "sensor": sensor, "celsius": celsius} for minutes, sensor, celsius in given]
 
 
-@pytest.mark.feature("P4", "K2")
+@pytest.mark.feature("P4")
 def test_temperature_rises():
     case = Case(temperature_rises)
     case.feed(

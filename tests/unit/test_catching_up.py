@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 from numbered_logs import land, log
+from streams import PLAIN
 
 from floodmark.engines.spark.state import checkpoint as checkpoints
 from floodmark.engines.spark.state.checkpoint import Checkpoint
@@ -21,6 +23,8 @@ from floodmark.lake.compaction import compact
 from floodmark.lake.paths import Lake
 from floodmark.lake.sequences import in_order, last_read
 from floodmark.lifecycle.savepoint import TableVersion
+
+READER: Any = SimpleNamespace(inputs=(replace(PLAIN.inputs[0], name="s", table="s"),), stateful=None)
 
 
 def plan(checkpoint: Checkpoint, batch: int, version: int, file: int, table: str) -> None:
@@ -48,14 +52,16 @@ def behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, TableV
     checkpoint = Checkpoint(str(tmp_path / "checkpoint"))
     for batch in (3, 4):
         plan(checkpoint, batch, version, 1, table)
-    timeline = SimpleNamespace(lake=lake, checkpoint=checkpoint)
+    deployed = SimpleNamespace(graph={"inputs": [["s"]], "outputs": []})
+    identity = SimpleNamespace(deployed=lambda: deployed)
+    timeline = SimpleNamespace(lake=lake, checkpoint=checkpoint, identity=identity)
     monkeypatch.setattr(inputs, "FAR_BEHIND", 5)
     monkeypatch.setattr(inputs, "positions_at", lambda one, n: {"s": one.checkpoint.positions(n)[0]})
     return timeline, TableVersion(table="s", id=table, version=version, file=1), last + 7
 
 
 def shortened(timeline: Any, reading: TableVersion) -> None:
-    inputs.shorten(timeline, 4, {"s": reading}, clocked=False)
+    inputs.shorten(READER, timeline, 4, {"s": reading})
 
 
 def test_it_reads_what_is_behind_its_last_row(behind: tuple[Any, TableVersion, int]) -> None:
@@ -101,6 +107,8 @@ def test_what_is_planned_is_left_where_a_table_has_rows_of_it(
 ) -> None:
     timeline, reading, _ = behind
     plan(timeline.checkpoint, 5, reading.version + 1, -1, reading.id)
+    checksum = Path(timeline.checkpoint.path, "offsets", ".5.crc")
+    checksum.write_bytes(b"crc")  # as Spark does on a local disk
     before = timeline.checkpoint.positions(4)
     monkeypatch.setattr(inputs, "newest_written", lambda _: 5)
     shortened(timeline, reading)
@@ -109,6 +117,7 @@ def test_what_is_planned_is_left_where_a_table_has_rows_of_it(
     shortened(timeline, reading)
     assert timeline.checkpoint.positions(4)[0].snapshot is not None
     assert timeline.checkpoint.batches("offsets") == [3, 4], "it is planned again"
+    assert not checksum.exists(), "Spark cannot write a file beside the checksum of an older one"
 
 
 def test_a_position_is_written_as_it_is_read(tmp_path: Path) -> None:

@@ -148,6 +148,6 @@ def test_merged_files_are_no_change_of_an_output_either(tmp_path: Path) -> None:
     DeltaTable(str(path)).optimize.compact()
     land(path, 4, [[last + 1]], modified=9_000)
     newest = DeltaTable(str(path))
-    assert changed_files(str(path), version, version + 1) == set()
+    assert changed_files(str(path), version, version + 1) == {}
     (added,) = changed_files(str(path), version, newest.version()) or ()
     assert added in pa.table(newest.get_add_actions())["path"].to_pylist()

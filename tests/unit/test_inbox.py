@@ -19,26 +19,19 @@ NEW_YORK = ZoneInfo("America/New_York")
 
 
 @pytest.fixture(scope="module")
-def inbox(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("inbox")
-    write_inbox(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def flights(inbox: Path) -> list[dict[str, str]]:
+def flights(year: Path) -> list[dict[str, str]]:
     return [
         {"file": file.name, **row}
-        for file in sorted((inbox / "flights").iterdir())
+        for file in sorted((year / "flights").iterdir())
         for row in csv.DictReader(gzip.decompress(file.read_bytes()).decode().splitlines())
     ]
 
 
 @pytest.fixture(scope="module")
-def weather(inbox: Path) -> list[dict[str, str]]:
+def weather(year: Path) -> list[dict[str, str]]:
     return [
         {"file": file.name, **row}
-        for file in sorted((inbox / "weather").iterdir())
+        for file in sorted((year / "weather").iterdir())
         for row in csv.DictReader(file.read_text().splitlines())
     ]
 
@@ -117,9 +110,9 @@ def test_weather_is_in_order_and_in_utc(weather: list[dict[str, str]]) -> None:
     assert {"2013-11-03T05:00:00Z", "2013-11-03T06:00:00Z"} <= november  # 1 o'clock in New York, twice
 
 
-def test_modification_times_ascend_with_the_names(inbox: Path) -> None:
+def test_modification_times_ascend_with_the_names(year: Path) -> None:
     for kind in ("flights", "weather"):
-        times = [file.stat().st_mtime for file in sorted((inbox / kind).iterdir())]
+        times = [file.stat().st_mtime for file in sorted((year / kind).iterdir())]
         assert all(before < after for before, after in pairwise(times))
 
 
@@ -128,8 +121,8 @@ def test_days_limits_flights_and_the_weather_begun_by_then(three_days: Path) -> 
     assert names == [*(f"known_2013-01-0{day}.csv.gz" for day in (1, 2, 3)), "weather_2013-01.csv"]
 
 
-def test_a_longer_inbox_only_adds_files(inbox: Path, three_days: Path) -> None:
-    longer = contents(inbox)
+def test_a_longer_inbox_only_adds_files(year: Path, three_days: Path) -> None:
+    longer = contents(year)
     assert {name: longer[name] for name in contents(three_days)} == contents(three_days)
 
 

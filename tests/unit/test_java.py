@@ -34,7 +34,7 @@ def test_no_java_at_all(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
         java.find_java()
     assert str(caught.value).startswith("SETUP-001 Java: expected version 17 or newer, got ")
     assert f"Run `{java.install_command()}`." in str(caught.value)
-    assert str(caught.value).endswith("--engine embedded.")
+    assert str(caught.value).endswith("--engine embedded, or FLOODMARK_ENGINE=embedded.")
 
 
 def test_an_old_java_is_named_with_its_version(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

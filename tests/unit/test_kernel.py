@@ -206,24 +206,23 @@ GRIDS = [(5, 5, 0), (10, 10, 3), (6, 2, 0), (7, 3, -1), (3, 5, 0)]
 @pytest.mark.parametrize("revisable", [False, True])
 @pytest.mark.parametrize("lateness", [0, 4, 30])
 @pytest.mark.parametrize(("size", "slide", "offset"), GRIDS)
+@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.soak) for n in (1, 2))])
 def test_every_pane_is_the_oracles_however_the_rows_are_cut(
-    size: int, slide: int, offset: int, lateness: int, revisable: bool
+    size: int, slide: int, offset: int, lateness: int, revisable: bool, seed: int
 ) -> None:
     window = (
         Tumbling(f"{size}ms", f"{offset}ms") if size == slide else Sliding(f"{size}ms", f"{slide}ms", f"{offset}ms")
     )
     stage = stage_of(window, lateness, revisable=revisable)
-    late = 0
-    for seed in range(3):
-        rows = rows_of(seed, revisable=revisable)
-        panes, side, dropped = oracle.run(rows, ends_of_grid(size, slide, offset), lateness, FUNCTIONS)
-        late += sum_(p["w"] != p["key"][1] - 2 for p in panes) + len(side)
-        for cut in range(4):
-            rng = random.Random(seed * 100 + cut) if cut else None
-            ours, our_side, our_dropped = run_kernel(stage, rows, rng)
-            same(shown(ours, FUNCTIONS, lambda p: p["_event_time"] + 1), panes)
-            assert sorted(our_side) == sorted(f"{r['key']}/{r['t']}/{r['s']}/{r['kind']}" for r in side)
-            assert +our_dropped == +dropped
+    rows = rows_of(seed, revisable=revisable)
+    panes, side, dropped = oracle.run(rows, ends_of_grid(size, slide, offset), lateness, FUNCTIONS)
+    for cut in range(4):
+        rng = random.Random(seed * 100 + cut) if cut else None
+        ours, our_side, our_dropped = run_kernel(stage, rows, rng)
+        same(shown(ours, FUNCTIONS, lambda p: p["_event_time"] + 1), panes)
+        assert sorted(our_side) == sorted(f"{r['key']}/{r['t']}/{r['s']}/{r['kind']}" for r in side)
+        assert +our_dropped == +dropped
+    late = sum_(p["w"] != p["key"][1] - 2 for p in panes) + len(side)
     assert late, "the case is empty: nothing was late"
 
 

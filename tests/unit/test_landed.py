@@ -6,20 +6,25 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 from events import Event
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from floodmark.connectors.delta import DeltaReader
 from floodmark.connectors.files import FileReader
+from floodmark.connectors.memory import MemoryReader
 from floodmark.core import crash
-from floodmark.core.errors import LifecycleError
+from floodmark.core.errors import ConnectorError, LifecycleError
+from floodmark.core.fingerprint import digest
 from floodmark.lake import landed as module
 from floodmark.lake.commits import Landed, Landing, encode
 from floodmark.lake.landed import LandedUnits
 from floodmark.lake.paths import Lake
-from floodmark.spec.source import Files
+from floodmark.spec.source import DeltaTable as OtherTable
+from floodmark.spec.source import Files, Rows
 
 NAMES = [f"{letter}.csv" for letter in "abcdef"]
 POINTS = ["landing.before_files", "landing.after_files", *crash.POINTS["landed"]]
@@ -291,3 +296,44 @@ def test_a_look_at_a_folder_makes_up_what_became_of_changed_files_alone(tmp_path
     assert sorted(made) == ["27.csv", "7.csv", "new.csv"]
     made.clear()
     assert reader.pending(dict(world.units)) == (found, touched)
+
+
+@pytest.mark.parametrize("flushed", [False, True])
+def test_a_source_whose_units_come_in_order_reads_those_of_the_last_commit_alone(
+    tmp_path, monkeypatch, flushed
+) -> None:
+    monkeypatch.setattr(module, "_GROUP", 4)
+    world = World(str(tmp_path / "lake"))
+    for first in range(0, 90, 3):
+        world.land([(f"version {number}", number, "landed") for number in range(first, first + 3)])
+        world.land([])
+    if flushed:
+        world.units.flush()
+    world.open()
+    read = []
+    real = module._rows
+    monkeypatch.setattr(module, "_rows", lambda path, group: read.append(group) or real(path, group))
+    monkeypatch.setattr(LandedUnits, "__iter__", lambda _: pytest.fail("walks all units"))
+    assert set(world.units.newest()) == {f"version {number}" for number in (87, 88, 89)}
+    assert len(read) < 10
+    settings = OtherTable(str(tmp_path / "table"))
+    for number in range(92):
+        write_deltalake(settings.path, pa.table({"n": [number]}), mode="append")
+    found, _ = DeltaReader(settings, "s").pending(world.units)
+    assert [unit.name for unit in found] == ["version 90", "version 91"]
+
+
+def test_rows_that_grow_go_on_behind_the_last_ones(tmp_path) -> None:
+    rows = [{"n": n} for n in range(9)]
+    world = World(str(tmp_path / "lake"))
+    for until in (3, 7):
+        ((unit,), _) = MemoryReader(Rows(rows[:until]), "s").pending(world.units)
+        done = Landed(
+            name=unit.name, size=0, modified=0, digest=digest(Rows(rows[:until]).rows), status="landed", ordinal=until
+        )
+        world.units.add([done])
+        world.units.flush()
+    assert [unit.name for unit in MemoryReader(Rows(rows), "s").pending(world.units)[0]] == ["rows 8-9"]
+    other = [{"n": -1}, *rows[1:]]
+    with pytest.raises(ConnectorError, match="CONNECTOR-001"):
+        MemoryReader(Rows(other), "s").pending(world.units)

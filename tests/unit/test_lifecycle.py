@@ -25,7 +25,7 @@ from floodmark.lake.timeline import Timeline
 from floodmark.lifecycle.plan import Deployed
 from floodmark.lifecycle.rollback import cut, moves
 from floodmark.lifecycle.savepoint import File, Manifest, TableVersion, damage, differences
-from floodmark.lifecycle.switch import Step, Switch
+from floodmark.lifecycle.switch import Switch, Target
 
 MANIFEST = Manifest(
     id="totals-20261122T084512-9c1e",
@@ -95,7 +95,7 @@ def test_two_savepoints_differ_in_what_they_hold():
 
 
 def test_a_switch_reads_back_as_it_was_written():
-    step = Step(
+    target = Target(
         operator="totals",
         savepoint=MANIFEST.id,
         version=MANIFEST.version,
@@ -103,12 +103,11 @@ def test_a_switch_reads_back_as_it_was_written():
         ends=1,
         batch=17,
         watermark=5,
-        inputs=2,
         tables=MANIFEST.outputs,
         source="/beside",
         moves={1: "others"},
     )
-    switch = Switch(again="floodmark rollback totals --to x", steps=(step,))
+    switch = Switch(again="floodmark rollback totals --to x", targets=(target,))
     assert Switch.parse(switch.as_json().encode()) == switch
     assert switch.operators == ("totals",)
 

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import TableNotFoundError
@@ -49,6 +50,9 @@ def check(path: str) -> None:
     assert [(name, field["type"]) for name, field in fields] == [(f.name, f.type.type) for f in table.schema().fields]
     for app in ("app0", "app1", "app4", "another"):
         assert entries.transaction_of(path, app) == table.transaction_version(app)
+    assert entries.is_table(path)
+    actions = pa.table(table.get_add_actions()).sort_by("modification_time")
+    assert entries.live_files(path) == actions["path"].to_pylist()
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -83,11 +87,27 @@ def test_a_note_of_the_last_checkpoint_that_is_wrong_is_no_harm(
     assert len(list(history.every(path))) == 40
 
 
+@pytest.mark.parametrize("checkpoint", [None, 1, 3, 5])
+def test_files_that_were_replaced_are_not_among_those_of_the_newest_version(
+    tmp_path: Path, checkpoint: int | None
+) -> None:
+    path = str(tmp_path / "t")
+    for number in range(6):
+        rows = pa.table({"n": [number], "of": ["a b"]})
+        write_deltalake(path, rows, mode="overwrite" if number == 3 else "append", partition_by="of")
+        if number == checkpoint:
+            DeltaTable(path).create_checkpoint()
+    files = [str(tmp_path / "t" / name) for name in entries.live_files(path) or []]
+    assert [pa.table(pq.ParquetFile(file).read())["n"].to_pylist() for file in files] == [[3], [4], [5]]
+
+
 def test_where_there_is_no_table(tmp_path: Path) -> None:
     for ask in (entries.version_of, entries.id_of, entries.fields_of, history.every):
         with pytest.raises(TableNotFoundError):
             ask(str(tmp_path / "none"))
     assert not list(history.standing(str(tmp_path / "none")))
+    (tmp_path / "begun" / "_delta_log").mkdir(parents=True)
+    assert not any(entries.is_table(str(tmp_path / name)) for name in ("none", "begun"))
 
 
 @pytest.mark.parametrize("version", [0, 3, 39])

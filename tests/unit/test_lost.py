@@ -23,9 +23,9 @@ from floodmark import (
     operator,
 )
 from floodmark.core.errors import ExecutionError
-from floodmark.lake import log
+from floodmark.lake import log, lost
 from floodmark.lake.commits import Landed, Landing
-from floodmark.lake.lost import found_lost, lost_files
+from floodmark.lake.lost import found_lost, known_lost, lost_files, note_lost
 from floodmark.lake.paths import Lake
 from floodmark.observe.status import status
 
@@ -90,6 +90,39 @@ def test_the_file_its_rows_and_what_they_came_from_are_named(lake: Lake) -> None
 def test_a_table_with_all_its_files_has_lost_none(lake: Lake, tmp_path: Path) -> None:
     _land(str(tmp_path / "whole"), 0, 0, 8, "a.csv")
     assert lost_files(str(tmp_path / "whole")) == []
+
+
+def test_a_look_sees_the_files_of_the_newest_commits_and_those_upkeep_has_missed(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, asked = lake.log("events"), list[str]()
+    (gone,) = lost_files(path)
+    there = lost._is_there
+    monkeypatch.setattr(lost, "_is_there", lambda table, name: asked.append(name) or there(table, name))
+    monkeypatch.setattr(lost, "NEWEST", 1)
+    assert known_lost(path) == []
+    assert len(asked) == 1
+    note_lost(path)
+    assert known_lost(path) == [gone]
+    Path(gone.path).touch()
+    assert known_lost(path) == []
+    note_lost(path)
+    Path(gone.path).unlink()
+    assert known_lost(path) == []
+    monkeypatch.setattr(lost, "NEWEST", 2)
+    assert known_lost(path) == [gone]
+
+
+def test_files_that_were_merged_and_removed_are_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = str(tmp_path / "log")
+    for ordinal in range(3):
+        _land(path, ordinal, 3 * ordinal, 8, f"{ordinal}.csv")
+    table = DeltaTable(path)
+    table.optimize.compact()
+    table.vacuum(0, dry_run=False, enforce_retention_duration=False)
+    assert len(list(Path(path).glob("*.parquet"))) == 1
+    monkeypatch.setattr(lost, "lost_files", lambda _: pytest.fail("looks at all files"))
+    assert known_lost(path) == []
 
 
 def test_a_run_that_fails_for_it_says_what_can_be_done(lake: Lake) -> None:

@@ -93,3 +93,13 @@ def test_a_bucket_that_does_not_answer_is_told_with_what_arrow_says() -> None:
     error = machine.refused(OSError(text), "floodmark status")
     assert error is not None
     assert (error.code, error.got) == ("SETUP-057", f"an error of it: {text}")
+
+
+def test_a_query_that_does_not_fit_into_memory_is_told_with_what_sail_says() -> None:
+    text = "Failed to allocate additional 2.0 KB for GroupedHashAggregateStream[0] - 0.0 B remain available for the total memory pool: fair(pool_size: 4.0 MB)"
+    error = machine.refused(
+        RuntimeError(f"execution failed\n{text}"), "unbounded run of a@1", "Go on with: floodmark run a"
+    )
+    assert error is not None
+    assert (error.code, error.got.rsplit(": Failed", 1)[1]) == ("SETUP-058", text.removeprefix("Failed"))
+    assert error.fix.endswith("Go on with: floodmark run a")

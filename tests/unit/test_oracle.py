@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from demo.inbox import FLIGHT_COLUMNS, write_inbox
+from demo.inbox import FLIGHT_COLUMNS
 from demo.oracle import Oracle
 
 NEW_YORK = ZoneInfo("America/New_York")
@@ -157,13 +157,6 @@ def test_a_late_first_pane_is_on_time_for_the_day_by_its_stamp(tmp_path: Path) -
     assert oracle.lateness("hourly_departures") == {"late": 1, "refired": 1, "dropped": 0}
     assert rows(oracle, "busiest_hour", "busiest", "hours")[0] == (1, 2)
     assert oracle.lateness("busiest_hour") == {"late": 0, "refired": 0, "dropped": 0}
-
-
-@pytest.fixture(scope="module")
-def year(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("inbox")
-    write_inbox(folder)
-    return folder
 
 
 @pytest.fixture(scope="module")

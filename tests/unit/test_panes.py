@@ -289,7 +289,7 @@ def test_rolling_aggregates_say_the_first_of_equals():
     assert best.outputs[0].current is not None
 
 
-@pytest.mark.feature("W14", "X5")
+@pytest.mark.feature("W14")
 def test_reduce_folds_rows_of_one_shape():
     @fm.operator
     def merged(events: fm.Stream[Event]) -> fm.Stream:

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter, defaultdict
+from datetime import date, datetime, timedelta
+from decimal import Decimal
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pydantic import BaseModel
 
 import floodmark as fm
 from floodmark.core.errors import DefinitionError, FloodmarkError
 from floodmark.core.time import END, NEVER, from_ms
 from floodmark.engines.embedded.memory.run import MemoryRun
+from floodmark.semantics.columns import arrow_type, fitted
 from floodmark.semantics.entries import Entries
 from floodmark.semantics.plain import unpack
 from floodmark.semantics.store import MemoryStore
+from floodmark.spec.kinds import Kind
 from floodmark.spec.schema import ROW
 from floodmark.testing import Case
 from floodmark.testing.log import Log, Logs
@@ -104,7 +109,7 @@ class RunningSum(fm.ProcessFunction):
         yield {"total": self.total.get()}
 
 
-@pytest.mark.feature("K4", "K14")
+@pytest.mark.feature("K14")
 def test_running_sums_of_a_b_c_go_on_from_a_savepoint():
     """b2 b3 c1 | a2 a2 c2: at the barrier a=0, b=5, c=1; in the end a=4, b=5, c=3; nothing after it comes twice."""
     operator = over(RunningSum())
@@ -278,7 +283,7 @@ class ReadingFilter(fm.CoProcessFunction):
         self.on.clear()
 
 
-@pytest.mark.feature("P6", "X7", "P1")
+@pytest.mark.feature("P6", "X7")
 def test_a_control_stream_lets_readings_pass_for_a_while():
     @fm.operator
     def passed(readings: fm.Stream[Reading], switches: fm.Stream[Switch]):
@@ -331,7 +336,7 @@ def bounded_by_rules(readings: fm.Stream[Reading], rules: fm.Stream[Rule]):
     return readings.key_by("sensor").connect(rules.broadcast()).process(Bounds(), schema=Note)
 
 
-@pytest.mark.feature("K9", "X9")
+@pytest.mark.feature("K9")
 def test_every_key_sees_the_rules_in_force_at_the_time_of_its_rows():
     logs = Logs({one.name: Log(one.schema) for one in bounded_by_rules.inputs})
     sensors = [f"s{n}" for n in range(4)]
@@ -437,7 +442,7 @@ COMMANDS = st.lists(
 )
 
 
-@pytest.mark.feature("P3", "P7")
+@pytest.mark.feature("P3")
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(rows=COMMANDS, behind=st.integers(0, 9), cuts=st.lists(st.integers(0, 40), max_size=6))
 def test_timers_fire_once_per_name_and_time_in_order_at_any_cut(rows, behind, cuts):
@@ -652,6 +657,96 @@ def test_a_type_that_cannot_be_read_is_told_with_the_way_on():
     assert error.value.code == "STATE-005"
     assert "got value of double, version 1" in str(error.value)
     assert "version=2, migrate=..." in str(error.value)
+
+
+class Place(BaseModel):
+    """Part of a visit."""
+
+    city: str
+    since: datetime
+
+
+class Visit(fm.Contract):
+    """Nested."""
+
+    place: Place
+    tags: list[str]
+    labels: dict[str, int]
+
+
+class Visits(fm.ProcessFunction):
+    """The visit before, as it was kept."""
+
+    last = fm.ValueState(Visit)
+    by_city = fm.MapState(str, "array<struct<tags: map<string, int>, at: timestamp>>")
+
+    def on_element(self, row, ctx):
+        place = {"city": row["sensor"], "since": from_ms(ctx.timestamp)}
+        if self.last.exists():
+            before = self.last.get()
+            yield {"text": f"{before['place']['city']} {before['tags']} {before['labels']} {self.by_city.get('x')}"}
+        self.last.update({"place": place, "tags": ["a", None], "labels": [("n", int(row["value"]))]})
+        self.by_city.put("x", [{"tags": {"t": 1}, "at": None}])
+
+
+def test_a_nested_contract_is_kept_whole():
+    rows = every_cut(over(Visits(), Note), landed(over(Visits(), Note), [("a", 1, 1), ("a", 2, 2), ("b", 3, 3)]))
+    assert [row["text"] for row in rows] == ["a ['a', None] {'n': 1} [{'tags': {'t': 1}, 'at': None}]"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        ({"place": {"city": 1}}, "column 'place': expected a value of type struct<city:string,since:timestamp>"),
+        ({"place": "a"}, "column 'place'"),
+        ({"tags": {"a": 1}}, "column 'tags'"),
+        ({"labels": {"a": "b"}}, "column 'labels': expected a value of type map<string,bigint>, got dict {'a': 'b'}"),
+        ({"labels": {None: 1}}, "column 'labels'"),
+        ({"labels": 5}, "column 'labels'"),
+        ({"labels": None}, "column 'labels'"),
+    ],
+)
+def test_a_part_that_does_not_fit_is_named_by_its_column(wrong, text):
+    right = {"place": {"city": "a", "since": from_ms(0)}, "tags": [], "labels": {}}
+    kind = Kind.of(Visit, "state")
+    assert kind.checked(right, "state") == right
+    with pytest.raises(FloodmarkError) as error:
+        kind.checked(right | wrong, "state")
+    assert error.value.code == "USER-005"
+    assert text in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "wanted"),
+    [
+        ("timestamp", [1500, None, from_ms(-1500)], [from_ms(1500), None, from_ms(-1500)]),
+        ("array<timestamp>", [[1500, from_ms(0)], None], [[from_ms(1500), from_ms(0)], None]),
+        ("struct<a: timestamp, b: bigint>", [{"a": 1500, "b": 1500}], [{"a": from_ms(1500), "b": 1500}]),
+        ("map<string, timestamp>", [{"a": 1500}, [("b", 0)]], [[("a", from_ms(1500))], [("b", from_ms(0))]]),
+        ("bigint", [1500], [1500]),
+    ],
+)
+def test_a_whole_number_for_an_instant_is_milliseconds(kind, given, wanted):
+    assert fitted(given, arrow_type(kind)).to_pylist() == wanted
+
+
+class Settled(fm.ProcessFunction):
+    """Says its settings, of which ``open`` makes one anew."""
+
+    def __init__(self) -> None:
+        self.apart, self.first, self.sizes = timedelta(minutes=5), date(2020, 1, 1), [1, 2]
+        self.most, self.client = Decimal("1.5"), None
+
+    def open(self):
+        self.client = iter(())
+
+    def on_element(self, row, ctx):
+        yield {"text": f"{self.apart} {self.first} {self.sizes} {self.most} {self.client is None}"}
+
+
+def test_settings_are_values_of_any_kind_that_stay_as_they_are():
+    rows = every_cut(over(Settled(), Note), landed(over(Settled(), Note), [("a", 1, 1), ("b", 2, 2)]))
+    assert {row["text"] for row in rows} == {"0:05:00 2020-01-01 [1, 2] 1.5 False"}
 
 
 class Alarmed(fm.ProcessFunction):
@@ -1067,7 +1162,7 @@ def test_the_version_is_the_code_the_settings_and_the_layout_not_the_instance():
     assert over(Celsius()).fingerprint != over(Fahrenheit()).fingerprint
 
 
-@pytest.mark.feature("K14", "D2")
+@pytest.mark.feature("K14")
 def test_deduplication_remembers_a_key_for_a_while():
     @fm.operator
     def once(readings: fm.Stream[Reading]):

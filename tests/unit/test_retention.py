@@ -14,7 +14,7 @@ from small_lake import make, totals
 
 from floodmark.control import references
 from floodmark.control.retention import tidy
-from floodmark.control.store import Deployment, Store
+from floodmark.control.store import Deployment, Store, StreamId
 from floodmark.core import crash
 from floodmark.core.errors import LifecycleError
 from floodmark.lake import savepoints
@@ -60,7 +60,7 @@ def test_ended_timelines_go_after_their_time_and_savepoints_of_them_still_work(t
     assert not stay
     assert timelines(lake) == ["1", "2"]
     assert not retire(lake, days=30)[0]
-    assert roll_back(lake, made).switch.steps[0].timeline == 3
+    assert roll_back(lake, made).switch.targets[0].timeline == 3
     assert totals(lake) == before
     assert not savepoints.verify(made)
 
@@ -70,7 +70,7 @@ def test_timelines_stay_while_a_switch_is_not_finished(tmp_path: Path, monkeypat
     age(Timeline(lake, "totals", 0).folder(), 40)
 
     def stopped(name: str) -> None:
-        if name == "switch.before_current":
+        if name == "step.make_current":
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
@@ -108,7 +108,7 @@ def test_removal_is_killed_and_done_again(tmp_path: Path, point: str) -> None:
     assert Timeline.current(lake, "totals").next().number == 3
     retire(lake)
     assert timelines(lake) == ["2"]
-    assert roll_back(lake, made).switch.steps[0].timeline == 3
+    assert roll_back(lake, made).switch.targets[0].timeline == 3
 
 
 # ---- the control plane
@@ -117,6 +117,9 @@ def test_removal_is_killed_and_done_again(tmp_path: Path, point: str) -> None:
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
     return Store(f"sqlite:///{tmp_path / 'control' / 'control.db'}")
+
+
+HERE = StreamId("totals", "/lake")
 
 
 def deployed(lake: str, package: str, operator: str = "totals") -> Deployment:
@@ -152,9 +155,7 @@ def test_a_package_stays_that_a_stream_an_action_a_savepoint_or_another_store_na
     savepoints.create("totals", lake, code={"package": "saved"})
     store.deploy(deployed(lake.root, "runs"))
     old = {"totals": {"package": "before", "version": "totals@0", "desired": "running", "next": "next"}}
-    action = store.act(
-        kind="upgrade", operator="totals", who="ann", why="", step="stopping", old=old, version="totals@1"
-    )
+    action = store.act(HERE, kind="upgrade", who="ann", why="", step="stopping", old=old, version="totals@1")
     other = Store(f"sqlite:///{tmp_path / 'other.db'}")
     other.deploy(deployed(lake.root, "elsewhere"))
     references.record(home, other)
@@ -183,8 +184,8 @@ def test_no_package_goes_while_a_lake_is_not_there_until_it_is_said_to_be_gone_f
     assert not gone
     assert "LIFECYCLE-061" in stay[0]
     assert f"floodmark maintain --forget {tmp_path / 'unmounted'}" in stay[0]
-    assert references.forget(home, str(tmp_path / "unmounted"))
-    assert not references.forget(home, str(tmp_path / "unmounted"))
+    assert references.forget(home, store, str(tmp_path / "unmounted"))
+    assert not references.forget(home, store, str(tmp_path / "unmounted"))
     assert [one.name for one in tidy(store, home, days=30)[0]] == ["nobody"]
     assert held(home) == ["runs"]
 
@@ -210,16 +211,14 @@ def test_logs_of_drivers_and_rows_go_but_the_newest(tmp_path: Path, store: Store
     home = tmp_path / "control"
     store.deploy(deployed("/lake", "runs"))
     for _ in range(25):
-        driver = store.begin(store.deployment("totals"), str(home / "logs" / "totals"))  # type: ignore[arg-type]
+        driver = store.begin(store.deployment(HERE), str(home / "logs" / "totals"))  # type: ignore[arg-type]
         Path(driver.log).parent.mkdir(parents=True, exist_ok=True)
         Path(driver.log).write_text("line\n")
         store.end(driver.id, "stopped", "")
         store.update(driver.id, ended_at=1.0)
     for number in range(3):
         store.note("ann", "start", number=number)
-        store.close(
-            store.act(kind="upgrade", operator="totals", who="ann", why="", step="", old={}, version="").id, "done"
-        )
+        store.close(store.act(HERE, kind="upgrade", who="ann", why="", step="", old={}, version="").id, "done")
     age(home / "logs", 40)
     gone, _ = tidy(store, home, days=30)
     assert [(one.kind, one.name, one.files) for one in gone] == [
@@ -227,19 +226,19 @@ def test_logs_of_drivers_and_rows_go_but_the_newest(tmp_path: Path, store: Store
         ("rows of the control store", "drivers", 5),
     ]
     assert [path.name for path in (home / "logs" / "totals").iterdir()] == ["24.log"]
-    assert [one.epoch for one in store.drivers("totals", 100)] == list(range(24, 4, -1))
+    assert [one.epoch for one in store.drivers(HERE, 100)] == list(range(24, 4, -1))
     would = {one.name: one.files for one in tidy(store, home, days=-1, dry_run=True)[0]}
     assert would == {"journal": 3, "actions": 2}
     tidy(store, home, days=-1)
     assert not store.notes()
     assert len(store.actions()) == 1
-    assert store.begin(store.deployment("totals"), "/log").epoch == 25  # type: ignore[arg-type]
+    assert store.begin(store.deployment(HERE), "/log").epoch == 25  # type: ignore[arg-type]
 
 
 def test_of_the_long_log_of_a_driver_that_runs_the_end_stays(tmp_path: Path, store: Store) -> None:
     home = tmp_path / "control"
     store.deploy(deployed("/lake", "runs"))
-    driver = store.begin(store.deployment("totals"), str(home / "logs" / "totals"))  # type: ignore[arg-type]
+    driver = store.begin(store.deployment(HERE), str(home / "logs" / "totals"))  # type: ignore[arg-type]
     log = Path(driver.log)
     log.parent.mkdir(parents=True)
     with log.open("ab") as stream:

@@ -64,7 +64,7 @@ def drive(store: Store, **values: object) -> threading.Thread:
     store.lease(LEASE, "another", 60)
 
     def work() -> None:
-        while (deployment := store.deployment("per_hour")) is None:
+        while (deployment := next(iter(store.deployments()), None)) is None:
             time.sleep(0.05)
         store.update(store.begin(deployment, "logs").id, **values)
 
@@ -110,6 +110,7 @@ def driver(**values: object) -> Driver:
     about = {
         "id": 1,
         "operator": "per_hour",
+        "lake": "/lake",
         "version": "per_hour@1",
         "epoch": 0,
         "state": "running",
@@ -139,7 +140,7 @@ def test_a_driver_on_a_machine_that_is_silent_does_not_count_as_running():
 
 def test_a_stream_whose_process_was_killed_stops_without_a_supervisor(fleet):
     fleet.deploy("per_hour", "package", "per_hour@1", "running")
-    begun = fleet.store.begin(fleet.store.deployment("per_hour"), "logs")
+    begun = fleet.store.begin(fleet.store.deployment(fleet.stream("per_hour")), "logs")
     fleet.store.update(begun.id, state="running", pid=gone())
     stopped = fleet.stop(["per_hour"], wait_seconds=5)["per_hour"]
     assert (stopped.state, stopped.reason) == ("stopped", "its process was gone")

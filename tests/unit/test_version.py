@@ -211,6 +211,7 @@ def deployed(operator):
     )
 
 
+@pytest.mark.feature("Z23")
 @pytest.mark.parametrize("name", OPERATORS)
 def test_a_helper_called_as_module_f_is_part_of_the_version_whatever_calls_it(tmp_path, name):
     before, same = operator(tmp_path, name), operator(tmp_path, name)
@@ -222,6 +223,7 @@ def test_a_helper_called_as_module_f_is_part_of_the_version_whatever_calls_it(tm
     assert changed.code or name == "by_partial"  # which holds a value, and nothing that reads it
 
 
+@pytest.mark.feature("Z23")
 def test_what_a_bounded_run_has_computed_is_not_covered_once_a_helper_has_changed(tmp_path):
     before, after = operator(tmp_path, "by_module"), operator(tmp_path, "by_module", *RATE)
     day = Interval(start=0, end=86_400_000)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from floodmark.cli.console import Console
-from floodmark.cli.invocation import Invocation, pass_invocation, shared
+from floodmark.cli.invocation import Invocation, pass_invocation, shared, verified
 from floodmark.cli.loading import Opened
 from floodmark.cli.plan import document
 from floodmark.cli.signals import stopping
@@ -18,11 +18,15 @@ from floodmark.cli.spark import computing
 from floodmark.cli.store import known
 from floodmark.cli.workspace import opened_lake
 from floodmark.core.errors import LifecycleError
+from floodmark.lifecycle.steps import documents, recorded
 
 if TYPE_CHECKING:
     from floodmark.control.fleet import Fleet
     from floodmark.control.store import Action
+    from floodmark.control.verification import Verification
     from floodmark.engines.upgrading import Upgraded
+    from floodmark.lake.paths import Lake
+    from floodmark.lifecycle.steps import Step
     from floodmark.spec.operator import Operator
 
 
@@ -43,17 +47,7 @@ class _Wanted:
 @click.option("--forward-only", is_flag=True, help="Let open windows go on with what the old code put into them.")
 @click.option("--rebuild", is_flag=True, help="Compute everything with the new code beside the stream, and switch.")
 @click.option("--note", default="", help="Why, for the savepoint that is made first.")
-@click.option(
-    "--patience",
-    default=180.0,
-    show_default=True,
-    type=click.FloatRange(min=0),
-    help="Seconds for the new version's first micro-batch.",
-)
-@click.option(
-    "--soak", default=10.0, show_default=True, type=click.FloatRange(min=0), help="Seconds it must run without a crash."
-)
-@click.option("--set-aside", is_flag=True, help="Let it set rows aside, though the old version did not.")
+@verified("the new version's first micro-batch.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 @shared
 @pass_invocation
@@ -72,12 +66,16 @@ def apply(invocation: Invocation, /, operators: tuple[str, ...], *, dry_run: boo
     asked = {opened.workspace.operator(name).name for name in operators}
     streams, applied = known(opened, console.say), []
     for operator in (one for one in opened.workspace.operators if one.name in asked):
+        run_by = streams if streams is not None and streams.deployments([operator.name]) else None
         if dry_run:
-            applied.append(_checked(opened, console, operator, wanted))
-        elif streams is not None and streams.deployments([operator.name]):
-            applied.append(_supervised(opened, console, streams, operator, wanted))
-        else:
-            applied.append(_stopped(opened, console, operator, wanted))
+            applied.append(_checked(opened, console, run_by, operator, wanted))
+            continue
+        with recorded() as taken:
+            if run_by is not None:
+                applied.append(_supervised(opened, console, run_by, operator, wanted))
+            else:
+                applied.append(_stopped(opened, console, operator, wanted))
+        applied[-1]["steps"] = documents(taken)
     console.document({"lake": opened.lake, "done": not dry_run, "applied": applied})
     for one in applied:
         if one.get("step") in {"rolled back", "refused"}:
@@ -86,7 +84,9 @@ def apply(invocation: Invocation, /, operators: tuple[str, ...], *, dry_run: boo
             raise LifecycleError(where, "a version that passes", one["reason"], fix, code="LIFECYCLE-056")
 
 
-def _checked(opened: Opened, console: Console, operator: Operator, wanted: _Wanted) -> dict[str, Any]:
+def _checked(
+    opened: Opened, console: Console, streams: Fleet | None, operator: Operator, wanted: _Wanted
+) -> dict[str, Any]:
     from floodmark.engines.upgrading import Upgraded, check, check_rebuild
     from floodmark.lake.paths import Lake
 
@@ -95,10 +95,28 @@ def _checked(opened: Opened, console: Console, operator: Operator, wanted: _Want
         would = check_rebuild(operator, lake)
     else:
         would = Upgraded(plan=check(operator, lake, forward_only=wanted.forward_only))
+    if would.plan.deployed is not None and would.plan.changes:
+        computing(opened, console).check_deployed(operator, lake)
     console.say(_would(operator, would, rebuild=wanted.rebuild))
+    steps = _steps(lake, streams, operator, wanted) if would.plan.deployed is not None and would.plan.changes else []
+    console.steps(steps)
     for reader in would.readers:
         console.say(f"  {reader} would have read what is replaced, and would have to be computed anew")
-    return document(would.plan) | {"savepoint": would.savepoint, "readers": list(would.readers)}
+    effects = {"savepoint": would.savepoint, "readers": list(would.readers), "steps": documents(steps)}
+    return document(would.plan) | effects
+
+
+def _steps(lake: Lake, streams: Fleet | None, operator: Operator, wanted: _Wanted) -> list[Step]:
+    """What would be done, one after the other."""
+    from floodmark.engines.upgrading import rebuild_steps, upgrade_steps
+
+    if streams is None:
+        steps = rebuild_steps(operator, lake, wanted.note) if wanted.rebuild else upgrade_steps(operator, wanted.note)
+        return list(steps)
+    from floodmark.control import actions
+
+    would = actions.rebuild_steps if wanted.rebuild else actions.upgrade_steps
+    return would(streams, operator, wanted.note, _verification(wanted))
 
 
 def _would(operator: Operator, would: Upgraded, *, rebuild: bool) -> str:
@@ -129,6 +147,7 @@ def _stopped(opened: Opened, console: Console, operator: Operator, wanted: _Want
         with stopping(console, "this micro-batch") as stop, console.step(f"rebuilding {operator.version}"):
             upgraded = rebuild(run.run_unbounded, operator, lake, why=wanted.note, stop=stop)
     else:
+        computing(opened, console).check_deployed(operator, lake)
         upgraded = upgrade(operator, lake, forward_only=wanted.forward_only, why=wanted.note)
     _say(console, operator, upgraded, f"done. Go on: floodmark run {operator.name} --unbounded")
     return document(upgraded.plan) | {"savepoint": upgraded.savepoint, "readers": list(upgraded.readers)}
@@ -138,10 +157,9 @@ def _supervised(
     opened: Opened, console: Console, streams: Fleet, operator: Operator, wanted: _Wanted
 ) -> dict[str, Any]:
     from floodmark.control import actions
-    from floodmark.control.verification import Verification
     from floodmark.engines.upgrading import Upgraded
 
-    verification = Verification(patience=wanted.patience, soak=wanted.soak, set_aside=wanted.set_aside)
+    verification = _verification(wanted)
     action: Action | None
     if wanted.rebuild:
         run = computing(opened, console)
@@ -160,6 +178,12 @@ def _supervised(
     _say(console, operator, found, told)
     about = {"step": action.step, "reason": action.reason} if action else {}
     return document(found.plan) | {"savepoint": found.savepoint, "readers": list(found.readers)} | about
+
+
+def _verification(wanted: _Wanted) -> Verification:
+    from floodmark.control.verification import Verification
+
+    return Verification(patience=wanted.patience, soak=wanted.soak, set_aside=wanted.set_aside)
 
 
 def _say(console: Console, operator: Operator, found: Upgraded, told: str) -> None:

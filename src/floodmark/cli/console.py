@@ -57,6 +57,11 @@ class Console:
             padded = (c.rjust(w) if r else c.ljust(w) for c, w, r in zip(row, widths, right, strict=True))
             self.say("  " + "  ".join(padded).rstrip())
 
+    def steps(self, steps: Iterable[object]) -> None:
+        """What would be done, one after the other."""
+        for number, step in enumerate(steps, 1):
+            self.say(f"  {number}. {step}")
+
     def error(self, parts: Mapping[str, str]) -> None:
         """An error for a person: code, where, expected, got, fix."""
         click.echo(f"{parts['code']} {parts['where']}", err=True)

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
+ENVIRONMENTS = ("dev", "prod")
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -36,7 +37,7 @@ def _keep(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
 
 def shared(command: Command) -> Command:
     """Add ``--environment``, ``--lake`` and ``--json``; the verb finds them in its ``Invocation``."""
-    choice = click.Choice(["dev", "prod"])
+    choice = click.Choice(ENVIRONMENTS)
     options = (
         click.option(
             "--json",
@@ -64,3 +65,35 @@ def shared(command: Command) -> Command:
 
 pass_invocation = click.make_pass_decorator(Invocation, ensure=True)
 """Hands a verb its ``Invocation``."""
+
+
+def verified(patience: str) -> Callable[[Command], Command]:
+    """Add ``--patience``, ``--soak`` and ``--set-aside``: what a new version has to do before it counts, as ``control.verification``.
+
+    Args:
+        patience: what the seconds of it are for.
+    """
+
+    def added(command: Command) -> Command:
+        options = (
+            click.option("--set-aside", is_flag=True, help="Let it set rows aside, though the old version did not."),
+            click.option(
+                "--soak",
+                default=10.0,
+                show_default=True,
+                type=click.FloatRange(min=0),
+                help="Seconds it must run without a crash.",
+            ),
+            click.option(
+                "--patience",
+                default=180.0,
+                show_default=True,
+                type=click.FloatRange(min=0),
+                help=f"Seconds for {patience}",
+            ),
+        )
+        for option in options:
+            command = option(command)
+        return command
+
+    return added

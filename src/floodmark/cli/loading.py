@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
+import floodmark
 from floodmark.cli.invocation import Invocation
 from floodmark.core import machine
 from floodmark.core.errors import DefinitionError, FloodmarkError, UserCodeError
@@ -144,4 +145,7 @@ class _UserCode:
         if isinstance(error, SyntaxError) and error.filename:
             place = f"{error.filename}:{error.lineno}: {(error.text or '').strip()}"
         got = f"{type(error).__name__}: {error.msg if isinstance(error, SyntaxError) else error}"
-        raise UserCodeError(self.where, "code that runs", got, f"See {place}", code="USER-002") from error
+        fix = f"See {place}"
+        if isinstance(error, NameError) and error.name in floodmark.__all__:
+            fix = f"Import it, from floodmark import {error.name}: {place}"
+        raise UserCodeError(self.where, "code that runs", got, fix, code="USER-002") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 import traceback
 from collections.abc import Sequence
@@ -14,36 +15,50 @@ import click
 from floodmark.cli.console import Console
 from floodmark.cli.invocation import shared
 from floodmark.core import machine
-from floodmark.core.errors import FloodmarkError, closest
+from floodmark.core.errors import FloodmarkError, SetupError, closest
 
-VERBS = {
-    "init": "workspace",
-    "validate": "workspace",
-    "explain": "workspace",
-    "land": "workspace",
-    "status": "workspace",
-    "run": "run",
-    "plan": "plan",
-    "apply": "apply",
-    "savepoint": "savepoint",
-    "rollback": "streams",
-    "fork": "streams",
-    "move": "streams",
-    "rescale": "streams",
-    "supervise": "supervise",
-    "start": "supervise",
-    "stop": "supervise",
-    "restart": "supervise",
-    "logs": "supervise",
-    "maintain": "maintain",
-    "watermark": "watermark",
-    "prove": "prove",
-    "quarantine": "things",
-    "up": "up",
+GROUPS = {
+    "A workspace": {"init": "workspace", "validate": "workspace", "explain": "workspace", "up": "up"},
+    "Rows and results": {
+        "land": "workspace",
+        "run": "run",
+        "status": "workspace",
+        "quarantine": "things",
+        "watermark": "watermark",
+        "prove": "prove",
+        "diff": "diff",
+    },
+    "Change what runs, and go back": {
+        "plan": "plan",
+        "apply": "apply",
+        "savepoint": "savepoint",
+        "rollback": "streams",
+        "fork": "streams",
+        "move": "streams",
+        "rescale": "streams",
+    },
+    "Versions side by side": {"experiment": "experiment", "rollout": "rollout"},
+    "Streams that run by themselves": {
+        "start": "supervise",
+        "stop": "supervise",
+        "restart": "supervise",
+        "logs": "supervise",
+        "supervise": "supervise",
+        "maintain": "maintain",
+    },
 }
-"""Verb -> the module of ``floodmark.cli`` that holds it; imported when the verb is used."""
+"""Title in the help -> verb -> the module of ``floodmark.cli`` that holds it; imported when the verb is used."""
+
+VERBS = {verb: module for group in GROUPS.values() for verb, module in group.items()}
+"""Verb -> its module."""
 
 UNEXPECTED = "This is not an error floodmark knows; the traceback above says where it comes from."
+
+NO_SPARK = {"SETUP-001", "SETUP-004"}
+"""No Java, or no Spark."""
+
+_WHOLE = 1000
+"""Characters at which the first sentence of a verb's help is cut: never."""
 
 
 class Program(click.Command):
@@ -73,6 +88,15 @@ class Verbs(Program, click.Group):
         command: click.Command = getattr(import_module(f"floodmark.cli.{VERBS[cmd_name]}"), cmd_name)
         return command
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The verbs, group by group, with the first sentence of each one's help."""
+        for title, group in GROUPS.items():
+            commands = {name: self.get_command(ctx, name) for name in group}
+            with formatter.section(title):
+                formatter.write_dl(
+                    [(name, command.get_short_help_str(_WHOLE)) for name, command in commands.items() if command]
+                )
+
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         """As click, with a suggestion for a verb that does not exist."""
         if args and not args[0].startswith("-") and args[0] not in VERBS:
@@ -85,6 +109,8 @@ def _report(error: BaseException, given: Sequence[str]) -> int:
     """Print an error; the exit status that goes with it."""
     as_json = "--json" in given
     error = _foreseen(error, given)
+    if isinstance(error, SetupError) and error.code in NO_SPARK and (typed := _on_embedded(given)):
+        error.fix += f" Here: `{typed}`."
     match error:
         case FloodmarkError():
             status, parts = 1, error.as_json()
@@ -108,6 +134,17 @@ def _report(error: BaseException, given: Sequence[str]) -> int:
     if as_json:
         click.echo(json.dumps({"error": parts}))
     return status
+
+
+def _on_embedded(given: Sequence[str]) -> str:
+    """A command line with the embedded engine instead; empty where the verb takes no engine."""
+    if not {"land", "run", "replay"} & set(given):
+        return ""
+    words = [word for word in given if not word.startswith("--engine=")]
+    if "--engine" in words:
+        at = words.index("--engine")
+        del words[at : at + 2]
+    return shlex.join(["floodmark", *words, "--engine", "embedded"])
 
 
 def _foreseen(error: BaseException, given: Sequence[str]) -> BaseException:

@@ -78,7 +78,7 @@ def _forget(settings: Settings, streams: Fleet | None, lake: str) -> None:
 
     known = readers.forget(Lake.of(settings), lake)
     if streams is not None:
-        known |= references.forget(streams.home, lake)
+        known |= references.forget(streams.home, streams.store, lake)
     if not known:
         fix = "Name it as the message did that asked for it, with its whole path."
         raise LifecycleError(f"lake {lake}", "one whose streams ran here, or a fork", "none", fix, code="LIFECYCLE-062")

@@ -5,23 +5,75 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
-from typing import Any
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from floodmark.cli.console import Console
-from floodmark.cli.invocation import Invocation, pass_invocation, shared
+from floodmark.cli.diff import bound, say
+from floodmark.cli.invocation import ENVIRONMENTS, Invocation, pass_invocation, shared
 from floodmark.cli.workspace import opened_lake
+from floodmark.core.errors import CapabilityError, closest
+from floodmark.core.time import span
 from floodmark.lifecycle.plan import Plan
+from floodmark.lifecycle.replay import Replay
+from floodmark.spec.tolerance import Within
+
+if TYPE_CHECKING:
+    from floodmark.lake.paths import Lake
+    from floodmark.spec.operator import Operator
+    from floodmark.spec.workspace import Settings
 
 
 @click.command()
 @click.argument("operators", nargs=-1)
+@click.option(
+    "--against", metavar="LAKE", help="Compare with what runs there: the lake of an environment (prod), or a folder."
+)
+@click.option(
+    "--replay",
+    "stretch",
+    metavar="SPAN",
+    help="Let changed code go on from a savepoint of --against that is so far back ('1 day'), on the embedded engine, and compare the results.",
+)
+@click.option("--forward-only", is_flag=True, help="... with open windows as the old code has filled them.")
+@click.option("--tolerance", multiple=True, metavar="COLUMN=N", help="0.5 for half a unit, 0.1% for a thousandth.")
+@click.option(
+    "--match",
+    type=click.FloatRange(0, 1),
+    default=1.0,
+    show_default=True,
+    help="Least share of rows that are the same.",
+)
+@click.option("--markdown", is_flag=True, help="The result of --replay as a comment for a pull request.")
 @shared
 @pass_invocation
-def plan(invocation: Invocation, operators: tuple[str, ...]) -> None:
-    """Compare OPERATORS, by default all, with what their streams were started with. Changes nothing."""
+def plan(
+    invocation: Invocation,
+    *,
+    operators: tuple[str, ...],
+    against: str | None,
+    stretch: str | None,
+    forward_only: bool,
+    tolerance: tuple[str, ...],
+    match: float,
+    markdown: bool,
+) -> None:
+    """Compare OPERATORS, by default all, with what their streams were started with. Changes nothing.
+
+    With --replay the exit status is 1 where a change cannot be replayed, or less than --match of the rows of an
+    output are the same.
+    """
+    if (stretch is None or against is None) and (markdown or stretch is not None):
+        msg = "--markdown needs --replay, and --replay needs --against: floodmark plan --against prod --replay '1 day' --markdown"
+        raise click.UsageError(msg)
+    if against is not None:
+        invocation = _there(invocation, against)
+    if stretch is not None:
+        rules = (dict(bound(text) for text in tolerance), match, forward_only)
+        _replayed(invocation, operators, str(against), span(stretch, "--replay"), rules, markdown=markdown)
+        return
     console = Console(as_json=invocation.json)
     opened = opened_lake(invocation, console)
     asked = {opened.workspace.operator(name).name for name in operators}
@@ -29,16 +81,91 @@ def plan(invocation: Invocation, operators: tuple[str, ...]) -> None:
     from floodmark.lake.timeline import Timeline
     from floodmark.lifecycle.plan import plan as planned
 
-    lake, found = Lake.of(opened.workspace.settings), []
+    lake, plans = Lake.of(opened.workspace.settings), []
     for operator in opened.workspace.operators:
         if not asked or operator.name in asked:
-            found.append(planned(Timeline.current(lake, operator.name).identity.deployed(), operator))
-            _say(console, found[-1])
-    console.document({"lake": opened.lake, "plans": [document(one) for one in found]})
+            found = planned(Timeline.current(lake, operator.name).identity.deployed(), operator)
+            refusal = _refusal(opened.workspace.settings, operator, lake)
+            _say(console, found, refusal)
+            plans.append(document(found) | {"refusal": str(refusal) if refusal else None})
+    console.document({"lake": opened.lake, "plans": plans})
 
 
-def _say(console: Console, found: Plan) -> None:
+def _there(invocation: Invocation, against: str) -> Invocation:
+    """Acting on production: an environment of the settings, or a lake."""
+    if against in ENVIRONMENTS:
+        return replace(invocation, environment=against, lake=None)
+    from floodmark.cli.diff import lake_of
+
+    return replace(invocation, lake=lake_of(against).root)
+
+
+def _replayed(
+    invocation: Invocation,
+    operators: tuple[str, ...],
+    against: str,
+    stretch: int,
+    rules: tuple[dict[str, Within], float, bool],
+    *,
+    markdown: bool,
+) -> None:
+    tolerances, match, forward_only = rules
+    console = Console(as_json=invocation.json or markdown)
+    opened = opened_lake(invocation, console)
+    asked = {opened.workspace.operator(name).name for name in operators}
+    from floodmark.control.engine import computing
+    from floodmark.control.replay import replay
+    from floodmark.lake.paths import Lake
+    from floodmark.lifecycle.replay import markdown as told
+    from floodmark.observe.comparison.compare import How
+
+    chosen = [one for one in opened.workspace.operators if not asked or one.name in asked]
+    columns = {name for operator in chosen for output in operator.outputs for name in output.schema.names}
+    if unknown := [name for name in tolerances if name not in columns]:
+        msg = f"--tolerance: no output has a column {unknown[0]}. {closest(unknown[0], columns)}"
+        raise click.UsageError(msg)
+    lake, replays = Lake.of(opened.workspace.settings), []
+    engine = computing(opened.workspace.settings, engine="embedded", step=console.step)
+    for operator in chosen:
+        with console.step(f"replay of {operator.version}"):
+            done = replay(operator, lake, engine, How(tolerances=tolerances), span=stretch, forward_only=forward_only)
+        replays.append(done)
+        _say_replay(console, done)
+    if markdown:
+        click.echo(told(against, replays, match), nl=False)
+    else:
+        found = [asdict(one) | {"passes": one.passes(match), "outcome": one.told()} for one in replays]
+        console.document({"lake": opened.lake, "against": against, "replays": found})
+    if not all(one.passes(match) for one in replays):
+        raise SystemExit(1)
+
+
+def _say_replay(console: Console, done: Replay) -> None:
+    _say(console, done.plan, None)
+    console.say(f"{done.plan.defined}: {done.told()}")
+    for table, one in done.found.items():
+        if isinstance(one, str):
+            console.say(f"  {table}: {one}")
+        else:
+            say(console, one)
+
+
+def _refusal(settings: Settings, operator: Operator, lake: Lake) -> CapabilityError | None:
+    """Why the workspace's engine does not run the stream of an operator; None if it does."""
+    from floodmark.control.engine import computing
+
+    try:
+        computing(settings).check_deployed(operator, lake)
+    except CapabilityError as error:
+        return error
+    return None
+
+
+def _say(console: Console, found: Plan, refusal: CapabilityError | None) -> None:
     if found.deployed is None:
+        if refusal is not None:
+            console.say(f"{found.defined}: no stream, and the engine of this workspace runs none: {refusal}")
+            return
         console.say(f"{found.defined}: no stream; floodmark run {found.operator} --unbounded starts one")
         return
     if not found.changes:
@@ -54,6 +181,10 @@ def _say(console: Console, found: Plan) -> None:
     for name, what in found.code:
         console.say(f"  code: {name}: {what}")
     _say_packages(console, found)
+    if refusal is not None:
+        console.say(f"  the engine of this workspace does not run {found.defined}: {refusal}")
+        console.say(f"  leave it as it was: restore the code of {found.deployed}")
+        return
     for command, words in _ways(found):
         console.say(f"  {words}: {command}")
 

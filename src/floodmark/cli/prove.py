@@ -20,8 +20,9 @@ from floodmark.core.time import END, NEVER, Interval, parse_instant, zone
 if TYPE_CHECKING:
     from floodmark.cli.loading import Opened
     from floodmark.spec.operator import Operator
+    from floodmark.spec.workspace import Engine
+    from floodmark.testing.killed_proof import KilledProof
     from floodmark.testing.proof import Entry, Proof
-    from floodmark.testing.spark_proof import SparkProof
 
 
 @click.command()
@@ -48,6 +49,9 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Also as a stream on Spark that is killed with SIGKILL and started again, and bounded there: about two minutes.",
 )
+@click.option(
+    "--embedded", is_flag=True, help="The same on the embedded engine: about ten seconds. Give both to have it on both."
+)
 @shared
 @pass_invocation
 def prove(  # noqa: PLR0913 - one per option
@@ -62,6 +66,7 @@ def prove(  # noqa: PLR0913 - one per option
     rows: int,
     save: Path | None,
     spark: bool,
+    embedded: bool,
 ) -> None:
     """Run OPERATOR bounded, and unbounded at random cuts with restarts, on rows of its own inputs. Writes nothing; starts Spark with --spark."""
     console = Console(as_json=invocation.json)
@@ -69,12 +74,14 @@ def prove(  # noqa: PLR0913 - one per option
     chosen = opened.workspace.operator(operator)
     zone(timezone, "--timezone")
     if spark:
-        from floodmark.engines.spark.setup.java import find_java
+        from floodmark.engines.spark.setup import jars
 
-        find_java()
+        jars.fetch()
     clocked = chosen.stateful is not None and chosen.stateful.clocked
-    if clocked and not spark:
-        fix = f"Prove it on Spark, where a stream records the clock and a bounded run replays it: floodmark prove {chosen.name} --spark"
+    wanted: dict[Engine, bool] = {"embedded": embedded, "spark": spark}
+    engines = [engine for engine, asked in wanted.items() if asked]
+    if clocked and not engines:
+        fix = f"Prove it on an engine, where a stream records the clock and a bounded run replays it: floodmark prove {chosen.name} --embedded"
         got = "one that waits for processing time, which stands still here"
         raise CapabilityError(f"prove of '{chosen.name}'", "an operator of event time", got, fix, code="CAPABILITY-005")
     interval = Interval(
@@ -103,12 +110,13 @@ def prove(  # noqa: PLR0913 - one per option
         console.say(f"saved as a test: pytest {save}")
     document: dict[str, Any] = {"lake": opened.lake, "operator": chosen.version, "interval": str(interval)}
     document |= _document(found)
-    killed = None
-    if spark and found.seed is None:
-        killed = _on_spark(opened, console, chosen, entries, seed)
-        document["spark"] = asdict(killed)
+    wrong = found.seed is not None
+    for engine in engines if not wrong else ():
+        killed = _by_killing(engine, opened, console, chosen, entries, seed)
+        document[engine] = asdict(killed)
+        wrong = wrong or bool(killed.differences)
     console.document(document)
-    if found.seed is not None or (killed and killed.differences):
+    if wrong:
         raise SystemExit(1)
 
 
@@ -129,16 +137,22 @@ def _locally(console: Console, operator: Operator, entries: list[Entry], *, cuts
     return proof
 
 
-def _on_spark(opened: Opened, console: Console, operator: Operator, entries: list[Entry], seed: int) -> SparkProof:
-    from floodmark.testing.spark_proof import prove_on_spark
+def _by_killing(
+    engine: Engine, opened: Opened, console: Console, operator: Operator, entries: list[Entry], seed: int
+) -> KilledProof:
+    from floodmark.testing.killed_proof import prove_by_killing
 
-    with console.step("the same on Spark, through a SIGKILL"), TemporaryDirectory(prefix="floodmark-prove-") as folder:
-        found = prove_on_spark(operator, entries, folder, opened.workspace.settings, seed=seed)
+    name, settings = {"spark": "Spark", "embedded": "the embedded engine"}[engine], opened.workspace.settings
+    with (
+        console.step(f"the same on {name}, through a SIGKILL"),
+        TemporaryDirectory(prefix="floodmark-prove-") as folder,
+    ):
+        found = prove_by_killing(engine, operator, entries, folder, settings, seed=seed)
     how = f"killed at {found.killed_at} and started again" if found.killed_at else "done before it could be killed"
     if not found.differences:
-        console.say(f"on Spark: the stream, {how}, gave the {found.results:,} results of the bounded run")
+        console.say(f"on {name}: the stream, {how}, gave the {found.results:,} results of the bounded run")
         return found
-    console.say(f"on Spark: the stream, {how}, differs from the bounded run")
+    console.say(f"on {name}: the stream, {how}, differs from the bounded run")
     for line in found.differences:
         console.say(f"  {line}")
     return found

@@ -14,7 +14,7 @@ from floodmark.cli.console import Console
 from floodmark.cli.invocation import Invocation, pass_invocation, shared
 from floodmark.cli.loading import Opened
 from floodmark.cli.spark import start
-from floodmark.cli.store import known
+from floodmark.cli.store import fleet, known
 from floodmark.cli.workspace import opened_lake
 from floodmark.core.time import describe, iso
 from floodmark.lifecycle.savepoint import Manifest, broken, differences
@@ -35,9 +35,14 @@ def savepoint() -> None:
 @click.argument("operator")
 @click.option("--note", default="", help="Why it is made.")
 @click.option("--with-downstream", is_flag=True, help="And of every stream that reads it, at one cut.")
+@click.option(
+    "--keep",
+    type=click.IntRange(min=1),
+    help="Of those made with this --note, retain the newest so many, and what is needed.",
+)
 @shared
 @pass_invocation
-def create(invocation: Invocation, operator: str, note: str, *, with_downstream: bool) -> None:
+def create(invocation: Invocation, operator: str, note: str, *, with_downstream: bool, keep: int | None) -> None:
     """Make a savepoint of the stream of OPERATOR; a running stream goes on meanwhile."""
     console, opened, lake = _opened(invocation)
     from floodmark.lake import savepoints
@@ -54,7 +59,19 @@ def create(invocation: Invocation, operator: str, note: str, *, with_downstream:
         found = one.manifest
         console.say(f"{found.id}: {found.version} at micro-batch {found.batch}, {describe(found.watermark)}")
         console.say(f"  {len(found.files)} files, {found.size:,} bytes")
-    console.document({"lake": opened.lake, "savepoints": [_document(one) for one in made]})
+    gone = [] if keep is None else _thinned(console, opened, name, note, keep)
+    console.document({"lake": opened.lake, "savepoints": [_document(one) for one in made], "deleted": gone})
+
+
+def _thinned(console: Console, opened: Opened, name: str, note: str, keep: int) -> list[str]:
+    from floodmark.control.retention import thin
+
+    gone, stay = thin(fleet(opened, console.say), name, note, keep)
+    for one in gone:
+        console.say(f"deleted: {one}")
+    for one, why in stay.items():
+        console.say(f"stays: {one}: {why}")
+    return gone
 
 
 @savepoint.command("list")
@@ -114,7 +131,8 @@ def show(invocation: Invocation, name: str) -> None:
         console.say(f"  input    {given}: '{at.table}' up to version {at.version}{part}")
     for at in found.outputs:
         console.say(f"  output   {at.table} at version {at.version}")
-    console.say(f"  engine   {', '.join(f'{what} {version}' for what, version in found.engine.items())}")
+    names = (value if what == "engine" else f"{what} {value}" for what, value in found.engine.items())
+    console.say(f"  engine   {', '.join(names)}")
     if "package" in found.code:
         console.say(f"  code     package {found.code['package']}")
     elif found.code:

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 
-from floodmark.cli.inference import Looked
+from floodmark.cli.inference import Looked, LookedField, Model
 from floodmark.core.errors import LifecycleError
-from floodmark.spec.workspace import Engine
+from floodmark.spec.source import Files
 
 _TEMPLATES = Path(__file__).with_name("template")
 _ENDING = ".tmpl"
-_DELIMITER_OF_CSV = ","
+_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
 
 
-def scaffold(folder: Path, looked: Looked | None, engine: Engine = "embedded") -> list[Path]:
+def scaffold(folder: Path, looked: Looked | None) -> list[Path]:
     """Write a workspace: the sample shop, or one over data that was looked at.
 
     Args:
         folder: new, or empty.
         looked: data that was looked at; None for the sample.
-        engine: of ``dev``.
 
     Returns:
         The files written, relative to the folder.
@@ -34,9 +35,7 @@ def scaffold(folder: Path, looked: Looked | None, engine: Engine = "embedded") -
         raise LifecycleError(
             f"folder {folder}", "a new or empty folder", "one with files in it", fix, code="LIFECYCLE-020"
         )
-    values = {"name": folder.name, "project": _project(folder.name), "dev_engine": engine} | (
-        {} if looked is None else _values(looked)
-    )
+    values = {"name": folder.name, "project": _project(folder.name)} | ({} if looked is None else _values(looked))
     written = [_write(kind, folder, values) for kind in ("common", "shop" if looked is None else "data")]
     return sorted(path for paths in written for path in paths)
 
@@ -63,48 +62,92 @@ def _write(kind: str, folder: Path, values: Mapping[str, str]) -> list[Path]:
 
 
 def _values(looked: Looked) -> dict[str, str]:
-    timed = looked.event_time is not None
-    names = ["Contract", *(["EventTime"] if timed else []), "Stream", "Tumbling", "count", "operator"]
-    lines = [*_standard_imports(looked), f"from floodmark import {', '.join(names)}"]
-    if any(f.name != f.column or f.digits for f in looked.fields):
-        lines.append("from pydantic import Field")
-    path = looked.path.parent / looked.path.name.replace(".", "[.]", 1)  # a glob for this one file
+    path = f"{looked.files.paths[0].name}" if len(looked.files.paths) == 1 else looked.files.glob.rsplit("/", 1)[-1]
     return {
         "source": looked.source,
         "contract": looked.contract,
-        "file": looked.path.name,
+        "file": path,
         "looked_at": f"{'all' if looked.whole else 'the first'} {looked.rows:,} rows",
-        "imports": "\n".join(lines) + "\n",
-        "class_arguments": "" if timed else ', event_time="ingestion"',
-        "fields": _fields(looked),
-        "path": f'"{path.as_posix()}"',
-        "files_arguments": "" if looked.delimiter in {None, _DELIMITER_OF_CSV} else f", delimiter={looked.delimiter!r}",
+        "imports": _imports(looked),
+        "models": "".join(_model(model) for model in looked.models),
+        "class_arguments": "" if looked.event_time is not None else ', event_time="ingestion"',
+        "fields": _contract(looked),
+        "files": _files(looked.connector),
         "key_by": f'.key_by("{looked.key}")' if looked.key else "",
         "per": f"{looked.key} and " if looked.key else "",
     }
 
 
-def _standard_imports(looked: Looked) -> list[str]:
-    kinds = " ".join(f.type for f in looked.fields if f.name != looked.event_time)
-    moments = [name for name in ("date", "datetime") if name in kinds.replace("[", " ").replace("]", " ").split()]
-    lines = [f"from datetime import {', '.join(moments)}"] if moments else []
-    lines += ["from decimal import Decimal"] if "Decimal" in kinds else []
-    return [*lines, ""] if lines else []
+def _files(connector: Files) -> str:
+    """The connector as its author would write it: what differs from the defaults."""
+    plain = Files(connector.path)
+    given = {f.name: getattr(connector, f.name) for f in fields(connector)[1:]}
+    said = [f"{name}={_literal(value)}" for name, value in given.items() if value != getattr(plain, name)]
+    return f"Files({', '.join([_literal(connector.path), *said])})"
 
 
-def _fields(looked: Looked) -> str:
+def _literal(value: object) -> str:
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_literal, value))}{',' if len(value) == 1 else ''})"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _imports(looked: Looked) -> str:
+    every = [(field, looked.event_time) for field in looked.fields]
+    every += [(field, None) for model in looked.models for field in model.fields]
+    texts = [f"{_kind(field, event_time)}{_default(field, event_time)}" for field, event_time in every]
+    used = {word for text in texts for word in re.findall(r"[A-Za-z_]+", _QUOTED.sub("", text))}
+    moments = [name for name in ("date", "datetime") if name in used]
+    standard = [f"from datetime import {', '.join(moments)}"] if moments else []
+    standard += ["from decimal import Decimal"] if "Decimal" in used else []
+    standard += ["from typing import Annotated"] if "Annotated" in used else []
+    own = [name for name in ("EventTime", "JsonText", "TimeFormat") if name in used]
+    lines = [*standard, ""] if standard else []
+    lines.append(
+        f"from floodmark import {', '.join([*sorted([*own, 'Contract', 'Stream', 'Tumbling']), 'count', 'operator'])}"
+    )
+    outside = [name for name in ("AliasPath", "Field") if name in used]
+    outside += ["BaseModel"] if looked.models else []
+    if outside:
+        lines.append(f"from pydantic import {', '.join(sorted(outside))}")
+    return "\n".join(lines) + "\n"
+
+
+def _model(model: Model) -> str:
+    lines = [_line(field, None) for field in model.fields]
+    return f'class {model.name}(BaseModel):\n    """A part of a row."""\n\n' + _indented(lines) + "\n\n"
+
+
+def _contract(looked: Looked) -> str:
     lines = []
     if looked.event_time is None:
         lines.append("# no column is a time without gaps, so a row's event time is the moment it lands")
-    for field in looked.fields:
-        kind = "EventTime" if field.name == looked.event_time else field.type + (" | None" if field.nullable else "")
-        arguments = ["default=None"] if field.nullable else []
-        arguments += [f'alias="{field.column}"'] if field.name != field.column else []
-        arguments += [f"max_digits={field.digits[0]}", f"decimal_places={field.digits[1]}"] if field.digits else []
-        default = (
-            " = None" if arguments == ["default=None"] else f" = Field({', '.join(arguments)})" if arguments else ""
-        )
-        note = f"  # {field.note}" if field.note else ""
-        lines.append(f"{field.name}: {kind}{default}{note}")
-    lines += [f"# not taken: {reason}" for reason in looked.left_out]
+    lines += [_line(field, looked.event_time) for field in looked.fields]
+    return _indented([*lines, *(f"# not taken: {reason}" for reason in looked.left_out)])
+
+
+def _line(field: LookedField, event_time: str | None) -> str:
+    note = f"  # {field.note}" if field.note else ""
+    return f"{field.name}: {_kind(field, event_time)}{_default(field, event_time)}{note}"
+
+
+def _kind(field: LookedField, event_time: str | None) -> str:
+    timed = field.name == event_time
+    kind = "EventTime" if timed else field.type
+    kind = f"Annotated[{kind}, TimeFormat({_literal(field.format)})]" if field.format else kind
+    return kind + (" | None" if field.nullable and not timed else "")
+
+
+def _default(field: LookedField, event_time: str | None) -> str:
+    nullable = field.nullable and field.name != event_time
+    arguments = ["default=None"] if nullable else []
+    if field.path:
+        arguments.append(f"validation_alias=AliasPath({', '.join(map(_literal, field.path))})")
+    elif field.name != field.column:
+        arguments.append(f"alias={_literal(field.column)}")
+    arguments += [f"max_digits={field.digits[0]}", f"decimal_places={field.digits[1]}"] if field.digits else []
+    return " = None" if arguments == ["default=None"] else f" = Field({', '.join(arguments)})" if arguments else ""
+
+
+def _indented(lines: list[str]) -> str:
     return "\n".join(f"    {line}" for line in lines) + "\n"

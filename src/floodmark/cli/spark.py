@@ -27,7 +27,7 @@ def start(opened: Opened, console: Console, *, writes: bool = True) -> tuple[Spa
         writes: the verb writes into the lake, which must be possible.
 
     Raises:
-        SetupError: SETUP-001 no Java, SETUP-002 no Delta jars, SETUP-051 a lake that cannot be written, SETUP-054 no such master.
+        SetupError: SETUP-001 no Java, SETUP-003 Delta's jars cannot be fetched, SETUP-004 no Spark, SETUP-051 a lake that cannot be written, SETUP-054 no such master.
     """
     if writes:
         machine.refuse_read_only(opened.lake, f"lake {opened.lake}")

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -34,10 +33,12 @@ def supervisor(opened: Opened, streams: Fleet, say: Callable[[str], None]) -> Su
 
 def upkeep(opened: Opened) -> dict[str, Any] | None:
     """When the last upkeep ended and what it did, in words; None where none was written down."""
+    there = known(opened, print)
+    if there is None:
+        return None
     from floodmark.control.periodic import ACTION, told
 
-    there = known(opened, print)
-    last = None if there is None else there.store.last(ACTION)
+    last = there.store.last(ACTION)
     if last is None:
         return None
     return {"at": describe(int(last["at"] * 1000)), "what": told(last["detail"]), **last["detail"]}
@@ -53,18 +54,9 @@ def known(opened: Opened, say: Callable[[str], None]) -> Fleet | None:
 
 def told(driver: Driver) -> str:
     """How a driver is, for people."""
-    if driver.ended_at is not None:
-        return f"{driver.state}: {driver.reason}"
-    from floodmark.control.supervisor import SILENT_SECONDS, is_here, lives
+    from floodmark.control.supervisor import told as described
 
-    batch = "no micro-batch yet" if driver.batch is None else f"micro-batch {driver.batch}"
-    silent = time.time() - driver.heartbeat_at
-    heard = f"{batch}, heard of {silent:.0f} s ago"
-    if is_here(driver) and driver.pid is not None and not lives(driver):
-        return f"gone: process {driver.pid} has ended, {heard}; a supervisor starts it again: floodmark supervise"
-    if not is_here(driver) and silent > SILENT_SECONDS:
-        return f"silent: machine {driver.host}, process {driver.pid}, {heard}"
-    return f"{driver.state}, process {driver.pid}, {heard}"
+    return described(driver)
 
 
 def streams(opened: Opened) -> list[dict[str, str]]:
@@ -75,7 +67,7 @@ def streams(opened: Opened) -> list[dict[str, str]]:
     store = there.store
     found = []
     for one in there.here:
-        driver = next(iter(store.drivers(one.operator, 1)), None)
+        driver = next(iter(store.drivers(one.stream, 1)), None)
         state = "not started yet" if driver is None else told(driver)
         found.append({"stream": one.operator, "version": one.version, "wanted": one.desired, "state": state})
     return found

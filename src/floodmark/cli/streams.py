@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -14,14 +15,14 @@ from floodmark.cli.invocation import Invocation, pass_invocation, shared
 from floodmark.cli.spark import start
 from floodmark.cli.store import known
 from floodmark.cli.workspace import opened_lake
-from floodmark.core.errors import LifecycleError
 from floodmark.core.time import describe
+from floodmark.lifecycle.steps import Step, documents, recorded
 
 if TYPE_CHECKING:
+    from floodmark.cli.loading import Opened
+    from floodmark.control.fleet import Fleet
     from floodmark.lake.paths import Lake
     from floodmark.lake.rollback import Prepared
-    from floodmark.lake.savepoints import Savepoint
-    from floodmark.spec.operator import Operator
 
 
 @click.command()
@@ -43,16 +44,18 @@ def rollback(
     """
     console = Console(as_json=invocation.json)
     opened = opened_lake(invocation, console)
+    from floodmark.lake import savepoints
     from floodmark.lake.paths import Lake
     from floodmark.lake.rollback import prepare, roll_back
 
     lake, chosen = Lake.of(opened.workspace.settings), opened.workspace.operator(operator)
-    savepoint = _of(chosen, lake, name)
+    savepoint = savepoints.of(lake, chosen.name, name)
+    streams, taken = known(opened, console.say), list[Step]()
     if dry_run:
         found = prepare(lake, savepoint, backfills=undo_backfills, alone=leave_readers, keep=False)
+        taken = _steps(lake, streams, found)
     else:
-        streams = known(opened, console.say)
-        with console.step(f"rollback of {chosen.name}"):
+        with console.step(f"rollback of {chosen.name}"), recorded() as taken:
             if streams is None:
                 found = roll_back(lake, savepoint, backfills=undo_backfills, alone=leave_readers)
             else:
@@ -60,35 +63,32 @@ def rollback(
 
                 found, _ = with_streams(streams, savepoint, backfills=undo_backfills, alone=leave_readers)
     _say(console, found, dry_run=dry_run)
+    if dry_run:
+        console.steps(taken)
     now = {one.name: one.version for one in opened.workspace.operators}
-    for step in found.switch.steps:
-        if step.operator in now and now[step.operator] != step.version:
+    for target in found.switch.targets:
+        if target.operator in now and now[target.operator] != target.version:
             console.say(
-                f"the files say {now[step.operator]} now, its stream is {step.version}: restore that, or see floodmark plan {step.operator}"
+                f"the files say {now[target.operator]} now, its stream is {target.version}: restore that, or see floodmark plan {target.operator}"
             )
     for reader in found.left:
         console.say(
             f"{reader} has read what was taken back: floodmark run {reader} --unbounded --from-scratch --until-caught-up"
         )
-    document = {
+    for table in found.emptied:
+        console.say(
+            f"{table} {'would be' if dry_run else 'is'} empty, as the savepoint does not say by which columns a result is one; rows that come "
+            f"fill it. To have all of it: floodmark run {chosen.name} --unbounded --from-scratch --until-caught-up"
+        )
+    about = {
         "lake": opened.lake,
         "done": not dry_run,
         "left": list(found.left),
-        "steps": [asdict(step) for step in found.switch.steps],
+        "emptied": list(found.emptied),
+        "targets": [asdict(target) for target in found.switch.targets],
+        "steps": documents(taken),
     }
-    console.document(document | {"undone": [asdict(one) for one in found.undone]})
-
-
-def _of(operator: Operator, lake: Lake, name: str) -> Savepoint:
-    """A savepoint of an operator, by name."""
-    from floodmark.lake import savepoints
-
-    found = savepoints.find(lake, name)
-    if found.manifest.operator != operator.name:
-        fix = f"See those of '{operator.name}': floodmark savepoint list {operator.name}"
-        got = f"one of '{found.manifest.operator}'"
-        raise LifecycleError(f"savepoint '{name}'", f"one of '{operator.name}'", got, fix, code="LIFECYCLE-031")
-    return found
+    console.document(about | {"undone": [asdict(one) for one in found.undone]})
 
 
 @click.command()
@@ -102,11 +102,12 @@ def fork(invocation: Invocation, operator: str, name: str, into: str, *, fresh: 
     """Begin a stream of OPERATOR where a savepoint stands, in a lake of its own, which reads what this one reads and never writes it."""
     console = Console(as_json=invocation.json)
     opened = opened_lake(invocation, console)
+    from floodmark.lake import savepoints
     from floodmark.lake.fork import fork as forked
     from floodmark.lake.paths import Lake
 
     lake, chosen = Lake.of(opened.workspace.settings), opened.workspace.operator(operator)
-    savepoint = _of(chosen, lake, name)
+    savepoint = savepoints.of(lake, chosen.name, name)
     found = forked(lake, savepoint, into, fresh=fresh)
     reached = describe(savepoint.manifest.watermark)
     console.say(f"{chosen.name} forked from {name}, at {reached}, into {found.root}")
@@ -123,52 +124,88 @@ def fork(invocation: Invocation, operator: str, name: str, into: str, *, fresh: 
 @click.command()
 @click.argument("operator")
 @click.option("--into", metavar="LAKE", required=True, help="Folder or URI of a lake of its own.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 @shared
 @pass_invocation
-def move(invocation: Invocation, operator: str, into: str) -> None:
+def move(invocation: Invocation, operator: str, into: str, *, dry_run: bool) -> None:
     """Let the stopped stream of OPERATOR go on in another lake, and not here any more; it reads what it has read."""
     console = Console(as_json=invocation.json)
     opened = opened_lake(invocation, console)
     from floodmark.lake.fork import move as moved
+    from floodmark.lake.fork import move_steps
     from floodmark.lake.paths import Lake
 
-    name = opened.workspace.operator(operator).name
-    found, going = moved(Lake.of(opened.workspace.settings), name, into)
+    name, lake = opened.workspace.operator(operator).name, Lake.of(opened.workspace.settings)
+    if dry_run:
+        _would(console, opened, f"{name} would move to {into}", move_steps(lake, name, into))
+        return
+    with recorded() as taken:
+        found, going = moved(lake, name, into)
     console.say(f"{name} has moved to {found.root}, with its tables")
     console.say(f"run it: floodmark run {name} --unbounded --lake {into}")
     console.say(f"  go back: floodmark rollback {name} --to {going.savepoint}")
-    console.document({"lake": opened.lake, "moved": found.root, "savepoint": going.savepoint})
+    steps = documents(taken)
+    console.document(
+        {"lake": opened.lake, "done": True, "moved": found.root, "savepoint": going.savepoint, "steps": steps}
+    )
 
 
 @click.command()
 @click.argument("operator")
 @click.option("--partitions", type=click.IntRange(min=1), required=True, help="State partitions from now on.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 @shared
 @pass_invocation
-def rescale(invocation: Invocation, operator: str, partitions: int) -> None:
+def rescale(invocation: Invocation, operator: str, partitions: int, *, dry_run: bool) -> None:
     """Divide the state of the stopped stream of OPERATOR among another number of partitions. No result changes."""
     console = Console(as_json=invocation.json)
     opened = opened_lake(invocation, console)
     chosen = opened.workspace.operator(operator)
-    spark, lake = start(opened, console)
     from floodmark.engines.spark.state.rescale import rescale as rescaled
+    from floodmark.engines.spark.state.rescale import rescale_steps
+    from floodmark.lake.paths import Lake
 
-    with console.step(f"{chosen.name} to {partitions} state partitions"):
+    if dry_run:
+        steps = rescale_steps(Lake.of(opened.workspace.settings), chosen.name, partitions)
+        _would(console, opened, f"{chosen.name} would have {partitions} state partitions", steps)
+        return
+    spark, lake = start(opened, console)
+    with console.step(f"{chosen.name} to {partitions} state partitions"), recorded() as taken:
         made = rescaled(spark, lake, chosen.name, partitions)
     if made is None:
         console.say(f"{chosen.name} has {partitions} state partitions already")
     else:
         console.say(f"{chosen.name} has {partitions} state partitions")
         console.say(f"  go back: floodmark rollback {chosen.name} --to {made.manifest.id}")
-    document = {"lake": opened.lake, "operator": chosen.name, "partitions": partitions}
-    console.document(document | {"savepoint": None if made is None else made.manifest.id})
+    about = {"lake": opened.lake, "done": True, "operator": chosen.name, "partitions": partitions}
+    effects = {"savepoint": None if made is None else made.manifest.id, "steps": documents(taken)}
+    console.document(about | effects)
+
+
+def _would(console: Console, opened: Opened, told: str, steps: Iterable[Step]) -> None:
+    """A dry run."""
+    steps = list(steps)
+    console.say(told if steps else "nothing to do")
+    console.steps(steps)
+    console.document({"lake": opened.lake, "done": False, "steps": documents(steps)})
+
+
+def _steps(lake: Lake, streams: Fleet | None, found: Prepared) -> list[Step]:
+    """What a rollback would do, one after the other."""
+    if streams is None:
+        from floodmark.lake import switch
+
+        return [*switch.steps(lake, found.switch)]
+    from floodmark.control.actions import rollback_steps
+
+    return rollback_steps(streams, found)
 
 
 def _say(console: Console, found: Prepared, *, dry_run: bool) -> None:
     will = "would go" if dry_run else "is"
-    for step in found.switch.steps:
+    for target in found.switch.targets:
         console.say(
-            f"{step.operator} {will} back at {describe(step.watermark)}, on timeline {step.timeline}: {step.savepoint}"
+            f"{target.operator} {will} back at {describe(target.watermark)}, on timeline {target.timeline}: {target.savepoint}"
         )
     for one in found.undone:
         backfills = f" and bounded runs of {', '.join(one.backfills)}" if one.backfills else ""

@@ -7,6 +7,7 @@ from __future__ import annotations
 import shlex
 import time
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,57 +26,66 @@ from floodmark.spec.source import FromColumn, Source
 from floodmark.spec.workspace import Engine, Workspace
 
 if TYPE_CHECKING:
+    from floodmark.cli.inference import Looked, Trial
     from floodmark.engines.landing.run import Committed, LandingResult
 
 
 @click.command()
 @click.argument("name")
-@click.option("--from", "data", metavar="FILE", help="A CSV, JSON lines or Parquet file to write a first contract for.")
+@click.option(
+    "--from",
+    "data",
+    metavar="FILES",
+    help="CSV, JSON or Parquet: a file, folder or glob to write a first contract for.",
+)
+@click.option(
+    "--time-format",
+    "time_formats",
+    multiple=True,
+    metavar="FORMAT",
+    help="How --from's times are written: '%d.%m.%Y %H:%M', 'epoch ms'. May be repeated.",
+)
 @shared
 @pass_invocation
-def init(invocation: Invocation, name: str, data: str | None) -> None:
+def init(invocation: Invocation, name: str, data: str | None, time_formats: tuple[str, ...]) -> None:
     """Make a workspace: a folder NAME that works at once."""
     from floodmark.cli.scaffold import scaffold
-    from floodmark.engines.embedded import server
 
-    engine: Engine = "spark" if server.missing() else "embedded"
-    if engine == "spark":
-        from floodmark.engines.spark.setup.java import find_java
-
-        find_java()  # first: a folder that is half made could not be made again
     console = Console(as_json=invocation.json)
     looked = None
     if data is not None:
         from floodmark.cli.inference import look
 
         with console.step(f"looking at {data}"):
-            looked = look(Path(data))
+            looked = look(data, time_formats)
     folder = Path(name).absolute()
-    files = scaffold(folder, looked, engine)
+    files = scaffold(folder, looked)
     console.say(f"made {name}: {len(files)} files")
     source, operator = ("orders", "hourly_sales") if looked is None else (looked.source, f"daily_{looked.source}")
+    tried = None
     if looked is not None:
-        _say_looked(console, looked)
-    if engine == "spark":
-        from floodmark.engines.spark.setup import jars
+        from floodmark.cli.inference import trial
 
-        jars.warm()
-        console.say(
-            f"dev and prod run on Spark; dev without Java: {server.INSTALL}, then _ENGINES in resources/settings.py"
-        )
-    else:
-        console.say("dev runs on the embedded engine, which needs no Java, prod on Spark: resources/settings.py")
+        tried = trial(folder / "operators" / f"{looked.source}.py", looked)
+        _say_looked(console, looked, tried)
+    console.say("dev runs on the embedded engine, which needs no Java, prod on Spark: resources/settings.py")
     following = [f"cd {shlex.quote(name)}", f"floodmark land {source}", f"floodmark run {operator}"]
     following.append(f"floodmark run {operator} --unbounded --until-caught-up")
     console.say("next:")
     for command in following:
         console.say(f"  {command}")
-    document = {"folder": str(folder), "files": [str(file) for file in files], "source": source, "operator": operator}
-    document["engine"] = engine
+    document: dict[str, Any] = {
+        "folder": str(folder),
+        "files": [str(file) for file in files],
+        "source": source,
+        "operator": operator,
+    }
+    if tried is not None:
+        document["trial"] = asdict(tried)
     console.document({**document, "next": following})
 
 
-def _say_looked(console: Console, looked: Any) -> None:
+def _say_looked(console: Console, looked: Looked, tried: Trial) -> None:
     console.table(
         ("field", "type", "nulls", "column"),
         [
@@ -85,8 +95,20 @@ def _say_looked(console: Console, looked: Any) -> None:
     )
     for reason in looked.left_out:
         console.say(f"not taken: {reason}")
+    if looked.files.left_out:
+        console.say(f"not taken: {looked.files.left_out:,} files of other kinds; these are {looked.files.glob}")
     if looked.event_time is None:
         console.say('no column is a time without gaps: event_time="ingestion", the moment a row lands')
+        for name, missing in looked.times:
+            console.say(f"  '{name}' is a time, but {missing:,} of {looked.rows:,} rows have none")
+        if not looked.times:
+            console.say("  if one is a time all the same, say how it is written: --time-format '%d.%m.%Y %H:%M'")
+    every = "all" if looked.whole else "the first"
+    console.say(f"of {every} {tried.rows:,} rows {tried.set_aside:,} would be set aside")
+    for file, row, reason in tried.examples:
+        console.say(f"  {file} row {row}: {reason}")
+    if tried.unreadable:
+        console.say(f"cannot be landed: {tried.unreadable}")
 
 
 @click.command()
@@ -99,6 +121,7 @@ def validate(invocation: Invocation) -> None:
     workspace = opened.workspace
     _check_files(workspace)
     warnings = [warning for operator in workspace.operators for warning in operator.warnings]
+    warnings += _refused_in(workspace)
     console.say(f"workspace {opened.root} ({opened.environment})")
     console.table(
         ("source", "contract", "event time", "watermark", "late judged by"),
@@ -125,6 +148,25 @@ def validate(invocation: Invocation) -> None:
             "warnings": warnings,
         }
     )
+
+
+def _refused_in(workspace: Workspace) -> list[str]:
+    """What the engine of the environment would refuse to run; the other engine may run it."""
+    if workspace.settings.engine != "embedded":
+        return []
+    from floodmark.core.errors import CapabilityError
+    from floodmark.engines.embedded.parity.check import check_expectations, check_operator
+
+    expected = [asset.expectations for asset in workspace.source_assets]
+    expected += [some for asset in workspace.operator_assets for some in asset.expectations.values()]
+    checks = [partial(check_operator, operator) for operator in workspace.operators]
+    refused = []
+    for check in [*checks, *(partial(check_expectations, some) for some in expected)]:
+        try:
+            check()
+        except CapabilityError as error:
+            refused.append(str(error))
+    return refused
 
 
 def _check_files(workspace: Workspace) -> None:

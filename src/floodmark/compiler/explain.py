@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import assert_never
 
+from floodmark.compiler.describe import describe, window
 from floodmark.core.time import describe_span
 from floodmark.spec import steps
+from floodmark.spec.functions import Function
 from floodmark.spec.operator import Operator
-from floodmark.spec.windows import Count, Global, describe_window
+from floodmark.spec.windows import Count, Global
 
 
 def explain(operator: Operator) -> tuple[str, dict[str, object]]:
@@ -58,103 +59,74 @@ def _code(operator: Operator) -> list[str]:
 
 
 def _tree(step: steps.Step, depth: int) -> list[str]:
-    """A step and, further in, what it reads."""
-    found = [f"{'  ' * depth}{line}" for line in _words(step)]
-    ports = getattr(step, "ports", ())
-    if ports:
-        union = step.parents[0]
-        for part in union.parents:
+    """A step and, further in, the steps that are read."""
+    lines = [f"{'  ' * depth}{line}" for line in (_line(step), *_details(step))]
+    if isinstance(step, steps.STATEFUL) and step.ports:
+        for part in step.parents[0].parents:
             assert isinstance(part, steps.Project)
-            port = ports[int(dict(part.columns)[steps.TAG])]
-            found.append(f"{'  ' * (depth + 1)}{port.name}:")
-            found += _tree(part.parents[0], depth + 2)
-        return found
-    for parent in step.parents:
-        found += _tree(parent, depth + 1)
-    return found
+            port = step.ports[int(dict(part.columns)[steps.TAG])]
+            lines += [f"{'  ' * (depth + 1)}{port.name}:", *_tree(part.parents[0], depth + 2)]
+        return lines
+    return lines + [line for parent in step.parents for line in _tree(parent, depth + 1)]
 
 
-def _words(step: steps.Step) -> list[str]:
+def _line(step: steps.Step) -> str:
+    """The step in one line, with the name of its function and where its state is."""
+    function = ""
     match step:
-        case steps.Read():
-            return [f"read {step.input}"]
-        case steps.Filter():
-            return [f"filter {step.condition}"]
-        case steps.Project():
-            new = [f"{name} = {text}" for name, text in step.columns if name != text]
-            kept = [name for name, text in step.columns if name == text]
-            return [f"columns {', '.join([*kept, *new])}"]
         case steps.FlatMap():
-            return [f"flat_map {getattr(step.function, '__name__', 'function')} -> {step.schema.describe()}"]
-        case steps.Union():
-            return [f"union of {len(step.parents)}"]
+            function = f"{getattr(step.function, '__name__', 'function')} -> {step.schema.describe()}"
+        case steps.WindowAggregate(function=Function(call=call)):
+            function = getattr(call, "__name__", type(call).__name__)
+        case steps.KeyedProcess():
+            function = type(step.function.function).__name__
+    state = f"  (state: uid '{step.uid}', {step.groups} key groups)" if isinstance(step, steps.STATEFUL) else ""
+    return describe(step.canonical(), function) + state
+
+
+def _details(step: steps.Step) -> list[str]:
+    """What a stateful step does, line by line; nothing for other steps."""
+    match step:
         case steps.WindowAggregate():
             return _window(step)
         case steps.KeyedProcess():
             return _process(step)
         case steps.IntervalJoin():
-            return _join(step)
+            left, right = describe_span(max(step.upper, 0)), describe_span(max(-step.lower, 0))
+            kept = f"left rows are kept {left}, right rows {right}; late rows are dropped and counted"
+            return [f"  per {', '.join(step.keys)}: the right row is that much later than the left one; {kept}"]
         case _:
-            assert_never(step)
+            return []
+
+
+def _order(step: steps.Stateful) -> str:
+    return f", in order of {step.order.replace('_', ' ')}" if step.order else ""
 
 
 def _process(step: steps.KeyedProcess) -> list[str]:
     function = step.function.function
-    lines = [f"process {type(function).__name__}  (state: uid '{step.uid}', {step.groups} key groups)"]
-    lines.append(
-        f"  per {', '.join(step.keys)}" + (f", in order of {step.order.replace('_', ' ')}" if step.order else "")
-    )
+    lines = [f"  per {', '.join(step.keys)}{_order(step)}"]
     for name, state in {**function.states(), **function.broadcast_states()}.items():
         ttl = f", forgotten {describe_span(state.ttl)} after it was written" if state.ttl else ""
         lines.append(f"  {state.shape} state {name}: {state.kind.text}{ttl}")
     lines += [f"  timer {name}: {timer.time} time" for name, timer in function.timers().items()]
-    lines += [f"  side output {name}: {schema.describe()}" for name, schema in step.sides]
-    return lines
-
-
-def _join(step: steps.IntervalJoin) -> list[str]:
-    keys = ", ".join(step.keys)
-    kept = f"left rows are kept {describe_span(max(step.upper, 0))}, right rows {describe_span(max(-step.lower, 0))}"
-    return [
-        f"interval join ({step.kind}) on {keys}  (state: uid '{step.uid}', {step.groups} key groups)",
-        f"  the right row from {describe_span(step.lower)} to {describe_span(step.upper)} after the left; {kept}; late rows are dropped and counted",
-    ]
+    return lines + [f"  side output {name}: {schema.describe()}" for name, schema in step.sides]
 
 
 def _window(step: steps.WindowAggregate) -> list[str]:
     keys = ", ".join(step.keys) or "all rows together"
     late = "to the late output" if step.late == "side_output" else "dropped and counted"
     lateness = f"; rows up to {describe_span(step.allowed_lateness)} late count" if step.allowed_lateness else ""
-    lines = [
-        f"{_computed(step)}  (state: uid '{step.uid}', {step.groups} key groups)",
-        f"  per {keys} and window {describe_window(step.window)}: {_closing(step)}{lateness}; later rows are {late}",
-    ]
-    panes = "each pane replaces the one before" if step.revises else "each pane holds what is new"
+    when = f"{window(step.window.canonical())}: {_closing(step)}{lateness}"
+    lines = [f"  per {keys} and window {when}; later rows are {late}"]
     if step.trigger is not None:
-        lines.append(f"  {panes}")
+        lines.append(f"  each pane {'replaces the one before' if step.revises else 'holds what is new'}")
     if step.evictor is not None:
         lines.append(f"  rows are kept; {type(step.evictor).__name__} takes some out {step.evictor.when} the function")
-    if not step.columnar:
-        lines.append("  row by row" + (f", in order of {step.order.replace('_', ' ')}" if step.order else ""))
-    return lines
-
-
-def _computed(step: steps.WindowAggregate) -> str:
-    measures = []
-    for name, aggregate in step.aggregates:
-        told = aggregate.canonical()
-        by = f", by {told['by']}" if told.get("by") else ""
-        measures.append(f"{name} = {told['aggregate']}({aggregate.expression or ''}{by})")
-    if step.function is None:
-        return f"aggregate {', '.join(measures)}"
-    name = getattr(step.function.call, "__name__", type(step.function.call).__name__)
-    if step.reduces:
-        return f"reduce {name}"
-    return f"process {name} over {', '.join(measures) or 'rows'} -> {', '.join(step.own_columns)}"
+    return lines if step.columnar else [*lines, f"  row by row{_order(step)}"]
 
 
 def _closing(step: steps.WindowAggregate) -> str:
-    clock = "the clock" if step.time == "processing" else "progress"
     if step.trigger is not None:
         return f"fires {step.trigger.describe()}"
     match step.window:
@@ -163,4 +135,4 @@ def _closing(step: steps.WindowAggregate) -> str:
         case Count():
             return "fires when it is full"
         case _:
-            return f"fires when {clock} reaches its end"
+            return f"fires when {'the clock' if step.time == 'processing' else 'progress'} reaches its end"

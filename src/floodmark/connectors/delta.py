@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from pyarrow import NativeFile
 from pyarrow.fs import FileSelector, FileSystem
 
-from floodmark.connectors.unit import Record, Unit
+from floodmark.connectors.unit import Record, Unit, of_last_commit
 from floodmark.connectors.validation import CHANGE_TYPE
 from floodmark.core.errors import ConnectorError
 from floodmark.core.fingerprint import digest
@@ -44,7 +44,8 @@ class DeltaReader:
         Raises:
             ConnectorError: CONNECTOR-004 no such table, 005 the next version is gone.
         """
-        done = max((int(name.removeprefix(_PREFIX)) for name in landed), default=self.settings.starting_version - 1)
+        last = (int(name.removeprefix(_PREFIX)) for name in of_last_commit(landed))
+        done = max(last, default=self.settings.starting_version - 1)
         files, path = file_system(f"{self.settings.path}/_delta_log")
         names = (file.base_name for file in files.get_file_info(FileSelector(path, allow_not_found=True)))
         versions = sorted(int(name[:20]) for name in names if name.endswith(".json") and name[:-5].isdigit())

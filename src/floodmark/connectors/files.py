@@ -14,7 +14,8 @@ from typing import Literal
 
 from pyarrow.fs import FileSelector, FileType
 
-from floodmark.connectors.formats import Csv, csv_records, header_of, json_records, lines_of, parquet_columns, whole
+from floodmark.connectors.documents import json_records
+from floodmark.connectors.formats import Csv, csv_records, header_of, lines_of, parquet_columns, whole
 from floodmark.connectors.unit import Columns, Record, Unit
 from floodmark.core.errors import ConnectorError, closest
 from floodmark.lake.commits import Landed
@@ -24,7 +25,7 @@ from floodmark.spec.contract import Contract
 from floodmark.spec.source import Files
 
 Format = Literal["csv", "json", "parquet"]
-_ENDINGS: dict[str, Format] = {
+ENDINGS: dict[str, Format] = {
     ".csv": "csv",
     ".tsv": "csv",
     ".json": "json",
@@ -32,6 +33,7 @@ _ENDINGS: dict[str, Format] = {
     ".ndjson": "json",
     ".parquet": "parquet",
 }
+"""Of names of files that are read without being told how."""
 _UNFINISHED = (".tmp", ".part", ".partial", ".crdownload", ".inprogress", ".crc")
 _DIGEST_THREADS = 4
 _IN_MEMORY = 64 << 20
@@ -86,7 +88,7 @@ class FileReader:
 
     def format_of(self, name: str) -> Format | None:
         """What a file is read as; None when its ending says nothing."""
-        return self.settings.format or _ENDINGS.get(PurePosixPath(name.removesuffix(".gz")).suffix.lower())
+        return self.settings.format or ENDINGS.get(PurePosixPath(name.removesuffix(".gz")).suffix.lower())
 
     def _base_and_pattern(self) -> tuple[str, str | None]:
         parts = self.settings.path.rstrip("/").split("/")
@@ -188,15 +190,15 @@ class _File:
                 yield from parquet_columns(copied)
             return
         with whole():
-            lines = lines_of(self._stream, self.name)
+            lines = lines_of(self._stream, self.name, self.reader.settings.encoding)
             if form == "json":
                 self.replay = json.dumps({"format": "json"})
                 yield from json_records(lines)
             else:
                 settings = self.settings()
-                names = header_of(lines, settings)
+                names, line = header_of(lines, settings)
                 self.replay = json.dumps({"format": "csv", "header": names, **settings.as_json()})
-                yield from csv_records(lines, names, settings)
+                yield from csv_records(lines, names, settings, first_line=line)
 
     def settings(self) -> Csv:
         """How to read the file as CSV."""
@@ -205,7 +207,15 @@ class _File:
             "\t" if files.delimiter == "," and self.name.removesuffix(".gz").endswith(".tsv") else files.delimiter
         )
         where = f"source '{self.reader.source}', file {self.reader.location(self.name)}"
-        return Csv(contract=self.reader.contract, delimiter=delimiter, null_values=files.null_values, where=where)
+        return Csv(
+            contract=self.reader.contract,
+            delimiter=delimiter,
+            null_values=files.null_values,
+            where=where,
+            decimal=files.decimal,
+            header=files.header,
+            skip=files.skip,
+        )
 
     def fingerprint(self) -> tuple[int, str]:
         return self._stream.finish()

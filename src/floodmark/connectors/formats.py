@@ -1,10 +1,12 @@
-"""Formats: CSV, JSON lines and Parquet, from bytes to records with their raw text and line."""
+"""Formats: lines of text, CSV and Parquet, from bytes to records with their raw text and line."""
 
 from __future__ import annotations
 
+import codecs
 import csv
 import gzip
 import io
+import re
 import sys
 import zlib
 from collections import deque
@@ -17,9 +19,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from floodmark.connectors.unit import Columns, Record, Unreadable
-from floodmark.connectors.validation import inputs_of, texts_of_literals
+from floodmark.connectors.validation import fractions_of, texts_of_literals
 from floodmark.core.errors import ConnectorError, closest
-from floodmark.spec.contract import Contract
+from floodmark.spec.contract import Contract, inputs_of
 
 _BUFFER = 1 << 20
 _PARQUET_ROWS = 65_536
@@ -28,6 +30,9 @@ _LONGEST_RECORD_LINES = 10_000
 _GZIP_MAGIC = b"\x1f\x8b"
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _BOM = b"\xef\xbb\xbf"
+_SEPARATOR = re.compile(rb"sep=.\r?\n?", re.IGNORECASE)
+_COMMA_NUMBER = re.compile(r"[-+]?(?:[0-9]{1,3}(?:[.][0-9]{3})+|[0-9]+)(?:,[0-9]+)?")
+"""A number with a decimal comma, perhaps with points between its thousands."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,24 +44,34 @@ class Csv:
         delimiter: between fields.
         null_values: texts that mean null.
         where: for messages.
+        decimal: sign between whole and fraction of numbers.
+        header: names of the columns of a text that begins with its first row.
+        skip: lines before the header.
     """
 
     contract: type[Contract]
     delimiter: str
     null_values: tuple[str, ...]
     where: str
+    decimal: str = "."
+    header: tuple[str, ...] = ()
+    skip: int = 0
 
     def as_json(self) -> dict[str, object]:
         """What reading one record again takes, beside the header."""
-        return {"delimiter": self.delimiter, "null_values": list(self.null_values)}
+        return {"delimiter": self.delimiter, "null_values": list(self.null_values), "decimal": self.decimal}
 
 
-def lines_of(stream: io.RawIOBase, name: str) -> Iterator[bytes]:
-    """The lines of a file, decompressed when its name says so."""
+def lines_of(stream: io.RawIOBase, name: str, encoding: str = "utf-8") -> Iterator[bytes]:
+    """The lines of a file as UTF-8, decompressed when its name says so. A line with bytes that are no text in ``encoding`` is no UTF-8."""
+    lines = io.BufferedReader(stream, _BUFFER)
     if name.endswith(".gz"):
         # a buffer around it, because GzipFile itself hands out lines ten times as slowly
-        return io.BufferedReader(gzip.GzipFile(fileobj=io.BufferedReader(stream, _BUFFER)), _BUFFER)
-    return io.BufferedReader(stream, _BUFFER)
+        lines = io.BufferedReader(gzip.GzipFile(fileobj=lines), _BUFFER)  # type: ignore[arg-type]  # typeshed: it is no RawIOBase
+    if codecs.lookup(encoding).name == "utf-8":
+        return lines
+    text = io.TextIOWrapper(lines, encoding=encoding, errors="surrogateescape", newline="\n")
+    return (line.encode(errors="surrogateescape") for line in text)
 
 
 @contextmanager
@@ -64,30 +79,27 @@ def whole() -> Iterator[None]:
     """Turn what a cut or damaged file raises into Unreadable."""
     try:
         yield
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+    except (EOFError, gzip.BadGzipFile, zlib.error, UnicodeError) as error:
         raise Unreadable(str(error)) from error
 
 
-def json_records(lines: Iterator[bytes]) -> Iterator[Record]:
-    """One record per line that is not blank."""
-    for number, line in enumerate(lines, start=1):
-        raw = line.rstrip(b"\r\n")
-        if raw.strip():
-            raw = raw.removeprefix(_BOM) if number == 1 else raw
-            yield Record(number, raw, raw)
-
-
-def header_of(lines: Iterator[bytes], settings: Csv) -> list[str]:
-    """The names in the first line.
+def header_of(lines: Iterator[bytes], settings: Csv) -> tuple[list[str], int]:
+    """The names of the columns, and the number of the line behind the header.
 
     Raises:
         Unreadable: there is no header.
         ConnectorError: CONNECTOR-010, a required column is missing; CONNECTOR-011, a name twice.
     """
-    first = next(lines, b"")
+    for _ in range(settings.skip):
+        next(lines, None)
+    if settings.header:
+        return _checked(list(settings.header), settings), settings.skip + 1
+    first, number = next(lines, b""), settings.skip + 2
     if first.startswith(_UTF16):
-        msg = "it is UTF-16; write it as UTF-8"
+        msg = 'it is UTF-16: Files(..., encoding="utf-16")'
         raise Unreadable(msg)
+    if _SEPARATOR.fullmatch(first.removeprefix(_BOM)):  # a hint of Excel's for itself
+        first, number = next(lines, b""), number + 1
     text = first.removeprefix(_BOM).decode(errors="backslashreplace")
     if not text.strip():
         msg = "it has no header line" if first else "it is empty"
@@ -97,6 +109,11 @@ def header_of(lines: Iterator[bytes], settings: Csv) -> list[str]:
     except csv.Error as error:
         msg = f"its header cannot be read ({error})"
         raise Unreadable(msg) from error
+    return _checked(names, settings), number
+
+
+def _checked(names: list[str], settings: Csv) -> list[str]:
+    """The names, if they are those of the contract."""
     twice = sorted({name for name in names if name and names.count(name) > 1 and name in inputs_of(settings.contract)})
     if twice:
         fix = "Rename one of the two columns in the file."
@@ -104,7 +121,7 @@ def header_of(lines: Iterator[bytes], settings: Csv) -> list[str]:
     for name, field in inputs_of(settings.contract).items():
         if field.is_required() and name not in names:
             fix = f"{closest(name, names)}Rename the column in the file, or the field of {settings.contract.__name__}."
-            if len(names) == 1 and (other := next((sign for sign in ";\t|" if sign in text), None)):
+            if len(names) == 1 and (other := next((sign for sign in ";\t|," if sign in names[0]), None)):
                 fix = f"The delimiter looks like another one: Files(..., delimiter={other!r})."
             got = f"columns {', '.join(names)}"
             raise ConnectorError(settings.where, f"a column '{name}'", got, fix, code="CONNECTOR-010")
@@ -119,9 +136,11 @@ def csv_records(
     A record whose quotes do not match costs its first line only: reading goes on at the second.
     """
     csv.field_size_limit(sys.maxsize)
-    wanted = [(place, name) for place, name in enumerate(names) if name in inputs_of(settings.contract)]
+    known, all_of_them = inputs_of(settings.contract), settings.contract.model_config.get("extra") != "ignore"
+    wanted = [(place, name) for place, name in enumerate(names) if name in known or (all_of_them and name)]
     literals = texts_of_literals(settings.contract)
     nulls, width = frozenset(settings.null_values), len(names)
+    fractions = fractions_of(settings.contract) & set(names) if settings.decimal == "," else frozenset[str]()
     feed, number = _Feed(lines), first_line
     rows = csv.reader(feed.texts(), delimiter=settings.delimiter, strict=True)
     while True:
@@ -140,7 +159,10 @@ def csv_records(
         if not is_text:
             yield Record(at, raw, None, "expected UTF-8 text, got other bytes (shown as \\xNN)")
         elif len(row) == width:
-            yield Record(at, raw, _values(row, wanted, nulls, literals))
+            values = _values(row, wanted, nulls, literals)
+            for name in fractions:
+                values[name] = _with_point(values[name])
+            yield Record(at, raw, values)
         elif row:
             yield Record(at, raw, None, f"expected {width} fields as in the header, got {len(row)}")
 
@@ -178,6 +200,12 @@ class _Feed:
         self._again.extendleft(reversed(others))
         self._taken, self._is_text = [], True
         return first.rstrip(b"\r\n")
+
+
+def _with_point(value: object) -> object:
+    """A number with a decimal comma as one with a point; anything else as it is."""
+    text = value.strip() if isinstance(value, str) else ""
+    return text.replace(".", "").replace(",", ".") if _COMMA_NUMBER.fullmatch(text) else value
 
 
 def _values(

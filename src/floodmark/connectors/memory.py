@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from floodmark.connectors.unit import Record, Unit
+from floodmark.connectors.unit import Record, Unit, of_last_commit
 from floodmark.core.errors import ConnectorError
 from floodmark.core.fingerprint import digest
 from floodmark.lake.commits import Landed
@@ -23,8 +23,9 @@ class MemoryReader:
     def pending(self, landed: Mapping[str, Landed]) -> tuple[list[Unit], list[Landed]]:
         """All rows behind those that landed, as one unit."""
         rows = self.settings.rows
-        done = max((int(name.rpartition("-")[2]) for name in landed), default=0)
-        last = next((unit for name, unit in landed.items() if name.endswith(f"-{done}")), None)
+        newest = of_last_commit(landed)
+        done = max((int(name.rpartition("-")[2]) for name in newest), default=0)
+        last = next((unit for name, unit in newest.items() if name.endswith(f"-{done}")), None)
         if last is not None and (done > len(rows) or digest(rows[:done]) != last.digest):
             fix = "Rows only grow at their end; give a source with other rows another name, or use a new lake."
             got = f"{len(rows)} rows that differ from them"

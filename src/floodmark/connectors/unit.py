@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple, Protocol
 import pyarrow as pa
 
 from floodmark.lake.commits import Landed
+from floodmark.lake.landed import LandedUnits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +58,13 @@ class Columns(NamedTuple):
 
     def records(self) -> Iterator[Record]:
         """The rows one by one."""
-        return (Record(number, b"", row) for number, row in enumerate(self.batch.to_pylist(), self.position))
+        rows = self.batch.to_pylist(maps_as_pydicts="strict")
+        return (Record(number, b"", row) for number, row in enumerate(rows, self.position))
+
+
+def of_last_commit(landed: Mapping[str, Landed]) -> Mapping[str, Landed]:
+    """Of units that land in order, those of the last landing commit that decided any, or more; not all of what may be very many."""
+    return landed.newest() if isinstance(landed, LandedUnits) else landed
 
 
 class Unreadable(Exception):  # noqa: N818 - not an error of the program: the file is reported and the source goes on

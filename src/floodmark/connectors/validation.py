@@ -13,8 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import ValidationError
-from pydantic.fields import FieldInfo
+from pydantic import BaseModel, ValidationError
 
 from floodmark.connectors import columnar
 from floodmark.connectors.unit import Columns, Record
@@ -22,7 +21,8 @@ from floodmark.core.errors import shown
 from floodmark.core.time import describe, describe_span
 from floodmark.semantics.columns import arrow_type
 from floodmark.semantics.watermarks import Trace, candidates, candidates_from_column
-from floodmark.spec.contract import Contract, allowed_values, event_time_field
+from floodmark.spec.annotations import rescued_text
+from floodmark.spec.contract import Contract, allowed_values, event_time_field, inputs_of, rescued_field, schema
 from floodmark.spec.schema import Schema
 from floodmark.spec.source import FromColumn, Source
 
@@ -111,9 +111,11 @@ class _Checker:
     broken: list[Broken] = field(default_factory=list)
     contract: type[Contract] = field(init=False)
     schema: Schema = field(init=False)
+    rescued: str | None = field(init=False)
 
     def __post_init__(self) -> None:
         self.contract, self.schema = self.rules.source.contract, self.rules.source.schema
+        self.rescued = rescued_field(self.contract)
 
     def run(self, found: Iterable[Record | Columns]) -> Iterator[Batch]:
         """Whole columns where every row of them is good, rows one by one elsewhere."""
@@ -163,7 +165,8 @@ class _Checker:
                 self._break(record, record.reason)
             else:
                 try:
-                    models.append(check(record.value).__dict__)  # type: ignore[arg-type]  # bytes for JSON, else a dict
+                    model = check(record.value)  # type: ignore[arg-type]  # bytes for JSON, else a dict
+                    models.append(self._fields(model))
                     kept.append(record)
                 except ValidationError as error:
                     self._break(record, explain(error))
@@ -172,6 +175,11 @@ class _Checker:
             if len(kept) >= _BATCH_ROWS or size >= _BATCH_BYTES:
                 yield self._flush()
                 size = 0
+
+    def _fields(self, model: Any) -> dict[str, Any]:
+        if self.rescued is None:
+            return model.__dict__  # type: ignore[no-any-return]
+        return {**model.__dict__, self.rescued: rescued_text(model.__pydantic_extra__)}
 
     def _break(self, record: Record, reason: str) -> None:
         if not record.raw and record.value is not None:
@@ -197,8 +205,8 @@ class _Checker:
     def _column(self, name: str, kind: str) -> pa.Array:
         """A column as Arrow; rows whose value does not fit the type are taken out of the batch and reported."""
         values = [model[name] for model in self.models]
-        if any(isinstance(value, enum.Enum) for value in values):
-            values = [_plain(value, kind) for value in values]
+        if "<" in kind or any(isinstance(value, enum.Enum) for value in values):
+            values = [_plain(value) for value in values]
         try:
             return pa.array(values, type=arrow_type(kind))
         except (pa.ArrowException, OverflowError, TypeError, ValueError):
@@ -280,13 +288,13 @@ def partition_keys(column: pa.Array) -> list[str]:
     return pc.fill_null(texts, "null").to_pylist()  # type: ignore[no-any-return]
 
 
-def inputs_of(contract: type[Contract]) -> dict[str, FieldInfo]:
-    """The fields by the name they have in the source: their alias, where there is one."""
-    found = {}
-    for name, model_field in contract.model_fields.items():
-        alias = model_field.validation_alias
-        found[alias if isinstance(alias, str) else name] = model_field
-    return found
+def fractions_of(contract: type[Contract]) -> frozenset[str]:
+    """Inputs that are numbers with a fraction."""
+    inputs, kinds = inputs_of(contract), schema(contract).types
+    fields = {id(model_field): name for name, model_field in contract.model_fields.items()}
+    return frozenset(
+        name for name, model_field in inputs.items() if kinds[fields[id(model_field)]].startswith(("double", "decimal"))
+    )
 
 
 def texts_of_literals(contract: type[Contract]) -> dict[str, dict[str, object]]:
@@ -299,10 +307,19 @@ def texts_of_literals(contract: type[Contract]) -> dict[str, dict[str, object]]:
     return found
 
 
-def _plain(value: object, kind: str) -> object:
-    if isinstance(value, enum.Enum):
-        return str(value.value) if kind == "string" else value.value
-    return value
+def _plain(value: object) -> object:
+    """A value as Arrow takes it: of a model its fields, of a dictionary its pairs, of a member of an enum its value."""
+    match value:
+        case enum.Enum():
+            return str(value.value)
+        case BaseModel():
+            return {name: _plain(inner) for name, inner in value.__dict__.items()}
+        case Mapping():
+            return [(_plain(key), _plain(inner)) for key, inner in value.items()]
+        case list() | tuple():
+            return [_plain(inner) for inner in value]
+        case _:
+            return value
 
 
 def explain(error: ValidationError) -> str:
@@ -317,6 +334,8 @@ def _explain(detail: Any) -> str:
         return f"{prefix}expected a value, got nothing"
     if detail["type"] == "json_invalid":
         return f"expected one JSON object, got {shown(detail['input'])} ({message.removeprefix('Invalid JSON: ')})"
+    if detail["type"] == "extra_forbidden":
+        return f"{prefix}expected no field of this name, as the contract forbids unknown ones, got {shown(detail['input'])}"
     if message.startswith("Input should be "):
         wanted = message.removeprefix("Input should be ").split(", unable to")[0]
         return f"{prefix}expected {wanted}, got {shown(detail['input'])}"

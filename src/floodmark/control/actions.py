@@ -11,7 +11,7 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from typing import Any
@@ -19,16 +19,15 @@ from typing import Any
 from floodmark.control.fleet import Fleet, never
 from floodmark.control.store import Action, Desired
 from floodmark.control.verification import Verification, verify
-from floodmark.core import crash
 from floodmark.core.errors import FloodmarkError, LifecycleError
+from floodmark.engines import upgrading
 from floodmark.engines.upgrading import Run, Upgraded, check
 from floodmark.engines.upgrading import rebuild as rebuild_beside
-from floodmark.engines.upgrading import upgrade as upgrade_stopped
 from floodmark.lake import cuts, rollback, savepoints, switch
 from floodmark.lake.savepoints import Savepoint
 from floodmark.lake.timeline import Timeline, streams
 from floodmark.lifecycle.plan import Plan
-from floodmark.lifecycle.savepoint import Manifest
+from floodmark.lifecycle.steps import Deploy, Save, Step, Stop, Verify, take
 from floodmark.spec.operator import Operator
 
 _LEASE_SECONDS = 15.0
@@ -76,28 +75,30 @@ def upgrade(
         LifecycleError: LIFECYCLE-050 the stream was never started, 053 it cannot be stopped, 054 another action on it is at work,
             055 this one has lost its turn.
         PlanError: PLAN-011, its state cannot go on, or only if that is accepted; nothing was stopped.
+        CapabilityError: CAPABILITY-031 or 035, the workspace's engine cannot run the code's definition; nothing was stopped.
     """
     name, verification = operator.name, verification or Verification()
-    with _turn(fleet, name) as turn:
-        _settle(fleet, name, turn)
-        old = _old(fleet, [name])
+    with taking_turn(fleet, name) as turn:
+        settle(fleet, name, turn)
+        old = wanted(fleet, [name])
         found = check(operator, fleet.lake, forward_only=forward_only)
         if not found.changes:
             if old[name]["version"] != operator.version:  # a rollback has led to it, whose code was not kept then
-                desired = _desired(old[name])
+                desired = desired_of(old[name])
                 fleet.deploy(name, fleet.pack(), operator.version, desired)
             return found, None
-        _check_supervised(fleet, old)
+        fleet.check_engine(operator)
+        check_supervised(fleet, old)
         package = fleet.pack()
-        action = _begun(fleet, "upgrade", name, operator.version, old, step="stopping", why=why)
+        action = begin(fleet, "upgrade", name, operator.version, old, step="stopping", why=why)
         try:
-            savepoint = _upgraded(fleet, operator, action, why, turn, forward_only=forward_only)
+            savepoint = _upgraded(fleet, operator, action, why, turn)
         except FloodmarkError as error:
             _restored(fleet, old)
             fleet.store.close(action.id, "refused", str(error))
             raise
         turn()
-        return found, _started(fleet, operator, package, savepoint, action, verification, turn)
+        return found, go_over(fleet, package, savepoint, action, verification, turn)
 
 
 def rebuild(
@@ -121,17 +122,19 @@ def rebuild(
 
     Raises:
         LifecycleError: as ``upgrade``.
+        CapabilityError: as ``upgrade``.
     """
     name, stop = operator.name, stop or threading.Event()
-    with _turn(fleet, name) as turn:
-        left = fleet.store.unfinished(name)
+    with taking_turn(fleet, name) as turn:
+        left = fleet.store.unfinished(fleet.stream(name))
         old = left.old if left is not None and left.step == "rebuilding" else None
-        _settle(fleet, name, turn)
-        old = old or _old(fleet, [name])
-        _check_supervised(fleet, old)
+        settle(fleet, name, turn)
+        old = old or wanted(fleet, [name])
+        fleet.check_engine(operator)
+        check_supervised(fleet, old)
         package = fleet.pack()
         old |= {name: old[name] | {"next": package}}
-        action = _begun(fleet, "upgrade", name, operator.version, old, step="rebuilding", why=why)
+        action = begin(fleet, "upgrade", name, operator.version, old, step="rebuilding", why=why)
         try:
             found = rebuild_beside(
                 run,
@@ -139,17 +142,17 @@ def rebuild(
                 fleet.lake,
                 why=why,
                 stop=stop,
-                pause=lambda names: _paused(fleet, names, action.id, why or f"before {operator.version}"),
+                pause=lambda names: pause(fleet, names, action.id, why or f"before {operator.version}"),
             )
         except FloodmarkError as error:
-            _abandoned(fleet, fleet.store.action(action.id), str(error))
+            abandon(fleet, fleet.store.action(action.id), str(error))
             raise
         turn()
         if found.savepoint is None:
             return found, fleet.store.close(action.id, "done", "nothing was switched")
         fleet.store.go_on(action.id, "verifying", savepoint=found.savepoint)
         savepoint = savepoints.find(fleet.lake, found.savepoint)
-        return found, _started(fleet, operator, package, savepoint, action, verification or Verification(), turn)
+        return found, go_over(fleet, package, savepoint, action, verification or Verification(), turn)
 
 
 def roll_back(
@@ -168,20 +171,20 @@ def roll_back(
     """
     manifest = savepoint.manifest
     name = manifest.operator
-    with _turn(fleet, name) as turn:
-        left = fleet.store.unfinished(name)
+    with taking_turn(fleet, name) as turn:
+        left = fleet.store.unfinished(fleet.stream(name))
         names = [name, *cuts.begun(fleet.lake, cuts.readers(name, streams(fleet.lake)))]
-        old = _old(fleet, names, need=False)
-        if left is not None and left.step in _FORWARD and fleet.elsewhere(name) is None:
+        old = wanted(fleet, names, need=False)
+        if left is not None and left.step in _FORWARD:
             fleet.store.close(left.id, "refused", f"it was killed in '{left.step}'; {manifest.id} is gone back to")
             old |= {one: was for one, was in left.old.items() if one in old}
         else:
-            _settle(fleet, name, turn)
-            old = _old(fleet, names, need=False)
-        _check_supervised(fleet, old)
+            settle(fleet, name, turn)
+            old = wanted(fleet, names, need=False)
+        check_supervised(fleet, old)
         if switch.pending(fleet.lake) is None:  # what would be refused is refused before anything is stopped
             rollback.prepare(fleet.lake, savepoint, backfills=backfills, alone=alone, keep=False)
-        action = _begun(fleet, "rollback", name, manifest.version, old, step="rolling back", savepoint=manifest.id)
+        action = begin(fleet, "rollback", name, manifest.version, old, step="rolling back", savepoint=manifest.id)
         try:
             prepared = _rolled_back(fleet, action, turn, backfills=backfills, alone=alone)
         except FloodmarkError as error:
@@ -190,13 +193,53 @@ def roll_back(
         return prepared, fleet.store.close(action.id, "done")
 
 
+# ---- what they would do
+
+
+def upgrade_steps(fleet: Fleet, operator: Operator, why: str, verification: Verification) -> list[Step]:
+    """The steps of an upgrade that would succeed.
+
+    Args:
+        fleet: the stream runs in.
+        operator: as the code defines it.
+        why: a note for the savepoint.
+        verification: of the new version.
+    """
+    name = operator.name
+    old = wanted(fleet, [name])
+    begun = [Stop(operators=(name,)), *upgrading.upgrade_steps(operator, why)]
+    return [*begun, *starting(name, operator.version, old[name], verification)]
+
+
+def rebuild_steps(fleet: Fleet, operator: Operator, why: str, verification: Verification) -> list[Step]:
+    """The steps of a rebuild that would succeed. As ``upgrade_steps``."""
+    name, lake = operator.name, fleet.lake
+    names = [name, *cuts.readers(name, streams(lake))]
+    old = wanted(fleet, names, need=False)
+    begun = upgrading.rebuild_steps(operator, lake, between=[*pausing(names, old, why or f"before {operator.version}")])
+    return [*begun, *(starting(name, operator.version, old[name], verification) if begun else ())]
+
+
+def rollback_steps(fleet: Fleet, prepared: rollback.Prepared) -> list[Step]:
+    """The steps of a rollback with streams that a supervisor runs.
+
+    Args:
+        fleet: they run in.
+        prepared: what it would do to tables and state.
+    """
+    name, lake = prepared.switch.operators[0], fleet.lake
+    names = [name, *cuts.begun(lake, cuts.readers(name, streams(lake)))]
+    old = wanted(fleet, names, need=False)
+    return [*_stopping(names, old), *switch.steps(lake, prepared.switch), *_running(prepared, old)]
+
+
 # ---- one at a time
 
 
 @contextmanager
-def _turn(fleet: Fleet, name: str, wait_seconds: float = 0.0) -> Iterator[Callable[[], None]]:
+def taking_turn(fleet: Fleet, name: str, wait_seconds: float = 0.0) -> Iterator[Callable[[], None]]:
     """The only action on a stream; called, it makes sure that it still is."""
-    holder, lease = f"{socket.gethostname()}, process {os.getpid()}, {uuid.uuid4().hex[:6]}", f"action/{name}"
+    holder, lease = f"{socket.gethostname()}, process {os.getpid()}, {uuid.uuid4().hex[:6]}", fleet.stream(name).action
     until = time.monotonic() + wait_seconds
     while fleet.store.lease(lease, holder, _LEASE_SECONDS) is None:
         if time.monotonic() < until:
@@ -229,10 +272,10 @@ def _turn(fleet: Fleet, name: str, wait_seconds: float = 0.0) -> Iterator[Callab
             fleet.store.release(lease, holder)
 
 
-def _settle(fleet: Fleet, name: str, turn: Callable[[], None]) -> None:
+def settle(fleet: Fleet, name: str, turn: Callable[[], None]) -> None:
     """Finish or undo what was killed."""
-    left = fleet.store.unfinished(name)
-    if left is None or fleet.elsewhere(name) is not None:
+    left = fleet.store.unfinished(fleet.stream(name))
+    if left is None:
         return
     fleet.say(f"the {left.kind} of '{name}' to {left.version}, begun by {left.who}, was killed in '{left.step}'")
     if left.step == "rebuilding":
@@ -252,10 +295,10 @@ def _settle_rebuild(fleet: Fleet, left: Action) -> None:
     deployed = Timeline.current(fleet.lake, name).identity.deployed()
     if switch.pending(fleet.lake) is None and deployed is not None and deployed.version == left.version:
         package = left.old[name].get("next") or fleet.pack()
-        fleet.deploy(name, package, left.version, _desired(left.old[name]))
+        fleet.deploy(name, package, left.version, desired_of(left.old[name]))
         fleet.store.close(left.id, "done", "whoever did it was killed once it was done")
     else:
-        _abandoned(fleet, left, "whoever did it was killed")
+        abandon(fleet, left, "whoever did it was killed")
 
 
 def _runs(fleet: Fleet, action: Action) -> bool:
@@ -263,7 +306,9 @@ def _runs(fleet: Fleet, action: Action) -> bool:
     deployed = fleet.deployments([action.operator]).get(action.operator)
     if deployed is None or deployed.version != action.version:
         return False
-    drivers = [one for one in fleet.store.drivers(action.operator) if one.started_at >= deployed.changed_at]
+    drivers = [
+        one for one in fleet.store.drivers(fleet.stream(action.operator)) if one.started_at >= deployed.changed_at
+    ]
     return (
         bool(drivers)
         and not any(one.state == "crashed" for one in drivers)
@@ -272,7 +317,8 @@ def _runs(fleet: Fleet, action: Action) -> bool:
     )
 
 
-def _check_supervised(fleet: Fleet, old: Old) -> None:
+def check_supervised(fleet: Fleet, old: Old) -> None:
+    """Make sure that somebody is there to stop and start those that should run."""
     if any(one["desired"] == "running" for one in old.values()):
         fleet.check_supervised(old)
 
@@ -280,74 +326,121 @@ def _check_supervised(fleet: Fleet, old: Old) -> None:
 # ---- steps
 
 
-def _begun(fleet: Fleet, kind: str, name: str, version: str, old: Old, **values: Any) -> Action:
-    who = getpass.getuser()
-    return fleet.store.act(kind=kind, operator=name, who=who, version=version, old=old, **({"why": ""} | values))
+def begin(fleet: Fleet, kind: str, name: str, version: str, old: Old, **values: Any) -> Action:
+    """Write an action down, before anything is done; one that finishes a switch goes back to the savepoint that was made before it."""
+    who, left = getpass.getuser(), switch.pending(fleet.lake)
+    finishes = left is not None and left.operators[:1] == (name,) and left.back
+    values = {"savepoint": finishes, **values} if finishes else values
+    about = {"kind": kind, "who": who, "version": version, "old": old, "why": ""}
+    return fleet.store.act(fleet.stream(name), **(about | values))
 
 
-def _started(
+def go_over(
     fleet: Fleet,
-    operator: Operator,
     package: str,
     savepoint: Savepoint,
     action: Action,
     verification: Verification,
     turn: Callable[[], None],
 ) -> Action:
-    """The new version started and verified, or taken back."""
-    since = time.time()
+    """The version of an action started and verified, or taken back to the savepoint that was made before it."""
+    name, version, said = action.operator, action.version, list[str | None]()
     fleet.store.go_on(action.id, "verifying")
-    desired = _desired(action.old[operator.name])
-    fleet.deploy(operator.name, package, operator.version, desired)
-    crash.point("action.verifying")
-    reason = verify(fleet, operator, savepoint, since, verification, turn) if desired == "running" else None
+
+    def each(step: Step) -> None:
+        match step:
+            case Deploy(desired=desired):
+                fleet.deploy(name, package, version, desired)
+            case _:
+                said.append(verify(fleet, name, version, savepoint, since, verification, turn))
+
+    since = time.time()
+    take(starting(name, version, action.old[name], verification), each)
+    reason = said[0] if said else None
     if reason is None:
         return fleet.store.close(action.id, "done")
-    fleet.say(f"{operator.version} is taken back: {reason}")
+    fleet.say(f"{version} is taken back: {reason}")
     return _undo(fleet, fleet.store.action(action.id), reason, turn)
 
 
-def _paused(fleet: Fleet, names: list[str], action: int, why: str) -> Savepoint:
+def starting(name: str, version: str, old: dict[str, str], verification: Verification) -> Iterator[Step]:
+    """How a version comes to run, where its predecessor did."""
+    desired = desired_of(old)
+    yield Deploy(operator=name, version=version, desired=desired)
+    if desired == "running":
+        yield Verify(operator=name, version=version, patience=verification.patience, soak=verification.soak)
+
+
+def pause(fleet: Fleet, names: list[str], action: int, why: str) -> Savepoint:
     """Stop those of the streams that run by themselves, and remember which ran; the savepoint to go back to, with those of the readers.
 
     The first one stops first, so that its readers come to where it is.
     """
     found = fleet.store.action(action)
-    old = _old(fleet, names, need=False) | found.old
+    old, made = wanted(fleet, names, need=False) | found.old, list[Savepoint]()
     fleet.store.go_on(action, "rebuilding", old=old)
-    fleet.stop([name for name in names[:1] if name in old])
-    crash.point("action.stopped")
-    made = _savepoint(fleet, names[0], why)
-    fleet.stop([name for name in old if name != names[0]])
-    crash.point("action.stopped_all")
-    return made
+
+    def each(step: Step) -> None:
+        match step:
+            case Stop(operators=stopping):
+                fleet.stop(stopping)
+            case Save(operator=name, why=note):
+                made.append(_savepoint(fleet, name, note))
+                if found.savepoint is None:
+                    fleet.store.go_on(action, "rebuilding", savepoint=made[0].manifest.id)
+            case _:
+                raise AssertionError(step)
+
+    take(pausing(names, old, why), each)
+    return made[0]
 
 
-def _abandoned(fleet: Fleet, action: Action, reason: str) -> None:
+def pausing(names: Sequence[str], old: Collection[str], why: str) -> Iterator[Step]:
+    """How a stream and those that read it come to a stop, at one cut where they can.
+
+    Args:
+        names: of the streams, the one that is read first.
+        old: those that a supervisor knows.
+        why: a note for the savepoint.
+    """
+    first, *reading = names
+    if first in old:
+        yield Stop(operators=(first,))
+    yield Save(operator=first, why=why)
+    if others := tuple(name for name in reading if name in old):
+        yield Stop(operators=others)
+
+
+def abandon(fleet: Fleet, action: Action, reason: str) -> None:
     """A rebuild that has switched nothing: streams it has stopped run on. A switch that was begun only a rebuild can finish."""
     if switch.pending(fleet.lake) is None:
         _restored(fleet, action.old)
     fleet.store.close(action.id, "refused", reason)
 
 
-def _desired(old: dict[str, str]) -> Desired:
+def desired_of(old: dict[str, str]) -> Desired:
+    """Whether a stream should have run before an action."""
     return "running" if old["desired"] == "running" else "stopped"
 
 
-def _upgraded(
-    fleet: Fleet, operator: Operator, action: Action, why: str, turn: Callable[[], None], *, forward_only: bool
-) -> Savepoint:
+def _upgraded(fleet: Fleet, operator: Operator, action: Action, why: str, turn: Callable[[], None]) -> Savepoint:
     """The stream stopped, and its state under the new definition; the savepoint to go back to."""
-    name = operator.name
-    fleet.stop([name])
-    crash.point("action.stopped")
-    turn()
-    savepoint = _savepoint(fleet, name, why or f"before {operator.version}")
-    fleet.store.go_on(action.id, "upgrading", savepoint=savepoint.manifest.id)
-    crash.point("action.upgrading")
-    upgrade_stopped(operator, fleet.lake, forward_only=forward_only, savepoint=savepoint)
-    crash.point("action.upgraded")
-    return savepoint
+    made = list[Savepoint]()
+
+    def each(step: Step) -> None:
+        match step:
+            case Stop(operators=names):
+                fleet.stop(names)
+                turn()
+            case Save(operator=name, why=note):
+                made.append(_savepoint(fleet, name, note))
+                fleet.store.go_on(action.id, "upgrading", savepoint=made[0].manifest.id)
+            case _:
+                with switch.stopped(fleet.lake, [operator.name]):
+                    upgrading.go_on(operator, fleet.lake, step)
+
+    take([Stop(operators=(operator.name,)), *upgrading.upgrade_steps(operator, why)], each)
+    return made[0]
 
 
 def _savepoint(fleet: Fleet, name: str, why: str) -> Savepoint:
@@ -399,25 +492,21 @@ def _rolled_back(
     reading = cuts.begun(lake, cuts.readers(name, streams(lake)))
     with ExitStack() as turns:
         for reader in reading:  # upstream first: nobody waits for one that waits for it
-            turns.enter_context(_turn(fleet, reader, _READERS_SECONDS[action.kind]))
+            turns.enter_context(taking_turn(fleet, reader, _READERS_SECONDS[action.kind]))
         old = action.old | {
-            n: one for n, one in _old(fleet, [name, *reading], need=False).items() if n not in action.old
+            n: one for n, one in wanted(fleet, [name, *reading], need=False).items() if n not in action.old
         }
         fleet.store.go_on(action.id, "rolling back", old=old)
         try:
             savepoint = savepoints.find(lake, action.savepoint)
-            fleet.stop([one for one in (name, *reading) if one in old])
-            crash.point("action.stopped_all")
+            take(_stopping([name, *reading], old), lambda step: fleet.stop(step.operators))
             turn()
             prepared = rollback.roll_back(lake, savepoint, backfills=backfills, alone=alone, codes=fleet.codes())
         except FloodmarkError as error:
             if error.code != _LOST and switch.pending(lake) is None:
                 _go_on(fleet, old)
             raise
-        crash.point("action.rolled_back")
-        for step in prepared.switch.steps:
-            if step.operator in old:
-                _redeploy(fleet, savepoints.find(lake, step.savepoint).manifest, old[step.operator])
+        take(_running(prepared, old), lambda step: _redeploy(fleet, prepared, old, step))
     return prepared
 
 
@@ -426,11 +515,28 @@ def _go_on(fleet: Fleet, old: Old) -> None:
     for name, one in fleet.deployments(old).items():
         deployed = Timeline.current(fleet.lake, name).identity.deployed()
         if deployed is None or deployed.version == one.version:
-            fleet.want(name, _desired(old[name]))
+            fleet.want(name, desired_of(old[name]))
 
 
-def _redeploy(fleet: Fleet, manifest: Manifest, old: dict[str, str]) -> None:
+def _stopping(names: Iterable[str], old: Collection[str]) -> list[Stop]:
+    """How those of the streams stop that a supervisor knows."""
+    known = tuple(name for name in names if name in old)
+    return [Stop(operators=known)] if known else []
+
+
+def _running(prepared: rollback.Prepared, old: Old) -> list[Deploy]:
+    """What runs after a rollback."""
+    return [
+        Deploy(operator=target.operator, version=target.version, desired=desired_of(old[target.operator]))
+        for target in prepared.switch.targets
+        if target.operator in old
+    ]
+
+
+def _redeploy(fleet: Fleet, prepared: rollback.Prepared, known: Old, step: Deploy) -> None:
     """Let a stream run in the code of its savepoint, if it should run and that code is known."""
+    target = next(one for one in prepared.switch.targets if one.operator == step.operator)
+    manifest, old = savepoints.find(fleet.lake, target.savepoint).manifest, known[step.operator]
     packages = {o.version: fleet.pack() for o in fleet.workspace.operators if o.name == manifest.operator}
     packages[old["version"]] = old["package"]  # what ran, rather than what the files say now
     package = str(manifest.code.get("package") or packages.get(manifest.version, ""))
@@ -439,16 +545,16 @@ def _redeploy(fleet: Fleet, manifest: Manifest, old: dict[str, str]) -> None:
             f"{manifest.operator} stays stopped: the code of {manifest.version} is not kept; restore it, then: floodmark start {manifest.operator}"
         )
         return
-    fleet.deploy(manifest.operator, package, manifest.version, _desired(old))
+    fleet.deploy(manifest.operator, package, manifest.version, desired_of(old))
 
 
 def _restored(fleet: Fleet, old: Old) -> None:
     """What should run is what should have run before."""
     for name, one in old.items():
-        fleet.deploy(name, one["package"], one["version"], _desired(one))
+        fleet.deploy(name, one["package"], one["version"], desired_of(one))
 
 
-def _old(fleet: Fleet, names: Iterable[str], *, need: bool = True) -> Old:
+def wanted(fleet: Fleet, names: Iterable[str], *, need: bool = True) -> Old:
     """What should run now."""
     found = fleet.deployments(names)
     for name in names:

@@ -8,9 +8,11 @@ import sys
 import threading
 import traceback
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from floodmark.control.meter import Meter
 from floodmark.control.package import load
 from floodmark.control.store import CONTROL, Driver, Store
 from floodmark.core.errors import ExecutionError, FloodmarkError, LifecycleError
@@ -31,10 +33,10 @@ def main(number: str, packages: str) -> int:
     if driver.ended_at is not None:  # given up before it was started
         _log(f"driver {number} is not wanted any more: {driver.reason}")
         return 1
-    ended = threading.Event()
-    threading.Thread(target=_beat, args=(store, driver, ended, stop), daemon=True).start()
+    ended, meter = threading.Event(), Meter()
+    threading.Thread(target=_beat, args=(store, driver, meter, ended, stop), daemon=True).start()
     try:
-        _run(store, driver, Path(packages), stop)
+        _run(store, driver, meter, Path(packages), stop)
     except FloodmarkError as error:
         store.end(driver.id, "crashed", str(error))
         traceback.print_exc()
@@ -45,12 +47,13 @@ def main(number: str, packages: str) -> int:
         return 1
     finally:
         ended.set()
+        _update(store, driver, usage=asdict(meter.read()))
     store.end(driver.id, "stopped", "stopped at a micro-batch boundary")
     return 0
 
 
-def _run(store: Store, driver: Driver, packages: Path, stop: threading.Event) -> None:
-    deployment = store.deployment(driver.operator)
+def _run(store: Store, driver: Driver, meter: Meter, packages: Path, stop: threading.Event) -> None:
+    deployment = store.deployment(driver.stream)
     if deployment is None:
         fix = f"floodmark start {driver.operator}"
         raise LifecycleError(f"driver of '{driver.operator}'", "a deployment", "none", fix, code="LIFECYCLE-050")
@@ -68,13 +71,17 @@ def _run(store: Store, driver: Driver, packages: Path, stop: threading.Event) ->
     if not _inputs_there(operator, Lake.of(settings), stop):
         return
     engine = computing(settings, app=f"floodmark {operator.version}")
+    engine.check_deployed(operator, Lake.of(settings))  # before a checkpoint of the other engine is replaced
     engine.take_over(operator, Lake.of(settings))
     engine.start(operator)
     _stop_at(stop)  # Spark has set handlers of its own
     _update(store, driver, state="running")
 
+    quarantines = {output.table for output in operator.outputs if output.side == "quarantine"}
+
     def told(batch: BatchInfo) -> None:
         _log(f"{batch}")
+        meter.count(batch, quarantines)
         _update(store, driver, batch=batch.batch_id, progress=batch.progress)
 
     try:
@@ -110,12 +117,12 @@ def _inputs_there(operator: Operator, lake: Lake, stop: threading.Event) -> bool
     return True
 
 
-def _beat(store: Store, driver: Driver, ended: threading.Event, stop: threading.Event) -> None:
+def _beat(store: Store, driver: Driver, meter: Meter, ended: threading.Event, stop: threading.Event) -> None:
     """Say that it lives; stop where another one has taken its place, or something else should run: signals reach no other machine."""
     while not ended.wait(BEAT_SECONDS):
-        _update(store, driver, heard=True)
+        _update(store, driver, heard=True, usage=asdict(meter.read()))
         with suppress(FloodmarkError):  # the store is away: a stream goes on
-            wanted = store.deployment(driver.operator)
+            wanted = store.deployment(driver.stream)
             if store.driver(driver.id).ended_at is not None:
                 _log("another driver has taken its place")
                 stop.set()

@@ -7,10 +7,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, Unpack
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack, cast
 
 from floodmark.engines.embedded.server import check_installed
-from floodmark.engines.transfer import check_possible, transfer
 from floodmark.lake.paths import Lake
 from floodmark.lake.savepoints import Savepoint
 from floodmark.spec import steps
@@ -27,6 +26,8 @@ if TYPE_CHECKING:
     from floodmark.engines.landing.quarantine import Again, Replayed
     from floodmark.engines.landing.run import How, LandingResult
 
+Made = TypeVar("Made")
+"""Result of a piece of work with a session."""
 Step = Callable[[str], AbstractContextManager[None]]
 """Told that something that may take a while begins, and when it is over."""
 
@@ -64,10 +65,10 @@ class Computing(Protocol):
         ...
 
     def check_deployed(self, operator: Operator, lake: Lake) -> None:
-        """What can be said of a stream before its inputs are there: that this engine can run it, and go on with it where another one has begun it.
+        """What can be said of a stream before its inputs are there: that this engine can run it.
 
         Raises:
-            CapabilityError: CAPABILITY-031 or CAPABILITY-035, only Spark can run it; CAPABILITY-036, only the engine that has begun it.
+            CapabilityError: CAPABILITY-031 or CAPABILITY-035, only Spark can run it.
         """
         ...
 
@@ -77,6 +78,17 @@ class Computing(Protocol):
 
     def run_unbounded(self, operator: Operator, lake: Lake, **options: Any) -> RunResult:
         """As ``run_unbounded`` of both engines."""
+        ...
+
+    def with_session(self, work: Callable[[SparkSession], Made]) -> Made:
+        """Result of a piece of work with the session: Spark's, or a Spark Connect session of Sail.
+
+        Args:
+            work: only reads; the embedded engine calls it again where its server dies meanwhile.
+
+        Raises:
+            ServerLost: EXECUTION-070, the server of the embedded engine has died each time.
+        """
         ...
 
     def cancel(self) -> None:
@@ -106,9 +118,13 @@ class OnSpark:
         """The session.
 
         Raises:
-            SetupError: SETUP-001 no Java, SETUP-002 no Delta jars, SETUP-054 no such master.
+            SetupError: SETUP-001 no Java, SETUP-003 Delta's jars cannot be fetched, SETUP-004 no Spark, SETUP-054 no such master.
         """
         if self.session is None:
+            from floodmark.engines.spark.setup import jars
+
+            with nullcontext() if jars.fetched() else self.step("fetching Delta's jars, once"):
+                jars.fetch()
             with self.step("starting Spark"):
                 from floodmark.engines.spark.session.builder import spark_session
 
@@ -153,11 +169,12 @@ class OnSpark:
         check_start(operator, lake, **options)
 
     def check_deployed(self, operator: Operator, lake: Lake) -> None:
-        """As ``Computing``."""
-        check_possible(operator, lake, self.name)
+        """As ``Computing``: Spark runs them all."""
 
     def take_over(self, operator: Operator, lake: Lake) -> Savepoint | None:
         """As ``Computing``."""
+        from floodmark.engines.transfer import transfer
+
         return transfer(operator, lake, self.name, lambda: self.spark)
 
     def run_unbounded(self, operator: Operator, lake: Lake, **options: Any) -> RunResult:
@@ -166,6 +183,10 @@ class OnSpark:
         from floodmark.engines.spark.unbounded.run import run_unbounded
 
         return run_unbounded(spark, operator, lake, **options)
+
+    def with_session(self, work: Callable[[SparkSession], Made]) -> Made:
+        """As ``Computing``."""
+        return work(self.spark)
 
     def cancel(self) -> None:
         """As ``Computing``."""
@@ -248,10 +269,11 @@ class OnEmbedded:
         from floodmark.engines.embedded.unbounded.begin import check_supported
 
         check_supported(operator, lake)
-        check_possible(operator, lake, self.name)
 
     def take_over(self, operator: Operator, lake: Lake) -> Savepoint | None:
         """As ``Computing``; Spark is started for it, and stopped behind it."""
+        from floodmark.engines.transfer import transfer
+
         spark = OnSpark(self.settings, f"floodmark {operator.version}", self.step)
         try:
             return transfer(operator, lake, self.name, lambda: spark.spark)
@@ -267,6 +289,13 @@ class OnEmbedded:
         from floodmark.engines.embedded.unbounded.run import run_unbounded
 
         return run_unbounded(sail, operator, lake, **options)
+
+    def with_session(self, work: Callable[[SparkSession], Made]) -> Made:
+        """As ``Computing``."""
+        sail = self.sail()
+        from floodmark.engines.embedded.session import on_sail
+
+        return on_sail(sail, lambda connection: work(cast("SparkSession", connection.spark)))
 
     def cancel(self) -> None:
         """As ``Computing``."""

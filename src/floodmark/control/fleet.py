@@ -11,7 +11,7 @@ from pathlib import Path
 from floodmark.control import references
 from floodmark.control.engine import computing
 from floodmark.control.package import Data, home, pack
-from floodmark.control.store import Deployment, Desired, Driver, Store
+from floodmark.control.store import Deployment, Desired, Driver, Store, StreamId
 from floodmark.control.supervisor import LEASE, is_here, lives
 from floodmark.core.errors import LifecycleError
 from floodmark.lake.paths import Lake
@@ -70,20 +70,16 @@ class Fleet:
         """Let streams run from the code as it is now; the package it is kept in.
 
         Raises:
-            LifecycleError: LIFECYCLE-034 a rollback of one is not finished, 054 one is at work, 038 what one has read was replaced since,
-                058 one runs in another lake.
+            LifecycleError: LIFECYCLE-034 a rollback of one is not finished, 054 one is at work, 038 what one has read was replaced since.
             StateError: STATE-003, one was started with another definition.
-            CapabilityError: CAPABILITY-031 and 035 only Spark can run one, CAPABILITY-036 only the engine that has begun it.
+            CapabilityError: CAPABILITY-031 and 035, only Spark can run one.
         """
         chosen = list(operators)
-        for operator in chosen:
-            self._check_here(operator.name)
         self.check_idle(operator.name for operator in chosen)
-        engine = computing(self.workspace.settings)
         for operator in chosen:  # what would make the stream stop at once is said now
             refuse_while_pending(self.lake, operator.name)
             refuse_moved(self.lake, operator.name)
-            engine.check_deployed(operator, self.lake)
+            self.check_engine(operator)
             timeline = Timeline.current(self.lake, operator.name)
             if timeline.identity.deployed() is not None:
                 timeline.identity.claim(operator)
@@ -94,6 +90,14 @@ class Fleet:
             self.deploy(operator.name, package, operator.version, "running")
             self.say(f"{operator.version} should run, from package {package}")
         return package
+
+    def check_engine(self, operator: Operator) -> None:
+        """Make sure that the workspace's engine can run the stream of an operator.
+
+        Raises:
+            CapabilityError: CAPABILITY-031 and 035 only Spark can run it, CAPABILITY-036 only the engine that has begun it.
+        """
+        computing(self.workspace.settings).check_deployed(operator, self.lake)
 
     def deploy(self, name: str, package: str, version: str, desired: Desired) -> None:
         """Say what should run of an operator from now on."""
@@ -117,7 +121,7 @@ class Fleet:
             LifecycleError: LIFECYCLE-054, one is.
         """
         for name in names:
-            holder = self.store.holder(f"action/{name}")
+            holder = self.store.holder(self.stream(name).action)
             if holder is not None:
                 fix = "Wait until it is done, or end it there with Ctrl-C. One that was killed is over 15 s later."
                 where, got = f"operator '{name}'", f"one of {holder}"
@@ -129,7 +133,7 @@ class Fleet:
         Raises:
             LifecycleError: LIFECYCLE-050, it was never started.
         """
-        if not self.deployments([name]) or not self.store.want(name, desired):
+        if not self.store.want(self.stream(name), desired):
             raise never(name, self.elsewhere(name))
         self.store.note(getpass.getuser(), desired, name)
 
@@ -195,40 +199,30 @@ class Fleet:
 
     def driver(self, name: str) -> Driver | None:
         """The newest driver of a stream."""
-        return next(iter(self.store.drivers(name, 1)), None)
+        return next(iter(self.store.drivers(self.stream(name), 1)), None)
 
     @property
     def here(self) -> list[Deployment]:
         """What should run in this lake, by name: a store knows those of other environments, and of forks, too."""
-        return [one for one in self.store.deployments() if self._is_here(one)]
+        return [one for one in self.store.deployments() if one.stream == self.stream(one.operator)]
 
     def deployments(self, names: Iterable[str]) -> dict[str, Deployment]:
         """What should run of these streams; without those that were never started."""
         wanted = set(names)
         return {one.operator: one for one in self.here if one.operator in wanted}
 
+    def stream(self, name: str) -> StreamId:
+        """What the store knows the stream of an operator by, in this lake."""
+        return StreamId(name, self.workspace.settings.lake)
+
     def elsewhere(self, name: str) -> Deployment | None:
-        """What should run of a stream in another lake."""
-        found = self.store.deployment(name)
-        return None if found is None or self._is_here(found) else found
+        """What should run of an operator in another lake, of any."""
+        known = self.store.deployments()
+        return next((one for one in known if one.operator == name and one.stream != self.stream(name)), None)
 
     def codes(self) -> dict[str, dict[str, str]]:
         """Operator -> what its savepoints say of the code its stream runs."""
         return {one.operator: {"package": one.package} for one in self.here}
-
-    def _is_here(self, deployment: Deployment) -> bool:
-        return deployment.lake.rstrip("/") == self.workspace.settings.lake.rstrip("/")
-
-    def _check_here(self, name: str) -> None:
-        """A store runs one stream of a name: one in another lake has to have stopped before one may start here."""
-        other, driver = self.elsewhere(name), self.driver(name)
-        if other is not None and (other.desired == "running" or (driver is not None and driver.ended_at is None)):
-            fix = (
-                f"Stop it there: floodmark stop {name} --lake {other.lake}. "
-                "Or let both run: give this environment a control store of its own, Settings(control=...), and a supervisor."
-            )
-            where, got = f"operator '{name}' in {self.lake.root}", f"one that runs in {other.lake}"
-            raise LifecycleError(where, "a stream that runs nowhere else", got, fix, code="LIFECYCLE-058")
 
 
 def never(name: str, elsewhere: Deployment | None = None) -> LifecycleError:

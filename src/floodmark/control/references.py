@@ -57,8 +57,11 @@ def record(home: Path, store: Store) -> None:
             _write(file, now)
 
 
-def forget(home: Path, lake: str) -> bool:
-    """Forget a lake that is gone for good; whether any store has named it."""
+def forget(home: Path, store: Store, lake: str) -> bool:
+    """Forget a lake that is gone for good, and what should run in it; whether any store has named it."""
+    for one in store.deployments():
+        if one.stream.lake == lake:
+            store.withdraw(one.stream)
     files = _files(home)
     with FileLock(home / f"{_FOLDER}.lock"):
         knowing = [(file, was) for file in files if lake in (was := _read(file)).lakes]

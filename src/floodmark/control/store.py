@@ -38,22 +38,25 @@ _AT_ONCE = 500
 """Rows that are removed by one statement."""
 _METADATA = sa.MetaData()
 _DEPLOYMENTS = sa.Table(
-    "floodmark_deployments",
+    "floodmark_streams",
     _METADATA,
     sa.Column("operator", sa.String, primary_key=True),
+    sa.Column("lake", sa.String, primary_key=True),
     sa.Column("root", sa.String, nullable=False),
-    sa.Column("lake", sa.String, nullable=False),
     sa.Column("environment", sa.String, nullable=False),
     sa.Column("package", sa.String, nullable=False),
     sa.Column("version", sa.String, nullable=False),
     sa.Column("desired", sa.String, nullable=False),
     sa.Column("changed_at", sa.Float, nullable=False),
 )
+_ONE_LAKE = "floodmark_deployments"
+"""Table of older stores, which knew a stream by its operator alone."""
 _DRIVERS = sa.Table(
     "floodmark_drivers",
     _METADATA,
     sa.Column("id", sa.Integer, primary_key=True),
     sa.Column("operator", sa.String, nullable=False, index=True),
+    sa.Column("lake", sa.String),
     sa.Column("version", sa.String, nullable=False),
     sa.Column("epoch", sa.Integer, nullable=False),
     sa.Column("state", sa.String, nullable=False),
@@ -67,6 +70,7 @@ _DRIVERS = sa.Table(
     sa.Column("ended_at", sa.Float),
     sa.Column("reason", sa.Text),
     sa.Column("host", sa.String),
+    sa.Column("usage", sa.JSON),
     sa.UniqueConstraint("operator", "epoch", name="floodmark_drivers_epoch"),
 )
 _LEASES = sa.Table(
@@ -83,6 +87,7 @@ _ACTIONS = sa.Table(
     sa.Column("id", sa.Integer, primary_key=True),
     sa.Column("kind", sa.String, nullable=False),
     sa.Column("operator", sa.String, nullable=False, index=True),
+    sa.Column("lake", sa.String),
     sa.Column("who", sa.String, nullable=False),
     sa.Column("why", sa.Text, nullable=False),
     sa.Column("began_at", sa.Float, nullable=False),
@@ -103,6 +108,61 @@ _JOURNAL = sa.Table(
     sa.Column("operator", sa.String),
     sa.Column("detail", sa.Text, nullable=False),
 )
+ROLLOUTS = sa.Table(
+    "floodmark_rollouts",
+    _METADATA,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("operator", sa.String, nullable=False, index=True),
+    sa.Column("lake", sa.String, nullable=False),
+    sa.Column("open", sa.String, unique=True),
+    sa.Column("root", sa.String, nullable=False),
+    sa.Column("environment", sa.String, nullable=False),
+    sa.Column("kind", sa.String, nullable=False),
+    sa.Column("experiment", sa.String, nullable=False),
+    sa.Column("arm", sa.String, nullable=False),
+    sa.Column("package", sa.String, nullable=False),
+    sa.Column("version", sa.String, nullable=False),
+    sa.Column("declared", sa.Text, nullable=False),
+    sa.Column("state", sa.String, nullable=False),
+    sa.Column("since", sa.Float, nullable=False),
+    sa.Column("due", sa.Float, nullable=False, index=True),
+    sa.Column("gates", sa.Text, nullable=False),
+    sa.Column("judged_at", sa.Float),
+    sa.Column("held_since", sa.BigInteger),
+    sa.Column("waits", sa.Text, nullable=False),
+    sa.Column("approved", sa.Text, nullable=False),
+    sa.Column("aborted", sa.Text, nullable=False),
+    sa.Column("savepoint", sa.String, nullable=False),
+    sa.Column("steps", sa.Text, nullable=False),
+    sa.Column("who", sa.String, nullable=False),
+    sa.Column("why", sa.Text, nullable=False),
+    sa.Column("began_at", sa.Float, nullable=False),
+    sa.Column("ended_at", sa.Float),
+    sa.Column("reason", sa.Text, nullable=False),
+)
+"""Rows of ``control.rollout``."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamId:
+    """What a store knows a stream by: several lakes may each have one of the same operator, as environments, forks and experiments do.
+
+    Args:
+        operator: its name.
+        lake: root of the tables, as the settings name it.
+    """
+
+    operator: str
+    lake: str
+
+    def __post_init__(self) -> None:
+        """A slash at the end makes no other lake."""
+        object.__setattr__(self, "lake", self.lake.rstrip("/"))
+
+    @property
+    def action(self) -> str:
+        """The lease of the action that is at work on it."""
+        return f"action/{self.operator}@{self.lake}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +189,11 @@ class Deployment:
     desired: Desired
     changed_at: float = 0.0
 
+    @property
+    def stream(self) -> StreamId:
+        """Whose it is."""
+        return StreamId(self.operator, self.lake)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Driver:
@@ -137,6 +202,7 @@ class Driver:
     Args:
         id: of the record.
         operator: its name.
+        lake: it runs in; None where that was not written down.
         version: of the operator.
         epoch: how many drivers of it there were before.
         state: what has become of it.
@@ -150,10 +216,12 @@ class Driver:
         ended_at: s since 1970; None while it lives.
         reason: why it ended.
         host: machine its process is on; None where that was not written down.
+        usage: fields of ``Usage``, as it has last said; None where it has not.
     """
 
     id: int
     operator: str
+    lake: str | None
     version: str
     epoch: int
     state: State
@@ -167,6 +235,12 @@ class Driver:
     ended_at: float | None
     reason: str | None
     host: str | None = None
+    usage: dict[str, Any] | None = None
+
+    @property
+    def stream(self) -> StreamId:
+        """What it runs."""
+        return StreamId(self.operator, self.lake or "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,6 +251,7 @@ class Action:
         id: of the record.
         kind: ``upgrade`` or ``rollback``.
         operator: whose stream it is about.
+        lake: that runs in; None where that was not written down.
         who: asked for it.
         why: the user's words.
         began_at: s since 1970.
@@ -191,6 +266,7 @@ class Action:
     id: int
     kind: str
     operator: str
+    lake: str | None
     who: str
     why: str
     began_at: float
@@ -225,44 +301,75 @@ class Store:
                 self._engine = _server(url)
             try:
                 _METADATA.create_all(self._engine)
-            except (IntegrityError, ProgrammingError):  # PostgreSQL, when another process has just made them
+            except (IntegrityError, OperationalError, ProgrammingError):  # when another process has just made them
                 _METADATA.create_all(self._engine)
             self._widen()
 
     def _widen(self) -> None:
         """Add what stores lack that an older floodmark has made."""
-        if any(column["name"] == "host" for column in sa.inspect(self._engine).get_columns(_DRIVERS.name)):
+        there = sa.inspect(self._engine)
+        lacking = [
+            (table, column)
+            for table in (_DRIVERS, _ACTIONS)
+            for known in [{one["name"] for one in there.get_columns(table.name)}]
+            for column in table.columns
+            if column.name not in known
+        ]
+        if not lacking and not there.has_table(_ONE_LAKE):
             return
         with (
             suppress(OperationalError, ProgrammingError),
             self._engine.begin() as connection,
         ):  # another process was faster
-            connection.execute(sa.text(f"ALTER TABLE {_DRIVERS.name} ADD COLUMN host VARCHAR"))
+            for table, column in lacking:
+                kind = column.type.compile(connection.dialect)
+                connection.execute(sa.text(f"ALTER TABLE {table.name} ADD COLUMN {column.name} {kind}"))
+            if there.has_table(_ONE_LAKE):
+                self._divide(connection)
+
+    @staticmethod
+    def _divide(connection: sa.Connection) -> None:
+        """Take over what an older store says should run, and in which lake its drivers and actions are."""
+        old = sa.Table(_ONE_LAKE, sa.MetaData(), *(sa.Column(one.name, one.type) for one in _DEPLOYMENTS.columns))
+        for row in connection.execute(old.select()).mappings():
+            lake = row["lake"].rstrip("/")
+            connection.execute(_DEPLOYMENTS.insert().values(**{**row, "lake": lake}))
+            for table in (_DRIVERS, _ACTIONS):
+                mine = (table.c.operator == row["operator"], table.c.lake.is_(None))
+                connection.execute(table.update().where(*mine).values(lake=lake))
+        old.drop(connection)
 
     # ---- what is wanted
 
     def deploy(self, deployment: Deployment) -> None:
         """What should run from now on."""
-        values = {name: getattr(deployment, name) for name in Deployment.__slots__} | {"changed_at": time.time()}
-        with self._begin() as connection:
-            connection.execute(_DEPLOYMENTS.delete().where(_DEPLOYMENTS.c.operator == deployment.operator))
+        values = {name: getattr(deployment, name) for name in Deployment.__slots__}
+        values |= {"lake": deployment.stream.lake, "changed_at": time.time()}
+        with self.transaction() as connection:
+            connection.execute(_DEPLOYMENTS.delete().where(*_of(_DEPLOYMENTS, deployment.stream)))
             connection.execute(_DEPLOYMENTS.insert().values(**values))
 
-    def want(self, operator: str, desired: Desired) -> bool:
+    def withdraw(self, stream: StreamId) -> None:
+        """Nothing should run of a stream any more, and nobody is to remember that it ever should."""
+        with self.transaction() as connection:
+            connection.execute(_DEPLOYMENTS.delete().where(*_of(_DEPLOYMENTS, stream)))
+
+    def want(self, stream: StreamId, desired: Desired) -> bool:
         """Whether a stream should run; False for one that was never deployed."""
-        with self._begin() as connection:
-            update = _DEPLOYMENTS.update().where(_DEPLOYMENTS.c.operator == operator)
+        with self.transaction() as connection:
+            update = _DEPLOYMENTS.update().where(*_of(_DEPLOYMENTS, stream))
             return bool(connection.execute(update.values(desired=desired, changed_at=time.time())).rowcount)
 
     def deployments(self) -> list[Deployment]:
-        """All, by name."""
-        with self._begin() as connection:
-            rows = connection.execute(_DEPLOYMENTS.select().order_by(_DEPLOYMENTS.c.operator)).mappings()
+        """All, by name and lake."""
+        with self.transaction() as connection:
+            ordered = _DEPLOYMENTS.select().order_by(_DEPLOYMENTS.c.operator, _DEPLOYMENTS.c.lake)
+            rows = connection.execute(ordered).mappings()
             return [Deployment(**row) for row in rows]
 
-    def deployment(self, operator: str) -> Deployment | None:
-        """The one of an operator."""
-        return next((one for one in self.deployments() if one.operator == operator), None)
+    def deployment(self, stream: StreamId) -> Deployment | None:
+        """The one of a stream."""
+        return next((one for one in self.deployments() if one.stream == stream), None)
 
     # ---- what runs
 
@@ -281,6 +388,7 @@ class Store:
         epoch = mine.where(_DRIVERS.c.operator == deployment.operator).scalar_subquery()
         values = {
             "operator": deployment.operator,
+            "lake": deployment.stream.lake,
             "version": deployment.version,
             "epoch": epoch,
             "state": "starting",
@@ -288,7 +396,7 @@ class Store:
             "started_at": time.time(),
             "host": socket.gethostname(),
         }
-        with self._begin() as connection:
+        with self.transaction() as connection:
             insert = _DRIVERS.insert().values(**values, heartbeat_at=self._now(connection))
             key = connection.execute(insert).inserted_primary_key
         assert key is not None
@@ -296,33 +404,33 @@ class Store:
 
     def update(self, driver: int, *, heard: bool = False, **values: Any) -> None:
         """What is known now of a driver; ``heard``: by the driver itself, which lives."""
-        with self._begin() as connection:
+        with self.transaction() as connection:
             values |= {"heartbeat_at": self._now(connection)} if heard else {}
             connection.execute(_DRIVERS.update().where(_DRIVERS.c.id == driver).values(**values))
 
     def end(self, driver: int, state: State, reason: str) -> None:
         """A driver has ended; what it said itself of its end is kept."""
-        with self._begin() as connection:
+        with self.transaction() as connection:
             mine = _DRIVERS.update().where(_DRIVERS.c.id == driver, _DRIVERS.c.ended_at.is_(None))
             connection.execute(mine.values(state=state, reason=reason, ended_at=time.time()))
 
     def driver(self, number: int) -> Driver:
         """One driver."""
-        with self._begin() as connection:
+        with self.transaction() as connection:
             row = connection.execute(_DRIVERS.select().where(_DRIVERS.c.id == number)).mappings().one()
             return Driver(**row)
 
-    def drivers(self, operator: str, limit: int = 20) -> list[Driver]:
-        """The drivers of an operator, newest first."""
-        query = _DRIVERS.select().where(_DRIVERS.c.operator == operator).order_by(_DRIVERS.c.id.desc()).limit(limit)
-        with self._begin() as connection:
+    def drivers(self, stream: StreamId, limit: int = 20) -> list[Driver]:
+        """The drivers of a stream, newest first."""
+        query = _DRIVERS.select().where(*_of(_DRIVERS, stream)).order_by(_DRIVERS.c.id.desc()).limit(limit)
+        with self.transaction() as connection:
             return [Driver(**row) for row in connection.execute(query).mappings()]
 
     # ---- leases
 
     def lease(self, name: str, holder: str, seconds: float) -> int | None:
         """Take or renew a lease: its epoch, which grows with each new holder; None while another one holds it."""
-        with self._begin() as connection:
+        with self.transaction() as connection:
             now = self._now(connection)
             mine = _LEASES.update().where(_LEASES.c.name == name, _LEASES.c.holder == holder)
             if not connection.execute(mine.values(until=now + seconds)).rowcount:
@@ -340,20 +448,20 @@ class Store:
 
     def holder(self, name: str) -> str | None:
         """Who holds a lease now."""
-        with self._begin() as connection:
+        with self.transaction() as connection:
             row = connection.execute(_LEASES.select().where(_LEASES.c.name == name)).mappings().one_or_none()
             return str(row["holder"]) if row is not None and row["until"] >= self._now(connection) else None
 
     def release(self, name: str, holder: str) -> None:
         """Give a lease back."""
-        with self._begin() as connection:
+        with self.transaction() as connection:
             connection.execute(
                 _LEASES.update().where(_LEASES.c.name == name, _LEASES.c.holder == holder).values(until=0.0)
             )
 
     def now(self) -> float:
         """The time of the store, s since 1970: machines that share one may have clocks that differ."""
-        with self._begin() as connection:
+        with self.transaction() as connection:
             return self._now(connection)
 
     @staticmethod
@@ -364,21 +472,22 @@ class Store:
 
     # ---- what is done, and was
 
-    def act(self, **values: Any) -> Action:
-        """Write an action down that begins now."""
-        with self._begin() as connection:
+    def act(self, stream: StreamId, **values: Any) -> Action:
+        """Write an action on a stream down that begins now."""
+        values |= {"operator": stream.operator, "lake": stream.lake}
+        with self.transaction() as connection:
             key = connection.execute(_ACTIONS.insert().values(began_at=time.time(), **values)).inserted_primary_key
         assert key is not None
         return self.action(int(key[0]))
 
     def action(self, number: int) -> Action:
         """One action."""
-        with self._begin() as connection:
+        with self.transaction() as connection:
             return Action(**connection.execute(_ACTIONS.select().where(_ACTIONS.c.id == number)).mappings().one())
 
     def go_on(self, action: int, step: str, **values: Any) -> None:
         """An action has come to a step."""
-        with self._begin() as connection:
+        with self.transaction() as connection:
             connection.execute(_ACTIONS.update().where(_ACTIONS.c.id == action).values(step=step, **values))
 
     def close(self, action: int, step: str, reason: str = "") -> Action:
@@ -386,30 +495,30 @@ class Store:
         self.go_on(action, step, reason=reason, ended_at=time.time())
         return self.action(action)
 
-    def actions(self, operator: str | None = None, limit: int = 20) -> list[Action]:
+    def actions(self, stream: StreamId | None = None, limit: int = 20) -> list[Action]:
         """Actions, newest first."""
         query = _ACTIONS.select().order_by(_ACTIONS.c.id.desc()).limit(limit)
-        if operator is not None:
-            query = query.where(_ACTIONS.c.operator == operator)
-        with self._begin() as connection:
+        if stream is not None:
+            query = query.where(*_of(_ACTIONS, stream))
+        with self.transaction() as connection:
             return [Action(**row) for row in connection.execute(query).mappings()]
 
-    def unfinished(self, operator: str) -> Action | None:
+    def unfinished(self, stream: StreamId) -> Action | None:
         """The action of a stream that is at work, or was killed."""
-        query = _ACTIONS.select().where(_ACTIONS.c.operator == operator, _ACTIONS.c.ended_at.is_(None))
-        with self._begin() as connection:
+        query = _ACTIONS.select().where(*_of(_ACTIONS, stream), _ACTIONS.c.ended_at.is_(None))
+        with self.transaction() as connection:
             row = connection.execute(query.order_by(_ACTIONS.c.id.desc()).limit(1)).mappings().one_or_none()
             return None if row is None else Action(**row)
 
     def open_actions(self) -> list[Action]:
         """Every action that is at work, or was killed."""
-        with self._begin() as connection:
+        with self.transaction() as connection:
             rows = connection.execute(_ACTIONS.select().where(_ACTIONS.c.ended_at.is_(None))).mappings()
             return [Action(**row) for row in rows]
 
     def note(self, who: str, action: str, operator: str | None = None, **detail: Any) -> None:
         """Write down that somebody did something."""
-        with self._begin() as connection:
+        with self.transaction() as connection:
             values = {"at": time.time(), "who": who, "action": action, "operator": operator}
             connection.execute(_JOURNAL.insert().values(**values, detail=json.dumps(detail, default=str)))
 
@@ -418,14 +527,14 @@ class Store:
         query = _JOURNAL.select().order_by(_JOURNAL.c.id.desc()).limit(limit)
         if operator is not None:
             query = query.where(_JOURNAL.c.operator == operator)
-        with self._begin() as connection:
+        with self.transaction() as connection:
             rows = connection.execute(query).mappings()
             return [{**row, "detail": json.loads(row["detail"])} for row in rows]
 
     def last(self, action: str) -> dict[str, Any] | None:
         """The newest row of the journal about an action."""
         query = _JOURNAL.select().where(_JOURNAL.c.action == action).order_by(_JOURNAL.c.id.desc()).limit(1)
-        with self._begin() as connection:
+        with self.transaction() as connection:
             row = connection.execute(query).mappings().one_or_none()
             return None if row is None else {**row, "detail": json.loads(row["detail"])}
 
@@ -440,15 +549,16 @@ class Store:
             What the rows are of -> how many.
         """
         newer = _DRIVERS.alias()
-        later = sa.select(sa.func.count()).where(newer.c.operator == _DRIVERS.c.operator, newer.c.id > _DRIVERS.c.id)
-        newest = sa.select(sa.func.max(_ACTIONS.c.id)).group_by(_ACTIONS.c.operator)
+        same = (newer.c.operator == _DRIVERS.c.operator, newer.c.lake.is_not_distinct_from(_DRIVERS.c.lake))
+        later = sa.select(sa.func.count()).where(*same, newer.c.id > _DRIVERS.c.id)
+        newest = sa.select(sa.func.max(_ACTIONS.c.id)).group_by(_ACTIONS.c.operator, _ACTIONS.c.lake)
         old = {
             "journal": (_JOURNAL, _JOURNAL.c.at < before),
             "drivers": (_DRIVERS, sa.and_(_DRIVERS.c.ended_at < before, later.scalar_subquery() >= _KEPT_DRIVERS)),
             "actions": (_ACTIONS, sa.and_(_ACTIONS.c.ended_at < before, _ACTIONS.c.id.not_in(newest))),
         }
         found = dict[str, int]()
-        with self._begin() as connection:
+        with self.transaction() as connection:
             for name, (table, condition) in old.items():
                 keys = list(connection.execute(sa.select(table.c.id).where(condition)).scalars())
                 found[name] = len(keys)
@@ -457,7 +567,8 @@ class Store:
         return found
 
     @contextmanager
-    def _begin(self) -> Iterator[sa.Connection]:
+    def transaction(self) -> Iterator[sa.Connection]:
+        """A transaction of the store: all that is written in it, or nothing."""
         with self._told(), self._engine.begin() as connection:
             yield connection
 
@@ -478,6 +589,11 @@ class Store:
             raise SetupError(
                 where, "a database that answers", text[0] if text else type(error).__name__, fix, code="SETUP-040"
             ) from error
+
+
+def _of(table: sa.Table, stream: StreamId) -> tuple[sa.ColumnElement[bool], ...]:
+    """Rows of a stream."""
+    return (table.c.operator == stream.operator, table.c.lake == stream.lake)
 
 
 def _sqlite(url: str) -> sa.Engine:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from pathlib import Path
 
 import psutil
 
+from floodmark.control.looks import Looks
 from floodmark.control.periodic import Periodic
 from floodmark.control.store import CONTROL, Deployment, Driver, Store
 from floodmark.core.errors import FloodmarkError, LifecycleError
@@ -37,7 +39,6 @@ FINAL = (
     "STATE-041",
     "CAPABILITY-031",
     "CAPABILITY-035",
-    "CAPABILITY-036",
 )
 """Beginnings of reasons that no restart takes away."""
 
@@ -61,6 +62,7 @@ class Supervisor:
         say: told what it does.
         backoff: s after the first crash; doubled with each further one.
         upkeep: that it starts now and then; None for none.
+        looks: at rollouts, that it starts when they are due; None for none.
     """
 
     store: Store
@@ -70,10 +72,13 @@ class Supervisor:
     say: Callable[[str], None] = print
     backoff: float = 1.0
     upkeep: Periodic | None = None
+    looks: Looks | None = None
     _children: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
     _asked: dict[int, float] = field(default_factory=dict)
     _failed: set[int] = field(default_factory=set)
     _told: set[int] = field(default_factory=set)
+    _several: frozenset[str] = frozenset()
+    """Operators with streams in several lakes."""
     _looked: float = 0.0
     _since: float = 0.0
     """Since when it has looked at the store without a gap: heartbeats from before say nothing."""
@@ -130,6 +135,8 @@ class Supervisor:
             mine = self._tick()
             if mine and self.upkeep is not None:
                 self.upkeep.look(self.holder)
+            if mine and self.looks is not None:
+                self.looks.look()
             return mine
         finally:
             self._looked = time.time()
@@ -144,8 +151,11 @@ class Supervisor:
             return False
         for child in self._children.values():
             child.poll()  # so that what has ended is gone
-        for deployment in self.store.deployments():
-            drivers = self.store.drivers(deployment.operator)
+        deployments = self.store.deployments()
+        several = Counter(one.operator for one in deployments)
+        self._several = frozenset(name for name, count in several.items() if count > 1)
+        for deployment in deployments:
+            drivers = self.store.drivers(deployment.stream)
             living = [driver for driver in drivers if driver.ended_at is None and not self._gone(driver)]
             if deployment.desired == "stopped":
                 for driver in living:
@@ -160,15 +170,18 @@ class Supervisor:
 
     def _kill_stopped(self) -> None:
         for deployment in self.store.deployments():
-            for driver in self.store.drivers(deployment.operator):
+            for driver in self.store.drivers(deployment.stream):
                 if is_here(driver) and driver.pid is not None and driver.ended_at is None and self._hangs(driver):
                     with suppress(psutil.NoSuchProcess):
                         if psutil.Process(driver.pid).status() == psutil.STATUS_STOPPED and lives(driver):
                             self._kill_silent(driver)
 
     def _kill_silent(self, driver: Driver) -> None:
-        self.say(f"{driver.operator}: process {driver.pid} is silent, and is killed")
+        self.say(f"{self._name(driver)}: process {driver.pid} is silent, and is killed")
         _kill_group(driver.pid or 0)
+
+    def _name(self, one: Deployment | Driver) -> str:
+        return f"{one.operator} in {one.lake}" if one.operator in self._several else one.operator
 
     # ---- processes
 
@@ -178,7 +191,7 @@ class Supervisor:
             return False
         living = False
         for deployment in self.store.deployments():
-            for driver in self.store.drivers(deployment.operator):
+            for driver in self.store.drivers(deployment.stream):
                 if is_here(driver) and driver.ended_at is None and not self._gone(driver):
                     living = True
                     self._ask(driver, "its supervisor ends")
@@ -188,13 +201,13 @@ class Supervisor:
         crashes = crashed(drivers, deployment.changed_at)
         if crashes and crashes[0].id not in self._told:
             self._told.add(crashes[0].id)
-            self.say(f"{deployment.operator}: crashed: {crashes[0].reason}")
+            self.say(f"{self._name(deployment)}: crashed: {crashes[0].reason}")
         final = bool(crashes) and (crashes[0].reason or "").startswith(FINAL)
         if final or len(crashes) >= BUDGET:
             if crashes[0].id not in self._failed:
                 self._failed.add(crashes[0].id)
                 why = "cannot go on by itself" if final else f"has crashed {len(crashes)} times: {crashes[0].reason}"
-                self.say(f"{deployment.operator} {why}")
+                self.say(f"{self._name(deployment)} {why}")
             return
         if crashes and time.time() < (crashes[0].ended_at or 0) + delay(len(crashes), self.backoff):
             return
@@ -226,7 +239,7 @@ class Supervisor:
         self._children[child.pid] = child
         with suppress(psutil.NoSuchProcess):
             self.store.update(driver.id, pid=child.pid, born=psutil.Process(child.pid).create_time())
-        self.say(f"{deployment.operator}: started {deployment.version} as process {child.pid}, log {log}")
+        self.say(f"{self._name(deployment)}: started {deployment.version} as process {child.pid}, log {log}")
 
     def _command(self, driver: Driver) -> Sequence[str]:
         return [sys.executable, "-m", "floodmark.control.driver", str(driver.id), str(self.home / "packages")]
@@ -262,7 +275,7 @@ class Supervisor:
         self.store.end(driver.id, "crashed" if asked is None else "stopped", reason)  # unless it said itself why
         ended = self.store.driver(driver.id)
         self._told.add(driver.id)
-        self.say(f"{driver.operator}: {ended.state}: {ended.reason}")
+        self.say(f"{self._name(driver)}: {ended.state}: {ended.reason}")
         return True
 
     def _silent_elsewhere(self, driver: Driver) -> bool:
@@ -271,7 +284,7 @@ class Supervisor:
             return False
         self.store.end(driver.id, "crashed", f"nothing is heard of machine {driver.host}")
         self._told.add(driver.id)
-        self.say(f"{driver.operator}: crashed: nothing is heard of machine {driver.host}")
+        self.say(f"{self._name(driver)}: crashed: nothing is heard of machine {driver.host}")
         return True
 
     def _hangs(self, driver: Driver) -> bool:
@@ -285,7 +298,7 @@ class Supervisor:
         asked = self._asked.get(driver.pid)
         if asked is None:
             self._asked[driver.pid] = time.time()
-            self.say(f"{driver.operator}: stopping process {driver.pid}: {why}")
+            self.say(f"{self._name(driver)}: stopping process {driver.pid}: {why}")
             with suppress(ProcessLookupError):
                 os.kill(driver.pid, signal.SIGTERM)
         elif time.time() - asked > GRACE_SECONDS:
@@ -308,13 +321,27 @@ def lives(driver: Driver) -> bool:
         return False
 
 
+def told(driver: Driver) -> str:
+    """How a driver is, for people."""
+    if driver.ended_at is not None:
+        return f"{driver.state}: {driver.reason}"
+    batch = "no micro-batch yet" if driver.batch is None else f"micro-batch {driver.batch}"
+    silent = time.time() - driver.heartbeat_at
+    heard = f"{batch}, heard of {silent:.0f} s ago"
+    if is_here(driver) and driver.pid is not None and not lives(driver):
+        return f"gone: process {driver.pid} has ended, {heard}; a supervisor starts it again: floodmark supervise"
+    if not is_here(driver) and silent > SILENT_SECONDS:
+        return f"silent: machine {driver.host}, process {driver.pid}, {heard}"
+    return f"{driver.state}, process {driver.pid}, {heard}"
+
+
 def supervisor(
     store: Store, home: Path, say: Callable[[str], None], upkeep_minutes: float = 0, kept_days: float = 30
 ) -> Supervisor:
     """One with the name of this process; the settings are those of the workspace."""
     upkeep = Periodic(store, home, upkeep_minutes, {"days": kept_days}, say)
     holder = f"{socket.gethostname()}, process {os.getpid()}"
-    return Supervisor(store=store, home=home, holder=holder, say=say, upkeep=upkeep)
+    return Supervisor(store=store, home=home, holder=holder, say=say, upkeep=upkeep, looks=Looks(store, home))
 
 
 def crashed(drivers: Sequence[Driver], since: float) -> list[Driver]:

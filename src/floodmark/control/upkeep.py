@@ -1,4 +1,4 @@
-"""Upkeep of a workspace: its tables, and what its control plane has kept. The supervisor starts it: ``python -m floodmark.control.upkeep``."""
+"""Upkeep of a workspace: its tables, comparisons of its experiments, and what its control plane has kept. The supervisor starts it: ``python -m floodmark.control.upkeep``."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from floodmark.control.comparing import carry_on_all
 from floodmark.control.periodic import ACTION
 from floodmark.control.retention import tidy
 from floodmark.control.store import CONTROL, Store
@@ -101,7 +102,7 @@ def keep_up(
 
 
 def main(home: str, options: str) -> int:
-    """Keep up the lakes of the streams of a store, and write down in its journal what was done, or why not."""
+    """Keep up the lakes of the streams of a store, carry on with comparisons of experiments, and write down in its journal what was done, or why not."""
     os.nice(10)
     store, given = Store(os.environ[CONTROL]), json.loads(options)
     who = f"{socket.gethostname()}, process {os.getpid()}"
@@ -110,6 +111,7 @@ def main(home: str, options: str) -> int:
     for lake in lakes:
         try:
             parts.append(keep_up([Lake.of(Settings(lake=lake))], **given))
+            errors += carry_on_all(store, Path(home), Lake.of(Settings(lake=lake)))
         except Exception as error:  # noqa: BLE001 - the other lakes are none the worse for it
             refusal = error if isinstance(error, FloodmarkError) else machine.refused(error, f"upkeep of lake {lake}")
             errors.append(str(refusal) if refusal else f"upkeep of lake {lake}: {type(error).__name__}: {error}")

@@ -16,7 +16,6 @@ from floodmark.lake.outputs import input_path
 from floodmark.lake.savepoints import Savepoint
 from floodmark.lake.timeline import Timeline, inputs_at
 from floodmark.lifecycle.savepoint import Manifest
-from floodmark.spec.operator import Operator
 
 _POLL_SECONDS = 0.2
 
@@ -44,13 +43,20 @@ class Verification:
 
 
 def verify(
-    fleet: Fleet, operator: Operator, savepoint: Savepoint, since: float, wanted: Verification, turn: Callable[[], None]
+    fleet: Fleet,
+    name: str,
+    version: str,
+    savepoint: Savepoint,
+    since: float,
+    wanted: Verification,
+    turn: Callable[[], None],
 ) -> str | None:
     """Why a new version does not count; None when it does.
 
     Args:
         fleet: it runs in.
-        operator: the new version.
+        name: of the operator.
+        version: the new one.
         savepoint: made before it.
         since: when it was said that it should run, s since 1970.
         wanted: what it has to do.
@@ -62,7 +68,7 @@ def verify(
         if wanted.cancelled.is_set():
             return "it was cancelled"
         drivers = [
-            d for d in fleet.store.drivers(operator.name) if d.started_at >= since - 1 and d.version == operator.version
+            d for d in fleet.store.drivers(fleet.stream(name)) if d.started_at >= since - 1 and d.version == version
         ]
         for driver in drivers:
             if driver.state == "crashed":
@@ -70,13 +76,13 @@ def verify(
         if drivers and drivers[0].state == "running":
             begun = begun or time.monotonic()
             batch = drivers[0].batch
-            further = (batch is not None and batch > savepoint.manifest.batch) or _caught_up(fleet, operator.name)
+            further = (batch is not None and batch > savepoint.manifest.batch) or _caught_up(fleet, name)
             if further and time.monotonic() - begun >= wanted.soak:
                 break
         if time.monotonic() > until:
             return f"no micro-batch of it within {wanted.patience:.0f} s"
         time.sleep(_POLL_SECONDS)
-    if not wanted.set_aside and (aside := _begins_to_set_aside(fleet, operator, savepoint.manifest)):
+    if not wanted.set_aside and (aside := _begins_to_set_aside(fleet, name, version, savepoint.manifest)):
         return aside
     return next((told for look in wanted.checks for told in look(savepoint)), None)
 
@@ -88,14 +94,14 @@ def _caught_up(fleet: Fleet, name: str) -> bool:
     return all(one.version >= DeltaTable(input_path(fleet.lake, one.table)).version() for one in read.values())
 
 
-def _begins_to_set_aside(fleet: Fleet, operator: Operator, manifest: Manifest) -> str | None:
+def _begins_to_set_aside(fleet: Fleet, name: str, version: str, manifest: Manifest) -> str | None:
     """What a version sets aside though the one before did not."""
-    for output in operator.outputs:
-        if output.side != "quarantine":
-            continue
-        written = [batch for _, batch in history.standing_of(fleet.lake.output(output.table), MicroBatch)]
-        now = sum(b.rows for b in written if b.version == operator.version and b.batch > manifest.batch)
-        before = sum(b.rows for b in written if b.version == manifest.version)
-        if now and not before:
-            return f"it sets rows aside, which {manifest.version} did not: {now:,} in '{output.table}'"
+    table, deployed = f"{name}__quarantine", Timeline.current(fleet.lake, name).identity.deployed()
+    if deployed is None or table not in deployed.tables:
+        return None
+    written = [batch for _, batch in history.standing_of(fleet.lake.output(table), MicroBatch)]
+    now = sum(b.rows for b in written if b.version == version and b.batch > manifest.batch)
+    before = sum(b.rows for b in written if b.version == manifest.version)
+    if now and not before:
+        return f"it sets rows aside, which {manifest.version} did not: {now:,} in '{table}'"
     return None

@@ -35,7 +35,8 @@ class FloodmarkError(Exception):
 
     def __init__(self, where: str, expected: str, got: str, fix: str, *, code: str) -> None:
         self.where, self.expected, self.got, self.fix, self.code = where, expected, got, fix, code
-        super().__init__(f"{code} {where}: expected {expected}, got {got}. {fix}")
+        said = got[:-1] if got.endswith(".") and not got.endswith("..") else got
+        super().__init__(f"{code} {where}: expected {expected}, got {said}. {fix}")
 
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuild, (type(self), self.where, self.expected, self.got, self.fix, self.code)

@@ -1,15 +1,61 @@
-"""Canonical JSON and the digest of it: what makes two definitions the same."""
+"""Canonical form of declarations, its JSON and the digest of that: what makes two definitions the same."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final, Literal
+
+import attrs
 
 METHOD = 2
 """How fingerprints are made; another number whenever the same definition gets another digest. Records say which one made theirs."""
 
 Comparison = Literal["same", "other", "unknown"]
+
+SKIPPED: Final[Mapping[str, Any]] = {"skipped": True}
+"""Metadata of a field that is not part of the canonical form."""
+
+OMITTED: Final[Mapping[str, Any]] = {"omitted": True}
+"""Metadata of a field that is part of the canonical form unless it has its default."""
+
+
+def renamed(name: str) -> Mapping[str, Any]:
+    """Metadata of a field that has another name in the canonical form."""
+    return {"name": name}
+
+
+class Declared:
+    """A declaration made of fields (``attrs``), whose canonical form follows from them: field -> JSON value."""
+
+    __slots__ = ()
+    entry: ClassVar[str | None] = None
+    """The entry of the canonical form that names the kind of declaration; None where there is one kind."""
+    called: ClassVar[str | None] = None
+    """The kind as that entry names it; None for the name of the class."""
+
+    def canonical(self) -> dict[str, Any]:
+        """Everything that decides what the declaration means, as JSON values. Versions are digests of it."""
+        kind: dict[str, Any] = {} if self.entry is None else {self.entry: self.called or type(self).__name__}
+        return kind | fields_of(self)
+
+
+def fields_of(declaration: Any) -> dict[str, Any]:
+    """The fields of a declaration as JSON values, as their metadata says: ``SKIPPED``, ``OMITTED``, ``renamed``."""
+    return {
+        setting.metadata.get("name", setting.name): form(getattr(declaration, setting.name))
+        for setting in attrs.fields(type(declaration))
+        if "skipped" not in setting.metadata
+        and not ("omitted" in setting.metadata and getattr(declaration, setting.name) == setting.default)
+    }
+
+
+def form(value: Any) -> Any:
+    """A value as JSON values: by its ``canonical``, tuples as lists, others as they are."""
+    if hasattr(value, "canonical"):
+        return value.canonical()
+    return [form(item) for item in value] if isinstance(value, tuple) else value
 
 
 def canonical(value: object) -> str:

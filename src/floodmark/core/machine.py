@@ -1,4 +1,4 @@
-"""What a machine refuses: folders that are files, disks that are full or read-only. One table, errno -> code and words.
+"""What a machine refuses: folders that are files, disks that are full or read-only, more memory. One table, errno -> code and words.
 
 Python says so with an ``OSError``, delta-rs and Java in the text of exceptions of their own. Floodmark's verbs and runs look here before they
 report an exception as one that nobody has foreseen.
@@ -74,6 +74,13 @@ _UNREACHABLE = _Refusal(
     "an error of it",
     "Check the name, the network and the credentials (AWS_ACCESS_KEY_ID, AWS_REGION and their like in the environment).",
 )
+_NO_MEMORY = _Refusal(
+    "SETUP-058",
+    "queries that fit into the memory of the embedded engine",
+    "more than that, also with what can be spilled to disk",
+    "Give it more, Settings(memory=MEGABYTES) in resources/settings.py, or run it on Spark: --engine spark.",
+)
+_OF_SAIL = re.compile(r"[^\n]*Failed to allocate additional [^\n]*memory pool[^\n]*")
 _OF_STORE = re.compile(r"[^\n]*(?:AWS Error|google::cloud::Status|GcsFileSystem|Azure)[^\n]*")
 """What Arrow says of a bucket; it has no errno."""
 _OF_RUST = re.compile(r"[^\n]*\(os error (\d+)\)")
@@ -97,6 +104,8 @@ def refused(error: BaseException, where: str, afterwards: str = "") -> SetupErro
         refusal = _REFUSALS.get(number)
         if isinstance(cause, OSError) and cause.errno is None and (store := _OF_STORE.search(str(cause))):
             refusal, path = _UNREACHABLE, store[0].strip()
+        if pool := _OF_SAIL.search(str(cause)):
+            refusal, path = _NO_MEMORY, pool[0].strip()
         if refusal is not None:
             fix = f"{refusal.fix} {afterwards}".strip()
             return SetupError(where, refusal.expected, f"{refusal.got}: {path}", fix, code=refusal.code)
@@ -117,7 +126,7 @@ def boundary(
 
     Raises:
         ExecutionError: EXECUTION-003.
-        SetupError: SETUP-050..057, the machine refuses: the disk is full, or cannot be written.
+        SetupError: SETUP-050..058, the machine refuses: the disk is full, or cannot be written; memory is short.
     """
     try:
         yield

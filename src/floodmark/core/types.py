@@ -10,6 +10,7 @@ from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 from floodmark.core.errors import DefinitionError, closest
+from floodmark.core.sql import quoted
 
 MAX_DIGITS = 38
 """Digits of the widest decimal."""
@@ -166,8 +167,8 @@ class Type:
             case "map":
                 return f"MAP({inner[0]}, {inner[1]})"
             case "struct":
-                quoted = ('"' + name.replace('"', '""') + '"' for name in self.names)
-                return f"STRUCT({', '.join(f'{n} {t}' for n, t in zip(quoted, inner, strict=True))})"
+                fields = zip(map(quoted, self.names), inner, strict=True)
+                return f"STRUCT({', '.join(f'{n} {t}' for n, t in fields)})"
             case _:
                 return _FORMS[self.name].duckdb
 

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from floodmark.core import crash
-from floodmark.core.errors import CapabilityError
 from floodmark.lake import canonical, entries, fence, last_values, savepoints
 from floodmark.lake.checkpoint import checkpoint_at, engine_of
 from floodmark.lake.copies import remove
@@ -19,6 +18,7 @@ from floodmark.lake.paths import Lake
 from floodmark.lake.savepoints import Savepoint
 from floodmark.lake.switch import newest_written, refuse_half_written, refuse_moved, refuse_while_pending, stopped
 from floodmark.lake.timeline import CHECKPOINT, Timeline
+from floodmark.lifecycle.steps import Convert, Fence, MakeCurrent, Save, Step, take
 from floodmark.spec.operator import Operator
 from floodmark.spec.workspace import Engine
 
@@ -35,20 +35,6 @@ def is_due(operator: str, lake: Lake, engine: Engine) -> bool:
     return timeline.identity.deployed() is not None and engine_of(timeline.folder(CHECKPOINT)) != engine
 
 
-def check_possible(operator: Operator, lake: Lake, engine: Engine) -> None:
-    """Make sure that an engine can go on with the stream of an operator.
-
-    Raises:
-        CapabilityError: CAPABILITY-036, another engine has begun it, and it waits for processing time.
-    """
-    if operator.stateful is not None and operator.stateful.clocked and is_due(operator.name, lake, engine):
-        found = engine_of(Timeline.current(lake, operator.name).folder(CHECKPOINT))
-        fix = f"Go on with that one: floodmark run {operator.name} --unbounded --engine {found}"
-        got = f"one that engine '{found}' has begun, and that waits for processing time"
-        expected = f"a stream that can go over to engine '{engine}'"
-        raise CapabilityError(f"stream of '{operator.name}'", expected, got, fix, code="CAPABILITY-036")
-
-
 def transfer(operator: Operator, lake: Lake, engine: Engine, spark: Session) -> Savepoint | None:
     """Let the stopped stream of an operator go on with an engine.
 
@@ -62,14 +48,13 @@ def transfer(operator: Operator, lake: Lake, engine: Engine, spark: Session) -> 
         The savepoint that was made first; None where the stream is the engine's already, has not begun, or has committed nothing.
 
     Raises:
-        CapabilityError: CAPABILITY-031 or CAPABILITY-035, only Spark can run the operator; as ``check_possible``.
+        CapabilityError: CAPABILITY-031 or CAPABILITY-035, only Spark can run the operator.
         LifecycleError: LIFECYCLE-003 the stream is at work, LIFECYCLE-034 a rollback of it is not finished,
             LIFECYCLE-042 it has moved to another lake.
         StateError: STATE-002, STATE-003, the checkpoint is not this operator's; STATE-036, it is damaged.
     """
     if not is_due(operator.name, lake, engine):
         return None
-    check_possible(operator, lake, engine)
     refuse_while_pending(lake, operator.name)
     refuse_moved(lake, operator.name)
     if engine == "embedded":
@@ -88,16 +73,39 @@ def transfer(operator: Operator, lake: Lake, engine: Engine, spark: Session) -> 
         if timeline.checkpoint.last_committed() < 0:
             timeline.next().make_current()
             return None
-        crash.point("transfer.before_savepoint")
-        made = _savepoint(timeline, engine)
-        crash.point("transfer.after_savepoint")
-        _go_over(timeline, made, engine, spark)
-    return made
+        new, made = timeline.next(), list[Savepoint]()
+        take(_steps(timeline, new, engine), lambda step: _take(step, timeline, new, made, spark))
+    return made[0]
 
 
-def _savepoint(timeline: Timeline, engine: Engine) -> Savepoint:
+def _steps(timeline: Timeline, new: Timeline, engine: Engine) -> tuple[Step, ...]:
+    name = timeline.operator
+    return (
+        Save(operator=name, why=f"before it goes over to engine {engine}"),
+        Convert(operator=name, engine=engine),
+        MakeCurrent(operator=name, timeline=new.number),
+        Fence(operator=name, timeline=timeline.number),
+    )
+
+
+def _take(step: Step, timeline: Timeline, new: Timeline, made: list[Savepoint], spark: Session) -> None:
+    match step:
+        case Save(why=why):
+            made.append(_savepoint(timeline, why))
+        case Convert(engine=engine):
+            _convert(new, made[0], engine, timeline.folder("transfer"), spark)
+        case MakeCurrent():
+            new.make_current(ends=timeline)
+        case Fence():
+            fence.settle(new)
+            remove(timeline.folder("transfer"))
+        case _:
+            raise AssertionError(step)
+
+
+def _savepoint(timeline: Timeline, why: str) -> Savepoint:
     """Of the stream as it is; the one that a transfer has made which was killed."""
-    lake, name, why = timeline.lake, timeline.operator, f"before it goes over to engine {engine}"
+    lake, name = timeline.lake, timeline.operator
     last = timeline.checkpoint.last_committed()
     for one in reversed(savepoints.savepoints(lake, name)):
         known = one.manifest
@@ -106,26 +114,18 @@ def _savepoint(timeline: Timeline, engine: Engine) -> Savepoint:
     return savepoints.create(name, lake, why=why)
 
 
-def _go_over(timeline: Timeline, made: Savepoint, engine: Engine, spark: Session) -> None:
+def _convert(new: Timeline, made: Savepoint, engine: str, scratch: str, spark: Session) -> None:
     from floodmark.engines.embedded.state import canonical as of_embedded  # noqa: PLC0415 - as above
     from floodmark.engines.spark.state import canonical as of_spark  # noqa: PLC0415 - likewise
 
-    new, scratch = timeline.next(), timeline.folder("transfer")
     remove(scratch)
     unfold = of_spark.unfolding(spark) if engine == "embedded" else of_embedded.unfold
     place = canonical.export(made, scratch, unfold)
     crash.point("transfer.after_export")
-    fold = of_spark.folding(spark()) if engine == "spark" else of_embedded.folding(timeline.lake)
+    fold = of_spark.folding(spark()) if engine == "spark" else of_embedded.folding(new.lake)
     canonical.fill(place, new.folder(), engine, fold)
     for table in new.identity.result_keys():
-        last_values.followed(new, table, entries.version_of(timeline.lake.output(table)) + 1)
-    crash.point("transfer.before_current")
-    new.make_current()
-    crash.point("transfer.after_current")
-    for output in made.manifest.outputs:
-        fence.end(timeline, output.table)
-        fence.end_follower(timeline, output.table)
-    remove(scratch)
+        last_values.followed(new, table, entries.version_of(new.lake.output(table)) + 1)
 
 
 def _end_on_embedded(operator: Operator, timeline: Timeline) -> None:

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from deltalake import DeltaTable, Field
-from deltalake import Schema as DeltaSchema
-
-from floodmark.core import crash
 from floodmark.core.errors import LifecycleError, PlanError
-from floodmark.lake import savepoints
+from floodmark.lake import savepoints, tables
 from floodmark.lake.copies import remove
 from floodmark.lake.cuts import readers, together
 from floodmark.lake.paths import Lake
 from floodmark.lake.savepoints import Savepoint
 from floodmark.lake.switch import (
+    become,
+    beside_turn,
     pending,
     perform,
     refuse_another,
@@ -26,13 +24,13 @@ from floodmark.lake.switch import (
     refuse_while_pending,
     stopped,
 )
+from floodmark.lake.switch import steps as switch_steps
 from floodmark.lake.timeline import Timeline, streams
 from floodmark.lifecycle.plan import Plan, plan
-from floodmark.lifecycle.switch import Step, Switch
-from floodmark.semantics.columns import arrow_schema
-from floodmark.spec.operator import Operator
+from floodmark.lifecycle.steps import Compute, Define, Save, Step, Widen, take
+from floodmark.lifecycle.switch import steps as turn_steps
+from floodmark.spec.operator import Operator, Output
 from floodmark.spec.run import BatchInfo, RunResult
-from floodmark.spec.schema import Schema
 
 IN_PLACE = ("no-op", "stateless change", "compatible state")
 """Verdicts after which a stream goes on from its own state without being asked."""
@@ -110,16 +108,57 @@ def upgrade(
         if found.deployed is None or not found.changes:
             return Upgraded(plan=found)
         refuse_half_written(Timeline.current(lake, operator.name), whole=True)
-        made = savepoint or savepoints.create(operator.name, lake, why=why or f"before {operator.version}")
-        crash.point("upgrade.after_savepoint")
-        for output in operator.outputs:
-            for table in (output, output.current):
-                if table is not None:
-                    _widen(lake.output(table.table), table.schema)
-        crash.point("upgrade.before_deploy")
-        Timeline.current(lake, operator.name).identity.deploy(operator)
-        crash.point("upgrade.after_deploy")
-    return Upgraded(plan=found, savepoint=made.manifest.id)
+        made = [savepoint] if savepoint is not None else list[Savepoint]()
+
+        def each(step: Step) -> None:
+            if isinstance(step, Save):
+                made.append(savepoints.create(operator.name, lake, why=step.why))
+            else:
+                go_on(operator, lake, step)
+
+        take(upgrade_steps(operator, why)[len(made) :], each)
+    return Upgraded(plan=found, savepoint=made[0].manifest.id)
+
+
+def upgrade_steps(operator: Operator, why: str = "") -> tuple[Step, ...]:
+    """What an upgrade of a stopped stream does.
+
+    Args:
+        operator: as the code defines it.
+        why: a note for the savepoint.
+    """
+    return (
+        save(operator, why),
+        Define(operator=operator.name, version=operator.version),
+        Widen(operator=operator.name, tables=tuple(table.table for table in _written(operator))),
+    )
+
+
+def save(operator: Operator, why: str) -> Save:
+    """The step before a change of an operator's stream; by default its note says what comes."""
+    return Save(operator=operator.name, why=why or f"before {operator.version}")
+
+
+def go_on(operator: Operator, lake: Lake, step: Step) -> None:
+    """Take a step by which a stopped stream goes on under another definition.
+
+    Raises:
+        LifecycleError: LIFECYCLE-044, some of its tables have rows of a micro-batch that others lack.
+    """
+    match step:
+        case Define():
+            refuse_half_written(Timeline.current(lake, operator.name), whole=True)
+            Timeline.current(lake, operator.name).identity.deploy(operator)
+        case Widen():
+            for table in _written(operator):  # what a crash leaves out, the stream's start does
+                tables.widen(lake, table)
+        case _:
+            raise AssertionError(step)
+
+
+def _written(operator: Operator) -> list[Output]:
+    """Every table that a stream of an operator writes."""
+    return [one for output in operator.outputs for one in (output, output.current) if one is not None]
 
 
 def _refused(found: Plan) -> PlanError:
@@ -134,18 +173,6 @@ def _refused(found: Plan) -> PlanError:
     return PlanError(
         where, "a change its state can go on with", f"one for '{found.verdict}': {told}", fix, code="PLAN-011"
     )
-
-
-def _widen(path: str, schema: Schema) -> None:
-    """Add the columns a table lacks."""
-    if not DeltaTable.is_deltatable(path):
-        return
-    table = DeltaTable(path)
-    there = {field.name for field in table.schema().fields}
-    wanted = DeltaSchema.from_arrow(arrow_schema(schema)).fields
-    lacking = [Field(field.name, field.type, nullable=True) for field in wanted if field.name not in there]
-    if lacking:
-        table.alter.add_columns(lacking)
 
 
 def check_rebuild(operator: Operator, lake: Lake) -> Upgraded:
@@ -166,6 +193,28 @@ def check_rebuild(operator: Operator, lake: Lake) -> Upgraded:
     begun = pending(lake)
     reading = tuple(readers(operator.name, streams(lake))) if begun or changes.changes else ()
     return Upgraded(plan=changes, savepoint=begun.back if begun else None, readers=reading)
+
+
+def rebuild_steps(operator: Operator, lake: Lake, why: str = "", between: Sequence[Step] = ()) -> list[Step]:
+    """What a rebuild would do; nothing where nothing has changed. Of one that was begun, what is left of it.
+
+    Args:
+        operator: as the code defines it.
+        lake: its stream runs in.
+        why: a note for the savepoint.
+        between: what is done once the result is there, and before the switch: by default, a savepoint.
+    """
+    would, begun = check_rebuild(operator, lake), pending(lake)
+    if begun is not None:
+        return [*switch_steps(lake, begun)]
+    if would.plan.deployed is None or not would.plan.changes:
+        return []
+    outputs = {output.table: output.current is not None for output in operator.outputs}
+    values = [table for table, keeps in outputs.items() if keeps]
+    turn = beside_turn(lake, operator.name, _beside(lake, operator).root, outputs, values)
+    compute = Compute(operator=operator.name, version=operator.version)
+    before = [compute, *between, compute] if between else [compute, compute, save(operator, why)]
+    return [*before, *turn_steps([turn])]
 
 
 def _again(operator: Operator) -> str:
@@ -200,7 +249,7 @@ def rebuild(
     Raises:
         LifecycleError: LIFECYCLE-003 the stream is at work, LIFECYCLE-034 another rollback or rebuild is not finished.
     """
-    stop, timeline = stop or threading.Event(), Timeline.current(lake, operator.name)
+    stop = stop or threading.Event()
     would = check_rebuild(operator, lake)
     begun = pending(lake)
     if begun is not None and begun.again == _again(operator):
@@ -208,7 +257,7 @@ def rebuild(
             pause(list(begun.operators))
         with stopped(lake, begun.operators):
             perform(lake, begun)
-        _tidy(lake, begun.steps[0].savepoint, begun.steps[0].source)
+        _tidy(lake, begun.targets[0].savepoint, begun.targets[0].source)
         return replace(would, savepoint=begun.back, readers=tuple(readers(operator.name, streams(lake))))
     beside = _beside(lake, operator)
     if would.plan.deployed is None or not would.plan.changes:
@@ -217,20 +266,20 @@ def rebuild(
                 savepoints.delete(one)
         remove(beside.root)
         return would
-    run(operator, beside, until_caught_up=True, stop=stop, on_batch=on_batch)
+    compute = Compute(operator=operator.name, version=operator.version)
+    take([compute], lambda _: run(operator, beside, until_caught_up=True, stop=stop, on_batch=on_batch))
     if stop.is_set():
         return Upgraded(plan=would.plan)
     reading = readers(operator.name, streams(lake))
     made = pause([operator.name, *reading]) if pause is not None else None
     with stopped(lake, [operator.name, *reading]):
-        run(operator, beside, until_caught_up=True, on_batch=on_batch)
-        made = made or _with_readers(operator.name, lake, why or f"before {operator.version}")
-        crash.point("upgrade.after_savepoint")
-        new = savepoints.create(operator.name, beside, why=_why(operator))
-        taken = savepoints.take_in(lake, new.path).manifest
-        step = Step.onto(taken, timeline=timeline.next().number, ends=timeline.number, source=beside.root)
-        perform(lake, Switch(again=_again(operator), steps=(step,), back=made.manifest.id))
-    _tidy(lake, taken.id, beside.root)
+        take([compute], lambda _: run(operator, beside, until_caught_up=True, on_batch=on_batch))
+        if made is None:
+            kept = list[Savepoint]()
+            take([save(operator, why)], lambda step: kept.append(_with_readers(operator.name, lake, step.why)))
+            made = kept[0]
+        taken = become(lake, operator.name, beside, again=_again(operator), back=made.manifest.id, why=_why(operator))
+    _tidy(lake, taken, beside.root)
     return Upgraded(plan=would.plan, savepoint=made.manifest.id, readers=tuple(reading))
 
 

@@ -19,6 +19,7 @@ from floodmark.lake.paths import Lake
 from floodmark.lake.readiness import covered, readiness, shortfalls
 from floodmark.spec.operator import Operator
 from floodmark.spec.run import LateRows, RunResult
+from floodmark.spec.workspace import Engine
 
 Step = Callable[[str], None]
 
@@ -45,6 +46,7 @@ class Asked:
     Args:
         operator: any.
         lake: read and written.
+        engine: that computes it.
         interval: of event time; all of it by default.
         late_rows: ``"as_landed"``: late rows are treated as the stream treated them; ``"all"``: every row counts as on time.
         force: compute again what is covered.
@@ -54,6 +56,7 @@ class Asked:
 
     operator: Operator
     lake: Lake
+    engine: Engine
     interval: Interval = dataclasses.field(default_factory=Interval)
     late_rows: LateRows = "as_landed"
     force: bool = False
@@ -76,6 +79,7 @@ class Asked:
             late_rows=self.late_rows,
             inputs={table: {"version": version} for table, version in versions.items()},
             run=uuid.uuid4().hex,
+            engine=self.engine,
         )
 
     def reached(self, versions: dict[str, int]) -> int:

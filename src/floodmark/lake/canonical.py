@@ -64,10 +64,6 @@ class Marks(NamedTuple):
     passed: dict[str, Passed]
     """By a table's id."""
 
-    def of_inputs(self, count: int) -> list[Position]:
-        """The positions in the inputs, of which there are so many."""
-        return self.positions[:: len(self.positions) // count] if self.positions else []
-
 
 Unfold = Callable[[str, int, str], Marks]
 """Folder of a checkpoint, micro-batch, folder for rows of state that is not there yet -> what else there is of it."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
+from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
@@ -88,7 +89,7 @@ class Changes:
     def _times_of(self, name: str) -> pa.ChunkedArray | None:
         """Event times of the rows of a file that count; None where it is gone."""
         if name not in self.times:
-            files, place = file_system(f"{self.path}/{name}")
+            files, place = file_system(f"{self.path}/{unquote(name)}")
             try:
                 with files.open_input_file(place) as file:
                     self.times[name] = self._read(pq.ParquetFile(file))
@@ -128,7 +129,10 @@ def between(path: str, before: int, after: int, *, log: bool, come: bool = False
         behind = was[-1].last
         changed &= {file.path for file in now if file.last > behind}
     elif changed and (data := changed_files(path, before, after)) is not None:
-        changed &= data
+        said = {name: (one.first, one.last) for name, one in data.items() if one.come or not come}
+        return Changes(
+            path, {n: files[before].get(n) or files[after].get(n) or times for n, times in said.items()}, come
+        )
     times = {name: files[before].get(name) or files[after][name] for name in changed}
     return Changes(path, times, come, behind)
 

@@ -148,6 +148,7 @@ class BoundedRun:
         late: rows that were late; only in the main output.
         dropped: rows that were dropped; only in the main output.
         run: of the process that wrote it.
+        engine: as in ``MicroBatch``.
     """
 
     mode: ClassVar[str] = "bounded"
@@ -164,6 +165,7 @@ class BoundedRun:
     late: int = 0
     dropped: int = 0
     run: str = ""
+    engine: str = ""
 
     def as_json(self) -> dict[str, Any]:
         """Of the fields; the interval as ``from`` and ``to``, ms."""
@@ -227,6 +229,17 @@ class Cleaned:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Compacted:
+    """Files of a table were merged, and old markers have gone: no row has changed.
+
+    Args:
+        files: that were taken out.
+    """
+
+    files: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ticked:
     """Where the clock stood in a micro-batch.
 
@@ -239,7 +252,18 @@ class Ticked:
     batch: int
 
 
-Record = Landing | MicroBatch | BoundedRun | Restored | Fenced | Cleaned | Ticked
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """A step of a comparison, in the table of its windows.
+
+    Args:
+        step: number, from 1 on.
+    """
+
+    step: int
+
+
+Record = Landing | MicroBatch | BoundedRun | Restored | Fenced | Cleaned | Compacted | Ticked | Compared
 """What a commit says of itself."""
 
 
@@ -249,7 +273,7 @@ def progress_of(record: Record | None) -> int | None:
 
 
 def encode(record: Record) -> str:
-    """The record as ``userMetadata``: JSON under one of the keys ``landing``, ``fence``, ``cleaned``, ``floodmark``."""
+    """The record as ``userMetadata``: JSON under ``landing``, ``fence``, ``cleaned``, ``compacted``, ``compared`` or ``floodmark``."""
     match record:
         case Landing():
             value: dict[str, Any] = {"landing": record.as_json()}
@@ -257,6 +281,10 @@ def encode(record: Record) -> str:
             value = {"fence": _plain(record)}
         case Cleaned():
             value = {"cleaned": _plain(record)}
+        case Compacted():
+            value = {"compacted": _plain(record)}
+        case Compared():
+            value = {"compared": _plain(record)}
         case BoundedRun():
             value = {"floodmark": {"mode": record.mode, **record.as_json()}}
         case MicroBatch():
@@ -288,6 +316,10 @@ def decode(text: str | None, where: str) -> Record | None:
                 return Fenced(**_known(Fenced, fence))
             case {"cleaned": dict(cleaned)}:
                 return Cleaned(**_known(Cleaned, cleaned))
+            case {"compacted": dict(compacted)}:
+                return Compacted(**_known(Compacted, compacted))
+            case {"compared": dict(compared)}:
+                return Compared(**_known(Compared, compared))
             case {"floodmark": dict(record)}:
                 return _decoded(record)
     except (KeyError, TypeError, ValueError) as error:

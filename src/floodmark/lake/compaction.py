@@ -1,29 +1,37 @@
-"""Compaction of a log: neighbouring small files become one, in order of ``_sequence``, while streams read it and landings append to it.
+"""Compaction of logs and outputs: neighbouring small files become one, in order of ``_sequence``, while streams read them and others write.
 
 The commit says ``dataChange=false``: a stream that reads commit by commit passes over it, and finds the files it has yet to read where they
 were. A stream that begins reads the newest version file by file, in order of their modification times, so the new file has the time of the last
 one it is made of.
+
+Of an output, markers and files without rows go. Each row says itself how far time had come, so to who reads the files only the farthest marker
+says something, and that only where no row has come so far.
 """
 
 from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator, Sequence
-from functools import partial
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
 from urllib.parse import unquote
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.transaction import AddAction, RemoveAction
 
 from floodmark.core import crash
-from floodmark.lake.conflicts import retried
+from floodmark.core.time import NEVER
 from floodmark.lake.files import statistics
-from floodmark.lake.sequences import LogFile, in_order
+from floodmark.lake.sequences import in_order
 from floodmark.lake.storage import file_system
 from floodmark.lake.writer import Writer
+from floodmark.spec.schema import MARKER
 
 TARGET = 128 * 2**20
 """Bytes up to which neighbours become one file."""
@@ -31,37 +39,167 @@ _ROWS = 65_536
 """Of a row group, and in memory at a time."""
 
 
-def compact(path: str, target: int = TARGET) -> int:
-    """Merge neighbouring files of a log.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class File:
+    """A file of a table.
 
     Args:
-        path: of the log.
+        path: in the table's folder, as its commit says.
+        size: bytes.
+        modified: modification time its commit says, ms.
+        values: of the columns the table is divided by.
+        first: the smallest ``_sequence`` of its rows; None without one, or where that is not known.
+        last: the largest one.
+        empty: there is no row in it.
+        marker: all its rows are markers.
+        progress: the largest one of its rows, ms; None without one, or where that is not known.
+    """
+
+    path: str
+    size: int
+    modified: int
+    values: tuple[tuple[str, str | None], ...] = ()
+    first: int | None = None
+    last: int | None = None
+    empty: bool = False
+    marker: bool = False
+    progress: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What compaction does to a table.
+
+    Args:
+        runs: neighbours, each run of which becomes one file.
+        gone: files that go, and nothing comes in their place.
+        keep_markers: all that is in the files stays in them.
+    """
+
+    runs: tuple[tuple[File, ...], ...] = ()
+    gone: tuple[File, ...] = ()
+    keep_markers: bool = True
+
+    @property
+    def fewer(self) -> int:
+        """By how many files the table has fewer then."""
+        return len(self.gone) + sum(len(run) - 1 for run in self.runs)
+
+
+def of_log(table: DeltaTable, target: int = TARGET) -> Plan:
+    """What merges neighbours of a log up to so many bytes; nothing where its files have no order that is known."""
+    if in_order(table) is None:
+        return Plan()
+    files = sorted(files_of(table), key=lambda file: (file.modified, file.path))
+    return Plan(tuple(_runs(files, target)))
+
+
+def of_output(table: DeltaTable, target: int = TARGET) -> Plan:
+    """What merges neighbours of an output up to so many bytes, of each asset partition its own, and lets old markers go.
+
+    Where the files have no order that is known, as bounded runs have put rows between those of a stream, neighbours are next to each other by
+    the sequences of their rows.
+    """
+    files = files_of(table)
+    farthest = max((file for file in files if file.progress is not None), key=_reach, default=None)
+    gone = tuple(file for file in files if file.empty or (file.marker and _said(file, farthest)))
+    going, parts = set(gone), defaultdict[tuple[tuple[str, str | None], ...], list[File]](list)
+    for file in files:
+        if file not in going:
+            parts[file.values].append(file)
+    runs = (run for part in parts.values() for run in _runs(_neighbours(part), target))
+    return Plan(tuple(runs), gone, keep_markers=not any(field.name == "_kind" for field in table.schema().fields))
+
+
+def _reach(file: File) -> tuple[int, bool, int, str]:
+    """By which the farthest of files is found: of several the one with rows, and then the last one."""
+    return NEVER if file.progress is None else file.progress, not file.marker, file.modified, file.path
+
+
+def _said(file: File, farthest: File | None) -> bool:
+    """Whether another file says what a file with markers alone says."""
+    return file.progress is not None and farthest is not None and file is not farthest
+
+
+def compact(path: str, target: int = TARGET, plan: Callable[[DeltaTable, int], Plan] = of_log) -> int:
+    """Merge neighbouring files of a table.
+
+    Args:
+        path: of the table.
         target: bytes up to which files are merged.
+        plan: what is done; by default that of a log.
 
     Returns:
-        By how many files the log has fewer now; 0 as well where the files have no order that is known.
+        By how many files the table has fewer now; 0 as well where nothing is to do.
 
     Raises:
         LifecycleError: LIFECYCLE-004, another writer came in between every time.
     """
     writer = Writer(path)
+    return carry_out(writer, plan(writer.table(), target))
+
+
+def carry_out(writer: Writer, plan: Plan) -> int:
+    """Do what is planned, but leave alone what somebody has replaced meanwhile. Returns, and raises, what ``compact`` does."""
     fewer = 0
-    for neighbours in _runs(in_order(writer.table()) or [], target):
-        merged = _merged(path, writer.table(), neighbours)
+    if plan.gone:
+        crash.point("markers.before_commit")
+        fewer += len(plan.gone) if writer.rewrite(_removals(plan.gone), []) else 0
+        crash.point("markers.after_commit")
+    for neighbours in plan.runs:
+        merged = _merged(writer.path, writer.table(), neighbours, keep_markers=plan.keep_markers)
         crash.point("compaction.before_commit")
-        retried(partial(writer.rewrite, _removals(neighbours), [merged]), path)
+        fewer += len(neighbours) - 1 if writer.rewrite(_removals(neighbours), [merged]) else 0
         crash.point("compaction.after_commit")
-        fewer += len(neighbours) - 1
     return fewer
 
 
-def _runs(files: Sequence[LogFile], target: int) -> Iterator[list[LogFile]]:
+def files_of(table: DeltaTable) -> list[File]:
+    """The files of a table's newest version, by what its log says of them."""
+    divided = table.metadata().partition_columns
+    actions = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+    return [_file(action, divided) for action in actions]
+
+
+def _file(action: Mapping[str, object], divided: Sequence[str]) -> File:
+    known = {
+        name: int(value)
+        for name in ("min._sequence", "max._sequence", "max._progress", "min._kind", "max._kind", "num_records")
+        if isinstance(value := action.get(name), int)
+    }
+    values = ((name, action[f"partition.{name}"]) for name in divided)
+    modified, size = action["modification_time"], action["size_bytes"]
+    assert isinstance(modified, int)
+    assert isinstance(size, int)
+    return File(
+        path=str(action["path"]),
+        size=size,
+        modified=modified,
+        values=tuple((name, None if value is None else str(value)) for name, value in values),
+        first=known.get("min._sequence"),
+        last=known.get("max._sequence"),
+        empty=known.get("num_records") == 0,
+        marker=known.get("min._kind") == known.get("max._kind") == MARKER,
+        progress=known.get("max._progress"),
+    )
+
+
+def _neighbours(files: Iterable[File]) -> list[File]:
+    """Files of an output in the order in which they came, or else in that of their sequences."""
+    came = sorted(files, key=lambda file: (file.modified, file.path))
+    numbered = [(file.first, file.last) for file in came if file.first is not None and file.last is not None]
+    if all(one[1] < other[0] for one, other in pairwise(numbered)):
+        return came
+    return sorted(came, key=lambda file: (file.first is None, file.first, file.last))
+
+
+def _runs(files: Sequence[File], target: int) -> Iterator[tuple[File, ...]]:
     """Neighbours that become one file each.
 
     A file larger than all behind it in its run is left alone: with each of its bytes at least one other is written, so each byte is written a
-    logarithm of times, however often a log is compacted.
+    logarithm of times, however often a table is compacted.
     """
-    run: list[LogFile] = []
+    run: list[File] = []
     for file in [*files, None]:
         if file is not None and sum(one.size for one in run) + file.size <= target:
             run.append(file)
@@ -69,27 +207,64 @@ def _runs(files: Sequence[LogFile], target: int) -> Iterator[list[LogFile]]:
         while len(run) > 1 and run[0].size > sum(one.size for one in run[1:]):
             run.pop(0)
         if len(run) > 1:
-            yield run
+            yield tuple(run)
         run = [file] if file is not None else []
 
 
-def _merged(path: str, table: DeltaTable, files: Sequence[LogFile]) -> AddAction:
+def _merged(path: str, table: DeltaTable, files: Sequence[File], *, keep_markers: bool) -> AddAction:
     """Write the rows of files into a new one, which nothing names yet."""
-    schema = pa.schema(table.schema().to_arrow())
-    name = f"compacted-{uuid.uuid4().hex}.parquet"
+    values = dict(files[0].values)
+    whole = pa.schema(table.schema().to_arrow())
+    schema = pa.schema([field for field in whole if field.name not in values])
+    folders = [part for part in Path(unquote(files[0].path)).parts[:-1] if "=" in part]
+    name = "/".join([*folders, f"compacted-{uuid.uuid4().hex}.parquet"])
     store, place = file_system(f"{path}/{name}")
+    store.create_dir(place.rsplit("/", 1)[0])
     columns = [column for column in schema.names if column != "_sequence"]  # every value of that is another one
     footers: list[pq.FileMetaData] = []
     with pq.ParquetWriter(
         place, schema, filesystem=store, compression="zstd", use_dictionary=columns, metadata_collector=footers
     ) as writer:
-        for file in files:
-            source, at = file_system(f"{path}/{unquote(file.path)}")
-            with source.open_input_file(at) as content:
-                for batch in pq.ParquetFile(content).iter_batches(_ROWS):
-                    writer.write_batch(_fitted(batch, schema))
-    size = store.get_file_info(place).size
-    return AddAction(name, size, {}, files[-1].modified, False, statistics(footers[0]))
+        rows = _rows(path, files, schema)
+        for batch in rows if keep_markers else _without_markers(rows):
+            writer.write_batch(batch)
+    size, modified = store.get_file_info(place).size, max(file.modified for file in files)
+    return AddAction(name, size, values, modified, False, statistics(footers[0]))
+
+
+def _rows(path: str, files: Sequence[File], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    for file in files:
+        source, at = file_system(f"{path}/{unquote(file.path)}")
+        with source.open_input_file(at) as content:
+            for batch in pq.ParquetFile(content).iter_batches(_ROWS):
+                yield _fitted(batch, schema)
+
+
+def _without_markers(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Rows, and behind them the farthest marker, where no row has come so far."""
+    reached, farthest = NEVER - 1, None
+    for batch in batches:
+        marks = pc.equal(batch["_kind"], MARKER)
+        rows = batch.filter(pc.invert(marks))
+        if rows.num_rows:
+            reached = max(reached, pc.max(rows["_progress"]).as_py() or reached)
+            yield rows
+        for mark in _farthest(batch.filter(marks)):
+            if farthest is None or _progress(mark) > _progress(farthest):
+                farthest = mark
+    if farthest is not None and _progress(farthest) > reached:
+        yield farthest
+
+
+def _farthest(marks: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    if marks.num_rows:
+        at = pc.index(marks["_progress"], pc.max(marks["_progress"])).as_py()
+        yield marks.slice(max(at, 0), 1)
+
+
+def _progress(mark: pa.RecordBatch) -> int:
+    found = mark["_progress"][0].as_py()
+    return NEVER if found is None else int(found)
 
 
 def _fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
@@ -103,6 +278,6 @@ def _fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _removals(files: Sequence[LogFile]) -> list[RemoveAction]:
+def _removals(files: Sequence[File]) -> list[RemoveAction]:
     now = time.time_ns() // 1_000_000
-    return [RemoveAction(file.path, False, now, file.size, {}) for file in files]
+    return [RemoveAction(unquote(file.path), False, now, file.size, dict(file.values)) for file in files]

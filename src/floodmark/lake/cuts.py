@@ -10,11 +10,12 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from floodmark.core.errors import LifecycleError
-from floodmark.lake import history, savepoints
-from floodmark.lake.commits import Cleaned, Fenced, Restored
+from floodmark.lake import entries, history, savepoints, sequences, versions
+from floodmark.lake.commits import Cleaned, Compacted, Fenced, Restored
 from floodmark.lake.history import Commit
+from floodmark.lake.outputs import input_path
 from floodmark.lake.paths import Lake
-from floodmark.lake.savepoints import Savepoint
+from floodmark.lake.savepoints import BatchState, Savepoint
 from floodmark.lake.timeline import Timeline, streams
 from floodmark.lifecycle.plan import Deployed
 from floodmark.lifecycle.rollback import Agrees, cut
@@ -74,7 +75,7 @@ def commits(path: str, since: int, upto: int | None = None) -> Iterator[Commit]:
                 undone = restored
                 if restored < since:
                     yield commit
-            case Fenced() | Cleaned():
+            case Fenced() | Cleaned() | Compacted():
                 continue
             case None if commit.operation in history.UPKEEP:
                 continue
@@ -85,6 +86,21 @@ def commits(path: str, since: int, upto: int | None = None) -> Iterator[Commit]:
 def begun(lake: Lake, names: Iterable[str]) -> list[str]:
     """Those that have committed a micro-batch; the others have read nothing yet."""
     return [name for name in names if Timeline.current(lake, name).checkpoint.last_committed() >= 0]
+
+
+def _can_go_back(lake: Lake, state: BatchState) -> bool:
+    """Whether all is there that a stream needs which goes back to a micro-batch: the tables as they were, and what has come to its inputs since."""
+    whole = all(versions.there(lake.output(output.table), output.version) for output in state.outputs)
+    return whole and all(_goes_on(lake, given) for given in state.inputs.values())
+
+
+def _goes_on(lake: Lake, given: TableVersion) -> bool:
+    """Whether a stream finds what has come behind what it has read of an input; what has come to a log it finds in other files too."""
+    path = input_path(lake, given.table)
+    known = path == lake.log(given.table) and sequences.last_read(path, given.version, given.file) is not None
+    if known and sequences.in_order(DeltaTable(path)) is not None:
+        return True
+    return entries.readable(path, given.version + 1, entries.version_of(path))
 
 
 def together(
@@ -109,9 +125,11 @@ def together(
         batches = timeline.checkpoint.restorable()[:-_KEPT:-1]
         found.append((name, [savepoints.state_at(timeline, batch) for batch in batches]))
     chosen = cut(found, agreeing(lake))
-    if chosen is None:
+    if chosen is None or not all(_can_go_back(lake, state) for state in chosen.values()):
         fix = f"Let the readers catch up and try again, or stop {operator} first: they then reach what it has written."
         got = "a reader that is further behind than its upstream remembers"
+        if chosen is not None:
+            got = "one from which upkeep, which knew of no savepoint, has removed files since"
         where = f"savepoint of '{operator}' with its downstream"
         raise LifecycleError(where, "micro-batches at one cut", got, fix, code="LIFECYCLE-040")
     return [

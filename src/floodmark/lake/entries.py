@@ -1,17 +1,18 @@
 """The entries of a table's log as files: the newest version, what each commit says, the table's id. A table is not opened for that.
 
-Opening a table by delta-rs reads all its files and lists all entries of the log; here the newest version is found from the last checkpoint on by
-asking for files by name, in as many steps as there are digits.
+Opening a table by delta-rs reads all its files, all files that were removed, and lists all entries of the log; here the newest version is found from
+the last checkpoint on by asking for files by name, in as many steps as there are digits, and of the checkpoint only the columns asked for are read.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
@@ -77,6 +78,13 @@ def log_files(path: str) -> dict[str, Held]:
     return found
 
 
+def is_table(path: str) -> bool:
+    """Whether there is a table at a path; its log is listed only where that is not known otherwise."""
+    if is_local(path) and not Path(path, LOG).is_dir():
+        return False
+    return (is_local(path) and newest(path) is not None) or DeltaTable.is_deltatable(path)
+
+
 def newest(path: str) -> int | None:
     """The newest version of a table on a local disk; None where its log says that in another way, or there is none."""
     known = checkpointed(path)
@@ -100,6 +108,25 @@ def entry(path: str, version: int) -> Entry | None:
         return Entry(version, Path(name).read_bytes())
     except FileNotFoundError:
         return None
+
+
+def readable(path: str, first: int, last: int) -> bool:
+    """Whether who reads a table commit by commit finds those from one version to another, and the files that they have added."""
+    for version in range(first, last + 1):
+        found = entry(path, version)
+        if found is None:
+            return False
+        added = (one["add"] for one in actions(found) if "add" in one)
+        if not all_there(path, (add["path"] for add in added if add.get("dataChange", True))):
+            return False
+    return True
+
+
+def all_there(path: str, names: Iterable[str]) -> bool:
+    """Whether none of a table's files is gone, by their paths as commits say them."""
+    files, folder = file_system(path)
+    found = files.get_file_info([f"{folder}/{unquote(name)}" for name in names])
+    return all(info.type != FileType.NotFound for info in found)
 
 
 def backwards(path: str, newest: int) -> Iterator[Entry]:
@@ -144,8 +171,16 @@ def fields_of(path: str) -> dict[str, dict[str, Any]]:
     Raises:
         TableNotFoundError: there is none.
     """
-    schema = _newest_schema(path) if is_local(path) else None
-    return {field["name"]: field for field in json.loads(schema or DeltaTable(path).schema().to_json())["fields"]}
+    return {field["name"]: field for field in json.loads(schema_of(path))["fields"]}
+
+
+def schema_of(path: str) -> str:
+    """The columns of the newest version of a table, as Delta writes a schema in JSON.
+
+    Raises:
+        TableNotFoundError: there is none.
+    """
+    return (_newest_schema(path) if is_local(path) else None) or str(DeltaTable(path).schema().to_json())
 
 
 def _newest_schema(path: str) -> str | None:
@@ -159,8 +194,8 @@ def _newest_schema(path: str) -> str | None:
 
 def since_checkpoint(path: str) -> Iterator[Entry]:
     """The entries of a table on a local disk, newest first, down to that of its last checkpoint; none where these are not known."""
-    last, checkpoint = newest(path), checkpointed(path)
-    if last is not None and checkpoint is not None:
+    if (ends := _ends(path)) is not None:
+        checkpoint, last = ends
         yield from takewhile(lambda one: one.version >= checkpoint, backwards(path, last))
 
 
@@ -175,7 +210,29 @@ def transaction_of(path: str, app: str) -> int | None:
             transaction = json.loads(line).get("txn") if b'"txn"' in line else None
             if transaction is not None and transaction["appId"] == app:
                 return int(transaction["version"])
-    return DeltaTable(path).transaction_version(app)
+    ends = _ends(path) if is_local(path) else None
+    known = None if ends is None else _of_checkpoint(path, ends[0], "txn.appId", "txn.version")
+    if known is None:
+        return DeltaTable(path).transaction_version(app)
+    return next((int(one["version"]) for one in known if one["appId"] == app), None)
+
+
+def live_files(path: str) -> list[str] | None:
+    """The data files of the newest version of a table, below it, by modification time; None where only the opened table tells."""
+    ends = _ends(path) if is_local(path) else None
+    known = None if ends is None else _of_checkpoint(path, ends[0], "add.path", "add.modificationTime")
+    if ends is None or known is None:
+        return None
+    times = {add["path"]: int(add["modificationTime"]) for add in known}
+    for version in range(ends[0] + 1 if ends[0] else 0, ends[1] + 1):
+        if (one := entry(path, version)) is None:
+            return None
+        for action in actions(one):
+            if (add := action.get("add")) is not None:
+                times[add["path"]] = int(add["modificationTime"])
+            elif (remove := action.get("remove")) is not None:
+                times.pop(remove["path"], None)
+    return [unquote(name) for name in sorted(times, key=times.__getitem__)]
 
 
 def _metadata(entry: Entry) -> dict[str, Any] | None:
@@ -188,14 +245,39 @@ def _metadata(entry: Entry) -> dict[str, Any] | None:
 
 def _checkpointed_metadata(path: str) -> dict[str, Any] | None:
     """The id and the schema of a table at its last checkpoint; None where that is not one file."""
-    checkpoint = checkpointed(path)
-    file = Path(path, LOG, checkpoint_of(checkpoint or 0))
-    if not checkpoint or not file.is_file():
+    found = _of_checkpoint(path, checkpointed(path) or 0, "metaData.id", "metaData.schemaString")
+    return found[0] if found is not None and len(found) == 1 else None
+
+
+def _of_checkpoint(path: str, checkpoint: int, *columns: str) -> list[dict[str, Any]] | None:
+    """The actions of one kind in a checkpoint.
+
+    Args:
+        path: of the table.
+        checkpoint: version; nothing is said by that of version 0, whose entry is there.
+        columns: the fields that are read, each as ``kind.field``.
+
+    Returns:
+        None where the checkpoint is not one file, or is gone.
+    """
+    if not checkpoint:
+        return []
+    try:
+        with pq.ParquetFile(Path(path, LOG, checkpoint_of(checkpoint))) as file:
+            found = file.read(columns=list(columns), use_threads=False)
+    except FileNotFoundError:
         return None
-    columns = ["metaData.id", "metaData.schemaString"]
-    actions = pq.ParquetFile(file).read(columns=columns)["metaData"].combine_chunks()
-    found = actions.filter(actions.is_valid()).to_pylist()
-    return found[0] if len(found) == 1 else None
+    name = columns[0].split(".")[0]
+    if name not in found.column_names:
+        return []
+    kind = found[name].combine_chunks()
+    return list(kind.filter(kind.is_valid()).to_pylist())
+
+
+def _ends(path: str) -> tuple[int, int] | None:
+    """The versions of the last checkpoint, 0 for none, and of the newest entry of a table on a local disk; None where these are not known."""
+    checkpoint, last = checkpointed(path), newest(path)
+    return None if checkpoint is None or last is None else (checkpoint, last)
 
 
 def commit_info(entry: Entry) -> dict[str, Any]:

@@ -14,9 +14,10 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from floodmark.core import crash
-from floodmark.lake import entries, history
+from floodmark.lake import entries, history, tombstones
 from floodmark.lake.entries import LOG, checkpoint_of, log_files
 from floodmark.lake.storage import file_system
+from floodmark.lake.writer import Writer
 
 HOURS = 24
 """For which entries stay that no stream of a lake needs: a program that is not known may read the table commit by commit, and stop for so long."""
@@ -38,7 +39,9 @@ class Expired:
     size: int = 0
 
 
-def expire(path: str, *, floor: int, hours: float = HOURS, dry_run: bool = False) -> Expired:
+def expire(
+    path: str, *, floor: int, hours: float = HOURS, dry_run: bool = False, writer: Writer | None = None
+) -> Expired:
     """Remove the entries of a log before a version, and the checkpoints before; the caller holds the lock of the lake's data files.
 
     Every version from the floor on can still be read, and every commit behind it.
@@ -48,7 +51,9 @@ def expire(path: str, *, floor: int, hours: float = HOURS, dry_run: bool = False
         floor: the first version somebody needs; -1 where all are needed.
         hours: for which entries stay.
         dry_run: only say what would go.
+        writer: of the table, where it is opened already.
     """
+    writer = Writer(path) if writer is None else writer
     before = time.time_ns() // 1_000_000 - int(hours * _HOUR_MS)
     there = log_files(path)
     young = min((version for version, _, at in there.values() if at >= before), default=None)
@@ -59,13 +64,15 @@ def expire(path: str, *, floor: int, hours: float = HOURS, dry_run: bool = False
     first = max((version for version in whole if version <= needed), default=0)
     if needed - first >= _APART:
         with suppress(DeltaError):  # somebody's clean-up has been there before, and has left less than is needed
-            table = DeltaTable(path, version=needed)
+            table = writer.table()
+            newest = needed == table.version()
+            table = table if newest else DeltaTable(path, version=needed)
             if not dry_run:
-                table.create_checkpoint()
+                _write_checkpoint(table, path, newest=newest)
             first = needed
     going = sorted((version, name) for name, (version, *_) in there.items() if version < first)
     if going and not dry_run:
-        if not _begins_behind(path, first):
+        if not _begins_behind(writer, first):
             return Expired()
         history.keep(path, first)
         crash.point("expiry.before_files")
@@ -77,8 +84,14 @@ def expire(path: str, *, floor: int, hours: float = HOURS, dry_run: bool = False
     return Expired(len(going), sum(there[name][1] for _, name in going))
 
 
-def _begins_behind(path: str, first: int) -> bool:
+def _begins_behind(writer: Writer, first: int) -> bool:
     """Let whoever opens the table begin with a checkpoint that stays, the newest one; whether that is so."""
-    DeltaTable(path).create_checkpoint()
-    told = entries.checkpointed(path)
+    _write_checkpoint(writer.table(), writer.path, newest=True)
+    told = entries.checkpointed(writer.path)
     return told is not None and told >= first
+
+
+def _write_checkpoint(table: DeltaTable, path: str, *, newest: bool) -> None:
+    """The checkpoint of an opened version; whoever opens the table begins with that of the newest one."""
+    if not (newest and tombstones.checkpoint(path, table.version())):
+        table.create_checkpoint()

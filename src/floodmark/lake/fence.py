@@ -6,6 +6,8 @@ commits first. A fence is the highest version there is.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from deltalake import DeltaTable, Transaction
 
 from floodmark.lake.commits import Fenced
@@ -32,6 +34,22 @@ def end_follower(timeline: Timeline, table: str) -> None:
     """Let nothing that followed a timeline change ``<table>__current`` any more, once."""
     path = timeline.lake.output(f"{table}__current")
     _commit(path, timeline, [follower(timeline, table)])
+
+
+def end_all(timeline: Timeline, outputs: Iterable[str]) -> None:
+    """End the commits of a timeline to outputs, and to their tables of last values, each once."""
+    for output in outputs:
+        end(timeline, output)
+        end_follower(timeline, output)
+
+
+def settle(timeline: Timeline) -> None:
+    """End the commits of the timeline before the current one of a stopped stream, where that is still to be done."""
+    ended = timeline.unfenced
+    if ended is not None:
+        deployed = ended.identity.deployed()
+        end_all(ended, deployed.tables if deployed is not None else ())
+        timeline.make_current()
 
 
 def _commit(path: str, timeline: Timeline, fences: list[Transaction]) -> None:

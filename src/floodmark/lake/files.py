@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -18,6 +19,7 @@ from deltalake import DeltaTable
 from deltalake.transaction import AddAction, RemoveAction
 
 from floodmark.lake import entries
+from floodmark.lake.rows import plain_type
 
 _LONGEST = 32
 """Characters of a text that is kept as a statistic; a longer one says nothing about its file."""
@@ -88,7 +90,7 @@ def inside(table: DeltaTable, first: datetime, last: datetime) -> list[RemoveAct
         if low < first or high > last or nulls:
             return None
         values = action.get("partition") or {}
-        removed.append(RemoveAction(action["path"], True, now, action["size_bytes"], values))
+        removed.append(RemoveAction(unquote(action["path"]), True, now, action["size_bytes"], values))
     return removed
 
 
@@ -105,12 +107,15 @@ def split(table: DeltaTable, written: Written, first: datetime, last: datetime) 
         path = unquote(action["path"])
         with (written.folder.parent / path).open("rb") as stream:
             rows = pq.ParquetFile(stream).read()
+        rows = rows.cast(pa.schema([pa.field(one.name, plain_type(one.type)) for one in rows.schema]))
         moments = rows["_event_time"]
         covered = pc.and_(pc.greater_equal(moments, first), pc.less_equal(moments, last))
         rest = rows.filter(pc.invert(pc.fill_null(covered, False)))
         if rest.num_rows == rows.num_rows:
             continue
-        removed.append(RemoveAction(action["path"], True, now, action["size_bytes"], action.get("partition") or {}))
+        removed.append(
+            RemoveAction(unquote(action["path"]), True, now, action["size_bytes"], action.get("partition") or {})
+        )
         if rest.num_rows:
             folder = written.folder.joinpath(*(part for part in Path(path).parts[:-1] if "=" in part))
             folder.mkdir(parents=True, exist_ok=True)
@@ -118,19 +123,50 @@ def split(table: DeltaTable, written: Written, first: datetime, last: datetime) 
     return removed
 
 
-def changed_files(path: str, before: int, after: int) -> set[str] | None:
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """A file by which a commit has changed the rows of a table.
+
+    Args:
+        come: it was added; otherwise it was taken out.
+        first: event time in it, where that is known.
+        last: the same.
+    """
+
+    come: bool
+    first: datetime | None = None
+    last: datetime | None = None
+
+
+def changed_files(path: str, before: int, after: int) -> dict[str, Changed] | None:
     """The files by which the commits behind a version of a table, up to another one, have changed its rows; None where one of them is gone.
 
-    Files that were merged, or that replace them, are none of these.
+    Files that were merged, or that replace them, are none of these, and neither are files that have come and gone. A file that has come counts
+    when it was merged since, and one that was merged before it was taken out counts too.
     """
-    found = set()
+    found = dict[str, Changed]()
     for version in range(before + 1, after + 1):
         entry = entries.entry(path, version)
         if entry is None:
             return None
-        files = (one.get("add") or one.get("remove") for one in entries.actions(entry))
-        found |= {file["path"] for file in files if file and file["dataChange"]}
+        for action in entries.actions(entry):
+            file = action.get("add") or action.get("remove")
+            if file is None or not file["dataChange"]:
+                continue
+            name, come = file["path"], "add" in action
+            known = found.get(name)
+            if known is not None and known.come != come:
+                del found[name]
+            else:
+                found[name] = Changed(come, *(_event_times(file.get("stats")) if come else ()))
     return found
+
+
+def _event_times(stats: str | None) -> tuple[datetime | None, ...]:
+    """The first and the last event time that the statistics of a file tell."""
+    said = json.loads(stats or "{}")
+    texts = [said.get(side, {}).get("_event_time") for side in ("minValues", "maxValues")]
+    return tuple(None if text is None else datetime.fromisoformat(text) for text in texts)
 
 
 def _only_kind(footer: pq.FileMetaData) -> int | None:
@@ -170,11 +206,25 @@ def statistics(footer: pq.FileMetaData) -> str:
             low, high = ranges.get(name, (bounds.min, bounds.max))
             ranges[name] = min(low, bounds.min), max(high, bounds.max)
     known = {name: pair for name, pair in ranges.items() if name not in unknown}
+    return described(
+        footer.num_rows, {name: count for name, count in nulls.items() if name in known or name not in unknown}, known
+    )
+
+
+def described(rows: int | None, nulls: Mapping[str, int], ranges: Mapping[str, tuple[Any, Any]]) -> str:
+    """Delta's statistics of a file.
+
+    Args:
+        rows: in it; None where nobody knows.
+        nulls: column -> how many of its values are null.
+        ranges: column -> its least and greatest value; those that Delta and Parquet do not agree on, such as floats, are left out.
+    """
+    known = {name: pair for name, pair in ranges.items() if all(map(_ordered, pair))}
     answer = {
-        "numRecords": footer.num_rows,
+        "numRecords": rows,
         "minValues": {name: _text(low, timedelta()) for name, (low, _) in known.items()},
         "maxValues": {n: text for n, (_, high) in known.items() if (text := _text(high, _TO_NEXT)) is not None},
-        "nullCount": {name: count for name, count in nulls.items() if name in known or name not in unknown},
+        "nullCount": dict(nulls),
     }
     return json.dumps(answer)
 

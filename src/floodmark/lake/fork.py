@@ -17,11 +17,12 @@ from floodmark.lake.graft import graft
 from floodmark.lake.identity import Identity
 from floodmark.lake.locks import data_files
 from floodmark.lake.paths import Lake
-from floodmark.lake.readers import forked
+from floodmark.lake.readers import forked, passing
 from floodmark.lake.savepoints import Savepoint
 from floodmark.lake.switch import refuse_moved, refuse_while_pending, stopped
 from floodmark.lake.timeline import CHECKPOINT, Move, Timeline, streams
 from floodmark.lifecycle.savepoint import TableVersion
+from floodmark.lifecycle.steps import Fence, Fork, Leave, Save, Step, take
 
 _PATIENCE_SECONDS = 600
 """For upkeep of a lake, which takes minutes."""
@@ -63,6 +64,32 @@ def fork(lake: Lake, savepoint: Savepoint, root: str, *, fresh: bool = False) ->
     for table, version in following.items():  # what a crash leaves out, the stream's start computes from the changelog
         last_values.followed(timeline, table, version)
     crash.point("fork.after_state")
+    return target
+
+
+def look_on(lake: Lake, savepoint: Savepoint, root: str) -> Lake:
+    """Begin a stream in another lake where a savepoint stands, with empty outputs, and write nothing at all into the lake of the savepoint.
+
+    The other lake must be gone before upkeep removes what it reads, which is hours later: nobody is told of it.
+
+    Args:
+        lake: of the savepoint, which may be read-only.
+        savepoint: to begin with.
+        root: of the new lake, an empty folder.
+
+    Returns:
+        The new lake.
+
+    Raises:
+        LifecycleError: LIFECYCLE-038, an input is not the one it was.
+        StateError: STATE-021, the savepoint is damaged.
+    """
+    manifest = savepoint.manifest
+    savepoints.check(savepoint)
+    savepoints.check_inputs(lake, manifest.operator, manifest.inputs)
+    target = lake.fork(root)
+    passing(target)
+    savepoints.restore(savepoint, Timeline.current(target, manifest.operator).folder())
     return target
 
 
@@ -136,31 +163,48 @@ def move(lake: Lake, operator: str, root: str) -> tuple[Lake, Move]:
             LIFECYCLE-041 it has a stream there already, LIFECYCLE-042 it has moved elsewhere, LIFECYCLE-043 others read what it writes here.
     """
     with stopped(lake, [operator]):
-        refuse_while_pending(lake, operator)
-        timeline, target = Timeline.current(lake, operator), Lake(root)
-        going = timeline.moved
-        if going is None:
-            reading = begun(lake, readers(operator, streams(lake)))
-            if reading:
-                fix = "Stop them all, and move or copy the whole folder of the lake; they go on there."
-                where, got = (
-                    f"move of '{operator}' to {target.root}",
-                    f"read by {', '.join(reading)}, which would get nothing more",
-                )
-                raise LifecycleError(where, "a stream nobody reads here", got, fix, code="LIFECYCLE-043")
-            refuse_begun(lake, operator, target, f"floodmark move {operator} --into elsewhere")
-            made = savepoints.create(operator, lake, why=f"before the move to {target.root}")
-            going = Move(target.root, made.manifest.id)
-            crash.point("move.before_mark")
-            timeline.leave(going)
-            crash.point("move.after_mark")
-        elif going.root != target.root:
-            refuse_moved(lake, operator)
-        savepoint = savepoints.find(lake, going.savepoint)
-        if Timeline.current(target, operator).identity.deployed() is None:
-            fork(lake, savepoint, root)
-        for output in savepoint.manifest.outputs:
-            fence.end(timeline, output.table)
-            fence.end_follower(timeline, output.table)
-        crash.point("move.after_fences")
-    return target, going
+        steps, timeline, target = move_steps(lake, operator, root), Timeline.current(lake, operator), Lake(root)
+        going = list[Move]() if timeline.moved is None else [timeline.moved]
+        take(steps, lambda step: _take(step, timeline, target, going))
+    return target, going[0]
+
+
+def move_steps(lake: Lake, operator: str, root: str) -> list[Step]:
+    """What a move does, or what is left of one. As ``move``."""
+    refuse_while_pending(lake, operator)
+    timeline, target = Timeline.current(lake, operator), Lake(root)
+    found = list[Step]()
+    if timeline.moved is None:
+        reading = begun(lake, readers(operator, streams(lake)))
+        if reading:
+            fix = "Stop them all, and move or copy the whole folder of the lake; they go on there."
+            where, got = (
+                f"move of '{operator}' to {target.root}",
+                f"read by {', '.join(reading)}, which would get nothing more",
+            )
+            raise LifecycleError(where, "a stream nobody reads here", got, fix, code="LIFECYCLE-043")
+        refuse_begun(lake, operator, target, f"floodmark move {operator} --into elsewhere")
+        why = f"before the move to {target.root}"
+        found += [Save(operator=operator, why=why), Leave(operator=operator, lake=target.root)]
+    elif timeline.moved.root != target.root:
+        refuse_moved(lake, operator)
+    if Timeline.current(target, operator).identity.deployed() is None:
+        found.append(Fork(operator=operator, lake=target.root))
+    return [*found, Fence(operator=operator, timeline=timeline.number)]
+
+
+def _take(step: Step, timeline: Timeline, target: Lake, going: list[Move]) -> None:
+    lake, operator = timeline.lake, timeline.operator
+    match step:
+        case Save(why=why):
+            made = savepoints.create(operator, lake, why=why)
+            going.append(Move(target.root, made.manifest.id))
+        case Leave():
+            timeline.leave(going[0])
+        case Fork():
+            fork(lake, savepoints.find(lake, going[0].savepoint), target.root)
+        case Fence():
+            outputs = savepoints.find(lake, going[0].savepoint).manifest.outputs
+            fence.end_all(timeline, (output.table for output in outputs))
+        case _:
+            raise AssertionError(step)

@@ -16,6 +16,7 @@ from floodmark.lake import entries
 from floodmark.lake.commits import (
     BoundedRun,
     Cleaned,
+    Compacted,
     Fenced,
     Landing,
     MicroBatch,
@@ -188,7 +189,7 @@ def standing(path: str, limit: int | None = LIMIT) -> Iterator[Commit]:
             continue
         if isinstance(commit.record, Restored):
             undone = commit.record.restored
-        if commit.record is not None and not isinstance(commit.record, Fenced | Cleaned):
+        if commit.record is not None and not isinstance(commit.record, Fenced | Cleaned | Compacted):
             yield commit
 
 
@@ -202,6 +203,20 @@ def rewritten(path: str) -> bool:
     return not complete(path) or any(
         isinstance(c.record, Restored | Cleaned) or c.operation.startswith("VACUUM") for c in every(path)
     )
+
+
+def replaced(path: str, since: int) -> bool:
+    """Whether a commit behind a version has put rows in place of others, or may have: nothing tells what the commits did that are gone."""
+    oldest = None
+    for commit in every(path):
+        if commit.version <= since:
+            return False
+        if isinstance(commit.record, BoundedRun | Restored):
+            return True
+        if commit.record is None and commit.operation not in UPKEEP and commit.version:
+            return True
+        oldest = commit.version if oldest in {None, commit.version + 1} else oldest
+    return oldest is not None and oldest > since + 1 and _Kept.read(path).upto < oldest
 
 
 def progress(path: str, version: int | None = None) -> int | None:

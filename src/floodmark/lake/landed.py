@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
 import uuid
@@ -22,7 +23,7 @@ from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction
 
 from floodmark.core import crash
-from floodmark.lake import log
+from floodmark.lake import entries, log
 from floodmark.lake.commits import Landed, Landing, Status
 from floodmark.lake.conflicts import interrupted
 from floodmark.lake.paths import Lake
@@ -72,10 +73,10 @@ class LandedUnits(Mapping[str, Landed]):
             last: the newest landing commit of the log.
         """
         units = LandedUnits(lake.internal("sources", last.source, "files"))
-        if DeltaTable.is_deltatable(units._path):
-            table = DeltaTable(units._path)
-            units._stored = _Stored(units._path, _files(table))
-            recorded = table.transaction_version(_APP)
+        if entries.is_table(units._path):
+            files = entries.live_files(units._path)
+            units._stored = _Stored(units._path, _files(DeltaTable(units._path)) if files is None else files)
+            recorded = entries.transaction_of(units._path, _APP)
             units._reached = units._recorded = units._stored.newest() if recorded is None else recorded
         if units._reached < last.ordinal:
             for landing in reversed(list(log.landings(lake.log(last.source), after=units._reached))):
@@ -93,6 +94,12 @@ class LandedUnits(Mapping[str, Landed]):
         if unit is not None:
             return unit.size == size and unit.modified == modified
         return self._stored.same(name, size, modified)
+
+    def newest(self) -> dict[str, Landed]:
+        """The units of the last landing commit that decided any, by name; of the table the row groups that hold them are read."""
+        last = max((unit.ordinal for unit in self._new.values()), default=-1)
+        found = {name: unit for name, unit in self._new.items() if unit.ordinal == last}
+        return found or {name: self[name] for name in self._stored.of_last_commit()}
 
     def __iter__(self) -> Iterator[str]:
         """Names of units."""
@@ -139,7 +146,7 @@ class LandedUnits(Mapping[str, Landed]):
             self._unwritten.clear()
             self._recorded = self._reached
             self._compact()
-        elif behind >= _FLUSH_AFTER and DeltaTable.is_deltatable(self._path):
+        elif behind >= _FLUSH_AFTER and entries.is_table(self._path):
             table = DeltaTable(self._path)  # only markers came: the next opening skips them
             table.create_write_transaction([], "append", table.schema(), [], commit_properties=record)
             self._recorded = self._reached
@@ -161,7 +168,9 @@ class LandedUnits(Mapping[str, Landed]):
         table.create_write_transaction([added], "overwrite", table.schema(), [])
         crash.point("landed.after_commit")
         DeltaTable(self._path).vacuum(_REPLACED_HOURS, dry_run=False, enforce_retention_duration=False, full=True)
-        self._stored = _Stored(self._path, _files(DeltaTable(self._path)))
+        newest = DeltaTable(self._path)
+        newest.create_checkpoint()  # who opens the table reads the entries behind it
+        self._stored = _Stored(self._path, _files(newest))
         self._new.clear()
 
     def _merge(self, units: Iterable[Landed]) -> None:
@@ -182,6 +191,7 @@ class _Group:
         number: of the row group in the file.
         low: no name is smaller; None where that is not known.
         high: no name is larger.
+        last: no landing commit of a row is later; None where that is not known.
     """
 
     order: int
@@ -190,6 +200,7 @@ class _Group:
     number: int
     low: str | None
     high: str | None
+    last: int | None
 
     def may_hold(self, name: str) -> bool:
         return self.low is None or self.high is None or self.low <= name <= self.high
@@ -198,7 +209,7 @@ class _Group:
 class _Stored:
     """Rows of the table, read a row group at a time."""
 
-    __slots__ = ("_asked", "_columns", "_files", "_path", "_row_of", "_unread")
+    __slots__ = ("_asked", "_columns", "_files", "_last", "_path", "_row_of", "_unread")
 
     def __init__(self, path: str, files: list[str]) -> None:
         """Nothing is read yet.
@@ -212,6 +223,7 @@ class _Stored:
         self._unread: list[_Group] | None = None if files else []  # None: not even the footers are read
         self._columns: list[_Columns] = []  # of the groups that were read
         self._row_of: dict[str, tuple[int, int]] = {}  # name -> group in ``_columns``, row
+        self._last: list[str] | None = None  # of the last landing commit; None: not looked for
 
     def unit(self, name: str) -> Landed:
         found = self._row(name)
@@ -234,6 +246,21 @@ class _Stored:
         """Ordinal of the last landing commit that a row is of; -1 without rows."""
         self.names()
         return max((columns.newest() for columns in self._columns), default=-1)
+
+    def of_last_commit(self) -> list[str]:
+        """Names of the units of the last landing commit that a row is of; the row groups whose rows may be of it are read."""
+        if self._last is None:
+            groups = [group for file in self._files for group in _groups(self._path, file)]
+            newest, self._last = -1, []
+            for group in sorted(groups, key=lambda one: math.inf if one.last is None else one.last, reverse=True):
+                if group.last is not None and group.last < newest:
+                    break
+                rows = _rows(self._path, group)
+                last = pc.max(rows["ordinal"]).as_py()
+                if last is not None and last >= newest:
+                    names = rows.filter(pc.equal(rows["ordinal"], last))["name"].to_pylist()
+                    newest, self._last = last, names if last > newest else [*self._last, *names]
+        return self._last
 
     def _row(self, name: str) -> tuple[int, int] | None:
         if self._unread != []:
@@ -348,12 +375,13 @@ def _groups(path: str, file: str) -> list[_Group]:
     """The row groups of a data file."""
     files, base = file_system(f"{path}/{file}")
     footer = pq.read_metadata(base, filesystem=files)
-    name = footer.schema.names.index("name")
+    name, ordinal = (footer.schema.names.index(column) for column in ("name", "ordinal"))
     found = []
     for number in range(footer.num_row_groups):
-        names = footer.row_group(number).column(name).statistics
+        names, ordinals = (footer.row_group(number).column(column).statistics for column in (name, ordinal))
         low, high = (names.min, names.max) if names is not None and names.has_min_max else (None, None)
-        found.append(_Group(0, file, footer, number, low, high))
+        last = int(ordinals.max) if ordinals is not None and ordinals.has_min_max else None
+        found.append(_Group(0, file, footer, number, low, high, last))
     return found
 
 

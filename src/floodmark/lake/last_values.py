@@ -13,6 +13,7 @@ import duckdb
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
+from floodmark.core.sql import literal, quoted
 from floodmark.lake import storage
 from floodmark.lake.copies import remove
 from floodmark.lake.paths import is_local
@@ -20,10 +21,26 @@ from floodmark.lake.timeline import Timeline
 from floodmark.spec.schema import MARKER, ROW
 
 
-def write(changelog: str, version: int, keys: Sequence[str], target: str) -> None:
-    """Write the last values of a changelog into a new table; what is there is replaced.
+def query(columns: str, changelog: str, keys: Sequence[str], where: str = "true") -> str:
+    """The last values of a changelog, in DuckDB's SQL.
 
     The last row of a key is the one with the greatest ``_sequence``; a retraction there means that the key has no value.
+
+    Args:
+        columns: to select, as SQL.
+        changelog: to select from, as SQL.
+        keys: columns that identify a result.
+        where: which rows of the changelog there are, as SQL.
+    """
+    partition = ", ".join(map(quoted, keys))
+    return (
+        f"SELECT {columns} FROM {changelog} WHERE _kind <> {MARKER} AND {where} QUALIFY row_number() OVER "
+        f"(PARTITION BY {partition} ORDER BY _sequence DESC NULLS LAST, _kind DESC) = 1 AND _kind = {ROW}"
+    )
+
+
+def write(changelog: str, version: int, keys: Sequence[str], target: str) -> None:
+    """Write the last values of a changelog into a new table; what is there is replaced.
 
     Args:
         changelog: path of the table.
@@ -41,14 +58,10 @@ def write(changelog: str, version: int, keys: Sequence[str], target: str) -> Non
     with duckdb.connect() as engine:
         engine.execute("SET TimeZone = 'UTC'")
         if is_local(target):  # where sorts that do not fit into memory go
-            engine.execute(f"SET temp_directory = {_text(f'{target}.spill')}")
+            engine.execute(f"SET temp_directory = {literal(f'{target}.spill')}")
         engine.register("changelog", rows)
-        partition = ", ".join(map(_name, keys))
-        picked = engine.sql(
-            f"SELECT {', '.join(map(_name, rows.schema.names))} FROM changelog WHERE _kind <> {MARKER} "
-            f"QUALIFY row_number() OVER (PARTITION BY {partition} ORDER BY _sequence DESC NULLS LAST, _kind DESC) = 1 AND _kind = {ROW}"
-        )
-        batches = pa.RecordBatchReader.from_stream(picked)
+        last = query(", ".join(map(quoted, rows.schema.names)), "changelog", keys)
+        batches = pa.RecordBatchReader.from_stream(engine.sql(last))
         write_deltalake(
             target, pa.RecordBatchReader.from_batches(rows.schema, _cast(batches, rows.schema)), mode="append"
         )
@@ -74,11 +87,3 @@ def _cast(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterable[pa.R
     """Batches with the exact types of a table: DuckDB widens some, and names time zones in its own way."""
     for batch in batches:
         yield from pa.Table.from_batches([batch]).cast(schema).to_batches()
-
-
-def _name(column: str) -> str:
-    return '"' + column.replace('"', '""') + '"'
-
-
-def _text(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"

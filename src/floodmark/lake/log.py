@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from deltalake import DeltaTable
-
 from floodmark.core.errors import PlanError, StateError
 from floodmark.lake import entries, history
 from floodmark.lake.commits import Landing, decode, encode
@@ -67,7 +65,7 @@ def remembered(path: str) -> Landing | None:
     landing = None if content is None else decode(content.decode(), f"file {_file(path)}")
     if not isinstance(landing, Landing):
         return None
-    return landing if DeltaTable(path).transaction_version(application(landing.source)) == landing.ordinal else None
+    return landing if entries.transaction_of(path, application(landing.source)) == landing.ordinal else None
 
 
 def remember(path: str, landing: Landing) -> None:
@@ -103,7 +101,7 @@ def check_fits(source: Source, definition: dict[str, object] | None) -> bool:
         return False
     now = source.canonical()
     old_columns = {c["name"]: c for c in definition["schema"]}  # type: ignore[attr-defined]  # JSON of Schema.canonical
-    new_columns = {c["name"]: c for c in now["schema"]}  # type: ignore[attr-defined]  # the same
+    new_columns = {c["name"]: c for c in now["schema"]}
     differences = [f"column '{name}' was removed" for name in old_columns if name not in new_columns]
     added = False
     for name, column in new_columns.items():

@@ -1,13 +1,19 @@
-"""Data files that a table's commits name and that are not there: which rows are gone with them, and what is left to do. No JVM."""
+"""Data files that a table's commits name and that are not there: which rows are gone with them, and what is left to do. No JVM.
+
+Only upkeep, and who has run into a missing file, look at all files of a table. Status looks at the files of the newest commits, and at those that the
+last upkeep has missed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -16,12 +22,14 @@ from pyarrow.fs import FileType
 
 from floodmark.core.errors import ExecutionError
 from floodmark.core.time import describe
-from floodmark.lake import history
+from floodmark.lake import entries, history
 from floodmark.lake.commits import Landing
 from floodmark.lake.paths import Lake, is_local
-from floodmark.lake.storage import file_system
+from floodmark.lake.storage import file_system, read, write
 from floodmark.spec.operator import Input, Operator
 
+NEWEST = 50
+"""Commits whose files status looks at."""
 _SHOWN = 3
 
 
@@ -74,6 +82,42 @@ def lost_files(table: str) -> list[LostFile]:
             )
         )
     return sorted(found, key=lambda file: (file.sequences or (0, 0), file.path))
+
+
+def known_lost(table: str) -> list[LostFile]:
+    """The same, where one of the files is gone that the newest ``NEWEST`` commits have added, or one that the last upkeep has missed is still gone.
+
+    Where none of these is gone, no other file is looked at. Of a table that is not on a local disk all files are.
+    """
+    newest = entries.newest(table) if is_local(table) else None
+    if newest is None:
+        return lost_files(table)
+    commits = list(islice(entries.backwards(table, newest), NEWEST))
+    gone = [name for name in _named(commits, "add") if not _is_there(table, name)]
+    removed = set(_named(commits, "remove")) if gone else set()
+    missed = [name for name in json.loads(read(_missed(table)) or b"[]") if not _is_there(table, name)]
+    return lost_files(table) if missed or not removed.issuperset(gone) else []
+
+
+def note_lost(table: str) -> None:
+    """Look at all files of a table's newest version, and write down for ``known_lost`` which are gone."""
+    names = [file.path.removeprefix(f"{table}/") for file in lost_files(table)]
+    content = json.dumps(names).encode()
+    if (read(_missed(table)) or b"[]") != content:
+        write(_missed(table), content)
+
+
+def _named(commits: Iterable[entries.Entry], action: Literal["add", "remove"]) -> Iterator[str]:
+    """The files that commits have added or removed."""
+    mark = f'"{action}"'.encode()
+    for one in commits:
+        for line in one.content.splitlines():
+            if mark in line and (file := json.loads(line).get(action)) is not None:
+                yield file["path"]
+
+
+def _missed(table: str) -> str:
+    return entries.beside(table, "lost.json")
 
 
 def _is_there(table: str, path: str) -> bool:

@@ -11,7 +11,7 @@ from pyarrow.fs import FileType
 
 from floodmark.core.errors import ExecutionError
 from floodmark.core.time import END, NEVER, Interval
-from floodmark.lake import division
+from floodmark.lake import division, entries
 from floodmark.lake.paths import Lake
 from floodmark.lake.rows import row_schema
 from floodmark.lake.storage import file_system
@@ -19,6 +19,8 @@ from floodmark.spec import partitions
 from floodmark.spec.operator import Operator, Output
 from floodmark.spec.partitions import Partitions, literal
 from floodmark.spec.schema import MARKER, PARTITION, STAMPS, Schema
+from floodmark.spec.steps import WindowAggregate
+from floodmark.spec.windows import Global
 
 KEPT = {"delta.logRetentionDuration": "interval 36500 days"}
 """Properties of logs and outputs: new streams begin with the first commit, savepoints go back to old versions, whoever's clean-up runs."""
@@ -26,9 +28,8 @@ PROPERTIES = {"delta.checkpointInterval": "100", **KEPT}
 """Properties of logs and outputs when they are created."""
 
 
-def keep_history(path: str) -> bool:
+def keep_history(table: DeltaTable) -> bool:
     """Set the properties ``KEPT`` of a table where others stand; whether that was so."""
-    table = DeltaTable(path)
     configuration = table.metadata().configuration
     other = {name: value for name, value in KEPT.items() if configuration.get(name) != value}
     if other:
@@ -52,6 +53,26 @@ def predicate(output: Output, interval: Interval) -> str:
         return partitions.predicate(output.partitions, interval)
     low = f"_event_time >= {literal(interval.start)}" if interval.start > NEVER else f"_kind <> {MARKER}"
     return low + (f" AND _event_time < {literal(interval.end)}" if interval.end <= END else "")
+
+
+def never_fires(operator: Operator, watermark: int) -> tuple[str, ...]:
+    """What to say of windows that only the end of input fires, when a stream has caught up with inputs that have none.
+
+    Args:
+        operator: of the stream.
+        watermark: its progress, ms.
+    """
+    step = operator.stateful
+    if not isinstance(step, WindowAggregate) or not isinstance(step.window, Global):
+        return ()
+    if step.trigger is not None or watermark >= END:
+        return ()
+    sources = " and ".join(f"floodmark land {given.table} --end" for given in operator.inputs)
+    text = (
+        f"'{operator.name}' uses Global(), which fires at the end of input: it will never fire while its input has no end. "
+        f"End the input ({sources}), run it bounded (floodmark run {operator.name}), or use Tumbling, Sliding or Calendar."
+    )
+    return (text,)
 
 
 def set_aside(operator: Operator, rows: Mapping[str, int]) -> tuple[str, ...]:
@@ -92,4 +113,4 @@ def table_schema(schema: Schema, cut: Partitions | None = None) -> TableSchema:
 
 def input_path(lake: Lake, table: str) -> str:
     """The path of an input's table: a log, or an output of another operator."""
-    return lake.log(table) if DeltaTable.is_deltatable(lake.log(table)) else lake.read(table)
+    return lake.log(table) if entries.is_table(lake.log(table)) else lake.read(table)

@@ -186,12 +186,21 @@ def forked(lake: Lake, root: str) -> None:
     storage.write(_fork(lake, root), json.dumps({"root": root}).encode())
 
 
+def passing(reader: Lake) -> None:
+    """Let a lake that reads another one never write into that one: it is gone long before upkeep removes what it reads."""
+    storage.write(_passing(reader), b"")
+
+
+def _passing(reader: Lake) -> str:
+    return reader.internal("passing")
+
+
 def begins(reader: Lake) -> None:
     """Write down in the lake whose logs another one reads that a stream there reads them; a rebuild is known by its place.
 
-    One that may not be written is not told: its owner's upkeep does not know of the reader.
+    One that may not be written is not told: its owner's upkeep does not know of the reader. Neither is one of a passing reader.
     """
-    if reader.logs is None or reader.root.startswith(f"{reader.logs}/"):
+    if reader.logs is None or reader.root.startswith(f"{reader.logs}/") or storage.read(_passing(reader)) is not None:
         return
     file = _fork(Lake(reader.logs), reader.root)
     if storage.read(file) is None:

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 from floodmark.core.errors import CapabilityError, ExecutionError, LifecycleError
@@ -82,10 +81,10 @@ def _plan(operator: Operator, lake: Lake, interval: Interval, versions: dict[str
 
 def _check_lost(operator: Operator, lake: Lake) -> None:
     """What is covered is known from the main output; the others must be there with it, once this version has written them."""
-    if not DeltaTable.is_deltatable(lake.output(operator.outputs[0].table)):
+    if not entries.is_table(lake.output(operator.outputs[0].table)):
         return
     tables = [t for o in operator.outputs for t in (o, o.current) if t is not None]
-    lost = [t.table for t in tables if not DeltaTable.is_deltatable(lake.output(t.table))]
+    lost = [t.table for t in tables if not entries.is_table(lake.output(t.table))]
     if lost and any(run.fingerprint == operator.fingerprint for run in _runs(operator, lake)):
         fix = f"Compute all of it anew: floodmark run {operator.name} --force (without --from and --to)."
         where, expected = f"outputs of '{operator.name}' in {lake.root}", "all of its tables"

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from deltalake import DeltaTable
 
-from floodmark.lake import marks
+from floodmark.lake import marks, positions
 from floodmark.lake.conflicts import retried
 from floodmark.lake.paths import Lake
 from floodmark.lake.removal import GOING, Removed, clear, contents, take_away
@@ -91,6 +91,7 @@ def merge_marks(lake: Lake, *, hours: float, dry_run: bool = False) -> list[Remo
 
 def _started(timeline: Timeline, batch: int) -> int:
     """How far the markers of the starts were read at the end of a micro-batch; -1 where none are read."""
-    positions, deployed = timeline.checkpoint.positions(batch), timeline.identity.deployed()
-    read = positions[1::2] if deployed is not None and len(positions) > len(deployed.reads) else []
-    return min((position.version for position in read), default=-1)
+    deployed = timeline.identity.deployed()
+    read = timeline.checkpoint.positions(batch)
+    starts = [] if deployed is None else positions.of_starts(deployed.graph, read)
+    return min((position.version for position in starts), default=-1)

@@ -13,18 +13,20 @@ from pyarrow.fs import FileType
 
 from floodmark.core.errors import LifecycleError, StateError
 from floodmark.lake import savepoints
+from floodmark.lake.checkpoint import checkpoint_at
 from floodmark.lake.commits import BoundedRun, MicroBatch, Restored
 from floodmark.lake.cuts import agreeing, begun, commits, readers
 from floodmark.lake.history import Commit
+from floodmark.lake.identity import Identity
 from floodmark.lake.outputs import check_there
 from floodmark.lake.paths import Lake
 from floodmark.lake.savepoints import BatchState, Savepoint
 from floodmark.lake.storage import file_system
 from floodmark.lake.switch import pending, perform, refuse_another, stopped
-from floodmark.lake.timeline import Timeline, streams
+from floodmark.lake.timeline import CHECKPOINT, Timeline, streams
 from floodmark.lifecycle.rollback import cut, moves
 from floodmark.lifecycle.savepoint import Manifest, TableVersion
-from floodmark.lifecycle.switch import Step, Switch
+from floodmark.lifecycle.switch import Switch, Target
 
 Codes = Mapping[str, Mapping[str, Any]]
 """Operator -> what is known of the code its stream runs."""
@@ -84,11 +86,13 @@ class Prepared:
         switch: what it does.
         undone: what each table loses.
         left: streams that read it and do not go with it: they have to be computed anew, and refuse to go on until then.
+        emptied: tables of last values that the rollback empties: the savepoint does not say by which columns a result is one.
     """
 
     switch: Switch
     undone: tuple[Undone, ...]
     left: tuple[str, ...] = ()
+    emptied: tuple[str, ...] = ()
 
 
 def roll_back(
@@ -159,15 +163,17 @@ def prepare(
     if chosen is None:
         raise _no_cut(savepoint, names[1:])
     written = {output.id: output.table for one in chosen.values() for output in one.outputs}
-    steps, lost = [], []
+    targets, lost, emptied = [], [], list[str]()
     for one in chosen.values():
         if isinstance(one, Manifest):
-            savepoints.find(lake, one.id).put_back(lake)
+            held = savepoints.find(lake, one.id)
+            held.put_back(lake)
+            emptied += _emptied(lake, held)
     for name, one in chosen.items():
         savepoints.check_inputs(lake, name, one.inputs, written)
         lost += [_check_table(lake, name, manifest.id, output, backfills=backfills) for output in one.outputs]
-        steps.append(
-            Step(
+        targets.append(
+            Target(
                 operator=name,
                 savepoint=_kept(lake, name, one, manifest.id, keep=keep, code=(codes or {}).get(name)),
                 version=one.version,
@@ -175,12 +181,19 @@ def prepare(
                 ends=Timeline.current(lake, name).number,
                 batch=one.batch,
                 watermark=one.watermark,
-                inputs=len(one.inputs),
                 tables=one.outputs,
                 moves=dict(moves(one, written)),
             )
         )
-    return Prepared(Switch(again=_again(manifest), steps=tuple(steps)), tuple(lost), tuple(reading if alone else ()))
+    switch = Switch(again=_again(manifest), targets=tuple(targets))
+    return Prepared(switch, tuple(lost), tuple(reading if alone else ()), tuple(emptied))
+
+
+def _emptied(lake: Lake, savepoint: Savepoint) -> Iterator[str]:
+    """Tables of last values that the stream has now, and that are not known to the savepoint."""
+    known = Identity(checkpoint_at(f"{savepoint.path}/{CHECKPOINT}")).result_keys()
+    now = Timeline.current(lake, savepoint.manifest.operator).identity.result_keys()
+    yield from (f"{table}__current" for table in sorted(now.keys() - known.keys()))
 
 
 def _kept(

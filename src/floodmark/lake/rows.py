@@ -38,3 +38,18 @@ def marker(schema: Schema, *, watermark: int, sequence: int | None, now: int) ->
     """
     stamps = dict(zip(STAMPS, (None, watermark, watermark, sequence, now * 1000, MARKER), strict=True))
     return pa.RecordBatch.from_pylist([stamps], schema=row_schema(schema))
+
+
+def plain_type(kind: pa.DataType) -> pa.DataType:
+    """The type without views and large offsets, which others write and not all of pyarrow computes with; all of it nullable."""
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(f.name, plain_type(f.type)) for f in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(plain_type(kind.key_type), plain_type(kind.item_type))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_list_view(kind):
+        return pa.list_(pa.field("element", plain_type(kind.value_type)))
+    if pa.types.is_string_view(kind) or pa.types.is_large_string(kind):
+        return pa.string()
+    if pa.types.is_binary_view(kind) or pa.types.is_large_binary(kind):
+        return pa.binary()
+    return pa.timestamp("us", kind.tz) if pa.types.is_timestamp(kind) else kind

@@ -10,12 +10,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from deltalake import DeltaTable
-
 from floodmark.core import crash
 from floodmark.core.errors import CapabilityError, ExecutionError, LifecycleError, StateError, closest
 from floodmark.core.time import from_ms
-from floodmark.lake import entries, history, marks, sequences, versions
+from floodmark.lake import entries, history, marks, positions, sequences, versions
 from floodmark.lake.checkpoint import checkpoint_at, engine_of
 from floodmark.lake.commits import MicroBatch, Restored
 from floodmark.lake.copies import copy, files_of, remove
@@ -194,11 +192,11 @@ def not_begun(operator: str, lake: Lake) -> LifecycleError:
 
 def _copy(timeline: Timeline, batch: int, draft: str) -> None:
     timeline.checkpoint.copy_to(f"{draft}/{CHECKPOINT}", batch)
-    positions, deployed = checkpoint_at(f"{draft}/{CHECKPOINT}").positions(batch), timeline.identity.deployed()
-    if deployed and len(positions) > len(deployed.reads):  # beside each input the markers of the starts are read
-        marks.copied(timeline.folder(STARTS), f"{draft}/{STARTS}", max(positions[1::2]).version)
+    read, deployed = checkpoint_at(f"{draft}/{CHECKPOINT}").positions(batch), timeline.identity.deployed()
+    if deployed and (starts := positions.of_starts(deployed.graph, read)):
+        marks.copied(timeline.folder(STARTS), f"{draft}/{STARTS}", max(starts).version)
     path = timeline.folder(TICKS)
-    if DeltaTable.is_deltatable(path):
+    if entries.is_table(path):
         marks.copied(path, f"{draft}/{TICKS}", marks.ticked(path, batch))
 
 
@@ -233,7 +231,7 @@ def state_at(timeline: Timeline, batch: int) -> BatchState:
     outputs = tuple(
         TableVersion(table=table, id=_id(lake.output(table)), version=_version_at(timeline, table, batch))
         for table in deployed.tables
-        if DeltaTable.is_deltatable(lake.output(table))
+        if entries.is_table(lake.output(table))
     )
     watermark = timeline.checkpoint.settled(batch)
     return BatchState(deployed, batch, watermark, inputs_at(timeline, batch), outputs)
@@ -387,6 +385,20 @@ def find(lake: Lake, name: str) -> Savepoint:
         StateError: STATE-020 of a newer format, STATE-021 its manifest is damaged.
     """
     return _opened(*_named(lake, name))
+
+
+def of(lake: Lake, operator: str, name: str) -> Savepoint:
+    """The savepoint of an operator that has this name.
+
+    Raises:
+        LifecycleError: LIFECYCLE-031, there is none, or it is another operator's.
+    """
+    found = find(lake, name)
+    if found.manifest.operator != operator:
+        fix = f"See those of '{operator}': floodmark savepoint list {operator}"
+        got = f"one of '{found.manifest.operator}'"
+        raise LifecycleError(f"savepoint '{name}'", f"one of '{operator}'", got, fix, code="LIFECYCLE-031")
+    return found
 
 
 def find_any(lake: Lake, name: str) -> Savepoint | Unreadable:

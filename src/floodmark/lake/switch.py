@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 
 from deltalake import DeltaTable
 
 from floodmark.core import crash
 from floodmark.core.errors import LifecycleError
-from floodmark.lake import fence, history, last_values, savepoints
+from floodmark.lake import fence, history, last_values, positions, savepoints
+from floodmark.lake.checkpoint import checkpoint_at
 from floodmark.lake.commits import Restored
 from floodmark.lake.copies import remove
 from floodmark.lake.graft import graft
+from floodmark.lake.identity import Identity
 from floodmark.lake.locks import data_files, exclusive
 from floodmark.lake.paths import Lake
 from floodmark.lake.storage import file_system, read, write
-from floodmark.lake.timeline import Timeline
+from floodmark.lake.timeline import CHECKPOINT, Timeline
 from floodmark.lake.writer import Writer, committed
 from floodmark.lifecycle.savepoint import TableVersion
-from floodmark.lifecycle.switch import Step, Switch
+from floodmark.lifecycle.steps import (
+    Empty,
+    MakeCurrent,
+    RestoreState,
+    RestoreTable,
+    RestoreValues,
+    Seek,
+    Switching,
+    take,
+)
+from floodmark.lifecycle.switch import Switch, Target, Turn
+from floodmark.lifecycle.switch import steps as turn_steps
 
 _PATIENCE_SECONDS = 60
 """For another switch in the lake, which takes seconds."""
@@ -114,6 +127,7 @@ def stopped(lake: Lake, operators: Sequence[str]) -> Iterator[None]:
     with ExitStack() as stack:
         for name in operators:
             stack.enter_context(exclusive(lake, "operators", name, "run"))
+            fence.settle(Timeline.current(lake, name))
         yield
 
 
@@ -131,104 +145,199 @@ def perform(lake: Lake, switch: Switch) -> None:
         _perform(lake, switch)
 
 
+def become(lake: Lake, operator: str, beside: Lake, *, again: str, back: str, why: str) -> str:
+    """Let a stopped stream be what a stopped stream of the same operator in another lake is: its state, and its tables in one commit each.
+
+    Args:
+        lake: the stream runs in.
+        operator: its name.
+        beside: the other lake.
+        again: the command that does it, for whoever has to finish it.
+        back: id of the savepoint to go back to.
+        why: a note for the savepoint by which the state goes over.
+
+    Returns:
+        The id of that savepoint, which is of no use afterwards: it names tables of the other lake.
+    """
+    made = savepoints.create(operator, beside, why=why)
+    taken, timeline = savepoints.take_in(lake, made.path).manifest, Timeline.current(lake, operator)
+    target = Target.onto(taken, timeline=timeline.next().number, ends=timeline.number, source=beside.root)
+    perform(lake, Switch(again=again, targets=(target,), back=back))
+    return taken.id
+
+
 def _perform(lake: Lake, switch: Switch) -> None:
     crash.point("switch.before_journal")
     write(_journal(lake), switch.as_json().encode())
-    crash.point("switch.before_state")
-    timelines = [Timeline(lake, step.operator, step.timeline) for step in switch.steps]
-    for step, timeline in zip(switch.steps, timelines, strict=True):
-        savepoint = savepoints.find(lake, step.savepoint)
-        savepoint.put_back(Lake(step.source) if step.source else lake)
-        savepoints.restore(savepoint, timeline.folder())
-    crash.point("switch.before_tables")
-    ends, ids = {}, {table.table: table.id for step in switch.steps for table in step.tables}
-    for step, timeline in zip(switch.steps, timelines, strict=True):
-        _retire(timeline, step)
-        for table in reversed(step.tables):  # as a micro-batch commits: the main output last, its last values before it
-            _switch_values(timeline, step, table)
-            crash.point("switch.after_values")
-            ends[table.table] = _switched(timeline, step, table)
-            crash.point("switch.after_table")
-            if table.table in timeline.identity.result_keys():
-                last_values.followed(timeline, table.table, ends[table.table] + 1)
-    for step, timeline in zip(switch.steps, timelines, strict=True):
-        sources = len(timeline.checkpoint.positions(step.batch)) // step.inputs
-        for place, name in step.moves.items():
-            timeline.checkpoint.move(step.batch, place * sources, ends[name], ids[name])
-    crash.point("switch.before_current")
-    for timeline in timelines:
-        timeline.make_current()
-        crash.point("switch.after_current")
+    by_name = {target.operator: target for target in switch.targets}
+    take(steps(lake, switch), lambda step: _take(lake, by_name, step))
     files, path = file_system(_journal(lake))
     with suppress(FileNotFoundError):
         files.delete_file(path)
     crash.point("switch.after_journal")
 
 
-def _ended(timeline: Timeline, step: Step) -> Timeline:
-    return Timeline(timeline.lake, step.operator, step.ends)
+def steps(lake: Lake, switch: Switch) -> list[Switching]:
+    """What a switch does, over what there is. Nothing is changed.
+
+    Args:
+        lake: the streams run in.
+        switch: a dry run may name savepoints that are not made yet, of streams that stay where they are.
+    """
+    there = savepoints.names(lake)
+    return list(turn_steps([_turn(lake, target, there) for target in switch.targets]))
 
 
-def _record(step: Step, table: str, restored: int) -> Restored:
-    """Of a commit of a switch; ``restored`` is the version that comes back, -1 for none."""
-    return Restored(
-        mode="rebuild" if step.source else "rollback",
-        operator=step.operator,
-        version=step.version,
-        timeline=step.timeline,
-        table=table,
-        restored=restored,
-        savepoint=step.savepoint,
-        batch=step.batch,
-        progress=step.watermark,
+def _turn(lake: Lake, target: Target, there: Collection[str]) -> Turn:
+    ended = new = Timeline(lake, target.operator, target.ends).identity
+    if target.savepoint in there:
+        new = Identity(checkpoint_at(f"{savepoints.find(lake, target.savepoint).path}/{CHECKPOINT}"))
+    values = new.result_keys().keys()
+    return Turn(
+        operator=target.operator,
+        timeline=target.timeline,
+        origin=target.source or f"micro-batch {target.batch}",
+        tables={one.table: target.source or f"version {one.version}" for one in target.tables},
+        values=values,
+        retired=_retired(ended, values, _outputs(new) if target.source else None),
+        follows=tuple(target.moves.values()),
     )
 
 
-def _switch_values(timeline: Timeline, step: Step, wanted: TableVersion) -> None:
+def beside_turn(lake: Lake, operator: str, source: str, tables: Iterable[str], values: Collection[str]) -> Turn:
+    """How a stream would become what one of the same operator in another lake is.
+
+    Args:
+        lake: it runs in.
+        operator: its name.
+        source: root of the other lake, which need not be there yet.
+        tables: that the other one writes, the main output first.
+        values: those of which it keeps the last values.
+    """
+    timeline, origins = Timeline.current(lake, operator), dict.fromkeys(tables, source)
+    return Turn(
+        operator=operator,
+        timeline=timeline.next().number,
+        origin=source,
+        tables=origins,
+        values=values,
+        retired=_retired(timeline.identity, values, origins),
+    )
+
+
+def _retired(ended: Identity, values: Collection[str], outputs: Collection[str] | None) -> tuple[str, ...]:
+    """Names of the tables that the ended definition wrote and the new one does not write.
+
+    Args:
+        ended: of the timeline that ends.
+        values: outputs of which the new one keeps the last values.
+        outputs: that it writes; None where outputs stay.
+    """
+    old = set() if outputs is None else _outputs(ended) - set(outputs)
+    return tuple(sorted([*(f"{table}__current" for table in ended.result_keys().keys() - set(values)), *old]))
+
+
+def _outputs(identity: Identity) -> set[str]:
+    deployed = identity.deployed()
+    return set() if deployed is None else set(deployed.tables)
+
+
+def _take(lake: Lake, targets: Mapping[str, Target], step: Switching) -> None:
+    target = targets[step.operator]
+    timeline = Timeline(lake, target.operator, target.timeline)
+    wanted = {one.table: one for one in target.tables}
+    match step:
+        case RestoreState():
+            savepoint = savepoints.find(lake, target.savepoint)
+            savepoint.put_back(Lake(target.source) if target.source else lake)
+            savepoints.restore(savepoint, timeline.folder())
+        case Empty(table=table):
+            _emptied(timeline, target, table)
+        case RestoreValues(table=table):
+            _switch_values(timeline, target, wanted[table.removesuffix("__current")])
+        case RestoreTable(table=table):
+            _switch_table(timeline, target, wanted[table])
+            if table in timeline.identity.result_keys():
+                version = _switched_at(lake.output(table), target.timeline)
+                last_values.followed(timeline, table, version + 1)
+        case Seek():
+            _seek(timeline, target, targets)
+        case MakeCurrent():
+            timeline.make_current()
+
+
+def _seek(timeline: Timeline, target: Target, targets: Mapping[str, Target]) -> None:
+    deployed = timeline.identity.deployed()
+    assert deployed is not None
+    numbers = list(positions.numbers(deployed.graph, len(timeline.checkpoint.positions(target.batch))).values())
+    written = {table.table: (writer, table.id) for writer in targets.values() for table in writer.tables}
+    for place, name in target.moves.items():
+        writer, table_id = written[name]
+        version = _switched_at(timeline.lake.output(name), writer.timeline)
+        for source in numbers[place]:
+            timeline.checkpoint.move(target.batch, source, version, table_id)
+
+
+def _ended(timeline: Timeline, target: Target) -> Timeline:
+    return Timeline(timeline.lake, target.operator, target.ends)
+
+
+def _record(target: Target, table: str, restored: int) -> Restored:
+    """Of a commit of a switch; ``restored`` is the version that comes back, -1 for none."""
+    return Restored(
+        mode="rebuild" if target.source else "rollback",
+        operator=target.operator,
+        version=target.version,
+        timeline=target.timeline,
+        table=table,
+        restored=restored,
+        savepoint=target.savepoint,
+        batch=target.batch,
+        progress=target.watermark,
+    )
+
+
+def _switch_values(timeline: Timeline, target: Target, wanted: TableVersion) -> None:
     """Make ``<table>__current`` what the changelog is about to say, once: in one commit, after which the old follower can write nothing."""
     lake, table = timeline.lake, f"{wanted.table}__current"
     keys = timeline.identity.result_keys().get(wanted.table)
     app = f"{timeline.app(f'current/{wanted.table}')}/switch"
     if keys is None or committed(lake.output(table), app) is not None:
         return
-    origin, scratch = Lake(step.source) if step.source else lake, timeline.folder("switching", table)
+    origin, scratch = Lake(target.source) if target.source else lake, timeline.folder("switching", table)
     last_values.write(origin.output(wanted.table), wanted.version, keys, scratch)
-    fences = [fence.follower(_ended(timeline, step), wanted.table)]
-    graft(scratch, lake.output(table), app, _record(step, table, -1), fences=fences)
+    fences = [fence.follower(_ended(timeline, target), wanted.table)]
+    graft(scratch, lake.output(table), app, _record(target, table, -1), fences=fences)
     remove(timeline.folder("switching"))
 
 
-def _retire(timeline: Timeline, step: Step) -> None:
-    """Empty, once, what the ended definition wrote and the new one does not write: tables of last values and, of a rebuild, outputs."""
-    ended = _ended(timeline, step)
-    old, new = ended.identity.deployed(), timeline.identity.deployed()
-    retired = {
-        f"{table}__current": table
-        for table in ended.identity.result_keys().keys() - timeline.identity.result_keys().keys()
-    }
-    if step.source and old is not None and new is not None:
-        retired |= {table: table for table in old.tables.keys() - new.tables.keys()}
-    for name, table in sorted(retired.items()):
-        path, app = timeline.lake.output(name), f"{timeline.app(name)}/retired"
-        if not DeltaTable.is_deltatable(path) or (writer := Writer(path)).committed(app) is not None:
-            continue
-        fences = [*fence.transactions(ended, table), fence.follower(ended, table)]
-        writer.become((), _record(step, name, -1), (app, 1), fences)
+def _emptied(timeline: Timeline, target: Target, name: str) -> None:
+    """Empty, once, what the ended definition wrote and the new one does not write."""
+    path, app = timeline.lake.output(name), f"{timeline.app(name)}/retired"
+    if not DeltaTable.is_deltatable(path) or (writer := Writer(path)).committed(app) is not None:
+        return
+    ended, table = _ended(timeline, target), name.removesuffix("__current")
+    fences = [*fence.transactions(ended, table), fence.follower(ended, table)]
+    writer.become((), _record(target, name, -1), (app, 1), fences)
 
 
-def _switched(timeline: Timeline, step: Step, wanted: TableVersion) -> int:
-    """Make a table what it should be, once; the version that says so."""
+def _switch_table(timeline: Timeline, target: Target, wanted: TableVersion) -> None:
+    """Make a table what it should be, once."""
     path, app = timeline.lake.output(wanted.table), f"{timeline.app(wanted.table)}/switch"
-    record = _record(step, wanted.table, -1 if step.source else wanted.version)
-    fences = fence.transactions(_ended(timeline, step), wanted.table)
-    if step.source:
-        graft(Lake(step.source).output(wanted.table), path, app, record, wanted.version, fences)
+    record = _record(target, wanted.table, -1 if target.source else wanted.version)
+    fences = fence.transactions(_ended(timeline, target), wanted.table)
+    if target.source:
+        graft(Lake(target.source).output(wanted.table), path, app, record, wanted.version, fences)
     elif (writer := Writer(path)).committed(app) is None:
         writer.restore(wanted.version, record, (app, 1), fences)
+
+
+def _switched_at(path: str, timeline: int) -> int:
+    """The version of a table by which it went over to a timeline."""
     return next(
         commit.version
         for commit in history.every(path)
-        if isinstance(commit.record, Restored) and commit.record.timeline == step.timeline
+        if isinstance(commit.record, Restored) and commit.record.timeline == timeline
     )
 
 

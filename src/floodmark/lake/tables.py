@@ -9,15 +9,16 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from deltalake import DeltaTable
+from deltalake import DeltaTable, Field
 from deltalake import Schema as TableSchema
 
 from floodmark.core.errors import PlanError
-from floodmark.lake import division, history, last_values, readiness
+from floodmark.lake import division, entries, history, last_values, readiness
 from floodmark.lake.copies import remove
 from floodmark.lake.outputs import PROPERTIES, added, partition_by, table_schema
 from floodmark.lake.paths import Lake
 from floodmark.lake.timeline import Timeline
+from floodmark.semantics.columns import arrow_schema
 from floodmark.spec.operator import Operator, Output
 from floodmark.spec.schema import PARTITION
 
@@ -40,6 +41,8 @@ def create(path: str, columns: TableSchema, partitioned: tuple[str, ...], proper
 def ensure(lake: Lake, operator: Operator, output: Output, make: Create = create, *, replace: bool = False) -> str:
     """Make an output's table, or check that it has the columns and the division it should have. Its path.
 
+    Columns that an upgrade of its stream was killed before it added are added.
+
     Args:
         lake: it is in.
         operator: whose.
@@ -51,19 +54,41 @@ def ensure(lake: Lake, operator: Operator, output: Output, make: Create = create
         PlanError: PLAN-002 the table has other columns, PLAN-003 it is divided by something else.
     """
     path, wanted = lake.output(output.table), table_schema(output.schema, output.partitions)
-    if not DeltaTable.is_deltatable(path):
+    if not entries.is_table(path):
         properties = PROPERTIES if output in operator.outputs else {}  # nobody goes back to old last values
         make(path, wanted, partition_by(output), properties)
         return path
     if replace:
         return path
     division.check(path, operator, output)
-    there = _own(DeltaTable(path).schema(), output)
+    there = _own(TableSchema.from_json(entries.schema_of(path)), output)
+    if there != _own(wanted, output) and _deployed(lake, operator):
+        widen(lake, output)
+        there = _own(TableSchema.from_json(entries.schema_of(path)), output)
     if there != _own(wanted, output):
         fix = f"Compute all of it anew, which replaces the table: floodmark run {operator.name} --force (without --from and --to)."
         got = ", ".join(f"{name} {_described(kind)}" for name, kind in there.items() if name != PARTITION)
         raise PlanError(f"table {path}", output.schema.describe(), got, fix, code="PLAN-002")
     return path
+
+
+def widen(lake: Lake, output: Output) -> None:
+    """Add the columns a table lacks, where it is there; its rows have null in them."""
+    path = lake.output(output.table)
+    if not DeltaTable.is_deltatable(path):
+        return
+    table = DeltaTable(path)
+    there = {field.name for field in table.schema().fields}
+    wanted = TableSchema.from_arrow(arrow_schema(output.schema)).fields
+    lacking = [Field(field.name, field.type, nullable=True) for field in wanted if field.name not in there]
+    if lacking:
+        table.alter.add_columns(lacking)
+
+
+def _deployed(lake: Lake, operator: Operator) -> bool:
+    """Whether the stream of an operator goes on under this definition."""
+    deployed = Timeline.current(lake, operator.name).identity.deployed()
+    return deployed is not None and deployed.version == operator.version
 
 
 def _own(schema: TableSchema, output: Output) -> dict[str, Any]:
@@ -119,7 +144,7 @@ def take_over(operator: Operator, timeline: Timeline, clear: Callable[[str], Non
     tables = [output.current for output in operator.outputs if output.current is not None]
     for output in (*tables, *operator.outputs):
         path = lake.output(output.table)
-        if output.table not in kept and DeltaTable.is_deltatable(path) and history.holds_files(path):
+        if output.table not in kept and entries.is_table(path) and history.holds_files(path):
             clear(path)
     for output in operator.outputs:
         version = DeltaTable(lake.output(output.table)).version()

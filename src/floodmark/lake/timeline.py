@@ -16,6 +16,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from floodmark.core.errors import StateError
+from floodmark.lake import positions
 from floodmark.lake.checkpoint import Checkpoint, Position, checkpoint_at
 from floodmark.lake.identity import Identity
 from floodmark.lake.outputs import input_path
@@ -66,9 +67,20 @@ class Timeline:
         """The one the stream goes on with."""
         return Timeline(lake, operator, int(_pointed(lake, operator).get("timeline", 0)))
 
-    def make_current(self) -> None:
-        """Go on with this one from the next start on; whole or not at all."""
-        write(_pointer(self.lake, self.operator), json.dumps({"timeline": self.number}).encode())
+    def make_current(self, *, ends: Timeline | None = None) -> None:
+        """Go on with this one from the next start on; whole or not at all.
+
+        Args:
+            ends: that is still to be fenced (``fence.settle``); None for none.
+        """
+        unfenced = {} if ends is None else {"unfenced": ends.number}
+        write(_pointer(self.lake, self.operator), json.dumps({"timeline": self.number, **unfenced}).encode())
+
+    @property
+    def unfenced(self) -> Timeline | None:
+        """The one before this, where whoever should have fenced it was killed."""
+        number = _pointed(self.lake, self.operator).get("unfenced")
+        return None if number is None else replace(self, number=int(number))
 
     def leave(self, move: Move) -> None:
         """Go on with none here any more: the stream moves."""
@@ -116,11 +128,8 @@ class Timeline:
 
 def positions_at(timeline: Timeline, batch: int) -> dict[str, Position]:
     """The position in each input at the end of a micro-batch, by the input's name, in the order they are read; nothing where it is not kept."""
-    deployed, positions = timeline.identity.deployed(), timeline.checkpoint.positions(batch)
-    if deployed is None or not positions:
-        return {}
-    of_inputs = positions[:: len(positions) // len(deployed.sources)]
-    return dict(zip(deployed.sources, of_inputs, strict=True))
+    deployed = timeline.identity.deployed()
+    return {} if deployed is None else positions.of_inputs(deployed.graph, timeline.checkpoint.positions(batch))
 
 
 def inputs_at(timeline: Timeline, batch: int) -> dict[str, TableVersion]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import pyarrow as pa
 from deltalake import DeltaTable
 
 from floodmark.core.errors import FloodmarkError
@@ -21,17 +20,17 @@ from floodmark.lake.conflicts import retried
 from floodmark.lake.expiry import Expired, expire
 from floodmark.lake.locks import data_files
 from floodmark.lake.log import remember
+from floodmark.lake.lost import note_lost
 from floodmark.lake.outputs import keep_history
 from floodmark.lake.paths import Lake
 from floodmark.lake.readers import Needs, bounded_reads, needs
 from floodmark.lake.sequences import in_order
 from floodmark.lake.storage import folders
 from floodmark.lake.vacuum import Vacuumed, vacuum
+from floodmark.lake.writer import Writer
 
 HOURS = 168
 """For which files that were replaced are kept: whoever reads a table meanwhile has so long."""
-_MERGED = ((1 << 20, 2), (16 << 20, 16), (128 << 20, 16))
-"""Bytes up to which files of an output become one, and how many smaller ones there have to be."""
 _PATIENCE_SECONDS = 60
 """For a graft that is at work."""
 
@@ -43,7 +42,7 @@ class Kept:
     Args:
         table: its name; of a log ``logs/<name>``.
         before: data files of its newest version.
-        after: the same afterwards.
+        after: the same afterwards, or as it would be.
         removed: data files that are gone, or would be.
         versions: that savepoints go back to, and that were kept whole.
         hours: files replaced within these are there.
@@ -71,7 +70,7 @@ def maintain(lake: Lake, *, hours: int = HOURS, dry_run: bool = False) -> list[K
     Args:
         lake: any.
         hours: for which files that were replaced are kept, and those that a writer has yet to commit: 0 only where none is at work.
-        dry_run: only say what would be removed.
+        dry_run: only say what would be merged and removed.
 
     Raises:
         LifecycleError: LIFECYCLE-003 a rebuild, rollback or fork is at work, LIFECYCLE-004 another writer came in between every time,
@@ -119,64 +118,88 @@ class _Work:
     def log(self, name: str) -> Kept:
         """Make a log few large files."""
         path = self.lake.log(name)
-        before, mended = len(DeltaTable(path).file_uris()), False
+        writer = Writer(path)
+        work = _Table(writer, before=len(writer.table().file_uris()))
         if not self.dry_run:
-            mended = retried(lambda: keep_history(path), path)
-            compaction.compact(path)
+            work.mended = retried(lambda: keep_history(writer.table()), path)
+        self._compact(work, compaction.of_log(writer.table()))
         _, landing = next(history.standing_of(path, Landing), (None, None))
         if landing is not None and not self.dry_run:
             remember(path, landing)
-        ordered = in_order(DeltaTable(path)) is not None  # otherwise a stream begins with the first commit
+        ordered = in_order(writer.table()) is not None  # otherwise a stream begins with the first commit
         floor = self.needed.floors.get(path) if ordered else -1
-        return self._cleaned("logs", name, path, before, mended=mended, floor=floor, ordered=ordered)
+        kept = self._cleaned("logs", name, work, floor=floor, ordered=ordered)
+        if not self.dry_run:
+            note_lost(path)
+        return kept
 
     def output(self, name: str) -> Kept:
         """Make an output few large files, and remove what nobody needs of it."""
-        path = self.lake.output(name)
-        before, mended = len(DeltaTable(path).file_uris()), False
-        if not self.dry_run:
-            if not name.endswith("__current"):
-                coverage.keep(self.lake, name)
-                mended = retried(lambda: keep_history(path), path)
-            retried(lambda: _compact(path), path)
-        floor = self.needed.floors.get(path)
-        return self._cleaned("outputs", name, path, before, mended=mended, floor=floor)
+        path, current = self.lake.output(name), name.endswith("__current")
+        writer = Writer(path)
+        work = _Table(writer, before=len(writer.table().file_uris()))
+        if not self.dry_run and not current:
+            coverage.keep(self.lake, name)
+            work.mended = retried(lambda: keep_history(writer.table()), path)
+        self._compact(work, compaction.of_output(writer.table()))
+        return self._cleaned("outputs", name, work, floor=self.needed.floors.get(path))
 
-    def _cleaned(
-        self, kind: str, name: str, path: str, before: int, *, mended: bool, floor: int | None, ordered: bool = True
-    ) -> Kept:
+    def _compact(self, work: _Table, plan: compaction.Plan) -> None:
+        work.fewer = plan.fewer if self.dry_run else compaction.carry_out(work.writer, plan)
+
+    def _cleaned(self, kind: str, name: str, work: _Table, *, floor: int | None, ordered: bool = True) -> Kept:
         """Remove files and entries; no entry of a log whose files have no order."""
+        path = work.writer.path
         versions = self.needed.kept.get(path, {})
         gone, expired = Vacuumed(why=self.why), Expired()
         if not self.why:
             upto = None if self.dry_run else changes.keep(path, self.compared.get(path, ()), log=kind == "logs")
             seen_at = self.lake.internal("upkeep", kind, f"{name}.json")
             owed = self.needed.owed.get(path, set())
-            gone = vacuum(path, seen_at, floor=floor, kept=versions, owed=owed, hours=self.hours, dry_run=self.dry_run)
+            gone = vacuum(
+                path,
+                seen_at,
+                floor=floor,
+                kept=versions,
+                owed=owed,
+                hours=self.hours,
+                dry_run=self.dry_run,
+                writer=work.writer,
+            )
         if not gone.why:
             needed = [upto, history.reached_by(path), self.needed.entries.get(path), None if ordered else -1]
             first = min([one for one in needed if one is not None], default=entries.version_of(path))
-            expired = expire(path, floor=first, hours=min(self.hours, expiry.HOURS), dry_run=self.dry_run)
+            hours = min(self.hours, expiry.HOURS)
+            expired = expire(path, floor=first, hours=hours, dry_run=self.dry_run, writer=work.writer)
         return Kept(
             table=f"logs/{name}" if kind == "logs" else name,
-            before=before,
-            after=len(DeltaTable(path).file_uris()),
+            before=work.before,
+            after=work.before - work.fewer if self.dry_run else len(work.writer.table().file_uris()),
             removed=gone.files,
             entries=expired.files,
             size=gone.size + expired.size,
             versions=tuple(sorted(versions)),
             hours=self.hours,
-            mended=mended,
+            mended=work.mended,
             why=gone.why,
         )
 
 
-def _compact(path: str) -> None:
-    """Merge files of an output; each row is written again once per size, and not at each upkeep."""
-    for size, many in _MERGED:
-        sizes = pa.table(DeltaTable(path).get_add_actions())["size_bytes"].to_pylist()
-        if sum(one < size for one in sizes) >= many:
-            DeltaTable(path).optimize.compact(target_size=size)
+@dataclass(slots=True)
+class _Table:
+    """A table upkeep is at.
+
+    Args:
+        writer: of it; it is opened once.
+        before: its data files at first.
+        mended: its properties were set again.
+        fewer: files it has by compaction, or would have.
+    """
+
+    writer: Writer
+    before: int
+    mended: bool = False
+    fewer: int = 0
 
 
 def _tables(beside: str) -> Iterator[str]:

@@ -10,15 +10,16 @@ What the commits say of each file is kept in a small file beside the lake's tabl
 from __future__ import annotations
 
 import json
+import os
 import time
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from pyarrow.fs import FileSelector, FileType
 
@@ -27,6 +28,7 @@ from floodmark.lake import entries, history, storage, versions
 from floodmark.lake.commits import Cleaned
 from floodmark.lake.conflicts import retried
 from floodmark.lake.entries import entry_of, log_files
+from floodmark.lake.paths import is_local
 from floodmark.lake.storage import file_system
 from floodmark.lake.writer import Writer
 
@@ -105,6 +107,7 @@ def vacuum(
     owed: Collection[str] = (),
     hours: float,
     dry_run: bool = False,
+    writer: Writer | None = None,
 ) -> Vacuumed:
     """Remove what nobody needs of a table; the caller holds the lock of the lake's data files.
 
@@ -116,16 +119,18 @@ def vacuum(
         owed: folders in the table's, whose files a stream has yet to commit.
         hours: for which replaced files stay, and those no commit names.
         dry_run: only say what would go.
+        writer: of the table, where it is opened already.
     """
-    table = DeltaTable(path)
+    writer = Writer(path) if writer is None else writer
+    table = writer.table()
     seen, newest = _seen(seen_at, str(table.metadata().id)), table.version()
     seen.read(path, newest)
     floor = newest if floor is None else min(floor, newest)
     before = time.time_ns() // 1_000_000 - int(hours * _HOUR_MS)
-    active = versions.files(path)
+    active = versions.named(table)
     if (why := _unknown(path, seen, floor, kept, active)) != "":
         return Vacuumed(why=why)
-    there = _on_disk(path)
+    there, folders = _on_disk(path)
     ordered = sorted(version for version in kept if version <= newest)
     unneeded = [
         file
@@ -141,8 +146,9 @@ def vacuum(
     going = [file for file in (*unneeded, *orphans) if file in there]
     if not dry_run:
         if any(file in seen.gone for file in going):
-            _mark(path, seen, seen_at, floor)
+            _mark(writer, seen, seen_at, floor)
         _delete(path, going)
+        _delete_empty(path, folders, there.keys() - set(going), before)
         for file in unneeded:
             del seen.gone[file]
         crash.point("vacuum.before_seen")
@@ -169,24 +175,27 @@ def _unknown(path: str, seen: Seen, floor: int, kept: Mapping[int, str], active:
     return ""
 
 
-def _on_disk(path: str) -> dict[str, tuple[int, int]]:
-    """Every data file in the folder of a table -> its bytes and when it was written, ms."""
+def _on_disk(path: str) -> tuple[dict[str, tuple[int, int]], dict[str, int]]:
+    """Every data file in the folder of a table -> its bytes and when it was written, ms; and every folder of one commit -> when that was written."""
     files, base = file_system(path)
-    found = {}
+    found, folders = dict[str, tuple[int, int]](), dict[str, int]()
     for info in files.get_file_info(FileSelector(base, recursive=True)):
         name = info.path[len(base.rstrip("/")) + 1 :]
         own = not any(part.startswith(".") or (part.startswith("_") and "=" not in part) for part in name.split("/"))
+        at = (info.mtime_ns or 0) // 1_000_000
         if info.type == FileType.File and own and name.endswith(".parquet"):
-            found[name] = (info.size, (info.mtime_ns or 0) // 1_000_000)
-    return found
+            found[name] = (info.size, at)
+        elif info.type == FileType.Directory and own and "/" not in name and "=" not in name:
+            folders[name] = at
+    return found, folders
 
 
-def _mark(path: str, seen: Seen, seen_at: str, floor: int) -> None:
+def _mark(writer: Writer, seen: Seen, seen_at: str, floor: int) -> None:
     """Say in the table's history, once and before it is so, that its old versions lack files: who begins to read it takes it as it is."""
     if not seen.marked:
         crash.point("vacuum.before_mark")
-        if not history.rewritten(path):
-            retried(lambda: Writer(path).note(Cleaned(before=floor)), path)
+        if not history.rewritten(writer.path):
+            retried(lambda: writer.note(Cleaned(before=floor)), writer.path)
         seen.marked = True
         _write(seen_at, seen)
     crash.point("vacuum.after_mark")
@@ -198,6 +207,26 @@ def _delete(path: str, names: Iterable[str]) -> None:
         with suppress(FileNotFoundError):
             files.delete_file(f"{base}/{name}")
         crash.point("vacuum.after_file")
+
+
+def _delete_empty(path: str, folders: Mapping[str, int], held: Iterable[str], before: int) -> None:
+    """Remove folders of commits in which no file is left; those written a short time ago may be of a writer that has yet to fill them."""
+    if not is_local(path):  # what looks like a folder there is none
+        return
+    full = {name.split("/")[0] for name in held}
+    for name, at in folders.items():
+        if name not in full and at < before:
+            _remove_folders(Path(path, name))
+
+
+def _remove_folders(folder: Path) -> None:
+    """Remove a folder and those in it, where none of them holds anything; a checksum says nothing where its file is gone."""
+    for inner, _, names in os.walk(folder, topdown=False):
+        for name in names:
+            if name.startswith(".") and name.endswith(".crc"):
+                Path(inner, name).unlink(missing_ok=True)
+        with suppress(OSError):  # somebody has put something there
+            Path(inner).rmdir()
 
 
 def _seen(seen_at: str, table: str) -> Seen:

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from floodmark.lake.copies import copy, files_of
-from floodmark.lake.entries import LOG, checkpoint_of, entry_of, log_files
+from floodmark.lake.entries import LOG, all_there, checkpoint_of, entry_of, log_files
 from floodmark.lake.storage import file_system
 
 
@@ -49,8 +49,22 @@ def files(path: str, version: int | None = None) -> set[str]:
     Raises:
         DeltaError: the log does not tell any more.
     """
-    named = pa.table(DeltaTable(path, version=version).get_add_actions())["path"].to_pylist()
-    return {name for file in named for name in (file, unquote(file))}
+    return named(DeltaTable(path, version=version))
+
+
+def there(path: str, version: int) -> bool:
+    """Whether the log tells of a version of a table, and none of its data files is gone."""
+    try:
+        actions = pa.table(DeltaTable(path, version=version).get_add_actions())
+    except DeltaError:
+        return False
+    return all_there(path, actions["path"].to_pylist())
+
+
+def named(table: DeltaTable) -> set[str]:
+    """The same of a table that is opened."""
+    files = pa.table(table.get_add_actions())["path"].to_pylist()
+    return {name for file in files for name in (file, unquote(file))}
 
 
 def put_back(path: str, version: int, folder: str) -> None:

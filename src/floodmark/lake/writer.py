@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
@@ -18,9 +19,10 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from floodmark.core.errors import LifecycleError
 from floodmark.lake import entries
-from floodmark.lake.commits import Record, encode
+from floodmark.lake.commits import Compacted, Record, encode
 from floodmark.lake.conflicts import interrupted, retried
 from floodmark.lake.files import Written, inside, split
+from floodmark.lake.ranges import unmeasured
 from floodmark.lake.tail import Tail
 
 FENCE = 1 << 62
@@ -48,7 +50,7 @@ def check_open(path: str, app: str, number: int, done: int | None) -> bool:
 
 def committed(path: str, app: str) -> int | None:
     """The last version an application id has committed to a table; None for none, also where there is no table."""
-    return entries.transaction_of(path, app) if DeltaTable.is_deltatable(path) else None
+    return entries.transaction_of(path, app) if entries.is_table(path) else None
 
 
 @dataclass(slots=True)
@@ -123,7 +125,14 @@ class Writer:
             return False
         properties = _properties(record, [Transaction(*once)])
         try:
-            write_deltalake(table, rows, mode="append", schema_mode="merge", commit_properties=properties)
+            write_deltalake(
+                table,
+                rows,
+                mode="append",
+                schema_mode="merge",
+                commit_properties=properties,
+                writer_properties=unmeasured(rows.schema),
+            )
         except CommitFailedError as error:
             raise interrupted(self.path, f"one: {error}") from error
         self._table = None
@@ -169,9 +178,25 @@ class Writer:
 
         retried(attempt, self.path)
 
-    def rewrite(self, old: Sequence[RemoveAction], new: Sequence[AddAction]) -> None:
-        """Put files in place of others that have the same rows; both say ``dataChange=false``, and the commit has no record."""
-        self._commit(self.table(), [*old, *new])
+    def rewrite(self, old: Sequence[RemoveAction], new: Sequence[AddAction]) -> bool:
+        """Put files in place of others that have the same rows; both say ``dataChange=false``.
+
+        Returns:
+            False when one of the others is not there any more: nothing is done then.
+
+        Raises:
+            LifecycleError: LIFECYCLE-004, another writer came in between every time.
+        """
+
+        def attempt() -> bool:
+            table = self.table()
+            there = {unquote(path) for path in pa.table(table.get_add_actions())["path"].to_pylist()}
+            if not {file.path for file in old} <= there:
+                return False
+            self._commit(table, [*old, *new], Compacted(files=len(old)))
+            return True
+
+        return retried(attempt, self.path)
 
     def note(self, record: Record, once: tuple[str, int] | None = None, fences: Sequence[Transaction] = ()) -> None:
         """Commit a record, and no file."""

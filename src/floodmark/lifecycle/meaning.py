@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
+from floodmark.compiler.describe import aggregate, setting
 from floodmark.core.errors import StateError
 from floodmark.core.time import describe_span
 from floodmark.lifecycle.change import Change, Node, Verdict
@@ -34,7 +34,7 @@ def stateful_changes(before: Node, after: Node, operator: Operator) -> Iterator[
     for name, (verdict, otherwise) in _MEANINGS.items():
         was, now = before.get(name), after.get(name)
         if was != now:
-            told = [_told(name, value) for value in (was, now)]
+            told = [setting(name, value) for value in (was, now)]
             yield Change(where=where, before=told[0], after=told[1], otherwise=otherwise, verdict=verdict)
     yield from _ports(where, before.get("ports", ()), after.get("ports", ()))
     if before["step"] == "process":
@@ -172,7 +172,7 @@ def _aggregates(where: str, before: Mapping[str, Node], after: Mapping[str, Node
         was, now = before.get(name), after.get(name)
         if was == now:
             continue
-        told = [f"{name}={_aggregate(one)}" if one else "" for one in (was, now)]
+        told = [f"{name}={aggregate(one)}" if one else "" for one in (was, now)]
         if was is None:
             otherwise = "What is kept of open windows has no value for it, and the rows it needs are not kept."
         elif now is None:
@@ -221,35 +221,3 @@ def _on_error(where: str, before: Node, after: Node) -> Iterator[Change]:
     )
     verdict: Verdict = "rebuild" if own else "stateless change"
     yield Change(where=where, before=f"on_error={was}", after=f"on_error={now}", otherwise=otherwise, verdict=verdict)
-
-
-# ---- words
-
-
-def _aggregate(one: Node) -> str:
-    given = [str(one[name]) for name in ("expression", "by", "n") if one.get(name) is not None]
-    return f"{one['aggregate']}({', '.join(given)})"
-
-
-def _told(name: str, value: Any) -> str:
-    match name, value:
-        case _, None:
-            return ""
-        case "keys", _:
-            return f"key_by({', '.join(value)})"
-        case "window", _:
-            spans = {"size", "slide", "gap", "offset", "longest"}
-            said = [
-                f"{k}={describe_span(v) if k in spans and isinstance(v, int) and value['kind'] != 'Count' else v}"
-                for k, v in value.items()
-                if k not in {"kind", "code"}
-            ]
-            return f"{value['kind']}({', '.join(said)})"
-        case "allowed_lateness", _:
-            return f"allowed_lateness={describe_span(value)}"
-        case "interval", _:
-            return f"from {describe_span(value[0])} to {describe_span(value[1])}"
-        case "trigger" | "evictor", _:
-            return f"{name} {value.get(name) or value.get('kind')}"
-        case _:
-            return f"{name}={value}"

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from typing import Any, get_args
 
-from floodmark.core.fingerprint import METHOD, canonical, hex_of, method_of
+from floodmark.compiler.describe import describe
+from floodmark.core.fingerprint import METHOD, canonical, method_of
 from floodmark.lifecycle.change import Change, Node, Verdict
 from floodmark.lifecycle.meaning import STATEFUL, stateful_changes
 from floodmark.spec.operator import Operator
@@ -63,10 +64,19 @@ def sources(graph: Node) -> tuple[str, ...]:
     Args:
         graph: of the operator, in its canonical form.
     """
+    return tuple(dict.fromkeys(reading(graph)))
+
+
+def reading(graph: Node) -> tuple[str, ...]:
+    """As ``sources``, an input once for each time the steps read it.
+
+    Args:
+        graph: of the operator, in its canonical form.
+    """
     for _, step in graph["outputs"]:
         path = _path(step)
         if path.stateful is not None:
-            return tuple(dict.fromkeys(_read(path.below)))
+            return tuple(_read(path.below))
     return tuple(name for name, *_ in graph["inputs"])
 
 
@@ -318,7 +328,7 @@ def _differences(before: Sequence[Node], after: Sequence[Node]) -> Iterator[tupl
         None, [canonical(n) for n in old], [canonical(n) for n in new], autojunk=False
     ).get_opcodes():
         if [canonical(n) for n in old[i:j]] != [canonical(n) for n in new[k:m]]:
-            yield ", ".join(map(_words, old[i:j])), ", ".join(map(_words, new[k:m]))
+            yield ", ".join(map(describe, old[i:j])), ", ".join(map(describe, new[k:m]))
 
 
 def _stateless(where: str, before: Sequence[Node], after: Sequence[Node]) -> Iterator[Change]:
@@ -343,24 +353,3 @@ def _before_state(where: str, before: Sequence[Node], after: Sequence[Node]) -> 
 
 def _without_on_error(node: Node) -> Node:
     return {name: value for name, value in node.items() if name != "on_error"}
-
-
-# ---- words
-
-
-def _words(node: Node) -> str:
-    if "on_error" in node:
-        return f"{_words(_without_on_error(node))} on_error={node['on_error']}"
-    match node["step"]:
-        case "read":
-            return f"read {node['input']}"
-        case "filter":
-            return f"filter {node['condition']}"
-        case "project":
-            return "columns " + ", ".join(
-                name if name == text else f"{name}={text}" for name, text, _ in node["columns"]
-            )
-        case "flat_map":
-            return f"flat_map with code {hex_of(node['code'])[:8]}" if "code" in node else "flat_map"
-        case _:
-            return f"{node['step']} of {len(node['of'])} streams"

@@ -99,7 +99,8 @@ def _axis(low: float, high: float, unit: str) -> str:
         value = low + (high - low) * n / _TICKS
         y = _y(value, low, high)
         parts.append(f'<line x1="{_LEFT}" y1="{y:.1f}" x2="{_WIDTH - _RIGHT}" y2="{y:.1f}" stroke="#ddd"/>')
-        parts.append(_text(_LEFT - 6, y + 4, f"{value:,.0f}", "end"))
+        whole = high - low >= 2 * _TICKS
+        parts.append(_text(_LEFT - 6, y + 4, f"{value:,.0f}" if whole else f"{value:.3g}", "end"))
     return "".join(parts) + _text(_WIDTH - _RIGHT + 8, _HEIGHT - _BOTTOM, unit, "start")
 
 

@@ -10,9 +10,9 @@ from deltalake.exceptions import TableNotFoundError
 
 from floodmark.core.errors import FloodmarkError, StateError
 from floodmark.core.time import NEVER, describe, describe_span
-from floodmark.lake import history, log
+from floodmark.lake import entries, history, log
 from floodmark.lake.commits import BoundedRun, Landing, MicroBatch, Restored
-from floodmark.lake.lost import lost_files
+from floodmark.lake.lost import known_lost
 from floodmark.lake.paths import Lake
 from floodmark.lake.savepoints import check_inputs
 from floodmark.lake.timeline import Timeline, inputs_at
@@ -28,7 +28,7 @@ def status(workspace: Workspace, lake: Lake) -> list[dict[str, Any]]:
     """One entry per source and per output table, sources first, upstream before downstream.
 
     Shape: ``kind``, ``name``, ``table``, ``state`` in words, ``progress`` (ISO 8601 or words), ``commits``, and what the last commit
-    says: for sources ``rows`` (landed in all), ``quarantined`` (in all), ``ended``, ``last_run`` (while the log tells), ``lost`` (files that are gone, only where there are); for outputs ``version``, ``mode``, ``last_run``,
+    says: for sources ``rows`` (landed in all), ``quarantined`` (in all), ``ended``, ``last_run`` (while the log tells), ``lost`` (files that are gone, only where ``known_lost`` finds any); for outputs ``version``, ``mode``, ``last_run``,
     ``lag`` behind its inputs.
     """
     reached: dict[str, int] = {}
@@ -49,7 +49,7 @@ def _source(source: Source, lake: Lake) -> tuple[dict[str, Any], int]:
     base = {"kind": "source", "name": source.name, "table": lake.log(source.name)}
     path = lake.log(source.name)
     commit, last = next(history.standing_of(path, Landing, LOOK_BACK), (None, None))
-    if last is None and DeltaTable.is_deltatable(path):
+    if last is None and entries.is_table(path):
         last = log.remembered(path)
     if last is None:
         return base | {"state": f"nothing landed yet: floodmark land {source.name}"}, NEVER
@@ -64,7 +64,7 @@ def _source(source: Source, lake: Lake) -> tuple[dict[str, Any], int]:
     }
     if commit is not None:
         entry["last_run"] = describe(commit.at)
-    if gone := lost_files(path):
+    if gone := known_lost(path):
         rows = sum(file.rows or 0 for file in gone)
         entry["state"] = f"{len(gone)} of its files gone, {rows:,} rows: {gone[0].describe()}"
         entry["lost"] = [asdict(file) for file in gone]
@@ -88,7 +88,7 @@ def _output(operator: Operator, output: Output, lake: Lake, reached: dict[str, i
         "mode": last.mode,
         "last_run": describe(commit.at),
     }
-    if isinstance(last, MicroBatch) and last.engine:
+    if isinstance(last, MicroBatch | BoundedRun) and last.engine:
         entry["engine"] = last.engine
     if stream is not None:
         behind = min(reached.get(given.table, NEVER) for given in operator.inputs)

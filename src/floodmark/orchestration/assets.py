@@ -133,7 +133,7 @@ def operator_assets(asset: OperatorAsset, place: Place, tables: Mapping[str, Ups
             group_name=asset.group,
             owners=list(asset.owners),
             tags=dict(asset.tags),
-            kinds={"spark", "deltalake"},
+            kinds={place.computing.name, "deltalake"},
             code_version=operator.version,
             partitions_def=partitions.definition(cut) if cut else None,
             skippable=True,

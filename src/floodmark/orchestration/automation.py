@@ -17,11 +17,13 @@ from floodmark.lake import history, savepoints
 from floodmark.lake.commits import MicroBatch
 from floodmark.lake.paths import Lake
 from floodmark.lake.savepoints import Savepoint
+from floodmark.lake.timeline import Timeline
 from floodmark.orchestration import partitions
 from floodmark.orchestration.assets import output_key
-from floodmark.orchestration.jobs import KEY, SAVEPOINTS, Streams, jobs, materialized
+from floodmark.orchestration.experiments import experiment_definitions, experiments_listed
+from floodmark.orchestration.jobs import KEY, SAVEPOINTS, Streams, jobs, materialized, operator_names
 from floodmark.orchestration.session import Place
-from floodmark.spec.asset import OperatorAsset, Upgrades
+from floodmark.spec.asset import OperatorAsset, Savepoints, Upgrades
 from floodmark.spec.partitions import end as end_of
 from floodmark.spec.partitions import first, split
 from floodmark.spec.workspace import Workspace
@@ -36,14 +38,15 @@ _FINISHED = {dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.Dagste
 
 
 def stream_definitions(workspace: Workspace, streams: Streams) -> dg.Definitions:
-    """The jobs, the list of savepoints, the sensor that reports, and the schedules of upgrades.
+    """The jobs, the list of savepoints, the experiments, the sensor that reports, and the schedules of upgrades.
 
     Raises:
         DefinitionError: DEFINITION-098, a schedule that is no cron expression.
     """
     if not workspace.operators:
         return dg.Definitions()
-    built = jobs(workspace, streams)
+    names = operator_names(workspace)
+    built = jobs(streams, names)
     what = (
         "Savepoints of streams: a materialization each, and one when some were deleted; none yet where it was never materialized. "
         "Job rollback goes back to one, and lists those there are as its partitions."
@@ -55,8 +58,14 @@ def stream_definitions(workspace: Workspace, streams: Streams) -> dg.Definitions
         for asset in workspace.operator_assets
         if asset.upgrades is not None
     ]
+    schedules += [
+        _saving(asset.operator.name, asset.savepoints, streams, built["savepoint"])
+        for asset in workspace.operator_assets
+        if asset.savepoints is not None
+    ]
     sensors = [_sensor(workspace, streams)]
-    return dg.Definitions(assets=[spec], jobs=list(built.values()), schedules=schedules, sensors=sensors)
+    own = dg.Definitions(assets=[spec], jobs=list(built.values()), schedules=schedules, sensors=sensors)
+    return dg.Definitions.merge(own, experiment_definitions(workspace, streams, names))
 
 
 def _schedule(name: str, wanted: Upgrades, job: dg.JobDefinition) -> dg.ScheduleDefinition:
@@ -98,6 +107,25 @@ def _schedule(name: str, wanted: Upgrades, job: dg.JobDefinition) -> dg.Schedule
         raise DefinitionError(where, "a cron expression", repr(wanted.at), fix, code="DEFINITION-098") from error
 
 
+def _saving(name: str, wanted: Savepoints, streams: Streams, job: dg.JobDefinition) -> dg.ScheduleDefinition:
+    config = {"operator": name, "note": f"by the schedule savepoints_{name}", "keep": wanted.keep}
+
+    def tick(_context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
+        if Timeline.current(streams.place.lake, name).checkpoint.last_committed() < 0:
+            return dg.SkipReason("its stream has not committed a micro-batch yet")
+        tags = {"floodmark/operator": name, "dagster/max_runtime": str(_STEPS_SECONDS)}
+        return dg.RunRequest(run_config={"ops": {"save_stream": {"config": config}}}, tags=tags)
+
+    return dg.ScheduleDefinition(
+        name=f"savepoints_{name}",
+        job=job,
+        cron_schedule=wanted.at,
+        execution_timezone=wanted.timezone,
+        execution_fn=tick,
+        description=f"A savepoint of the stream of {name}; of those made so the newest {wanted.keep} are retained.",
+    )
+
+
 def _sensor(workspace: Workspace, streams: Streams) -> dg.SensorDefinition:
     """Reports what streams have written, once an asset partition is complete, and keeps the list of savepoints."""
 
@@ -122,6 +150,7 @@ def _sensor(workspace: Workspace, streams: Streams) -> dg.SensorDefinition:
         if gone:
             about: dict[str, Any] = {"deleted": ", ".join(gone), "savepoints left": len(there & listed) + len(new)}
             events.append(dg.AssetMaterialization(asset_key=KEY, metadata=about))
+        requests += experiments_listed(context.instance, lake, [one.name for one in workspace.operators])
         deployed = streams.fleet(context.log.info).deployments(one.name for one in workspace.operators)
         for asset in workspace.operator_assets:
             if asset.operator.name in deployed:

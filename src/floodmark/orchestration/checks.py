@@ -1,9 +1,12 @@
-"""Expectations as Dagster asset checks: Great Expectations over the rows of each asset partition, in Spark."""
+"""Expectations as Dagster asset checks: Great Expectations over the rows of each asset partition, on the engine of the workspace."""
 
 # no `from __future__ import annotations` here: Dagster reads the annotations of a step itself
 
+import os
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -23,13 +26,22 @@ from floodmark.spec.partitions import predicate
 from floodmark.spec.schema import PARTITION, ROW, STAMPS
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 _APART = 31
 """Up to so many asset partitions of one run are checked one by one; more are checked together, as one set of rows."""
 _SHOWN = 10
 
-Rows = Callable[[Interval], "DataFrame"]
+_CONNECTED = "SPARK_CONNECT_MODE_ENABLED"
+"""Of the environment: with it, the functions of ``pyspark.sql`` make columns for sessions of Spark Connect, as those of Sail are."""
+_one_at_a_time = threading.Lock()
+"""Held while ``_CONNECTED`` is set for the whole process."""
+
+Rows = Callable[["SparkSession", Interval], "DataFrame"]
+
+
+Judged = tuple[Expectation, bool, dict[str, Any]]
+"""An expectation, whether rows meet it, and its numbers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,9 +65,9 @@ def source_checks(asset: SourceAsset, place: Place) -> dg.AssetChecksDefinition 
         return None
     name = asset.source.name
 
-    def rows(_: Interval) -> "DataFrame":
+    def rows(session: "SparkSession", _: Interval) -> "DataFrame":
         low, high = landed_last(place, name)
-        log = place.spark().read.format("delta").load(place.lake.log(name))
+        log = session.read.format("delta").load(place.lake.log(name))
         return plain(log.filter(f"_kind = {ROW} AND _sequence BETWEEN {low} AND {high}"))
 
     checked = Checked(key=source_key(asset), rows=rows, expectations=asset.expectations)
@@ -79,8 +91,8 @@ def _output_rows(asset: OperatorAsset, name: str, place: Place) -> Rows:
     output = asset.operator.output(name)
     path = place.lake.output((output.current or output).table)
 
-    def rows(interval: Interval) -> "DataFrame":
-        table = place.spark().read.format("delta").load(path).filter(f"_kind = {ROW}")
+    def rows(session: "SparkSession", interval: Interval) -> "DataFrame":
+        table = session.read.format("delta").load(path).filter(f"_kind = {ROW}")
         return plain(table.filter(predicate(asset.partitions, interval)) if asset.partitions else table)
 
     return rows
@@ -108,11 +120,13 @@ def _definition(
 
     @dg.multi_asset_check(specs=list(specs.values()), name=name, pool=pool)
     def check_step(context: dg.AssetCheckExecutionContext) -> Iterator[Any]:
+        computing = place.computing
         for one in checked:
             for key, interval in _pieces(context, one.key, cut):
                 context.log.info(f"{one.key.to_user_string()}, {key or interval}")
                 with failing():
-                    results = interruptible(partial(_evaluated, one, interval), place.cancel)
+                    work = partial(computing.with_session, partial(_evaluated, one, interval))
+                    results = interruptible(work, computing.cancel)
                 for expectation, passed, numbers in results:
                     yield dg.AssetCheckEvaluation(
                         asset_key=one.key,
@@ -149,18 +163,51 @@ def _pieces(
     return [(None, Interval(start=found[0][1].start, end=found[-1][1].end))]
 
 
-def _evaluated(checked: Checked, interval: Interval) -> list[tuple[Expectation, bool, dict[str, Any]]]:
-    return evaluate(checked.rows(interval), checked.expectations)
+def _evaluated(checked: Checked, interval: Interval, session: "SparkSession") -> list[Judged]:
+    return evaluate(checked.rows(session, interval), checked.expectations)
 
 
-def evaluate(rows: "DataFrame", expectations: Sequence[Expectation]) -> list[tuple[Expectation, bool, dict[str, Any]]]:
+def evaluate(rows: "DataFrame", expectations: Sequence[Expectation]) -> list[Judged]:
     """Each expectation with whether the rows meet it, and its numbers.
 
     Nothing is collected but aggregates and a few examples; Great Expectations is imported here, as that takes seconds.
 
+    Args:
+        rows: of a session of Spark, or of Sail.
+        expectations: of their columns.
+
     Raises:
+        CapabilityError: CAPABILITY-037, rows of Sail and an expectation that only Spark computes.
         DefinitionError: DEFINITION-096, an expectation or argument that Great Expectations does not know.
     """
+    from floodmark.engines.frames.expressions import connected  # noqa: PLC0415 - definitions load without an engine
+
+    if not connected(rows):
+        return _validated(rows, expectations)
+    from floodmark.engines.embedded.parity.check import check_expectations  # noqa: PLC0415 - as above
+
+    check_expectations(expectations)
+    with _as_session(rows.sparkSession):
+        return _validated(rows, expectations)
+
+
+@contextmanager
+def _as_session(session: "SparkSession") -> Iterator[None]:
+    """Great Expectations finds a session of Spark Connect, and makes columns for it."""
+    from pyspark.sql.connect.session import SparkSession  # noqa: PLC0415 - definitions load without an engine
+
+    active = SparkSession._active_session  # noqa: SLF001 - only a new session can be made active in public
+    with _one_at_a_time:
+        before, os.environ[_CONNECTED] = getattr(active, "session", None), "1"
+        active.session = session
+        try:
+            yield
+        finally:
+            active.session = before
+            del os.environ[_CONNECTED]
+
+
+def _validated(rows: "DataFrame", expectations: Sequence[Expectation]) -> list[Judged]:
     gx = _great_expectations()
     context = gx.get_context(mode="ephemeral")
     context.variables.progress_bars = {"globally": False}

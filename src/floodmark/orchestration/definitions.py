@@ -11,6 +11,7 @@ from floodmark.orchestration.assets import Upstream, operator_assets, output_key
 from floodmark.orchestration.automation import stream_definitions
 from floodmark.orchestration.checks import operator_checks, source_checks
 from floodmark.orchestration.jobs import Streams
+from floodmark.orchestration.rollouts import rollout_definitions
 from floodmark.orchestration.session import Place
 from floodmark.orchestration.versions import version_definitions
 from floodmark.spec.workspace import Workspace
@@ -46,5 +47,6 @@ def build_definitions(
             asset_checks=[check for check in checks if check is not None],
             executor=executor or dg.in_process_executor,
         )
-        streams = stream_definitions(workspace, Streams(place, Path(root).resolve()))
-        return dg.Definitions.merge(found, streams, version_definitions(workspace, place))
+        there = Streams(place, Path(root).resolve())
+        streams, rollouts = stream_definitions(workspace, there), rollout_definitions(workspace, there)
+        return dg.Definitions.merge(found, streams, rollouts, version_definitions(workspace, place))

@@ -22,14 +22,16 @@ from floodmark.control.package import kept
 from floodmark.core.errors import LifecycleError
 from floodmark.core.fingerprint import digest
 from floodmark.core.time import describe, iso
-from floodmark.orchestration.checks import evaluate, plain
+from floodmark.orchestration.checks import Judged, evaluate, plain
 from floodmark.orchestration.session import Place
 from floodmark.orchestration.work import failing, interruptible
 from floodmark.spec.asset import OperatorAsset
-from floodmark.spec.schema import BOUNDED, ROW, first_sequence
+from floodmark.spec.schema import BOUNDED, MARKER, ROW, first_sequence
 from floodmark.spec.workspace import Workspace
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from floodmark.control.fleet import Fleet
     from floodmark.control.store import Action
     from floodmark.control.verification import Check
@@ -69,6 +71,11 @@ class NoteConfig(dg.Config):
 
     note: str = Field(default="", description="Why it is made.")
     with_downstream: bool = Field(default=False, description="And of every stream that reads it, at one cut.")
+    keep: int = Field(
+        default=0,
+        ge=0,
+        description="Of those made with this note, retain the newest so many, and what is pinned or needed; 0: all.",
+    )
 
 
 class UpgradeConfig(dg.Config):
@@ -89,19 +96,21 @@ class RollbackConfig(dg.Config):
     leave_readers: bool = Field(default=False, description="Leave streams that read it: they have to be computed anew.")
 
 
-def _whose(names: Any) -> Any:
+def whose(names: Any) -> Any:
     """The field of the operator's name; the only one there is need not be given."""
     every = list(names)
     return Field(description="Whose stream.", **({"default": every[0]} if len(every) == 1 else {}))
 
 
-def _tagged(context: dg.OpExecutionContext, operator: str) -> str:
+def tagged(context: dg.OpExecutionContext, operator: str) -> str:
     """The name of the operator a run acts on, which the list of runs then shows."""
     context.instance.add_run_tags(context.run_id, {"floodmark/operator": operator})
     return operator
 
 
-def _job(name: str, what: str, op: dg.OpDefinition, **settings: Any) -> dg.JobDefinition:
+def job_of(name: str, what: str, op: dg.OpDefinition, **settings: Any) -> dg.JobDefinition:
+    """A job of one step, which the list of runs shows as an action."""
+
     @dg.job(name=name, description=what, tags={"floodmark/action": name}, **settings)
     def built() -> None:
         op()
@@ -109,11 +118,20 @@ def _job(name: str, what: str, op: dg.OpDefinition, **settings: Any) -> dg.JobDe
     return built
 
 
-def jobs(workspace: Workspace, streams: Streams) -> dict[str, dg.JobDefinition]:
-    """All of them, by name."""
+def operator_names(workspace: Workspace) -> Any:
+    """The names of the operators, to choose one from."""
     every = {one.name: one.name for one in workspace.operators}
     # Dagster keeps one config type per name in a process: another workspace's operators must have another name
-    names = Enum(f"Operators_{digest(sorted(every))[:8]}", every)  # type: ignore[misc]  # known when it is loaded
+    return Enum(f"Operators_{digest(sorted(every))[:8]}", every)
+
+
+def jobs(streams: Streams, names: Any) -> dict[str, dg.JobDefinition]:
+    """All of them, by name.
+
+    Args:
+        streams: where they are.
+        names: as ``operator_names`` gives.
+    """
     built = [_starting(streams, names), _stopping(streams, names), _saving(streams, names)]
     built += [_upgrading(streams, names), _rolling_back(streams)]
     return {one.name: one for one in built}
@@ -121,12 +139,12 @@ def jobs(workspace: Workspace, streams: Streams) -> dict[str, dg.JobDefinition]:
 
 def _starting(streams: Streams, names: Any) -> dg.JobDefinition:
     class Config(dg.Config):
-        operator: names = _whose(names)
+        operator: names = whose(names)
         wait_seconds: float = Field(default=60, ge=0, description="How long to wait until the stream runs.")
 
     @dg.op(name="start_stream")
     def act(context: dg.OpExecutionContext, config: Config) -> None:
-        name = _tagged(context, config.operator.value)
+        name = tagged(context, config.operator.value)
         with failing(name):
             fleet = streams.fleet(context.log.info)
             fleet.check_supervised([name])
@@ -138,16 +156,16 @@ def _starting(streams: Streams, names: Any) -> dg.JobDefinition:
         else:
             context.log.info(f"{name} runs as process {driver.pid}; its log: {driver.log}")
 
-    return _job("start", "Let a stream run, from the code as it is now; wait until it does.", act)
+    return job_of("start", "Let a stream run, from the code as it is now; wait until it does.", act)
 
 
 def _stopping(streams: Streams, names: Any) -> dg.JobDefinition:
     class Config(dg.Config):
-        operator: names = _whose(names)
+        operator: names = whose(names)
 
     @dg.op(name="stop_stream")
     def act(context: dg.OpExecutionContext, config: Config) -> None:
-        name = _tagged(context, config.operator.value)
+        name = tagged(context, config.operator.value)
         with failing(name):
             fleet = streams.fleet(context.log.info)
             fleet.check_idle([name])
@@ -155,38 +173,51 @@ def _stopping(streams: Streams, names: Any) -> dg.JobDefinition:
         for name, driver in found.items():
             context.log.info(f"{name}: {driver.reason if driver else 'not running'}")
 
-    return _job("stop", "Let a stream stop at its next micro-batch boundary.", act)
+    return job_of("stop", "Let a stream stop at its next micro-batch boundary.", act)
 
 
 def _saving(streams: Streams, names: Any) -> dg.JobDefinition:
     class Config(NoteConfig):
-        operator: names = _whose(names)
+        operator: names = whose(names)
 
     @dg.op(name="save_stream")
     def act(context: dg.OpExecutionContext, config: Config) -> None:
         from floodmark.lake import cuts, savepoints  # noqa: PLC0415 - definitions load without Spark
 
-        name, lake = _tagged(context, config.operator.value), streams.place.lake
+        name, lake = tagged(context, config.operator.value), streams.place.lake
         with failing(name):
             codes = streams.fleet(context.log.info).codes() if streams.any else {}
             if config.with_downstream:
                 made = cuts.together(name, lake, why=config.note, codes=codes)
             else:
                 made = [savepoints.create(name, lake, why=config.note, code=codes.get(name))]
+            gone = _thinned(context, streams, name, config) if config.keep else []
         _listed(context, made)
+        context.add_output_metadata(
+            {"made": ", ".join(one.manifest.id for one in made), "deleted": ", ".join(gone) or "none"}
+        )
 
-    return _job("savepoint", "Make a savepoint of a stream, which goes on meanwhile.", act)
+    return job_of("savepoint", "Make a savepoint of a stream, which goes on meanwhile.", act)
+
+
+def _thinned(context: dg.OpExecutionContext, streams: Streams, name: str, config: NoteConfig) -> list[str]:
+    from floodmark.control.retention import thin  # noqa: PLC0415 - definitions load without Spark
+
+    gone, stay = thin(streams.fleet(context.log.info), name, config.note, config.keep)
+    for savepoint, why in stay.items():
+        context.log.info(f"savepoint {savepoint} stays: {why}")
+    return gone
 
 
 def _upgrading(streams: Streams, names: Any) -> dg.JobDefinition:
     class Config(UpgradeConfig):
-        operator: names = _whose(names)
+        operator: names = whose(names)
 
     @dg.op(name="upgrade_stream")
     def act(context: dg.OpExecutionContext, config: Config) -> None:
         from floodmark.lake import savepoints  # noqa: PLC0415 - definitions load without Spark
 
-        name = _tagged(context, config.operator.value)
+        name = tagged(context, config.operator.value)
         asset = next(a for a in streams.place.workspace.operator_assets if a.operator.name == name)
         with failing(name):
             action = _upgraded(context, streams, asset, config)
@@ -202,7 +233,7 @@ def _upgrading(streams: Streams, names: Any) -> dg.JobDefinition:
             with failing():
                 raise LifecycleError(where, "a version that passes", got, fix, code="LIFECYCLE-056")
 
-    return _job(
+    return job_of(
         "upgrade", "Plan, savepoint, upgrade and verify a stream; take it back when the new version fails.", act
     )
 
@@ -216,19 +247,19 @@ def _rolling_back(streams: Streams) -> dg.JobDefinition:
         lake = streams.place.lake
         with failing():
             fleet, savepoint = streams.fleet(context.log.info), savepoints.find(lake, context.partition_key)
-            _tagged(context, savepoint.manifest.operator)
+            tagged(context, savepoint.manifest.operator)
             prepared, action = interruptible(
                 lambda: roll_back(fleet, savepoint, backfills=config.undo_backfills, alone=config.leave_readers),
                 lambda: None,  # it is finished, or the next one finishes it
             )
-        for step in prepared.switch.steps:
-            context.log.info(f"{step.operator} is back at {describe(step.watermark)}: {step.savepoint}")
+        for target in prepared.switch.targets:
+            context.log.info(f"{target.operator} is back at {describe(target.watermark)}: {target.savepoint}")
         for one in prepared.undone:
             context.log.info(f"{one.table} has lost {one.rows:,} rows of {one.commits} micro-batches")
         context.add_output_metadata(_told(action))
 
     what = "Take a stream back to the savepoint that is chosen as partition, with every stream that reads it."
-    return _job("rollback", what, act, partitions_def=SAVEPOINTS)
+    return job_of("rollback", what, act, partitions_def=SAVEPOINTS)
 
 
 def _upgraded(
@@ -276,15 +307,18 @@ def _unmet(
     anew: bool,  # noqa: FBT001 - bound by partial
     savepoint: "Savepoint",
 ) -> Iterator[str]:
-    from floodmark.engines.spark.delta.current import VALUES, latest  # noqa: PLC0415 - definitions load without Spark
+    from floodmark.engines.frames.results import latest  # noqa: PLC0415 - definitions load without an engine
 
     output, first = asset.operator.output(name), 0 if anew else first_sequence(savepoint.manifest.batch + 1)
-    table = place.spark().read.format("delta").load(place.lake.output(output.table))
-    rows = table.filter(f"{VALUES} AND _sequence >= {first} AND _sequence < {BOUNDED}")  # bounded runs' are not its
-    if output.current is not None:  # that table follows a moment later
-        rows = latest(rows, output)
-    rows = rows.filter(f"_kind = {ROW}")
-    for expectation, passed, numbers in evaluate(plain(rows), wanted):
+
+    def judged(session: "SparkSession") -> list[Judged]:
+        table = session.read.format("delta").load(place.lake.output(output.table))
+        rows = table.filter(f"_kind <> {MARKER} AND _sequence >= {first} AND _sequence < {BOUNDED}")  # no bounded run's
+        if output.current is not None:  # the table of last values follows a moment later
+            rows = latest(rows, output)
+        return evaluate(plain(rows.filter(f"_kind = {ROW}")), wanted)
+
+    for expectation, passed, numbers in place.computing.with_session(judged):
         if not passed:
             yield f"{expectation.name} of '{output.table}' is not met: {json.dumps(numbers, default=str)}"
 

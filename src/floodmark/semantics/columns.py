@@ -6,6 +6,7 @@ import json
 import struct
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -32,13 +33,37 @@ def arrow_schema(schema: Schema) -> pa.Schema:
 
 
 def fitted(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """What a function of the user's gave, as a column.
+    """What a function of the user's gave, as a column. A whole number for an instant is milliseconds UTC, as ``ctx.timestamp`` is.
 
     Raises:
         TypeError, ValueError: some value is not of the type; Arrow alone would cut the fraction off a number.
     """
     _check_whole(values, kind)
-    return pa.array(values, kind)
+    return pa.array([_timed(value, kind) for value in values] if _has_instants(kind) else values, kind)
+
+
+@cache
+def _has_instants(kind: pa.DataType) -> bool:
+    """Whether values of a type are instants, or hold some."""
+    parts = (kind.field(place).type for place in range(kind.num_fields))
+    return pa.types.is_timestamp(kind) or any(_has_instants(part) for part in parts)
+
+
+def _timed(value: Any, kind: pa.DataType) -> Any:
+    """A value with milliseconds, where they stand for instants, as Arrow's microseconds."""
+    if value is None or not _has_instants(kind):
+        return value
+    if pa.types.is_timestamp(kind):
+        return int(value) * 1000 if isinstance(value, (int, np.integer)) and not isinstance(value, bool) else value
+    if pa.types.is_struct(kind) and isinstance(value, Mapping):
+        fields = {field.name: field.type for field in kind}
+        return {name: _timed(part, fields[name]) if name in fields else part for name, part in value.items()}
+    if pa.types.is_map(kind) and isinstance(value, (Mapping, list, tuple)):
+        pairs = value.items() if isinstance(value, Mapping) else value
+        return [(_timed(key, kind.key_type), _timed(item, kind.item_type)) for key, item in pairs]
+    if pa.types.is_list(kind) and isinstance(value, (list, tuple)):
+        return [_timed(part, kind.value_type) for part in value]
+    return value
 
 
 def _check_whole(values: Sequence[Any], kind: pa.DataType) -> None:

@@ -6,6 +6,7 @@ which layout, so that a new version of the function reads what an older one has 
 
 from __future__ import annotations
 
+import pickle
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -102,8 +103,8 @@ class Runner:
         self.broadcast = {name: state.bound(self.cells[name]) for name, state in self.shared.items()}
         handles |= self.broadcast | {name: timer.bound(self.times) for name, timer in timers.items()}
         with user_code_boundary(f"open() of '{type(function).__name__}'"):
-            self.function = function.opened(handles)
-        self.settings = dict(vars(function))
+            self.function, settings = function.opened(handles)
+        self.settings = {name: (value, _image(value)) for name, value in settings.items()}
         self.own = [(name, self.cells[name]) for name in self.states]
         self.mortal = [(name, state, state.ttl) for name, state in self.states.items() if state.ttl is not None]
 
@@ -113,11 +114,25 @@ class Runner:
         with user_code_boundary(f"close() of '{own}'"):
             self.function.close()
         held = vars(self.function)
-        changed = [name for name, value in self.settings.items() if held.get(name) is not value]
+        changed = [
+            name
+            for name, (value, image) in self.settings.items()
+            if held.get(name) is not value or _image(value) != image
+        ]
         if changed:
             fix = f"Keep it in a state: {changed[0]} = ListState(float), as an attribute of the class {own}."
             where, got = f"process function '{own}'", f"another self.{changed[0]} than before"
             raise UserCodeError(where, "settings that stay as they are", got, fix, code="USER-004")
+
+
+def _image(setting: Any) -> bytes | None:
+    """The bytes of a setting; None for one that cannot change, and for code, of which only another object can be seen."""
+    if setting is None or type(setting) in {bool, int, float, str}:
+        return None
+    try:
+        return pickle.dumps(setting)
+    except (pickle.PicklingError, AttributeError, TypeError):
+        return None
 
 
 class _Context:

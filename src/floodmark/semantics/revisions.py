@@ -63,7 +63,9 @@ def revise(accumulators: Accumulators, state: Partials | None, rows: pa.Table, d
     last = rows.group_by([*dims], use_threads=False).aggregate([(TURN, "max")]).rename_columns([*dims, TURN])
     after = versions.last | {"out": _results_of(last, panes, dims)}
     state = {n: pa.concat_tables([t.filter(pc.invert(touched[n])), after[n]]) for n, t in state.items()}
-    order = pc.sort_indices(units, [(TURN, "ascending"), ("s_min", "ascending")])  # Arrow promises none for its groups
+    order = pc.sort_indices(
+        units, [(name, "ascending") for name in (TURN, "s_min", "kind_min", "end")]
+    )  # Arrow promises none for its groups
     return _changes(state, units.take(order), panes, dims)
 
 

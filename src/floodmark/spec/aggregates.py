@@ -5,26 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from floodmark.core.code import code_of, settings_of
+from attrs import field, frozen
+
+from floodmark.core.code import class_of
 from floodmark.core.errors import DefinitionError
+from floodmark.core.fingerprint import OMITTED, Declared, renamed
 from floodmark.core.types import MAX_DIGITS, decimal, parse
 from floodmark.spec.expressions import known_type
 from floodmark.spec.schema import Schema
 
 
-@dataclass(frozen=True, slots=True)
-class Builtin:
+@frozen
+class Builtin(Declared):
     """One of floodmark's own aggregates over an expression (None only for ``count()``)."""
 
-    function: str
+    function: str = field(metadata=renamed("aggregate"))
     expression: str | None = None
-    by: str | None = None
-    n: int | None = None
-
-    def canonical(self) -> dict[str, object]:
-        """For fingerprints."""
-        more: dict[str, object] = {name: value for name, value in (("by", self.by), ("n", self.n)) if value is not None}
-        return more | {"aggregate": self.function, "expression": self.expression}
+    by: str | None = field(default=None, metadata=OMITTED)
+    n: int | None = field(default=None, metadata=OMITTED)
 
 
 def count(expression: str | None = None) -> Builtin:
@@ -204,12 +202,9 @@ class Aggregate:
         raise NotImplementedError
 
     def canonical(self) -> dict[str, object]:
-        """For fingerprints: the class's source is part of the version."""
-        own = {name: value for name, value in vars(self).items() if name != "expression"}
-        settings = settings_of(own, f"aggregate '{type(self).__name__}'")
-        return {"aggregate": type(self).__qualname__, "expression": self.expression} | (
-            {"code": code_of(type(self)), "type": self.type} | ({"settings": settings} if settings else {})
-        )
+        """As of ``Declared``; the class by its code, which is part of the version."""
+        form = {"aggregate": type(self).__qualname__, "expression": self.expression, "type": self.type}
+        return form | class_of(self, "aggregate", without="expression")
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Aggregate) and type(self) is type(other) and vars(self) == vars(other)

@@ -9,9 +9,11 @@ from typing import Any, Literal, get_args
 from floodmark.core.errors import DefinitionError
 from floodmark.core.time import span, zone
 from floodmark.spec.contract import expectations as of_contract
+from floodmark.spec.cron import check_cron
 from floodmark.spec.expectation import Expectation, distinct
 from floodmark.spec.operator import Isolation, Operator
 from floodmark.spec.partitions import Daily, Hourly, Partitions
+from floodmark.spec.rollout import Rollout
 from floodmark.spec.source import Source
 from floodmark.spec.steps import WindowAggregate
 from floodmark.spec.windows import Calendar
@@ -61,6 +63,21 @@ class Upgrades:
     soak: str = "10 seconds"
 
 
+@dataclass(frozen=True, slots=True)
+class Savepoints:
+    """When savepoints of a stream are made by a schedule, and how many of these are retained.
+
+    Args:
+        at: cron expression: ``"0 * * * *"``.
+        keep: the newest so many of those the schedule has made, 1 or more; one that is pinned or still needed is retained beside them.
+        timezone: of ``at``.
+    """
+
+    at: str
+    keep: int = 24
+    timezone: str = "UTC"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorAsset:
     """An operator as assets, one per output: materialized by bounded runs.
@@ -75,6 +92,8 @@ class OperatorAsset:
         behind: what a run does when its inputs have not reached the end of its partitions: ``"fail"``, or ``"wait"``.
         wait: for at most so long, ms.
         upgrades: when its stream is upgraded by a schedule; None: when somebody says so.
+        rollout: how a changed version becomes its stream beside the one that runs; None: in place only.
+        savepoints: when savepoints of its stream are made by a schedule; None: when somebody says so.
     """
 
     operator: Operator
@@ -86,6 +105,8 @@ class OperatorAsset:
     behind: Behind = "fail"
     wait: int = 3_600_000
     upgrades: Upgrades | None = None
+    rollout: Rollout | None = None
+    savepoints: Savepoints | None = None
 
 
 def source_asset(
@@ -127,6 +148,8 @@ def operator_asset(  # noqa: PLR0913 - settings by name
     behind: Behind = "fail",
     wait: str = "1 hour",
     upgrades: Upgrades | None = None,
+    rollout: Rollout | None = None,
+    savepoints: Savepoints | None = None,
     isolation: Isolation = "read_committed",
 ) -> OperatorAsset:
     """Show an operator's outputs as assets.
@@ -141,13 +164,18 @@ def operator_asset(  # noqa: PLR0913 - settings by name
         behind: ``"fail"`` or ``"wait"`` when an input has not reached the end of a partition.
         wait: for at most so long.
         upgrades: ``Upgrades("0 3 * * sun")``: when its stream is upgraded by a schedule, which is off until it is turned on.
+        rollout: ``Rollout(schedule="0 3 * * sun", promote=PromoteWhen(match=0.999))``: a changed version runs beside its stream first, and is
+            promoted when the rule holds. ``upgrades`` is the way in place: give one of them.
+        savepoints: ``Savepoints("0 * * * *", keep=24)``: when savepoints of its stream are made by a schedule, which is off until it is turned
+            on, and how many of them are retained.
         isolation: of its ``current`` tables. ``"read_committed"``: they follow what is committed. ``"read_uncommitted"``: its stream writes them
             first, about a second earlier; values of a micro-batch that a crash has ended are overwritten when it is repeated. The output
             tables themselves are always committed once. Source: Friedman and Tzoumas, "Introduction to Apache Flink", chapter 5.
 
     Raises:
         DefinitionError: DEFINITION-092, the operator cannot be cut into these partitions; 094, an unknown column, or no expectation;
-            095, not partitions; 097, another ``behind`` or ``isolation``, or a negative span; 098, no cron expression; 099, no output that
+            095, not partitions; 097, another ``behind`` or ``isolation``, a negative span, or upgrades beside a rollout; 162, a rule
+            about a column it has not; 098, no cron expression; 099, no output that
             is revised.
     """
     where = f"asset of operator '{operator.name}'"
@@ -157,6 +185,10 @@ def operator_asset(  # noqa: PLR0913 - settings by name
         raise DefinitionError(where, "valid settings", f"behind={behind!r}, wait={wait!r}", fix, code="DEFINITION-097")
     if upgrades is not None:
         _check_upgrades(upgrades, where)
+    if rollout is not None:
+        _check_rollout(rollout, upgrades, operator, where)
+    if savepoints is not None:
+        _check_savepoints(savepoints, where)
     _check_isolation(operator, isolation, where)
     cut = _partitions(partitions, where)
     if cut is not None:
@@ -177,6 +209,8 @@ def operator_asset(  # noqa: PLR0913 - settings by name
         behind=behind,
         wait=longest,
         upgrades=upgrades,
+        rollout=rollout,
+        savepoints=savepoints,
     )
 
 
@@ -191,15 +225,33 @@ def _check_isolation(operator: Operator, given: Any, where: str) -> None:
 
 
 def _check_upgrades(given: Upgrades, where: str) -> None:
-    fields = given.at.split()
-    if len(fields) != 5:  # noqa: PLR2004 - of a cron expression
-        fix = 'Minute, hour, day of month, month, day of week: Upgrades("0 3 * * sun") is three at night on Sundays.'
-        raise DefinitionError(f"{where}, upgrades", "a cron expression", repr(given.at), fix, code="DEFINITION-098")
+    check_cron(given.at, f"{where}, upgrades", 'Upgrades("0 3 * * sun")')
     zone(given.timezone, f"{where}, upgrades")
     for text in (given.patience, given.soak):
         if span(text, f"{where}, upgrades") < 0:
             fix = 'Spans such as "3 minutes".'
             raise DefinitionError(f"{where}, upgrades", "spans of time", repr(text), fix, code="DEFINITION-097")
+
+
+def _check_savepoints(given: Any, where: str) -> None:
+    if (
+        not isinstance(given, Savepoints)
+        or not isinstance(given.keep, int)
+        or isinstance(given.keep, bool)
+        or given.keep < 1
+    ):
+        fix = 'For example savepoints=Savepoints("0 * * * *", keep=24).'
+        raise DefinitionError(f"{where}, savepoints", "1 or more to retain", repr(given), fix, code="DEFINITION-097")
+    check_cron(given.at, f"{where}, savepoints", 'Savepoints("0 3 * * sun")')
+    zone(given.timezone, f"{where}, savepoints")
+
+
+def _check_rollout(given: Any, upgrades: Upgrades | None, operator: Operator, where: str) -> None:
+    if not isinstance(given, Rollout) or upgrades is not None:
+        fix = 'rollout=Rollout(schedule="0 3 * * sun"), or upgrades=Upgrades("0 3 * * sun"), not both.'
+        got = "upgrades and rollout" if isinstance(given, Rollout) else repr(given)
+        raise DefinitionError(where, "one way in which its stream is changed", got, fix, code="DEFINITION-097")
+    given.promote.check(operator)
 
 
 def _expectations(given: Iterable[Any], where: str) -> tuple[Expectation, ...]:

@@ -12,6 +12,7 @@ from floodmark.core.errors import DefinitionError, closest
 from floodmark.core.time import describe_span, span
 from floodmark.spec import steps
 from floodmark.spec.builder import Builder
+from floodmark.spec.checks import columns_of, new_columns, one_of, unfit_setting
 from floodmark.spec.contract import Contract
 from floodmark.spec.contract import schema as contract_schema
 from floodmark.spec.expressions import check
@@ -100,9 +101,8 @@ def processed(  # noqa: PLR0913 - settings by name
         fix = 'sides={"freezing": Alert}, where Alert is a Contract.'
         raise DefinitionError(where, "side outputs by name", repr(sides), fix, code="DEFINITION-051")
     for given in (schema, *(sides or {}).values()):
-        if not (isinstance(given, type) and issubclass(given, Contract)):
-            fix = "process(Rises(), schema=Rise), where Rise is a Contract."
-            raise DefinitionError(where, "the contract of its rows", repr(given), fix, code="DEFINITION-051")
+        fix = "process(Rises(), schema=Rise), where Rise is a Contract."
+        columns_of(given, where, fix)
     wrong = next(
         (name for name in sides or {} if not name.isidentifier() or name.startswith("_") or name in _OWN), None
     )
@@ -111,19 +111,10 @@ def processed(  # noqa: PLR0913 - settings by name
         raise DefinitionError(where, "names of side outputs", repr(wrong), fix, code="DEFINITION-064")
     if order not in (None, *get_args(steps.Order)) or on_error not in get_args(steps.OnError):
         fix = 'order is "arrival" or "event_time", on_error "stop" or "quarantine".'
-        raise DefinitionError(where, "valid settings", f"{order!r}, {on_error!r}", fix, code="DEFINITION-055")
-    step = steps.KeyedProcess(
-        parent=parent,
-        uid=uid or keyed.stream.operator,
-        keys=keyed.keys,
-        function=function,
-        schema=_with_keys(keyed, schema),
-        ports=ports,
-        sides=tuple((name, _with_keys(keyed, given)) for name, given in (sides or {}).items()),
-        order=order,
-        on_error=on_error,
-    )
-    return replace(keyed.stream, step=step)
+        raise unfit_setting(where, f"{order!r}, {on_error!r}", fix)
+    outputs = tuple((name, _with_keys(keyed, given)) for name, given in (sides or {}).items())
+    settings: dict[str, Any] = {"ports": ports, "sides": outputs, "order": order, "on_error": on_error}
+    return keyed._then(uid, parent, _with_keys(keyed, schema), function=function, **settings)  # noqa: SLF001 - its other half
 
 
 def _with_keys(keyed: KeyedStream, schema: type[Contract]) -> Schema:
@@ -247,17 +238,10 @@ class Joins(Builder):
         if length <= 0:
             fix = 'For example key_by("order_id").deduplicate("1 day").'
             raise DefinitionError(where, "a positive duration", repr(within), fix, code="DEFINITION-055")
-        function, schema = Deduplicate(length), self.stream.schema
+        schema = self.stream.schema
         rest = tuple(c for c in schema.columns if c.name not in self.keys)
-        step = steps.KeyedProcess(
-            parent=self.stream.step,
-            uid=uid or self.stream.operator,
-            keys=self.keys,
-            function=Process(function, function.text()),
-            schema=Schema((*(schema[key] for key in self.keys), *rest)),
-            order=order,
-        )
-        return replace(self.stream, step=step)
+        columns = Schema((*(schema[key] for key in self.keys), *rest))
+        return self._then(uid, self.stream.step, columns, function=Process(Deduplicate(length)), order=order)
 
     def scd2(
         self,
@@ -292,24 +276,19 @@ class Joins(Builder):
         check(condition, stream.schema, f"{where}, deleted", boolean=True)
         if sequence is not None and stream.schema.types.get(sequence, "array").startswith(_UNORDERED):
             kind = stream.schema.types.get(sequence)
-            fix = (
-                closest(sequence, stream.schema.names) if kind is None else ""
-            ) + f"Columns: {stream.schema.describe()}."
+            fix = stream.schema.nearest(sequence) if kind is None else f"Columns: {stream.schema.describe()}."
             got = repr(sequence) if kind is None else f"{sequence!r}, {kind}"
-            raise DefinitionError(
-                f"{where}, sequence", "a column of numbers, text or times", got, fix, code="DEFINITION-022"
-            )
+            expected = "a column of numbers, text or times"
+            raise DefinitionError(f"{where}, sequence", expected, got, fix, code="DEFINITION-022")
         rest = tuple(c for c in stream.schema.columns if c.name not in {*self.keys, sequence})
         names = tuple(c.name for c in rest)
         for name in track if track is not None else ():
             if name not in names:
                 fix = closest(name, names) + f"Columns of a version: {', '.join(names)}."
-                raise DefinitionError(
-                    f"{where}, track", "a column that is no key", repr(name), fix, code="DEFINITION-022"
-                )
-        if taken := [name for name in ("valid_from", "valid_to") if name in stream.schema]:
-            fix = "Rename it before: select(...)."
-            raise DefinitionError(where, "new columns valid_from and valid_to", taken[0], fix, code="DEFINITION-050")
+                expected = "a column that is no key"
+                raise DefinitionError(f"{where}, track", expected, repr(name), fix, code="DEFINITION-022")
+        taken = [name for name in ("valid_from", "valid_to") if name in stream.schema][:1]
+        new_columns(taken, where, "new columns valid_from and valid_to", "Rename it before: select(...).")
         expressions = (
             *((c.name, f"`{c.name}`") for c in stream.schema.columns),
             (DELETED, f"coalesce({condition}, false)"),
@@ -317,15 +296,9 @@ class Joins(Builder):
         told = Schema((*stream.schema.columns, Column(name=DELETED, type="boolean", nullable=False)))
         bounds = [Column(name=n, type="timestamp", nullable=n == "valid_to") for n in ("valid_from", "valid_to")]
         function = History(names, names if track is None else tuple(track), sequence)
-        step = steps.KeyedProcess(
-            parent=steps.Project(stream.step, expressions, told),
-            uid=uid or stream.operator,
-            keys=self.keys,
-            function=Process(function, function.text()),
-            schema=Schema((*(stream.schema[key] for key in self.keys), *rest, *bounds)),
-            order="event_time",
-        )
-        return replace(stream, step=step)
+        columns = Schema((*(stream.schema[key] for key in self.keys), *rest, *bounds))
+        parent = steps.Project(stream.step, expressions, told)
+        return self._then(uid, parent, columns, function=Process(function), order="event_time")
 
     def connect(self, other: KeyedStream | Broadcast) -> Connected:
         """This stream and another for one function: keyed alike they share its state; ``rules.broadcast()`` is seen by every key.
@@ -373,9 +346,7 @@ class Joins(Builder):
         """
         where = self.stream.where("interval_join")
         low, high = (span(given, f"{where}, {name}") for given, name in ((lower, "lower"), (upper, "upper")))
-        if include not in get_args(Include):
-            fix = f"include is one of {', '.join(get_args(Include))}."
-            raise DefinitionError(where, "valid settings", repr(include), fix, code="DEFINITION-055")
+        one_of(Include, include, "include", where)
         low += include in {"upper", "neither"}
         high -= include in {"lower", "neither"}
         if low > high or max(abs(low), abs(high)) > _LONGEST:
@@ -396,22 +367,11 @@ class Joins(Builder):
     ) -> Stream[Any]:
         """An interval join, whatever it is called."""
         keyed, other = _keyed(self), _other(other, where)
-        if kind not in get_args(steps.JoinKind):
-            fix = f"kind is one of {', '.join(get_args(steps.JoinKind))}."
-            raise DefinitionError(where, "valid settings", repr(kind), fix, code="DEFINITION-055")
+        one_of(steps.JoinKind, kind, "kind", where)
         parent, ports = tagged(keyed, other.stream, other.keys, ("left", "right"), where)
         schema = _joined(keyed, other, kind, prefix, where)
-        step = steps.IntervalJoin(
-            parent=parent,
-            uid=uid or self.stream.operator,
-            keys=self.keys,
-            lower=bounds[0],
-            upper=bounds[1],
-            kind=kind,
-            ports=ports,
-            schema=schema,
-        )
-        return replace(self.stream, step=step)
+        bound = {"lower": bounds[0], "upper": bounds[1]}
+        return self._then(uid, parent, schema, steps.IntervalJoin, kind=kind, ports=ports, **bound)
 
     def join(
         self,
@@ -468,9 +428,7 @@ class Joins(Builder):
         """
         where = self.stream.where("window_join")
         keyed, other = _keyed(self), _other(other, where)
-        if kind not in get_args(steps.JoinKind):
-            fix = f"kind is one of {', '.join(get_args(steps.JoinKind))}."
-            raise DefinitionError(where, "valid settings", repr(kind), fix, code="DEFINITION-055")
+        one_of(steps.JoinKind, kind, "kind", where)
         parent, ports = tagged(keyed, other.stream, other.keys, ("left", "right"), where)
         schema = _joined(keyed, other, kind, prefix, where)
         rest = tuple(c for c in schema.columns if c.name not in self.keys)
@@ -503,12 +461,11 @@ class Joins(Builder):
         """
         where = self.stream.where("co_group")
         keyed, other = _keyed(self), _other(other, where)
-        if not (isinstance(schema, type) and issubclass(schema, Contract)):
-            fix = "co_group(other, Tumbling(...), compare, schema=Comparison), where Comparison is a Contract."
-            raise DefinitionError(where, "the contract of its rows", repr(schema), fix, code="DEFINITION-051")
+        fix = "co_group(other, Tumbling(...), compare, schema=Comparison), where Comparison is a Contract."
+        columns = columns_of(schema, where, fix).columns
         parent, ports = tagged(keyed, other.stream, other.keys, ("left", "right"), where)
         head = {*self.keys, "window_start", "window_end"}
-        rest = tuple(c for c in contract_schema(schema).columns if c.name not in head)
+        rest = tuple(c for c in columns if c.name not in head)
         found = Function.of(function, where)
         return self._grouped(parent, window, Function(CoGroup(function, ports), found.code), rest, uid, where, settings)
 
@@ -546,23 +503,25 @@ class Joins(Builder):
         if kind not in {"inner", "left"} or lateness < 0:
             got = f"kind={kind!r}, allowed_lateness={describe_span(lateness)}"
             fix = 'kind is "inner" or "left", allowed_lateness zero or more.'
-            raise DefinitionError(where, "valid settings", got, fix, code="DEFINITION-055")
+            raise unfit_setting(where, got, fix)
         if valid_until is not None and other.stream.schema.types.get(valid_until) != "timestamp":
-            fix = closest(valid_until, other.stream.schema.names) + f"Columns: {other.stream.schema.describe()}."
-            raise DefinitionError(
-                where, "a timestamp column of the versions", repr(valid_until), fix, code="DEFINITION-022"
-            )
+            expected, fix = "a timestamp column of the versions", other.stream.schema.nearest(valid_until)
+            raise DefinitionError(where, expected, repr(valid_until), fix, code="DEFINITION-022")
         parent, ports = tagged(keyed, other.stream, other.keys, ("row", "version"), where, last=True)
         function = TemporalJoin(kind, lateness, valid_until, _places(keyed, other, kind, prefix))
-        step = steps.KeyedProcess(
-            parent=parent,
-            uid=uid or self.stream.operator,
-            keys=self.keys,
-            function=Process(function, function.text()),
-            schema=_joined(keyed, other, kind, prefix, where),
-            ports=ports,
-            order="event_time",
-        )
+        schema = _joined(keyed, other, kind, prefix, where)
+        return self._then(uid, parent, schema, function=Process(function), ports=ports, order="event_time")
+
+    def _then(
+        self,
+        uid: str | None,
+        parent: steps.Step,
+        schema: Schema,
+        node: type[steps.Stateful] = steps.KeyedProcess,
+        **settings: Any,
+    ) -> Stream[Any]:
+        """The stream of a stateful step over these keys; its state has the operator's name by default."""
+        step = node(parent=parent, uid=uid or self.stream.operator, keys=self.keys, schema=schema, **settings)
         return replace(self.stream, step=step)
 
     def _grouped(
@@ -626,9 +585,8 @@ def _joined(left: KeyedStream, right: KeyedStream, kind: str, prefix: str, where
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         fix = f'Say prefix="other_", or rename them before: other.select(..., other_{twice[0]}="{twice[0]}").'
-        raise DefinitionError(where, "different names", f"{', '.join(twice)} on both sides", fix, code="DEFINITION-050")
-    odd = [name for name in names if name.startswith("_") or not name.isidentifier()]
-    if odd:
-        fix = "Choose a prefix of letters and digits; names that begin with an underscore are floodmark's."
-        raise DefinitionError(where, "names of columns", ", ".join(odd), fix, code="DEFINITION-050")
+        new_columns([f"{', '.join(twice)} on both sides"], where, "different names", fix)
+    fix = "Choose a prefix of letters and digits; names that begin with an underscore are floodmark's."
+    odd = (name for name in names if name.startswith("_") or not name.isidentifier())
+    new_columns(odd, where, "names of columns", fix)
     return Schema(tuple(columns))

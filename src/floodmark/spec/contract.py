@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import types
 import typing
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -18,6 +18,7 @@ from pydantic_core import CoreSchema, core_schema
 from floodmark.core import types as types_of
 from floodmark.core.errors import DefinitionError, closest
 from floodmark.core.time import zone
+from floodmark.spec.annotations import IsRescued
 from floodmark.spec.builder import check_names
 from floodmark.spec.expectation import Expectation, distinct
 from floodmark.spec.schema import STAMPS, Column, Schema
@@ -53,8 +54,10 @@ class LocalTime:
         zone(self.timezone, "LocalTime")
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        base = core_schema.datetime_schema()
-        return core_schema.no_info_after_validator_function(self.localise, base)
+        local = core_schema.no_info_after_validator_function(self.localise, core_schema.datetime_schema())
+        before = handler(source)
+        # in place of what makes UTC of it, behind a TimeFormat
+        return {**before, "schema": local} if before["type"] == "function-before" else local
 
     def localise(self, value: datetime) -> datetime:
         """The UTC instant; an offset in the text wins. ValueError for a time that does not exist or exists twice."""
@@ -84,6 +87,11 @@ class Contract(BaseModel):
         key: names of the fields that identify a row; documentation and joins.
         event_time: ``"field"`` (default: the one field typed ``EventTime``) or ``"ingestion"``: the moment of landing.
         expectations: of the rows together, which no single row breaks: a mean, a count, a share; beside what fields and key imply.
+        extra: fields the contract does not name: ``"ignore"`` (default) drops them, ``"forbid"`` sets the row aside. A field typed
+            ``Rescued`` keeps them.
+
+    Fields of fields: a pydantic model is a struct (``user.address.city``), ``list[...]`` an array (``tags[0]``), ``dict[str, ...]`` a
+    map (``labels['a']``), ``JsonText`` any JSON value as text.
 
     Example:
         >>> class Flight(Contract, key=("carrier", "flight", "scheduled")):
@@ -119,6 +127,10 @@ class Contract(BaseModel):
         cls.floodmark_key = (key,) if isinstance(key, str) else tuple(key)
         cls.floodmark_ingestion_time = event_time == "ingestion"
         cls.floodmark_expectations = tuple(expectations)
+        if (rescued := rescued_field(cls)) is not None:
+            cls.model_config = {**cls.model_config, "extra": "allow"}
+            cls.model_fields[rescued].default = None
+            cls.model_rebuild(force=True)
         columns = schema(cls)
         for name in cls.floodmark_key:
             if name not in columns:
@@ -156,6 +168,29 @@ def event_time_field(contract: type[Contract]) -> str | None:
         where = f"contract '{contract.__name__}'"
         raise DefinitionError(where, "one EventTime field", ", ".join(found), fix, code="DEFINITION-012")
     return found[0] if found else None
+
+
+def rescued_field(contract: type[Contract]) -> str | None:
+    """The name of the field typed ``Rescued``; None when there is none.
+
+    Raises:
+        DefinitionError: DEFINITION-151, more than one.
+    """
+    found = [n for n, f in contract.model_fields.items() if any(isinstance(m, IsRescued) for m in f.metadata)]
+    if len(found) > 1:
+        where, fix = f"contract '{contract.__name__}'", f"Keep '{found[0]}', remove the others."
+        raise DefinitionError(where, "one Rescued field", ", ".join(found), fix, code="DEFINITION-151")
+    return found[0] if found else None
+
+
+def inputs_of(contract: type[Contract]) -> dict[str, FieldInfo]:
+    """The fields by the name they have in the source: their alias, where there is one. A ``Rescued`` field has none."""
+    found, rescued = {}, rescued_field(contract)
+    for name, field in contract.model_fields.items():
+        if name != rescued:
+            alias = field.validation_alias
+            found[alias if isinstance(alias, str) else name] = field
+    return found
 
 
 def expectations(contract: type[Contract]) -> tuple[Expectation, ...]:
@@ -209,6 +244,8 @@ def type_of(annotation: object) -> str | None:
 
 def _single(annotation: object, field: FieldInfo) -> types_of.Type | None:
     """The type of a value that is not made of others; a ``Decimal`` has the digits of ``Field(max_digits=..., decimal_places=...)``."""
+    if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
+        return types_of.Type("string")
     if annotation is not Decimal:
         return types_of.of_python(annotation)
     digits = {a: getattr(m, a) for m in field.metadata for a in ("max_digits", "decimal_places") if hasattr(m, a)}
@@ -218,7 +255,7 @@ def _single(annotation: object, field: FieldInfo) -> types_of.Type | None:
 
 
 def _sql_type(annotation: Any, field: FieldInfo, where: str) -> tuple[str, bool]:
-    """Spark SQL type and nullability of a field's annotation."""
+    """Spark SQL type and nullability of a field's annotation; parts of arrays, maps and structs may always be null."""
     origin = typing.get_origin(annotation)
     if origin is Annotated:
         own = FieldInfo.from_annotation(annotation)
@@ -231,12 +268,38 @@ def _sql_type(annotation: Any, field: FieldInfo, where: str) -> tuple[str, bool]
         kinds = {type(a) for a in typing.get_args(annotation)}
         if len(kinds) == 1 and kinds <= {str, int, bool}:
             return str(types_of.of_python(kinds.pop())), False
-    elif origin in {list, tuple} and typing.get_args(annotation):
-        return f"array<{_sql_type(typing.get_args(annotation)[0], field, where)[0]}>", False
-    elif single := _single(annotation, field):
-        return str(single), False
-    elif isinstance(annotation, type) and issubclass(annotation, enum.Enum):
-        return "string", False
-    expected = "str, int, float, bool, date, datetime, Decimal, bytes, Literal, Enum, list[...] or one of these | None"
-    fix = "Use one of these types, or land the value as str and take it apart in an operator."
-    raise DefinitionError(where, expected, repr(annotation), fix, code="DEFINITION-011")
+    elif kind := _made(annotation, field, where) or _single(annotation, field):
+        return str(kind), False
+    expected = (
+        "str, int, float, bool, date, datetime, Decimal, bytes, Literal, Enum, a pydantic model, list[...], dict[str, ...], JsonText "
+        "or one of these | None"
+    )
+    fix = "Use one of these types; JsonText takes any JSON value as text, for get_json_object(...) in an operator."
+    raise DefinitionError(where, expected, _spelled(annotation), fix, code="DEFINITION-011")
+
+
+def _made(annotation: Any, field: FieldInfo, where: str) -> str | None:
+    """The type of an annotation with others in it; None for any other annotation."""
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin in {list, tuple} and arguments:
+        return f"array<{_sql_type(arguments[0], field, where)[0]}>"
+    if origin in {dict, Mapping} and arguments:
+        key, value = (_sql_type(argument, field, where)[0] for argument in arguments)
+        return f"map<{key},{value}>"
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel) and annotation.model_fields:
+        return _struct(annotation, where)
+    return None
+
+
+def _struct(model: type[BaseModel], where: str) -> str:
+    """The type of a nested model."""
+    kinds = {n: _sql_type(f.annotation, f, f"{where}, field '{n}'")[0] for n, f in model.model_fields.items()}
+    names = Schema(tuple(Column(name=name, type=kind) for name, kind in kinds.items()))
+    check_names(names, where)
+    inner = tuple(types_of.parse(kind) for kind in kinds.values())
+    return str(types_of.Type("struct", inner=inner, names=tuple(kinds)))
+
+
+def _spelled(annotation: object) -> str:
+    """A type as its author has written it."""
+    return annotation.__name__ if isinstance(annotation, type) and not typing.get_args(annotation) else repr(annotation)

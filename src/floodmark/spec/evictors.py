@@ -3,21 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal
 
+from attrs import Attribute, field, frozen
+
 from floodmark.core.errors import DefinitionError
+from floodmark.core.fingerprint import Declared
 from floodmark.core.time import describe_span, span
 from floodmark.core.types import parse
+from floodmark.spec.checks import converting
 from floodmark.spec.expressions import known_type
 from floodmark.spec.schema import Schema
 
 When = Literal["before", "after"]
 
 
-@dataclass(frozen=True, slots=True)
-class KeepLast:
+def _is_when(evictor: object, _: Attribute[Any], when: object) -> None:
+    if when not in ("before", "after"):
+        fix = 'KeepLast(4, when="after").'
+        raise _wrong(type(evictor).__name__, 'when="before" or "after"', repr(when), fix)
+
+
+def _positive(value: str | timedelta, evictor: object = None, _: Any = None) -> int:
+    kind = type(evictor).__name__
+    milliseconds = span(value, kind)
+    if milliseconds <= 0:
+        raise _wrong(kind, "more than 0", describe_span(milliseconds), f'{kind}("10 seconds").')
+    return milliseconds
+
+
+@frozen
+class KeepLast(Declared):
     """Keep the ``n`` rows that arrived last. Source: Flink ``CountEvictor``.
 
     Args:
@@ -25,21 +42,22 @@ class KeepLast:
         when: evict ``"before"`` the function sees the window (default), or ``"after"``.
     """
 
-    n: int
-    when: When = "before"
+    entry = "kind"
+    n: int = field()
+    when: When = field(default="before", validator=_is_when)
 
-    def __post_init__(self) -> None:
-        if not isinstance(self.n, int) or self.n < 0:
-            raise _wrong("KeepLast", "a number of rows, 0 or more", repr(self.n), "KeepLast(4).")
-        _check_when(self.when, "KeepLast")
+    @n.validator
+    def _is_number_of_rows(self, _: Attribute[Any], n: object) -> None:
+        if not isinstance(n, int) or n < 0:
+            raise _wrong("KeepLast", "a number of rows, 0 or more", repr(n), "KeepLast(4).")
 
     def kept(self, times: Sequence[int], values: Sequence[Any]) -> list[int]:
         """Places of the rows that stay, of rows in arrival order."""
         return list(range(max(0, len(times) - self.n), len(values)))
 
 
-@dataclass(frozen=True, slots=True, init=False)
-class KeepWithin:
+@frozen(field_transformer=converting)
+class KeepWithin(Declared):
     """Keep rows less than ``duration`` of event time behind the newest. Source: Flink ``TimeEvictor``.
 
     Args:
@@ -47,15 +65,9 @@ class KeepWithin:
         when: evict ``"before"`` the function sees the window (default), or ``"after"``.
     """
 
-    duration: int
-    when: When
-
-    def __init__(self, duration: str | timedelta, when: When = "before") -> None:
-        milliseconds = span(duration, "KeepWithin")
-        if milliseconds <= 0:
-            raise _wrong("KeepWithin", "more than 0", describe_span(milliseconds), 'KeepWithin("10 seconds").')
-        object.__setattr__(self, "duration", milliseconds)
-        object.__setattr__(self, "when", _check_when(when, "KeepWithin"))
+    entry = "kind"
+    duration: int = field(converter=_positive)
+    when: When = field(default="before", validator=_is_when)
 
     def kept(self, times: Sequence[int], values: Sequence[Any]) -> list[int]:  # noqa: ARG002 - one shape for all
         """Places of the rows that stay, of rows in arrival order."""
@@ -63,8 +75,8 @@ class KeepWithin:
         return [place for place, time in enumerate(times) if time > cut]
 
 
-@dataclass(frozen=True, slots=True)
-class KeepNear:
+@frozen
+class KeepNear(Declared):
     """Keep rows whose ``distance`` is less than ``threshold`` behind the newest row's: newest - row < threshold.
 
     Source: Flink ``DeltaEvictor`` with the difference as its distance; like there, rows ahead of the newest stay.
@@ -75,14 +87,15 @@ class KeepNear:
         when: evict ``"before"`` the function sees the window (default), or ``"after"``.
     """
 
-    threshold: float
+    entry = "kind"
+    threshold: float = field()
     distance: str
-    when: When = "before"
+    when: When = field(default="before", validator=_is_when)
 
-    def __post_init__(self) -> None:
-        if not isinstance(self.threshold, (int, float)) or not self.threshold > 0:
-            raise _wrong("KeepNear", "a threshold of more than 0", repr(self.threshold), 'KeepNear(2, "speed").')
-        _check_when(self.when, "KeepNear")
+    @threshold.validator
+    def _is_positive(self, _: Attribute[Any], threshold: object) -> None:
+        if not isinstance(threshold, (int, float)) or not threshold > 0:
+            raise _wrong("KeepNear", "a threshold of more than 0", repr(threshold), 'KeepNear(2, "speed").')
 
     def kept(self, times: Sequence[int], values: Sequence[Any]) -> list[int]:  # noqa: ARG002 - one shape for all
         """Places of the rows that stay, of rows in arrival order."""
@@ -110,17 +123,6 @@ def checked(evictor: object, schema: Schema, where: str) -> Evictor:
             got = f"'{evictor.distance}' of type {kind}"
             raise _wrong("KeepNear", "a distance that is a number", got, 'KeepNear(2, "speed").')
     return evictor
-
-
-def canonical_evictor(evictor: Evictor) -> dict[str, object]:
-    """For fingerprints: the kind and its settings."""
-    return {"kind": type(evictor).__name__} | {slot: getattr(evictor, slot) for slot in evictor.__slots__}
-
-
-def _check_when(when: object, where: str) -> Any:
-    if when not in ("before", "after"):
-        raise _wrong(where, 'when="before" or "after"', repr(when), 'KeepLast(4, when="after").')
-    return when
 
 
 def _wrong(where: str, expected: str, got: str, fix: str) -> DefinitionError:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Any
 
-from floodmark.core.errors import DefinitionError, closest
+from attrs import frozen
+
+from floodmark.core.errors import DefinitionError
 from floodmark.core.fingerprint import digest
 from floodmark.spec.schema import Schema
 
 _PREFIX = "expect_"
 
 
-@dataclass(frozen=True, slots=True, init=False)
+@frozen(init=False)
 class Expectation:
     """One expectation of Great Expectations' gallery, by its name and arguments.
 
@@ -42,13 +43,9 @@ class Expectation:
         except TypeError as error:
             fix = "Write numbers, texts, lists and true or false; a date as text."
             where = f"expectation '{kind}'"
-            raise DefinitionError(
-                where, "arguments that are JSON", repr(arguments), fix, code="DEFINITION-093"
-            ) from error
-        object.__setattr__(self, "kind", kind)
-        object.__setattr__(self, "name", name or "_".join([kind, *_columns(arguments)]))
-        object.__setattr__(self, "blocking", blocking)
-        object.__setattr__(self, "arguments", text)
+            expected = "arguments that are JSON"
+            raise DefinitionError(where, expected, repr(arguments), fix, code="DEFINITION-093") from error
+        self.__attrs_init__(kind, name or "_".join([kind, *_columns(arguments)]), blocking, text)
 
     @property
     def values(self) -> dict[str, Any]:
@@ -59,8 +56,7 @@ class Expectation:
         """Refuse a column that is not there, or DEFINITION-094."""
         for column in _columns(self.values):
             if column not in schema:
-                fix = closest(column, schema.names) + f"Columns: {schema.describe()}."
-                got = f"'{column}' in {self.kind}"
+                got, fix = f"'{column}' in {self.kind}", schema.nearest(column)
                 raise DefinitionError(where, "expectations of its columns", got, fix, code="DEFINITION-094")
 
 

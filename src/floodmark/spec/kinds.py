@@ -42,7 +42,14 @@ def _checks(kind: Type) -> Callable[[Any], Any] | None:
     if kind.name == "array":
         inner = _checks(kind.inner[0])
         return None if inner is None else lambda v: _each(v, inner)
-    if kind.inner or not kind.is_column:
+    if kind.name == "map":
+        key, item = (_checks(part) for part in kind.inner)
+        return None if key is None or item is None else lambda v: _entries(v, key, item)
+    if kind.name == "struct":
+        fields = {name: _checks(part) for name, part in zip(kind.names, kind.inner, strict=True)}
+        known_fields = {name: check for name, check in fields.items() if check is not None}
+        return None if len(known_fields) < len(fields) else lambda v: _fields(v, known_fields)
+    if not kind.is_column:
         return None
     wanted, day = kind.python, kind.python is date
     return lambda v: v if isinstance(v, wanted) and not (day and isinstance(v, datetime)) else _UNFIT
@@ -61,6 +68,24 @@ def _each(value: Any, inner: Callable[[Any], Any]) -> Any:
         return _UNFIT
     found = [None if v is None else inner(v) for v in value]
     return _UNFIT if any(v is _UNFIT for v in found) else found
+
+
+def _entries(value: Any, key: Callable[[Any], Any], item: Callable[[Any], Any]) -> Any:
+    """A map; of a row's column it is a list of pairs."""
+    try:
+        pairs = dict(value)
+    except (TypeError, ValueError):
+        return _UNFIT
+    found = {key(k): None if v is None else item(v) for k, v in pairs.items()}
+    return _UNFIT if any(part is _UNFIT for pair in found.items() for part in pair) else found
+
+
+def _fields(value: Any, fields: Mapping[str, Callable[[Any], Any]]) -> Any:
+    """A struct, any part of which may be null."""
+    if not isinstance(value, Mapping):
+        return _UNFIT
+    found = {name: None if value.get(name) is None else check(value[name]) for name, check in fields.items()}
+    return _UNFIT if any(part is _UNFIT for part in found.values()) else found
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +120,10 @@ class Kind:
             )
             raise DefinitionError(where, "a type", repr(given), fix, code="DEFINITION-120")
         return Kind(text)
+
+    def canonical(self) -> str:
+        """The type."""
+        return self.text
 
     def checked(self, value: Any, where: str) -> Any:
         """The value as it is kept.

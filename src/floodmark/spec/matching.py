@@ -6,7 +6,7 @@ from bisect import bisect_right, insort
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from floodmark.core.fingerprint import canonical
+from floodmark.core.fingerprint import canonical, form
 from floodmark.core.time import NEVER, from_ms, to_ms
 from floodmark.spec.functions import Pane
 from floodmark.spec.kinds import Kind
@@ -39,7 +39,7 @@ class WindowJoin:
         self.kind, self.ports, self.places = kind, ports, places
 
     def text(self) -> str:
-        """For fingerprints."""
+        """Its name and settings, which stand for its code."""
         return canonical({"window_join": self.kind, "columns": self.places})
 
     def __call__(self, pane: Pane, rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
@@ -84,10 +84,10 @@ class TemporalJoin(StatefulFunction):
     def __init__(self, kind: str, lateness: int, valid_until: str | None, places: Places) -> None:
         self.kind, self.lateness, self.valid_until, self.places = kind, lateness, valid_until, places
 
-    def text(self) -> str:
-        """For fingerprints."""
+    def canonical(self) -> dict[str, object]:
+        """By its name, instead of its code."""
         about = {"kind": self.kind, "allowed_lateness": self.lateness, "valid_until": self.valid_until}
-        return canonical({"name": "temporal_join", **about, "columns": self.places, "states": self.layout()})
+        return {"name": "temporal_join", **about, "columns": form(self.places), "states": self.layout()}
 
     def on_version(self, row: Row, ctx: Context) -> None:
         """A version: it is kept until a younger one is old enough."""
@@ -123,9 +123,9 @@ class Deduplicate(StatefulFunction):
     def __init__(self, within: int) -> None:
         self.within = within
 
-    def text(self) -> str:
-        """For fingerprints."""
-        return canonical({"name": "deduplicate", "settings": {"within": self.within}, "states": self.layout()})
+    def canonical(self) -> dict[str, object]:
+        """By its name, instead of its code."""
+        return {"name": "deduplicate", "settings": {"within": self.within}, "states": self.layout()}
 
     def on_element(self, row: Row, ctx: Context) -> Iterator[Row]:
         """A row."""
@@ -149,12 +149,11 @@ class History(StatefulFunction):
     def __init__(self, columns: tuple[str, ...], tracked: tuple[str, ...], sequence: str | None) -> None:
         self.columns, self.tracked, self.sequence = columns, tracked, sequence
 
-    def text(self) -> str:
-        """For fingerprints."""
-        about: dict[str, Any] = {"columns": self.columns, "tracked": self.tracked}
-        if self.sequence is not None:
-            about["sequence"] = self.sequence
-        return canonical({"name": "scd2", "settings": about, "states": self.layout()})
+    def canonical(self) -> dict[str, object]:
+        """By its name, instead of its code."""
+        about = {"columns": form(self.columns), "tracked": form(self.tracked)}
+        about |= {} if self.sequence is None else {"sequence": self.sequence}
+        return {"name": "scd2", "settings": about, "states": self.layout()}
 
     def on_element(self, row: Row, ctx: Context) -> Iterator[Row]:
         """A row: the end of the version before it, and the begin of one unless it says that the key is gone."""

@@ -7,8 +7,10 @@ import json
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Literal, overload
+
+from attrs import evolve
 
 from floodmark.core.code import Followed, count_as_own
 from floodmark.core.errors import CapabilityError, DefinitionError, closest
@@ -116,58 +118,24 @@ class Operator:
     @cached_property
     def outputs(self) -> tuple[Output, ...]:
         """Every table the operator writes: its results, then their late rows, then its quarantine."""
-        found, step = [], self.stateful
         read = {i.name: i.revisable for i in self.inputs}
-        incoming = any(read[s.input] for _, r in self.results for s in steps.walk(r) if isinstance(s, steps.Read))
+        walked = [step for _, result in self.results for step in steps.walk(result)]
+        incoming = any(read[step.input] for step in walked if isinstance(step, steps.Read))
+        found, step, output = [], self.stateful, partial(Output, partitions=self.partitions)
         for name, result in self.results:
             table = f"{self.name}__{name}" if name else self.name
-            revisable = step.revises if step else incoming
             key = tuple(n for n in result.schema.names if step and n in step.identity)
-            found.append(
-                Output(
-                    name=name,
-                    table=table,
-                    schema=result.schema,
-                    revisable=revisable,
-                    keys=key,
-                    partitions=self.partitions,
-                )
-            )
+            revisable = step.revises if step else incoming
+            found.append(output(name=name, table=table, schema=result.schema, revisable=revisable, keys=key))
+        sides: list[tuple[Side, str, Schema, bool]] = []
         if step and step.late == "side_output":
-            table = f"{self.name}__late"
-            found.append(
-                Output(
-                    name="late",
-                    table=table,
-                    schema=step.parent.schema,
-                    revisable=incoming,
-                    side="late",
-                    partitions=self.partitions,
-                )
-            )
-        for name, schema in step.sides if step else ():
-            found.append(
-                Output(
-                    name=name,
-                    table=f"{self.name}__{name}",
-                    schema=schema,
-                    revisable=False,
-                    side="side",
-                    partitions=self.partitions,
-                )
-            )
-        if any(steps.quarantines(s) for _, r in self.results for s in steps.walk(r)):
-            table = f"{self.name}__quarantine"
-            found.append(
-                Output(
-                    name="quarantine",
-                    table=table,
-                    schema=QUARANTINE,
-                    revisable=False,
-                    side="quarantine",
-                    partitions=self.partitions,
-                )
-            )
+            sides.append(("late", "late", step.parent.schema, incoming))
+        sides += [("side", name, schema, False) for name, schema in (step.sides if step else ())]
+        if any(map(steps.quarantines, walked)):
+            sides.append(("quarantine", "quarantine", QUARANTINE, False))
+        for side, name, schema, revisable in sides:
+            table = f"{self.name}__{name}"
+            found.append(output(name=name, table=table, schema=schema, revisable=revisable, side=side))
         return tuple(found)
 
     def __getitem__(self, name: str) -> OutputRef:
@@ -416,7 +384,7 @@ def _check_stages(graph: tuple[tuple[str, steps.Step], ...], inputs: tuple[Input
         )
         expected = f"an input of final rows for {special.describe_window()}"
         if isinstance(special, steps.WindowAggregate):
-            blames = _takes_back(replace(special, on_error="stop"))
+            blames = _takes_back(evolve(special, on_error="stop"))
             expected += (
                 ' with aggregates of its own and on_error="quarantine"'
                 if blames

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import copy
 import inspect
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import FunctionType, MethodType
 from typing import Any, Protocol, Self
 
-from floodmark.core.code import cells, check_source, code_of, settings_of
+from floodmark.core.code import cells, check_source, class_of, code_of, settings_of
 from floodmark.core.errors import DefinitionError, UserCodeError
 from floodmark.core.fingerprint import canonical
 from floodmark.spec.state import BroadcastState, State
@@ -106,17 +105,22 @@ class StatefulFunction:
             found |= {name: value for name, value in vars(base).items() if not name.startswith("__")}
         yield from ((name, value) for name, value in found.items() if isinstance(value, kind))
 
-    def opened(self, cells: Mapping[str, Any]) -> Self:
+    def opened(self, cells: Mapping[str, Any]) -> tuple[Self, dict[str, Any]]:
         """A copy with handles on ``cells``, opened; changes to its attributes are errors from now on.
 
         Args:
             cells: name of a state or timer -> its handle.
+
+        Returns:
+            The copy, and its settings: the attributes that ``open`` has not set anew.
         """
         found = copy.deepcopy(self)
+        before = dict(vars(found))
         found.open()
+        settings = {name: value for name, value in before.items() if vars(found).get(name) is value}
         vars(found).update({f"_state_{name}": handle for name, handle in cells.items()})
         vars(found)["_opened"] = True
-        return found
+        return found, settings
 
     def layout(self) -> dict[str, object]:
         """What is kept, per state: part of the version, and written with the state."""
@@ -124,10 +128,9 @@ class StatefulFunction:
         return found | {name: state.canonical() for name, state in self.broadcast_states().items()}
 
     def canonical(self) -> dict[str, object]:
-        """For fingerprints."""
-        settings = settings_of(vars(self), f"process function '{type(self).__name__}'")
+        """Its class by its code, its settings, states and timers, as JSON values. Versions are digests of it."""
         timers = {name: timer.canonical() for name, timer in self.timers().items()}
-        text: dict[str, object] = {"code": code_of(type(self))} | ({"settings": settings} if settings else {})
+        text = class_of(self, "process function")
         declared = {**self.states(), **self.broadcast_states()}
         ways = {name: {what: code_of(way) for what, way in state.code().items()} for name, state in declared.items()}
         migrations = {name: codes for name, codes in ways.items() if declared[name].ways}
@@ -213,15 +216,13 @@ class Process:
 
     Args:
         function: of the user's, or one of floodmark's own.
-        text: its canonical form as JSON, where it is floodmark's own.
     """
 
     function: StatefulFunction
-    text: str | None = None
 
-    def canonical(self) -> Any:
-        """For fingerprints."""
-        return self.function.canonical() if self.text is None else json.loads(self.text)
+    def canonical(self) -> dict[str, object]:
+        """The canonical form of the function."""
+        return self.function.canonical()
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Process) and (
@@ -239,51 +240,49 @@ class Process:
             DefinitionError: DEFINITION-121 not of the kind or incomplete, 122 it holds something of Spark, 123 settings that cannot be
                 compared.
         """
-        if isinstance(function, type) and issubclass(function, StatefulFunction):
-            fix = f"Give an instance: {function.__name__}()."
-            raise DefinitionError(
-                where, f"a {kind.__name__}", f"the class {function.__name__}", fix, code="DEFINITION-121"
-            )
-        if not isinstance(function, kind):
-            fix = f"Subclass {kind.__name__} and write {', '.join(kind.callbacks)}."
-            raise DefinitionError(where, f"a {kind.__name__}", repr(function), fix, code="DEFINITION-121")
-        own = type(function)
-        missing = [name for name in kind.callbacks if getattr(own, name) is getattr(kind, name)]
-        missing += ["on_timer"] if function.timers() and own.on_timer is StatefulFunction.on_timer else []
-        if missing:
-            fix = f"Write {', '.join(missing)} on {own.__name__}."
-            got = f"none of {', '.join(missing)}"
-            raise DefinitionError(where, f"a complete {kind.__name__}", got, fix, code="DEFINITION-121")
-        declared = {**function.states(), **function.broadcast_states(), **function.timers()}
-        wrong = [
-            name
-            for name in declared
-            if name.startswith("_") or hasattr(StatefulFunction, name) or name in kind.callbacks
-        ]
-        wrong += [name for name in declared if len([o for o in declared.values() if o is declared[name]]) > 1]
-        if wrong:
-            fix = (
-                "Give each state and timer an attribute of its own, with a name that is none of the function's methods."
-            )
-            raise DefinitionError(where, "names of states and timers", ", ".join(wrong), fix, code="DEFINITION-121")
-        held_there = [n for n, value in vars(function).items() if isinstance(value, (State, Timer))]
-        if held_there:
-            fix = f"Declare it as an attribute of the class {own.__name__}, not in __init__."
-            raise DefinitionError(
-                where, "states as attributes of the class", f"self.{held_there[0]}", fix, code="DEFINITION-121"
-            )
-        rules = getattr(own, "on_broadcast", None)
-        if rules is not None and inspect.isgeneratorfunction(rules):
-            fix = "It has no key to yield a row for: keep the rule in a BroadcastState, and yield from on_element."
-            raise DefinitionError(
-                where, "an on_broadcast that yields nothing", "a generator", fix, code="DEFINITION-121"
-            )
-        if held := next(_of_spark(function), None):
+        known = _complete(function, kind, where)
+        if held := next(_of_spark(known), None):
             fix = "A function runs in many processes, without Spark: give it plain values, or another input by connect(...)."
             raise DefinitionError(where, "plain settings", held, fix, code="DEFINITION-122")
-        settings_of(vars(function), where)
-        check_source(own)
-        return Process(function)
+        settings_of(vars(known), where)
+        check_source(type(known))
+        return Process(known)
+
+
+def unfit_function(where: str, expected: str, got: str, fix: str) -> DefinitionError:
+    """DEFINITION-121: not a process function of the kind that is asked for, or an incomplete one."""
+    return DefinitionError(where, expected, got, fix, code="DEFINITION-121")
+
+
+def _complete(function: object, kind: type[StatefulFunction], where: str) -> StatefulFunction:
+    """The function, of the kind and with all it needs."""
+    expected = f"a {kind.__name__}"
+    if isinstance(function, type) and issubclass(function, StatefulFunction):
+        fix = f"Give an instance: {function.__name__}()."
+        raise unfit_function(where, expected, f"the class {function.__name__}", fix)
+    if not isinstance(function, kind):
+        fix = f"Subclass {kind.__name__} and write {', '.join(kind.callbacks)}."
+        raise unfit_function(where, expected, repr(function), fix)
+    own = type(function)
+    missing = [name for name in kind.callbacks if getattr(own, name) is getattr(kind, name)]
+    missing += ["on_timer"] if function.timers() and own.on_timer is StatefulFunction.on_timer else []
+    if missing:
+        fix = f"Write {', '.join(missing)} on {own.__name__}."
+        raise unfit_function(where, f"a complete {kind.__name__}", f"none of {', '.join(missing)}", fix)
+    declared = {**function.states(), **function.broadcast_states(), **function.timers()}
+    wrong = [n for n in declared if n.startswith("_") or hasattr(StatefulFunction, n) or n in kind.callbacks]
+    wrong += [name for name in declared if len([o for o in declared.values() if o is declared[name]]) > 1]
+    if wrong:
+        fix = "Give each state and timer an attribute of its own, with a name that is none of the function's methods."
+        raise unfit_function(where, "names of states and timers", ", ".join(wrong), fix)
+    if held := [name for name, value in vars(function).items() if isinstance(value, (State, Timer))]:
+        fix = f"Declare it as an attribute of the class {own.__name__}, not in __init__."
+        raise unfit_function(where, "states as attributes of the class", f"self.{held[0]}", fix)
+    rules = getattr(own, "on_broadcast", None)
+    if rules is not None and inspect.isgeneratorfunction(rules):
+        fix = "It has no key to yield a row for: keep the rule in a BroadcastState, and yield from on_element."
+        raise unfit_function(where, "an on_broadcast that yields nothing", "a generator", fix)
+    return function
 
 
 def _of_spark(function: StatefulFunction) -> Iterator[str]:

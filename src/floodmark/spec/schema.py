@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-from floodmark.core.errors import ExecutionError
+from floodmark.core.errors import ExecutionError, closest
 
 STAMPS = ("_event_time", "_watermark", "_progress", "_sequence", "_ingest_time", "_kind")
 """The columns every landed and every output row carries beside its own."""
@@ -94,8 +94,12 @@ class Schema:
         return ", ".join(f"`{column.name}` {column.type}" for column in self.columns)
 
     def canonical(self) -> list[dict[str, object]]:
-        """For fingerprints and ``--json``: descriptions are left out, they change no meaning."""
+        """Columns as JSON values; without descriptions, which change no meaning."""
         return [{k: v for k, v in asdict(column).items() if k != "description"} for column in self.columns]
+
+    def nearest(self, name: str) -> str:
+        """``Did you mean 'origin'? Columns: origin string, ...``: for errors about a column that is not there."""
+        return f"{closest(name, self.names)}Columns: {self.describe()}."
 
     def describe(self) -> str:
         """``origin string, dep_delay bigint``: for error messages."""

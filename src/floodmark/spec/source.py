@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal
 
-from floodmark.core.errors import DefinitionError, closest
-from floodmark.core.fingerprint import canonical, digest
+from attrs import Attribute, field, frozen
+
+from floodmark.core.errors import DefinitionError
+from floodmark.core.fingerprint import SKIPPED, Declared, canonical, digest, renamed
 from floodmark.core.time import describe_span, span
+from floodmark.spec.checks import converting, written
 from floodmark.spec.contract import Contract, event_time_field, schema
 from floodmark.spec.expressions import check
 from floodmark.spec.schema import Schema
@@ -24,11 +28,18 @@ class Files:
 
     Args:
         path: a folder or glob, relative to the workspace, or a URI Spark can read.
-        format: ``"csv"``, ``"json"`` (one object per line) or ``"parquet"``; by default what the name ends with.
+        format: ``"csv"``, ``"json"`` (one object per line, or an array of objects) or ``"parquet"``; by default what the name ends with.
             ``.gz`` files are decompressed.
         order_by: ``"name"`` or ``"modified"``: the order of arrival between files. Inside a file it is the row order.
         null_values: CSV texts that mean null.
         delimiter: of CSV.
+        decimal: ``"."`` or ``","``: the sign between whole and fraction in CSV; with a comma, points may stand between thousands.
+        encoding: of text, as Python names it: ``"utf-16"``, ``"cp1252"``.
+        header: names of the columns of CSV files that have no header line.
+        skip: lines of CSV files to pass over before the header.
+
+    Raises:
+        DefinitionError: DEFINITION-153.
     """
 
     path: str
@@ -36,6 +47,44 @@ class Files:
     order_by: Literal["name", "modified"] = "name"
     null_values: tuple[str, ...] = ("", "NA")
     delimiter: str = ","
+    decimal: Literal[".", ","] = "."
+    encoding: str = "utf-8"
+    header: tuple[str, ...] = ()
+    skip: int = 0
+
+    def __post_init__(self) -> None:
+        wrong = {
+            "format": self.format not in {None, "csv", "json", "parquet"},
+            "order_by": self.order_by not in {"name", "modified"},
+            "delimiter": len(self.delimiter) != 1 or self.delimiter in '"\r\n',
+            "decimal": self.decimal not in {".", ","} or self.decimal == self.delimiter,
+            "encoding": not _is_encoding(self.encoding),
+            "header": isinstance(self.header, str) or len(set(self.header)) < len(self.header),
+            "skip": self.skip < 0,
+        }
+        for name in (name for name, is_wrong in wrong.items() if is_wrong):
+            got = f"{name}={getattr(self, name)!r}"
+            raise DefinitionError(
+                f"Files({self.path!r})", _FILE_SETTINGS[name], got, f"Correct {name}.", code="DEFINITION-153"
+            )
+
+
+_FILE_SETTINGS = {
+    "format": '"csv", "json" or "parquet"',
+    "order_by": '"name" or "modified"',
+    "delimiter": "one character between fields",
+    "decimal": '"." or ",", and another one than the delimiter',
+    "encoding": 'an encoding of Python\'s, such as "utf-8", "utf-16" or "cp1252"',
+    "header": 'the names of all columns, each once: ("at", "amount")',
+    "skip": "a number of lines",
+}
+
+
+def _is_encoding(name: str) -> bool:
+    try:
+        return bool(codecs.lookup(name))
+    except LookupError:
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +112,7 @@ class DeltaTable:
     read: Literal["appends", "changes", "events"] = "appends"
 
 
-@dataclass(frozen=True, slots=True, init=False)
+@frozen(init=False)
 class Rows:
     """Rows in memory, for tests and examples; landed once, in the order given.
 
@@ -74,34 +123,42 @@ class Rows:
     rows: tuple[str, ...]
 
     def __init__(self, rows: list[dict[str, Any]]) -> None:
-        object.__setattr__(self, "rows", tuple(json.dumps(row, default=str) for row in rows))
+        self.__attrs_init__(tuple(json.dumps(row, default=str) for row in rows))
 
 
 Connector = Files | DeltaTable | Rows
 
 
-@dataclass(frozen=True, slots=True, init=False)
-class BoundedOutOfOrderness:
+class _Strategy(Declared):
+    """Which rows are late: by how far the watermark is behind the rows."""
+
+    __slots__ = ()
+    entry = "strategy"
+
+
+def _bound(value: str | timedelta, strategy: object = None, _: Any = None) -> int:
+    return _not_negative(value, type(strategy).__name__)
+
+
+@frozen(field_transformer=converting)
+class BoundedOutOfOrderness(_Strategy):
     """Rows come at most ``bound`` behind the newest: watermark = maximum event time - bound - 1 ms.
 
     Source: Flink, ``WatermarkStrategy.forBoundedOutOfOrderness``.
     """
 
-    bound: int
-
-    def __init__(self, bound: str | timedelta) -> None:
-        object.__setattr__(self, "bound", _positive(bound, "BoundedOutOfOrderness"))
+    bound: int = field(converter=_bound)
 
 
-@dataclass(frozen=True, slots=True)
-class Ascending:
+@frozen
+class Ascending(_Strategy):
     """Event times never go back: watermark = maximum event time - 1 ms. Source: Flink, ``forMonotonousTimestamps``."""
 
     bound: int = field(default=0, init=False)
 
 
-@dataclass(frozen=True, slots=True, init=False)
-class Punctuated:
+@frozen(field_transformer=converting)
+class Punctuated(_Strategy):
     """Only rows for which ``predicate`` holds move the watermark: to their event time - bound - 1 ms.
 
     Source: Flink, ``AssignerWithPunctuatedWatermarks``.
@@ -112,22 +169,18 @@ class Punctuated:
     """
 
     predicate: str
-    bound: int
-
-    def __init__(self, predicate: str, bound: str | timedelta = "0 s") -> None:
-        object.__setattr__(self, "predicate", predicate)
-        object.__setattr__(self, "bound", _positive(bound, "Punctuated"))
+    bound: int = field(default=written("0 s"), converter=_bound)
 
 
-@dataclass(frozen=True, slots=True)
-class FromColumn:
+@frozen
+class FromColumn(_Strategy):
     """The source says its own watermark in a column: a timestamp, or milliseconds since 1970. Nulls do not move it."""
 
     column: str
 
 
-@dataclass(frozen=True, slots=True, init=False)
-class Learned:
+@frozen(field_transformer=converting)
+class Learned(_Strategy):
     """As ``BoundedOutOfOrderness(bound)``, while the landing measures how far rows come behind and proposes a bound.
 
     ``floodmark watermark SOURCE`` shows what it has measured and the line to write. Nothing changes by itself: ``bound`` is in
@@ -149,24 +202,26 @@ class Learned:
         DefinitionError: DEFINITION-018, the quantile is no such share; DEFINITION-001 and 004, the bound is no duration.
     """
 
-    quantile: float
-    bound: int
+    quantile: float = field(default=0.999)
+    bound: int = field(kw_only=True, converter=_bound)
 
-    def __init__(self, quantile: float = 0.999, *, bound: str | timedelta) -> None:
+    @quantile.validator
+    def _is_share(self, _: Attribute[Any], quantile: float) -> None:
         if not 0 < quantile <= 1:
             fix = 'For "all but one row in a thousand" write Learned(0.999, bound="1 hour").'
-            raise DefinitionError(
-                "Learned, quantile", "a share above 0 and at most 1", repr(quantile), fix, code="DEFINITION-018"
-            )
-        object.__setattr__(self, "quantile", float(quantile))
-        object.__setattr__(self, "bound", _positive(bound, "Learned"))
+            expected = "a share above 0 and at most 1"
+            raise DefinitionError("Learned, quantile", expected, repr(quantile), fix, code="DEFINITION-018")
 
 
 Strategy = BoundedOutOfOrderness | Ascending | Punctuated | FromColumn | Learned
 
 
-@dataclass(frozen=True, slots=True, init=False)
-class Source:
+def _length(value: str | timedelta | None, source: Any = None, setting: Any = None) -> int | None:
+    return None if value is None else _not_negative(value, f"source '{source.name}', {setting.name}")
+
+
+@frozen(field_transformer=converting)
+class Source(Declared):
     """A stream from outside, landed into a log of the same name.
 
     Args:
@@ -185,76 +240,54 @@ class Source:
         future_limit: an event time further ahead of the landing clock than this is quarantined, because it would make
             every row after it late. None: no limit.
         files_per_commit: at most so many files (or commits of a table) land in one commit.
+        max_quarantine_share: the landing stops before a commit of 100 rows or more that would set aside more than this share of them,
+            because then the contract is wrong rather than the rows. Nothing of that commit lands. 1: no limit.
 
     Raises:
         DefinitionError: DEFINITION-014..017.
     """
 
-    name: str
-    contract: type[Contract]
-    connector: Connector
-    watermark: Strategy
-    granularity: Literal["row", "commit"]
-    partition_by: str | None
-    idle_timeout: int | None
-    when_idle: Literal["wait", "clock"]
-    future_limit: int | None
-    files_per_commit: int
+    name: str = field(metadata=renamed("source"))
+    contract: type[Contract] = field(kw_only=True, metadata=SKIPPED)
+    connector: Connector = field(kw_only=True, metadata=SKIPPED)
+    watermark: Strategy = field(kw_only=True)
+    granularity: Literal["row", "commit"] = field(default="row", kw_only=True)
+    partition_by: str | None = field(default=None, kw_only=True)
+    idle_timeout: int | None = field(default=None, kw_only=True, converter=_length, metadata=SKIPPED)
+    when_idle: Literal["wait", "clock"] = field(default="wait", kw_only=True, metadata=SKIPPED)
+    future_limit: int | None = field(default=written("1 day"), kw_only=True, converter=_length, metadata=SKIPPED)
+    files_per_commit: int = field(default=100, kw_only=True, metadata=SKIPPED)
+    max_quarantine_share: float = field(default=0.9, kw_only=True, metadata=SKIPPED)
 
-    def __init__(  # noqa: PLR0913 - a source is all of this, by name
-        self,
-        name: str,
-        *,
-        contract: type[Contract],
-        connector: Connector,
-        watermark: Strategy,
-        granularity: Literal["row", "commit"] = "row",
-        partition_by: str | None = None,
-        idle_timeout: str | timedelta | None = None,
-        when_idle: Literal["wait", "clock"] = "wait",
-        future_limit: str | timedelta | None = "1 day",
-        files_per_commit: int = 100,
-    ) -> None:
-        where, columns = f"source '{name}'", schema(contract)
-        check_name(name, where)
-        values = {
-            "name": name,
-            "contract": contract,
-            "connector": connector,
-            "watermark": watermark,
-            "granularity": granularity,
-            "partition_by": partition_by,
-            "idle_timeout": None if idle_timeout is None else _positive(idle_timeout, f"{where}, idle_timeout"),
-            "when_idle": when_idle,
-            "future_limit": None if future_limit is None else _positive(future_limit, f"{where}, future_limit"),
-            "files_per_commit": files_per_commit,
-        }
-        for key, value in values.items():
-            object.__setattr__(self, key, value)
+    def __attrs_post_init__(self) -> None:
+        where, contract, columns, watermark = f"source '{self.name}'", self.contract, self.schema, self.watermark
+        check_name(self.name, where)
         if event_time_field(contract) is None and not contract.floodmark_ingestion_time:
             fix = f'Type one field EventTime, or: class {contract.__name__}(Contract, event_time="ingestion").'
             raise DefinitionError(where, "a contract with an event time", "none", fix, code="DEFINITION-014")
-        named = (partition_by, watermark.column if isinstance(watermark, FromColumn) else None)
+        named = (self.partition_by, watermark.column if isinstance(watermark, FromColumn) else None)
         for column in (n for n in named if n is not None and n not in columns):
-            fix = closest(column, columns.names) + f"Columns: {columns.describe()}."
+            fix = columns.nearest(column)
             raise DefinitionError(where, "a column of its contract", repr(column), fix, code="DEFINITION-015")
         if isinstance(watermark, Punctuated):
             check(watermark.predicate, columns, f"{where}, Punctuated", boolean=True)
         if self.revisable and contract.floodmark_ingestion_time:
             fix = "A change has to be found again in time: type a column that an update keeps, or that says when it was made, EventTime."
-            got = 'event_time="ingestion"'
-            raise DefinitionError(
-                where, 'rows with an event time of their own, as read="changes"', got, fix, code="DEFINITION-017"
-            )
-        if when_idle not in {"wait", "clock"} or (
-            when_idle == "clock" and (not self.idle_timeout or isinstance(watermark, Learned))
-        ):
+            expected, got = 'rows with an event time of their own, as read="changes"', 'event_time="ingestion"'
+            raise DefinitionError(where, expected, got, fix, code="DEFINITION-017")
+        learned = isinstance(watermark, Learned)
+        clocked = self.when_idle == "clock"
+        if self.when_idle not in {"wait", "clock"} or (clocked and (not self.idle_timeout or learned)):
             fix = 'when_idle="clock" takes an idle_timeout above zero, which is how far behind the clock rows may come, and a bound that is not learned.'
-            got = f"when_idle={when_idle!r}, idle_timeout={idle_timeout!r}, {type(watermark).__name__}"
+            timeout = None if self.idle_timeout is None else describe_span(self.idle_timeout)
+            got = f"when_idle={self.when_idle!r}, idle_timeout={timeout!r}, {type(watermark).__name__}"
             raise DefinitionError(where, 'when_idle="wait" or "clock"', got, fix, code="DEFINITION-017")
-        if granularity not in {"row", "commit"} or files_per_commit < 1:
-            fix = 'granularity is "row" or "commit"; files_per_commit is at least 1.'
-            got = f"granularity={granularity!r}, files_per_commit={files_per_commit!r}"
+        share = self.max_quarantine_share
+        if self.granularity not in {"row", "commit"} or self.files_per_commit < 1 or not 0 <= share <= 1:
+            fix = (
+                'granularity is "row" or "commit"; files_per_commit is at least 1; max_quarantine_share is from 0 to 1.'
+            )
+            got = f"granularity={self.granularity!r}, files_per_commit={self.files_per_commit!r}, max_quarantine_share={share!r}"
             raise DefinitionError(where, "valid settings", got, fix, code="DEFINITION-017")
 
     @property
@@ -267,24 +300,11 @@ class Source:
         """Rows of it may be taken back."""
         return isinstance(self.connector, DeltaTable) and self.connector.read == "changes"
 
-    def canonical(self) -> dict[str, object]:
-        """What decides the meaning of the log: not the folder it is read from."""
-        strategy = {"strategy": type(self.watermark).__name__} | {
-            slot: getattr(self.watermark, slot) for slot in self.watermark.__slots__
-        }
-        return {
-            "source": self.name,
-            "schema": self.schema.canonical(),
-            "event_time": event_time_field(self.contract),
-            "watermark": strategy,
-            "granularity": self.granularity,
-            "partition_by": self.partition_by,
-            **(
-                {"read": self.connector.read}
-                if isinstance(self.connector, DeltaTable) and self.connector.read != "appends"
-                else {}
-            ),
-        }
+    def canonical(self) -> dict[str, Any]:
+        """What decides the meaning of the log: the columns and the strategy, not the folder that is read."""
+        read = {"read": self.connector.read} if isinstance(self.connector, DeltaTable) else {}
+        columns = {"schema": self.schema.canonical(), "event_time": event_time_field(self.contract)}
+        return super().canonical() | columns | {name: how for name, how in read.items() if how != "appends"}
 
     @property
     def fingerprint(self) -> str:
@@ -302,7 +322,7 @@ def check_name(name: str, where: str) -> None:
         raise DefinitionError(where, "a name that can be a table", repr(name), fix, code="DEFINITION-016")
 
 
-def _positive(value: str | timedelta, where: str) -> int:
+def _not_negative(value: str | timedelta, where: str) -> int:
     milliseconds = span(value, where)
     if milliseconds < 0:
         got = describe_span(milliseconds)

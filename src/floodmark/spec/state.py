@@ -9,13 +9,18 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
-from typing import Any, ClassVar, Protocol, Self
+from functools import cached_property
+from typing import Any, Protocol, Self
+
+from attrs import Attribute, define, field
 
 from floodmark.core.code import Code
 from floodmark.core.errors import DefinitionError, StateError, UserCodeError
+from floodmark.core.fingerprint import OMITTED, SKIPPED, Declared, renamed
 from floodmark.core.time import span
 from floodmark.core.types import parse
 from floodmark.spec.aggregates import Aggregate
+from floodmark.spec.checks import converting
 from floodmark.spec.kinds import Kind, widened
 
 Migrate = Callable[[Any], Any] | Mapping[int, Callable[[Any], Any]]
@@ -36,38 +41,60 @@ class Cell(Protocol):
     """Whether there is a key."""
 
 
-class State:
+def _kind(given: object, state: object = None, _: Any = None) -> Kind:
+    return Kind.of(given, type(state).__name__)
+
+
+def _ttl(given: str | timedelta | None, state: object = None, _: Any = None) -> int | None:
+    where = type(state).__name__
+    length = None if given is None else span(given, f"{where}, ttl")
+    if length is not None and length <= 0:
+        fix = 'ttl="1 hour" forgets what was not written for an hour of event time.'
+        raise DefinitionError(where, "a positive ttl", repr(given), fix, code="DEFINITION-120")
+    return length
+
+
+@define(eq=False, repr=False, slots=False, kw_only=True, field_transformer=converting)
+class State(Declared):
     """A state a process function keeps per key. Use one of its subclasses."""
 
-    shape: ClassVar[str]
-    name = ""
-    ttl: int | None
-    version: int
-    kind: Kind
+    entry = "state"
+    name: str = field(default="", init=False, metadata=SKIPPED)
+    kind: Kind = field(init=False, metadata=renamed("type"))
+    ttl: int | None = field(default=None, converter=_ttl, metadata=OMITTED)
+    version: int = field(default=1, metadata=OMITTED)
+    migrate: Migrate | None = field(default=None, metadata=SKIPPED)
+    cell: Cell | None = field(default=None, init=False, metadata=SKIPPED)
 
-    def __init__(
-        self,
-        ttl: str | timedelta | None,
-        version: int,
-        migrate: Migrate | None,
-    ) -> None:
-        where = type(self).__name__
-        self.ttl = None if ttl is None else span(ttl, f"{where}, ttl")
-        if self.ttl is not None and self.ttl <= 0:
-            fix = 'ttl="1 hour" forgets what was not written for an hour of event time.'
-            raise DefinitionError(where, "a positive ttl", repr(ttl), fix, code="DEFINITION-120")
+    @version.validator
+    def _is_version(self, _: Attribute[Any], version: object) -> None:
         if not isinstance(version, int) or isinstance(version, bool) or version < 1:
             fix = "Count up by one when what is kept changes its meaning, and say how: version=2, migrate=to_celsius."
+            where = type(self).__name__
             raise DefinitionError(where, "a version, 1 or more", repr(version), fix, code="DEFINITION-120")
-        ways = migrate if isinstance(migrate, Mapping) else {} if migrate is None else {2: migrate}
-        if not all(callable(way) for way in ways.values()) or (ways and set(ways) != set(range(2, version + 1))):
+
+    @migrate.validator
+    def _leads_to_version(self, _: Attribute[Any], migrate: object) -> None:
+        ways = self.ways
+        if not all(callable(way) for way in ways.values()) or (ways and set(ways) != set(range(2, self.version + 1))):
             fix = (
                 "Say how values of each version become the next one's, as a key that is not touched keeps its old one: version=2, "
                 "migrate=to_kelvin, or version=3, migrate={2: to_kelvin, 3: to_rankine}."
             )
+            where = type(self).__name__
             raise DefinitionError(where, "a way to every version from 2 on", repr(migrate), fix, code="DEFINITION-120")
-        self.version, self.ways = version, dict(ways)
-        self.cell: Cell | None = None
+
+    @property
+    def ways(self) -> dict[int, Callable[[Any], Any]]:
+        """Version -> how a value of the one before becomes one of it."""
+        if isinstance(self.migrate, Mapping):
+            return dict(self.migrate)
+        return {} if self.migrate is None else {2: self.migrate}
+
+    @property
+    def shape(self) -> str:
+        """How its values are kept: value, list, map."""
+        return str(self.called)
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
@@ -88,12 +115,6 @@ class State:
         vars(found).update(vars(self))
         found.cell = cell
         return found
-
-    def canonical(self) -> dict[str, object]:
-        """For fingerprints and the layout of the state."""
-        more: dict[str, object] = {"ttl": self.ttl} if self.ttl else {}
-        more |= {"version": self.version} if self.version != 1 else {}
-        return {"state": self.shape, "type": self.kind.text} | more
 
     def code(self) -> dict[str, Callable[..., Any]]:
         """Functions of the user's that it calls, by what they are for."""
@@ -153,6 +174,7 @@ class State:
         return change(value) if self.ttl is None else (when, change(value))
 
 
+@define(eq=False, repr=False, slots=False, field_transformer=converting)
 class ValueState(State):
     """One value per key.
 
@@ -170,18 +192,8 @@ class ValueState(State):
         ...         self.last.update(row["value"])
     """
 
-    shape = "value"
-
-    def __init__(
-        self,
-        type: StateType,  # noqa: A002 - the field's word for it
-        *,
-        ttl: str | timedelta | None = None,
-        version: int = 1,
-        migrate: Migrate | None = None,
-    ) -> None:
-        super().__init__(ttl, version, migrate)
-        self.kind = Kind.of(type, "ValueState")
+    called = "value"
+    kind: Kind = field(alias="type", converter=_kind, metadata=renamed("type"))
 
     def get(self, default: Any = None) -> Any:
         """The value; ``default`` where nothing is kept."""
@@ -196,21 +208,12 @@ class ValueState(State):
             self._cell().raw = self._keep(self._checked(value))
 
 
+@define(eq=False, repr=False, slots=False, field_transformer=converting)
 class ListState(State):
     """A list of values per key, in the order they were added. See ``ValueState``; each value has its own time to live."""
 
-    shape = "list"
-
-    def __init__(
-        self,
-        type: StateType,  # noqa: A002 - the field's word for it
-        *,
-        ttl: str | timedelta | None = None,
-        version: int = 1,
-        migrate: Migrate | None = None,
-    ) -> None:
-        super().__init__(ttl, version, migrate)
-        self.kind = Kind.of(type, "ListState")
+    called = "list"
+    kind: Kind = field(alias="type", converter=_kind, metadata=renamed("type"))
 
     def get(self) -> list[Any]:
         """All values; changes to the list are not kept."""
@@ -253,6 +256,7 @@ class ListState(State):
         return [super(ListState, self).evolved(item, timed, written, change) for item in raw]
 
 
+@define(eq=False, repr=False, slots=False, field_transformer=converting)
 class MapState(State):
     """Values by a key of their own, per key. See ``ValueState``; each value has its own time to live.
 
@@ -261,28 +265,15 @@ class MapState(State):
         type: of the values.
     """
 
-    shape = "map"
+    called = "map"
+    keys_kind: Kind = field(alias="key_type", converter=_kind, metadata=renamed("key"))
+    kind: Kind = field(alias="type", converter=_kind, metadata=renamed("type"))
 
-    def __init__(
-        self,
-        key_type: StateType,
-        type: StateType,  # noqa: A002 - the field's word for it
-        *,
-        ttl: str | timedelta | None = None,
-        version: int = 1,
-        migrate: Migrate | None = None,
-    ) -> None:
-        super().__init__(ttl, version, migrate)
-        self.keys_kind, self.kind = Kind.of(key_type, "MapState"), Kind.of(type, "MapState")
-        if self.keys_kind.columns is not None or not parse(self.keys_kind.text, "MapState").is_groupable:
+    @keys_kind.validator
+    def _is_comparable(self, _: Attribute[Any], kind: Kind) -> None:
+        if kind.columns is not None or not parse(kind.text, "MapState").is_groupable:
             fix = "Use a text, a number or a time as the key."
-            raise DefinitionError(
-                "MapState", "keys that can be compared", self.keys_kind.text, fix, code="DEFINITION-120"
-            )
-
-    def canonical(self) -> dict[str, object]:
-        """See ``State.canonical``."""
-        return super().canonical() | {"key": self.keys_kind.text}
+            raise DefinitionError("MapState", "keys that can be compared", kind.text, fix, code="DEFINITION-120")
 
     def get(self, key: Any, default: Any = None) -> Any:
         """The value of a key; ``default`` where there is none."""
@@ -342,6 +333,7 @@ class MapState(State):
         return {key: super(MapState, self).evolved(item, timed, written, change) for key, item in raw.items()}
 
 
+@define(eq=False, repr=False, slots=False, field_transformer=converting)
 class ReducingState(State):
     """One value per key that every added value is folded into. See ``ValueState``.
 
@@ -350,28 +342,20 @@ class ReducingState(State):
         function: (the value so far, the one added) -> the value from now on; the first is kept as it is.
     """
 
-    shape = "reducing"
+    called = "reducing"
+    kind: Kind = field(alias="type", converter=_kind, metadata=renamed("type"))
+    function: Callable[[Any, Any], Any] = field(metadata=SKIPPED)
+    followed: Code = field(init=False, metadata=renamed("function"))
 
-    def __init__(
-        self,
-        type: StateType,  # noqa: A002 - the field's word for it
-        function: Callable[[Any, Any], Any],
-        *,
-        ttl: str | timedelta | None = None,
-        version: int = 1,
-        migrate: Migrate | None = None,
-    ) -> None:
-        super().__init__(ttl, version, migrate)
-        self.kind = Kind.of(type, "ReducingState")
-        self.function = function
+    @function.validator
+    def _is_function(self, _: Attribute[Any], function: object) -> None:
         if not callable(function):
             fix = "For example ReducingState(int, max)."
             raise DefinitionError("ReducingState", "a function", repr(function), fix, code="DEFINITION-120")
-        self.followed = Code(function)  # once in a process: the layout is asked for in every micro-batch
 
-    def canonical(self) -> dict[str, object]:
-        """See ``State.canonical``."""
-        return super().canonical() | {"function": str(self.followed)}
+    @followed.default
+    def _followed(self) -> Code:
+        return Code(self.function)  # once in a process: the layout is asked for in every micro-batch
 
     def code(self) -> dict[str, Callable[..., Any]]:
         """See ``State.code``."""
@@ -389,6 +373,14 @@ class ReducingState(State):
         cell.raw = self._keep(found)
 
 
+def _aggregate(given: Aggregate, _: object = None, __: Any = None) -> Aggregate:
+    if not isinstance(given, Aggregate):
+        fix = "Give an instance of a subclass of Aggregate."
+        raise DefinitionError("AggregatingState", "an Aggregate", repr(given), fix, code="DEFINITION-120")
+    return given
+
+
+@define(eq=False, repr=False, slots=False, field_transformer=converting)
 class AggregatingState(State):
     """An accumulator per key. See ``ValueState``.
 
@@ -396,27 +388,21 @@ class AggregatingState(State):
         aggregate: one of your own; its expression is not looked at, as values come by ``add``.
     """
 
-    shape = "aggregating"
+    called = "aggregating"
+    aggregate: Aggregate = field(converter=_aggregate, metadata=SKIPPED)
+    kind: Kind = field(init=False, metadata=renamed("type"))
 
-    def __init__(
-        self,
-        aggregate: Aggregate,
-        *,
-        ttl: str | timedelta | None = None,
-        version: int = 1,
-        migrate: Migrate | None = None,
-    ) -> None:
-        super().__init__(ttl, version, migrate)
-        if not isinstance(aggregate, Aggregate):
-            fix = "Give an instance of a subclass of Aggregate."
-            raise DefinitionError("AggregatingState", "an Aggregate", repr(aggregate), fix, code="DEFINITION-120")
-        self.aggregate, self.kind = aggregate, Kind(aggregate.type)
-        self.followed: dict[str, object] | None = None
+    @kind.default
+    def _result(self) -> Kind:
+        return Kind(self.aggregate.type)
 
-    def canonical(self) -> dict[str, object]:
-        """See ``State.canonical``."""
-        if self.followed is None:  # once in a process: the layout is asked for in every micro-batch
-            self.followed = self.aggregate.canonical()
+    @cached_property
+    def followed(self) -> dict[str, object]:
+        """The canonical form of the aggregate; once in a process, as the layout is asked for in every micro-batch."""
+        return self.aggregate.canonical()
+
+    def canonical(self) -> dict[str, Any]:
+        """As of ``Declared``; with the aggregate."""
         return super().canonical() | {"aggregate": self.followed}
 
     def code(self) -> dict[str, Callable[..., Any]]:
@@ -435,21 +421,13 @@ class AggregatingState(State):
         cell.raw = self._keep(self.aggregate.add(before, value))
 
 
+@define(eq=False, repr=False, slots=False, field_transformer=converting)
 class BroadcastState(MapState):
     """Values by key that every key of the stream sees: rules. Written in ``on_broadcast`` only. See ``MapState``."""
 
-    shape = "broadcast"
-
-    def __init__(
-        self,
-        key_type: StateType,
-        type: StateType,  # noqa: A002 - the field's word for it
-        *,
-        version: int = 1,
-        migrate: Migrate | None = None,
-    ) -> None:
-        super().__init__(key_type, type, ttl=None, version=version, migrate=migrate)
-        self.writable = False
+    called = "broadcast"
+    ttl: int | None = field(default=None, init=False, metadata=OMITTED)
+    writable: bool = field(default=False, init=False, metadata=SKIPPED)
 
     def put(self, key: Any, value: Any) -> None:
         """Keep a value under a key; in ``on_broadcast`` only."""

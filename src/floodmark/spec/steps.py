@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
+
+from attrs import evolve, field, frozen
 
 from floodmark.core.code import Code
+from floodmark.core.fingerprint import OMITTED, SKIPPED, Declared, renamed
 from floodmark.core.time import describe_span
 from floodmark.spec.aggregates import ORDERED, AnyAggregate, Builtin
-from floodmark.spec.evictors import Evictor, KeepNear, canonical_evictor
+from floodmark.spec.evictors import Evictor, KeepNear
 from floodmark.spec.functions import Function
 from floodmark.spec.process import Process
 from floodmark.spec.schema import Schema
@@ -23,7 +25,6 @@ from floodmark.spec.windows import (
     Tumbling,
     Window,
     WindowAssigner,
-    canonical_window,
     describe_window,
 )
 
@@ -36,76 +37,83 @@ JoinKind = Literal["inner", "left", "right", "full", "semi", "anti"]
 RowFunction = Callable[[Mapping[str, Any]], Iterable[Mapping[str, Any]]]
 
 
-@dataclass(frozen=True, slots=True)
-class Read:
+PARENT = renamed("of")
+
+
+class _Node(Declared):
+    """A node of the graph: its fields, and ``parents``, the steps it reads."""
+
+    __slots__ = ()
+    entry = "step"
+
+
+class _OfOne(_Node):
+    """A node that reads one step."""
+
+    __slots__ = ()
+    parent: Step
+
+    @property
+    def parents(self) -> tuple[Step, ...]:
+        """The parent."""
+        return (self.parent,)
+
+
+@frozen
+class Read(_Node):
     """The rows of one input."""
 
+    called = "read"
     input: str
     schema: Schema
 
     @property
     def parents(self) -> tuple[Step, ...]:
-        """The steps this one reads."""
+        """None."""
         return ()
 
-    def canonical(self) -> dict[str, object]:
-        """For fingerprints."""
-        return {"step": "read", "input": self.input, "schema": self.schema.canonical()}
 
-
-@dataclass(frozen=True, slots=True)
-class Filter:
+@frozen
+class Filter(_OfOne):
     """Keep the rows for which the condition is true."""
 
-    parent: Step
+    called = "filter"
+    parent: Step = field(metadata=PARENT)
     condition: str
-    on_error: OnError = "stop"
+    on_error: OnError = field(default="stop", metadata=OMITTED)
 
     @property
     def schema(self) -> Schema:
         """Unchanged."""
         return self.parent.schema
 
-    @property
-    def parents(self) -> tuple[Step, ...]:
-        """The steps this one reads."""
-        return (self.parent,)
 
-    def canonical(self) -> dict[str, object]:
-        """For fingerprints."""
-        failing = _on_error(self.on_error)
-        return {"step": "filter", "condition": self.condition, **failing, "of": self.parent.canonical()}
-
-
-@dataclass(frozen=True, slots=True)
-class Project:
+@frozen
+class Project(_OfOne):
     """New columns out of expressions: ``select`` (only these) and ``with_columns`` (these beside the others)."""
 
-    parent: Step
+    called = "project"
+    parent: Step = field(metadata=PARENT)
     columns: tuple[tuple[str, str], ...]
-    schema: Schema
-    on_error: OnError = "stop"
+    schema: Schema = field(metadata=SKIPPED)
+    on_error: OnError = field(default="stop", metadata=OMITTED)
 
-    @property
-    def parents(self) -> tuple[Step, ...]:
-        """The steps this one reads."""
-        return (self.parent,)
-
-    def canonical(self) -> dict[str, object]:
-        """For fingerprints."""
+    def canonical(self) -> dict[str, Any]:
+        """As of ``Declared``; columns with their types."""
         columns = [[name, text, self.schema[name].type] for name, text in self.columns]
-        return {"step": "project", "columns": columns, **_on_error(self.on_error), "of": self.parent.canonical()}
+        return super().canonical() | {"columns": columns}
 
 
-@dataclass(frozen=True, slots=True)
-class FlatMap:
+@frozen
+class FlatMap(_OfOne):
     """A Python function from a row to any number of rows."""
 
-    parent: Step
-    function: RowFunction = field(compare=False)
+    called = "flat_map"
+    parent: Step = field(metadata=PARENT)
+    function: RowFunction = field(eq=False, metadata=SKIPPED)
     schema: Schema
     code: Code
-    on_error: OnError = "stop"
+    on_error: OnError = field(default="stop", metadata=OMITTED)
 
     @staticmethod
     def of(parent: Step, function: RowFunction, schema: Schema, on_error: OnError = "stop") -> FlatMap:
@@ -117,72 +125,127 @@ class FlatMap:
         """For people."""
         return f"flat_map '{getattr(self.function, '__name__', 'function')}'"
 
-    @property
-    def parents(self) -> tuple[Step, ...]:
-        """The steps this one reads."""
-        return (self.parent,)
 
-    def canonical(self) -> dict[str, object]:
-        """For fingerprints."""
-        schema = self.schema.canonical()
-        found: dict[str, object] = {"step": "flat_map", "code": str(self.code), "schema": schema}
-        return found | _on_error(self.on_error) | {"of": self.parent.canonical()}
-
-
-def _on_error(setting: OnError) -> dict[str, object]:
-    """For fingerprints: nothing for the default."""
-    return {} if setting == "stop" else {"on_error": setting}
-
-
-@dataclass(frozen=True, slots=True)
-class Union:
+@frozen
+class Union(_Node):
     """All rows of several streams of one schema."""
 
-    parents: tuple[Step, ...]
+    called = "union"
+    parents: tuple[Step, ...] = field(metadata=PARENT)
 
     @property
     def schema(self) -> Schema:
-        """That of each parent."""
+        """The schema of each parent."""
         return self.parents[0].schema
 
-    def canonical(self) -> dict[str, object]:
-        """For fingerprints."""
-        return {"step": "union", "of": [parent.canonical() for parent in self.parents]}
+
+TAG = "_input"
+"""Column that says which of its inputs a row of a tagged union is from, by number."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WindowAggregate:
-    """What is computed per key and window: the stateful step.
+@frozen
+class Port(Declared):
+    """One input of a step with several, as columns of their tagged union.
 
     Args:
+        name: for people: left, right, broadcast.
+        columns: (its own name, the column of the union).
+        broadcast: every key group gets its rows.
+    """
+
+    name: str
+    columns: tuple[tuple[str, str], ...]
+    broadcast: bool = False
+
+
+@frozen(kw_only=True)
+class _Keyed(_OfOne):
+    """A step with state per key. Settings that a kind of step does not have stay at their defaults.
+
+    Args:
+        parent: its rows; of several inputs the tagged union.
         uid: names its state; stays the same while the step keeps its meaning.
-        trigger: None for the window's own.
-        function: over the rows of a pane, or over its aggregates; with ``reduces``, over two rows.
-        time: the clock its windows are of.
+        keys: columns.
+        schema: of its result.
+        ports: its inputs, in the order of their tags; empty for one.
+        sides: outputs beside the result, by name.
+        allowed_lateness: rows this late still revise a result, ms.
+        late: what becomes of rows later than that.
+        time: the clock of its windows.
         order: in which rows are taken; None for what the inputs allow.
         on_error: what a failure of the user's code does.
+        reduces: a function folds two rows into one.
         groups: number of key groups, the unit of redistribution.
     """
 
-    parent: Step
+    parent: Step = field(metadata=PARENT)
     uid: str
     keys: tuple[str, ...]
+    schema: Schema
+    ports: tuple[Port, ...] = field(default=(), metadata=OMITTED)
+    sides: tuple[tuple[str, Schema], ...] = field(default=(), metadata=OMITTED)
+    allowed_lateness: int = field(default=0, metadata=OMITTED)
+    late: Late = field(default="drop", metadata=OMITTED)
+    time: Clock = field(default="event", metadata=OMITTED)
+    order: Order | None = field(default=None, metadata=OMITTED)
+    on_error: OnError = field(default="stop", metadata=OMITTED)
+    reduces: bool = field(default=False, metadata=SKIPPED)
+    groups: int = 64
+
+    @property
+    def columnar(self) -> bool:
+        """Whether its result depends on the set of rows alone, so that columns are enough to compute it."""
+        return False
+
+    @property
+    def over_all_time(self) -> bool:
+        """Whether its results have no place in event time, so that no part of time can be computed on its own."""
+        return False
+
+    @property
+    def clocked(self) -> bool:
+        """Whether it waits for processing time."""
+        return False
+
+    @property
+    def revises(self) -> bool:
+        """Whether it takes back rows that it has sent out."""
+        return False
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """The columns that identify a result; empty where results have no key."""
+        return ()
+
+    @property
+    def broadcast(self) -> int | None:
+        """The tag of the input every key group gets."""
+        return next((tag for tag, port in enumerate(self.ports) if port.broadcast), None)
+
+    def functions(self) -> Iterator[tuple[str, object]]:
+        """(what it is, code of the user) for everything of the user's in this step."""
+        yield from ()
+
+
+@frozen(kw_only=True)
+class WindowAggregate(_Keyed):
+    """What is computed per key and window: the stateful step.
+
+    Args:
+        trigger: None for the window's own.
+        function: over the rows of a pane, or over its aggregates; with ``reduces``, over two rows.
+    """
+
+    called = "window_aggregate"
     window: Window
     allowed_lateness: int
     late: Late
     aggregates: tuple[tuple[str, AnyAggregate], ...]
-    schema: Schema
-    trigger: Trigger | None = None
-    evictor: Evictor | None = None
-    accumulation: Accumulation = "accumulating"
-    function: Function | None = None
-    reduces: bool = False
-    time: Clock = "event"
-    order: Order | None = None
-    on_error: OnError = "stop"
-    groups: int = 64
-    broadcast: ClassVar[int | None] = None
-    sides: ClassVar[tuple[tuple[str, Schema], ...]] = ()
+    schema: Schema = field(metadata=SKIPPED)
+    trigger: Trigger | None = field(default=None, metadata=OMITTED)
+    evictor: Evictor | None = field(default=None, metadata=OMITTED)
+    accumulation: Accumulation = field(default="accumulating", metadata=OMITTED)
+    function: Function | None = field(default=None, metadata=SKIPPED)
 
     @property
     def columnar(self) -> bool:
@@ -228,11 +291,11 @@ class WindowAggregate:
 
     @property
     def keeps_for_ever(self) -> bool:
-        """Whether rows are kept for a function, and nothing ever lets go of them."""
+        """Whether rows are kept for a function, and nothing ever removes them."""
         kept = self.function is not None and not self.aggregates and not self.reduces
-        lets_go = self.evictor is not None or self.accumulation == "discarding"
-        lets_go |= any(isinstance(part, Purging) for part in (parts(self.trigger) if self.trigger else []))
-        return kept and isinstance(self.window, Global) and self.trigger is not None and not lets_go
+        removes = self.evictor is not None or self.accumulation == "discarding"
+        removes |= any(isinstance(part, Purging) for part in (parts(self.trigger) if self.trigger else []))
+        return kept and isinstance(self.window, Global) and self.trigger is not None and not removes
 
     def functions(self) -> Iterator[tuple[str, object]]:
         """(what it is, code of the user) for everything of the user's in this step."""
@@ -248,94 +311,32 @@ class WindowAggregate:
         """Columns beside the keys and the window's bounds."""
         return tuple(n for n in self.schema.names if n not in {*self.keys, "window_start", "window_end"})
 
-    @property
-    def parents(self) -> tuple[Step, ...]:
-        """The steps this one reads."""
-        return (self.parent,)
-
-    def canonical(self) -> dict[str, object]:
-        """For fingerprints."""
-        return {
-            "step": "window_aggregate",
-            "uid": self.uid,
-            "keys": list(self.keys),
-            "window": canonical_window(self.window),
-            "allowed_lateness": self.allowed_lateness,
-            "late": self.late,
-            "aggregates": [[name, aggregate.canonical()] for name, aggregate in self.aggregates],
-            "groups": self.groups,
-            "of": self.parent.canonical(),
-        } | self._special()
-
-    def _special(self) -> dict[str, object]:
-        """Settings that are not the default."""
-        found: dict[str, object] = {}
-        if self.trigger:
-            found["trigger"] = self.trigger.canonical()
-        if self.evictor:
-            found["evictor"] = canonical_evictor(self.evictor)
-        if self.function:
-            found["function"] = {
-                "code": str(self.function.code),
-                "reduces": self.reduces,
-                "schema": self.schema.canonical(),
-            }
-        plain = {"accumulation": "accumulating", "time": "event", "order": None, "on_error": "stop"}
-        return found | {name: value for name, usual in plain.items() if (value := getattr(self, name)) != usual}
+    def canonical(self) -> dict[str, Any]:
+        """As of ``Declared``; the function with the schema of its rows."""
+        function = self.function and {
+            "code": str(self.function.code),
+            "reduces": self.reduces,
+            "schema": self.schema.canonical(),
+        }
+        return super().canonical() | ({"function": function} if function else {})
 
 
-TAG = "_input"
-"""Column that says which of its inputs a row of a tagged union is from, by number."""
-
-
-@dataclass(frozen=True, slots=True)
-class Port:
-    """One input of a step with several, as columns of their tagged union.
-
-    Args:
-        name: for people: left, right, broadcast.
-        columns: (its own name, the column of the union).
-        broadcast: every key group gets its rows.
-    """
-
-    name: str
-    columns: tuple[tuple[str, str], ...]
-    broadcast: bool = False
-
-    def canonical(self) -> dict[str, object]:
-        """For fingerprints."""
-        return {"name": self.name, "columns": [list(pair) for pair in self.columns], "broadcast": self.broadcast}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyedProcess:
+@frozen(kw_only=True)
+class KeyedProcess(_Keyed):
     """A process function over the rows of each key: a stateful step.
 
     Args:
-        parent: its rows; of several inputs the tagged union.
-        uid: names its state.
         function: of the user's, or of floodmark's own.
-        ports: its inputs, in the order of their tags; empty for one.
-        sides: outputs beside the result, by name.
-        order: in which rows are taken; None for what the inputs allow.
     """
 
-    parent: Step
-    uid: str
-    keys: tuple[str, ...]
+    called = "process"
     function: Process
-    schema: Schema
-    ports: tuple[Port, ...] = ()
     sides: tuple[tuple[str, Schema], ...] = ()
-    order: Order | None = None
-    on_error: OnError = "stop"
-    groups: int = 64
-    columnar: ClassVar[bool] = False
-    reduces: ClassVar[bool] = False
-    over_all_time: ClassVar[bool] = True
-    allowed_lateness: ClassVar[int] = 0
-    late: ClassVar[Late] = "drop"
-    time: ClassVar[Clock] = "event"
+
+    @property
+    def over_all_time(self) -> bool:
+        """Always: timers and state reach over all of it."""
+        return True
 
     @property
     def clocked(self) -> bool:
@@ -344,18 +345,13 @@ class KeyedProcess:
 
     @property
     def revises(self) -> bool:
-        """Whether it takes back what it has sent out."""
+        """Whether it takes back rows that it has sent out."""
         return self.function.function.revises
 
     @property
     def identity(self) -> tuple[str, ...]:
         """The columns that identify a result; empty where results have no key."""
         return (*self.keys, *self.function.function.identity) if self.revises else ()
-
-    @property
-    def broadcast(self) -> int | None:
-        """The tag of the input every key group gets."""
-        return next((tag for tag, port in enumerate(self.ports) if port.broadcast), None)
 
     def describe_window(self) -> str:
         """For errors."""
@@ -369,35 +365,12 @@ class KeyedProcess:
         for name, state in {**function.states(), **function.broadcast_states()}.items():
             yield from ((f"{what} of state '{name}' of '{self.uid}'", code) for what, code in state.code().items())
 
-    @property
-    def parents(self) -> tuple[Step, ...]:
-        """The steps this one reads."""
-        return (self.parent,)
 
-    def canonical(self) -> dict[str, object]:
-        """For fingerprints."""
-        found: dict[str, object] = {
-            "step": "process",
-            "uid": self.uid,
-            "keys": list(self.keys),
-            "function": self.function.canonical(),
-            "schema": self.schema.canonical(),
-            "sides": [[name, schema.canonical()] for name, schema in self.sides],
-            "groups": self.groups,
-        }
-        found |= {"ports": [port.canonical() for port in self.ports]} if self.ports else {}
-        found |= {"order": self.order} if self.order else {}
-        found |= {"on_error": self.on_error} if self.on_error != "stop" else {}
-        return found | {"of": self.parent.canonical()}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IntervalJoin:
+@frozen(kw_only=True)
+class IntervalJoin(_Keyed):
     """Pairs of rows of two streams with one key, one about as old as the other: a stateful step.
 
     Args:
-        parent: the tagged union of both.
-        uid: names its state.
         keys: columns both are joined on, named as on the left.
         lower: the right row is at least so much later than the left one, ms; inclusive.
         upper: at most so much, inclusive.
@@ -406,28 +379,16 @@ class IntervalJoin:
         schema: of the pairs: keys, columns of the left, columns of the right.
     """
 
-    parent: Step
-    uid: str
-    keys: tuple[str, ...]
-    lower: int
-    upper: int
+    called = "interval_join"
+    lower: int = field(metadata=SKIPPED)
+    upper: int = field(metadata=SKIPPED)
     kind: JoinKind
-    ports: tuple[Port, ...]
-    schema: Schema
-    groups: int = 64
-    columnar: ClassVar[bool] = True
-    reduces: ClassVar[bool] = False
-    revises: ClassVar[bool] = False
-    identity: ClassVar[tuple[str, ...]] = ()
-    over_all_time: ClassVar[bool] = False
-    clocked: ClassVar[bool] = False
-    allowed_lateness: ClassVar[int] = 0
-    late: ClassVar[Late] = "drop"
-    time: ClassVar[Clock] = "event"
-    order: ClassVar[Order | None] = "arrival"
-    on_error: ClassVar[OnError] = "stop"
-    broadcast: ClassVar[int | None] = None
-    sides: ClassVar[tuple[tuple[str, Schema], ...]] = ()
+    order: Order | None = field(default="arrival", metadata=SKIPPED)
+
+    @property
+    def columnar(self) -> bool:
+        """Always."""
+        return True
 
     @property
     def margin(self) -> int:
@@ -438,28 +399,9 @@ class IntervalJoin:
         """For errors."""
         return f"interval join from {describe_span(self.lower)} to {describe_span(self.upper)}"
 
-    def functions(self) -> Iterator[tuple[str, object]]:
-        """No code of the user's."""
-        yield from ()
-
-    @property
-    def parents(self) -> tuple[Step, ...]:
-        """The steps this one reads."""
-        return (self.parent,)
-
-    def canonical(self) -> dict[str, object]:
-        """For fingerprints."""
-        return {
-            "step": "interval_join",
-            "uid": self.uid,
-            "keys": list(self.keys),
-            "interval": [self.lower, self.upper],
-            "kind": self.kind,
-            "ports": [port.canonical() for port in self.ports],
-            "schema": self.schema.canonical(),
-            "groups": self.groups,
-            "of": self.parent.canonical(),
-        }
+    def canonical(self) -> dict[str, Any]:
+        """As of ``Declared``; both bounds as one interval."""
+        return super().canonical() | {"interval": [self.lower, self.upper]}
 
 
 Stateful = WindowAggregate | KeyedProcess | IntervalJoin
@@ -478,11 +420,11 @@ def quarantining(step: Step) -> Step:
         case Read():
             return step
         case Union():
-            return replace(step, parents=tuple(quarantining(parent) for parent in step.parents))
+            return evolve(step, parents=tuple(quarantining(parent) for parent in step.parents))
         case Filter() | Project() | WindowAggregate():
-            return replace(step, parent=quarantining(step.parent), on_error="quarantine")
+            return evolve(step, parent=quarantining(step.parent), on_error="quarantine")
         case FlatMap() | KeyedProcess() | IntervalJoin():
-            return replace(step, parent=quarantining(step.parent))
+            return evolve(step, parent=quarantining(step.parent))
 
 
 def expressions(step: Step) -> tuple[str, ...]:

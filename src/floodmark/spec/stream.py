@@ -7,15 +7,17 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Generic, get_args
 
+from attrs import frozen
 from typing_extensions import TypeVar
 
 from floodmark.core.code import settings_of
-from floodmark.core.errors import DefinitionError, closest
+from floodmark.core.errors import DefinitionError
 from floodmark.core.time import describe_span, span
 from floodmark.core.types import parse
 from floodmark.spec import steps
 from floodmark.spec.aggregates import AnyAggregate, result_type
 from floodmark.spec.builder import Builder, check_names
+from floodmark.spec.checks import columns_of, is_contract, new_columns, one_of, unfit_setting
 from floodmark.spec.connected import Broadcast, Joins
 from floodmark.spec.contract import Contract
 from floodmark.spec.contract import schema as contract_schema
@@ -62,7 +64,8 @@ class Stream(Builder, Generic[Row_co]):
         """
         where = self.where("filter")
         check(condition, self.schema, where, boolean=True)
-        return Stream(steps.Filter(self.step, condition, _on_error(on_error, where)), self.operator)
+        one_of(steps.OnError, on_error, "on_error", where)
+        return Stream(steps.Filter(self.step, condition, on_error), self.operator)
 
     def select(self, *columns: str, on_error: steps.OnError = "stop", **named: str) -> Stream[Any]:
         """Only these columns: names as they are, ``name="expression"`` for new ones.
@@ -108,12 +111,12 @@ class Stream(Builder, Generic[Row_co]):
             DefinitionError: DEFINITION-051, not a function or not a contract; DEFINITION-055, another ``on_error``.
         """
         where = self.where("flat_map")
-        if not callable(function) or not (isinstance(schema, type) and issubclass(schema, Contract)):
+        if not callable(function) or not is_contract(schema):
             fix = "flat_map(split_words, schema=Word), where Word is a Contract and split_words yields dictionaries."
             got = f"{function!r} and {schema!r}"
             raise DefinitionError(where, "a function and the contract of its rows", got, fix, code="DEFINITION-051")
-        failing = _on_error(on_error, where)
-        return Stream(steps.FlatMap.of(self.step, function, contract_schema(schema), failing), self.operator)
+        one_of(steps.OnError, on_error, "on_error", where)
+        return Stream(steps.FlatMap.of(self.step, function, contract_schema(schema), on_error), self.operator)
 
     def union(self, *others: Stream[Any]) -> Stream[Row_co]:
         """All rows of these streams; columns must agree in name, order and type. Time: the minimum of the inputs' progress.
@@ -165,23 +168,21 @@ class Stream(Builder, Generic[Row_co]):
     def _project(self, columns: tuple[tuple[str, str], ...], where: str, on_error: steps.OnError) -> Stream[Any]:
         names = [name for name, _ in columns]
         wrong = [n for n in names if names.count(n) > 1 or n in STAMPS or n.startswith("_")]
-        if wrong or not names:
-            fix = "Give each column one name; names that begin with an underscore are floodmark's."
-            got = ", ".join(dict.fromkeys(wrong)) or "no column"
-            raise DefinitionError(where, "different names", got, fix, code="DEFINITION-050")
+        fix = "Give each column one name; names that begin with an underscore are floodmark's."
+        new_columns(dict.fromkeys(wrong) or ([] if names else ["no column"]), where, "different names", fix)
+        one_of(steps.OnError, on_error, "on_error", where)
         out = []
         for name, text in columns:
             kind = known_type(text, self.schema, f"{where}, column '{name}'", name=name)
             plain = next((c for c in self.schema.columns if c.name == text.strip("`")), None)
             out.append(Column(name=name, type=kind, description=plain.description if plain else ""))
-        made = steps.Project(self.step, columns, Schema(tuple(out)), _on_error(on_error, where))
-        return Stream(made, self.operator)
+        return Stream(steps.Project(self.step, columns, Schema(tuple(out)), on_error), self.operator)
 
     def _known(self, column: object, where: str) -> None:
         if not isinstance(column, str) or column not in self.schema:
-            fix = closest(str(column), self.schema.names) + f"Columns: {self.schema.describe()}."
-            if not isinstance(column, str):
-                fix = f"Write the column's name as text. {fix}"
+            fix = ("Write the column's name as text. " if not isinstance(column, str) else "") + self.schema.nearest(
+                str(column)
+            )
             raise DefinitionError(where, "columns of the stream", repr(column), fix, code="DEFINITION-022")
 
     def where(self, step: str) -> str:
@@ -260,7 +261,7 @@ class KeyedStream(Joins):
                 '"accumulating" or "discarding", time "event" or "processing", order "arrival" or "event_time", on_error "stop" or "quarantine".'
             )
             got = ", ".join(wrong) or f"allowed_lateness={describe_span(lateness)}, order={order!r} in {time} time"
-            raise DefinitionError(where, "valid settings", got, fix, code="DEFINITION-055")
+            raise unfit_setting(where, got, fix)
         if isinstance(window, Session) and isinstance(window.gap, str):
             kind = known_type(window.gap, self.stream.schema, f"{where}, gap")
             if not parse(kind).is_numeric:
@@ -290,13 +291,6 @@ class KeyedStream(Joins):
         Source: Flink ``KeyedStream.sum``, ``minBy``; a bounded run ends with the same last values.
         """
         return self.window(Global(), trigger=AfterCount(1)).aggregate(uid=uid, **aggregates)
-
-
-def _on_error(setting: steps.OnError, where: str) -> steps.OnError:
-    if setting not in get_args(steps.OnError):
-        fix = 'on_error is "stop" or "quarantine".'
-        raise DefinitionError(where, "valid settings", repr(setting), fix, code="DEFINITION-055")
-    return setting
 
 
 def _check_comparable(value: Window | Trigger, where: str) -> None:
@@ -419,16 +413,15 @@ class WindowedStream(Builder):
             DefinitionError: DEFINITION-050, 051, 057.
         """
         where, head = self.keyed.stream.where("process"), self._head()
-        if not (isinstance(schema, type) and issubclass(schema, Contract)):
-            fix = "process(median_of, schema=Median), where Median is a Contract and median_of yields dictionaries."
-            raise DefinitionError(where, "the contract of its rows", repr(schema), fix, code="DEFINITION-051")
+        fix = "process(median_of, schema=Median), where Median is a Contract and median_of yields dictionaries."
+        columns = columns_of(schema, where, fix).columns
         if aggregates:
             self._keeps_no_rows(where)
             self._measured(aggregates, where)
         names = {c.name for c in head}
-        rest = [c for c in contract_schema(schema).columns if c.name not in names]
-        found = Function.of(function, where)
-        return self._step(uid, [*head, *rest], function=found, aggregates=tuple(aggregates.items()))
+        own = [c for c in columns if c.name not in names]
+        settings = {"function": Function.of(function, where), "aggregates": tuple(aggregates.items())}
+        return self._step(uid, [*head, *own], **settings)
 
     def _head(self) -> list[Column]:
         bounds = ("window_start", "window_end") if bounded_in_time(self.window) else ()
@@ -439,9 +432,9 @@ class WindowedStream(Builder):
         found: list[Column] = []
         taken = {c.name for c in self._head()}
         for name, aggregate in aggregates.items():
-            if name in taken or name.startswith("_"):
-                fix = "Rename the aggregate; keys, window_start and window_end are there already."
-                raise DefinitionError(where, "a new column name", repr(name), fix, code="DEFINITION-050")
+            wrong = [repr(name)] if name in taken or name.startswith("_") else []
+            fix = "Rename the aggregate; keys, window_start and window_end are there already."
+            new_columns(wrong, where, "a new column name", fix)
             kind = result_type(aggregate, self.keyed.stream.schema, f"{where}, column '{name}'")
             _check_settings(aggregate, f"{where}, column '{name}'")
             found.append(Column(name=name, type=kind))
@@ -467,7 +460,7 @@ class WindowedStream(Builder):
         return Stream(step, stream.operator)
 
 
-@dataclass(frozen=True, slots=True, init=False)
+@frozen(init=False)
 class Outputs:
     """Several named results of one operator.
 
@@ -477,7 +470,7 @@ class Outputs:
     streams: tuple[tuple[str, Stream[Any]], ...]
 
     def __init__(self, **streams: Stream[Any]) -> None:
-        object.__setattr__(self, "streams", tuple(streams.items()))
+        self.__attrs_init__(tuple(streams.items()))
 
 
 Body = Callable[..., Stream[Any] | Outputs]

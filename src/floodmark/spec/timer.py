@@ -62,7 +62,7 @@ class Timer:
         return found
 
     def canonical(self) -> dict[str, object]:
-        """For fingerprints."""
+        """Its clock, as JSON values."""
         return {"timer": self.time}
 
     def _times(self) -> Any:

@@ -7,14 +7,17 @@ trigger says, each time with everything it holds (accumulating) or with what is 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import Flag
 from typing import Any, Literal, Protocol
 
-from floodmark.core.code import code_of, settings_of
+from attrs import Attribute, evolve, field, frozen
+
+from floodmark.core.code import class_of
 from floodmark.core.errors import DefinitionError
+from floodmark.core.fingerprint import Declared
 from floodmark.core.time import describe_span, span
+from floodmark.spec.checks import converting
 
 Clock = Literal["event", "processing"]
 
@@ -87,11 +90,8 @@ class Trigger:
         return type(self).on_processing_time is not Trigger.on_processing_time
 
     def canonical(self) -> dict[str, object]:
-        """For fingerprints."""
-        settings = settings_of(getattr(self, "__dict__", {}), f"trigger '{type(self).__name__}'")
-        return {"trigger": type(self).__qualname__, "code": code_of(type(self))} | (
-            {"settings": settings} if settings else {}
-        )
+        """As of ``Declared``; the class by its code."""
+        return {"trigger": type(self).__qualname__} | class_of(self, "trigger")
 
     def describe(self) -> str:
         """For explain."""
@@ -104,24 +104,22 @@ class Trigger:
         return all_of(self, other)
 
 
-class _Known(Trigger):
-    """A trigger of floodmark's own: a frozen record that ``semantics.triggers`` interprets."""
+class _Known(Declared, Trigger):
+    """A trigger of floodmark's own: a declaration that ``semantics.triggers`` interprets."""
 
     __slots__ = ()
-
-    def canonical(self) -> dict[str, object]:
-        """For fingerprints."""
-        fields = {slot: getattr(self, slot) for slot in getattr(self, "__dataclass_fields__", {})}
-        return {"trigger": type(self).__name__} | {name: _plain(value) for name, value in fields.items()}
+    entry = "trigger"
 
 
-def _plain(value: object) -> object:
-    if isinstance(value, Trigger):
-        return value.canonical()
-    return [_plain(v) for v in value] if isinstance(value, tuple) else value
+def _positive(value: str | timedelta, trigger: object = None, _: Any = None) -> int:
+    kind = type(trigger).__name__
+    milliseconds = span(value, kind)
+    if milliseconds <= 0:
+        raise _wrong(kind, "a time of 1 ms or more", describe_span(milliseconds), f'{kind}("1 minute").')
+    return milliseconds
 
 
-@dataclass(frozen=True)
+@frozen
 class AfterWatermark(_Known):
     """At the end of the window, by progress: the default of windows with an end. Source: Flink ``EventTimeTrigger``, Beam ``AfterWatermark``.
 
@@ -133,11 +131,11 @@ class AfterWatermark(_Known):
 
     def early(self, trigger: Trigger) -> AfterWatermark:
         """Fire before the end too, whenever ``trigger`` says."""
-        return replace(self, early_trigger=_checked(trigger, "early"))
+        return evolve(self, early_trigger=_checked(trigger, "early"))
 
     def late(self, trigger: Trigger) -> AfterWatermark:
         """After the end, let late rows wait until ``trigger`` says."""
-        return replace(self, late_trigger=_checked(trigger, "late"))
+        return evolve(self, late_trigger=_checked(trigger, "late"))
 
     def describe(self) -> str:
         """For explain."""
@@ -146,22 +144,23 @@ class AfterWatermark(_Known):
         return f"AfterWatermark(){early}{late}"
 
 
-@dataclass(frozen=True)
+@frozen
 class AfterCount(_Known):
     """At every ``n``-th row. Source: Flink ``CountTrigger``; merged windows add their counts."""
 
-    n: int
+    n: int = field()
 
-    def __post_init__(self) -> None:
-        if not isinstance(self.n, int) or isinstance(self.n, bool) or self.n < 1:
-            raise _wrong("AfterCount", "a number of rows, 1 or more", repr(self.n), "AfterCount(100).")
+    @n.validator
+    def _is_positive(self, _: Attribute[Any], n: object) -> None:
+        if not isinstance(n, int) or isinstance(n, bool) or n < 1:
+            raise _wrong("AfterCount", "a number of rows, 1 or more", repr(n), "AfterCount(100).")
 
     def describe(self) -> str:
         """For explain."""
         return f"AfterCount({self.n})"
 
 
-@dataclass(frozen=True, init=False)
+@frozen(field_transformer=converting)
 class Every(_Known):
     """Periodically: at whole multiples of ``period``, and at the end of a window that has one.
 
@@ -169,12 +168,14 @@ class Every(_Known):
     the first multiple after the clock; firings the clock has jumped over collapse to one.
     """
 
-    period: int
-    time: Clock
+    period: int = field(converter=_positive)
+    time: Clock = field(default="event")
 
-    def __init__(self, period: str | timedelta, time: Clock = "event") -> None:
-        object.__setattr__(self, "period", _positive(period, "Every"))
-        object.__setattr__(self, "time", _clock(time, "Every"))
+    @time.validator
+    def _is_clock(self, _: Attribute[Any], time: object) -> None:
+        if time not in ("event", "processing"):
+            fix = 'Every("1 minute", time="processing").'
+            raise _wrong("Every", '"event" or "processing"', repr(time), fix)
 
     def describe(self) -> str:
         """For explain."""
@@ -186,14 +187,11 @@ class Every(_Known):
         return self.time == "processing"
 
 
-@dataclass(frozen=True, init=False)
+@frozen(field_transformer=converting)
 class AfterDelay(_Known):
     """``delay`` of processing time after the first row since the last firing. Source: Beam ``AfterProcessingTime.plusDelayOf``."""
 
-    delay: int
-
-    def __init__(self, delay: str | timedelta) -> None:
-        object.__setattr__(self, "delay", _positive(delay, "AfterDelay"))
+    delay: int = field(converter=_positive)
 
     def describe(self) -> str:
         """For explain."""
@@ -205,7 +203,7 @@ class AfterDelay(_Known):
         return True
 
 
-@dataclass(frozen=True)
+@frozen
 class EndOfInput(_Known):
     """When the input ends: the default of ``Global``. Source: Flink ``EndOfStreamTrigger``."""
 
@@ -214,21 +212,22 @@ class EndOfInput(_Known):
         return "EndOfInput()"
 
 
-@dataclass(frozen=True)
+@frozen
 class Purging(_Known):
     """Fires like ``trigger`` and forgets the contents each time. Source: Flink ``PurgingTrigger``."""
 
-    trigger: Trigger
+    trigger: Trigger = field()
 
-    def __post_init__(self) -> None:
-        _checked(self.trigger, "Purging")
+    @trigger.validator
+    def _is_trigger(self, _: Attribute[Any], trigger: object) -> None:
+        _checked(trigger, "Purging")
 
     def describe(self) -> str:
         """For explain."""
         return f"Purging({self.trigger.describe()})"
 
 
-@dataclass(frozen=True)
+@frozen
 class AnyOf(_Known):
     """When one of ``triggers`` fires; all of them then begin anew. Source: Beam ``AfterFirst``, repeated."""
 
@@ -239,7 +238,7 @@ class AnyOf(_Known):
         return " | ".join(t.describe() for t in self.triggers)
 
 
-@dataclass(frozen=True)
+@frozen
 class AllOf(_Known):
     """When each of ``triggers`` has fired since the last time. Source: Beam ``AfterAll``, repeated."""
 
@@ -329,19 +328,6 @@ def _checked(trigger: object, where: str) -> Trigger:
     if not isinstance(trigger, Trigger):
         raise _wrong(where, "a trigger", repr(trigger), 'For example AfterCount(100) or Every("1 minute").')
     return trigger
-
-
-def _positive(value: str | timedelta, where: str) -> int:
-    milliseconds = span(value, where)
-    if milliseconds <= 0:
-        raise _wrong(where, "a time of 1 ms or more", describe_span(milliseconds), f'{where}("1 minute").')
-    return milliseconds
-
-
-def _clock(time: object, where: str) -> Any:
-    if time not in ("event", "processing"):
-        raise _wrong(where, '"event" or "processing"', repr(time), f'{where}("1 minute", time="processing").')
-    return time
 
 
 def _wrong(where: str, expected: str, got: str, fix: str) -> DefinitionError:

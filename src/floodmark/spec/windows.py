@@ -3,38 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal
 
-from floodmark.core.code import code_of, settings_of
+from attrs import Attribute, field, frozen
+
+from floodmark.core.code import class_of
 from floodmark.core.errors import DefinitionError
+from floodmark.core.fingerprint import Declared
 from floodmark.core.time import describe_span, span, zone
+from floodmark.spec.checks import converting, written
 
 _DAY = 86_400_000
 _LONGEST = 365_250 * _DAY
 
 
-@dataclass(frozen=True, slots=True, init=False)
-class Tumbling:
+def _offset(value: str | timedelta, window: object = None, setting: Any = None) -> int:
+    return span(value, f"{type(window).__name__}, {setting.name}")
+
+
+def _length(value: str | timedelta, window: object = None, setting: Any = None) -> int:
+    return _checked_length(value, type(window).__name__, setting.name)
+
+
+@frozen(field_transformer=converting)
+class Tumbling(Declared):
     """Windows of one size, one after the other: start = t - ((t - offset) mod size), floor modulo.
 
     Source: Flink ``TumblingEventTimeWindows``.
 
     Args:
-        size: length, more than 0.
-        offset: shift of the starts against 1970-01-01T00:00Z.
+        size: length, more than 0; kept in ms.
+        offset: shift of the starts against 1970-01-01T00:00Z; kept in ms.
 
     Raises:
         DefinitionError: DEFINITION-030, a size of zero or less.
     """
 
-    size: int
-    offset: int
-
-    def __init__(self, size: str | timedelta, offset: str | timedelta = "0 s") -> None:
-        object.__setattr__(self, "size", _length(size, "Tumbling", "size"))
-        object.__setattr__(self, "offset", span(offset, "Tumbling, offset"))
+    entry = "kind"
+    size: int = field(converter=_length)
+    offset: int = field(default=written("0 s"), converter=_offset)
 
     @property
     def slide(self) -> int:
@@ -42,53 +50,52 @@ class Tumbling:
         return self.size
 
 
-@dataclass(frozen=True, slots=True, init=False)
-class Sliding:
+@frozen(field_transformer=converting)
+class Sliding(Declared):
     """Windows of one size that begin every ``slide``; a row is in size/slide of them. Source: Flink ``SlidingEventTimeWindows``.
 
     Args:
-        size: length, more than 0.
+        size: length, more than 0; kept in ms.
         slide: distance of the starts, more than 0; more than ``size`` leaves gaps whose rows are in no window.
         offset: shift of the starts against 1970-01-01T00:00Z.
     """
 
-    size: int
-    slide: int
-    offset: int
-
-    def __init__(self, size: str | timedelta, slide: str | timedelta, offset: str | timedelta = "0 s") -> None:
-        object.__setattr__(self, "size", _length(size, "Sliding", "size"))
-        object.__setattr__(self, "slide", _length(slide, "Sliding", "slide"))
-        object.__setattr__(self, "offset", span(offset, "Sliding, offset"))
+    entry = "kind"
+    size: int = field(converter=_length)
+    slide: int = field(converter=_length)
+    offset: int = field(default=written("0 s"), converter=_offset)
 
 
-@dataclass(frozen=True, slots=True, init=False)
-class Calendar:
+@frozen(field_transformer=converting)
+class Calendar(Declared):
     """Days, weeks (from Monday) or months of a time zone: a day has 23, 24 or 25 hours, as its clocks say.
 
     Args:
         unit: ``"day"``, ``"week"`` or ``"month"``.
         timezone: IANA name.
-        offset: the day begins this much after local midnight, elapsed time; at most 12 hours.
+        offset: the day begins this much after local midnight, elapsed time; at most 12 hours. Kept in ms.
     """
 
-    unit: Literal["day", "week", "month"]
-    timezone: str
-    offset: int
+    entry = "kind"
+    unit: Literal["day", "week", "month"] = field()
+    timezone: str = field(default="UTC")
+    offset: int = field(default=written("0 s"), converter=_offset)
 
-    def __init__(
-        self, unit: Literal["day", "week", "month"], timezone: str = "UTC", offset: str | timedelta = "0 s"
-    ) -> None:
+    @unit.validator
+    def _is_unit(self, _: Attribute[Any], unit: object) -> None:
         if unit not in ("day", "week", "month"):
             fix = "For hours and minutes use Tumbling."
             raise DefinitionError("Calendar", '"day", "week" or "month"', repr(unit), fix, code="DEFINITION-031")
+
+    @timezone.validator
+    def _is_zone(self, _: Attribute[Any], timezone: str) -> None:
         zone(timezone, "Calendar")
-        object.__setattr__(self, "unit", unit)
-        object.__setattr__(self, "timezone", timezone)
-        object.__setattr__(self, "offset", span(offset, "Calendar, offset"))
-        if abs(self.offset) > _DAY // 2:
+
+    @offset.validator
+    def _is_within_half_a_day(self, _: Attribute[Any], offset: int) -> None:
+        if abs(offset) > _DAY // 2:
             fix = "Take the time zone in which the day begins there."
-            got = describe_span(self.offset)
+            got = describe_span(offset)
             raise DefinitionError("Calendar, offset", "12 hours at most", got, fix, code="DEFINITION-031")
 
     @property
@@ -97,37 +104,39 @@ class Calendar:
         return {"day": 27, "week": 8 * 24, "month": 32 * 24}[self.unit] * 3_600_000
 
 
-@dataclass(frozen=True, slots=True)
-class Global:
+@frozen
+class Global(Declared):
     """One window per key, closed by the end of input. Source: Flink ``GlobalWindows`` with ``EndOfStreamTrigger``."""
 
+    entry = "kind"
 
-@dataclass(frozen=True, slots=True, init=False)
-class Session:
+
+@frozen(init=False)
+class Session(Declared):
     """A row opens [t, t + gap); windows of one key that overlap or touch become one. Its end is ``gap`` after its last row.
 
     Source: Flink ``EventTimeSessionWindows``; touching windows merge as there.
 
     Args:
-        gap: silence that ends a session, more than 0; or Spark SQL over the row's columns for a gap of its own per row, in ms: a number
+        gap: silence that ends a session, more than 0, kept in ms; or Spark SQL over the row's columns for a gap per row, in ms: a number
             more than 0, cut to whole ms. A session ends with time at the latest.
         longest: no session is taken to be longer than this by a bounded run over an interval, which reads as much around it and a gap
             more; by default a day, or the gap if that is more. Unbounded runs and runs over all of time need no such limit.
         per_row: ``gap`` is an expression; no gap is taken to be more than ``longest``.
     """
 
+    entry = "kind"
     gap: int | str
     longest: int
 
     def __init__(self, gap: str | timedelta, longest: str | timedelta | None = None, *, per_row: bool = False) -> None:
-        length = 0 if per_row else _length(gap, "Session", "gap")
-        most = max(length, _DAY) if longest is None else _length(longest, "Session", "longest")
+        length = 0 if per_row else _checked_length(gap, "Session", "gap")
+        most = max(length, _DAY) if longest is None else _checked_length(longest, "Session", "longest")
         if most < length:
             got = f"longest {describe_span(most)}, gap {describe_span(length)}"
             fix = "A session of one row is as long as the gap: raise longest."
             raise DefinitionError("Session window", "longest of at least the gap", got, fix, code="DEFINITION-030")
-        object.__setattr__(self, "gap", str(gap) if per_row else length)
-        object.__setattr__(self, "longest", most)
+        self.__attrs_init__(str(gap) if per_row else length, most)
 
     @property
     def margin(self) -> int:
@@ -135,8 +144,8 @@ class Session:
         return self.longest + (self.gap if isinstance(self.gap, int) else self.longest)
 
 
-@dataclass(frozen=True, slots=True, init=False)
-class Count:
+@frozen(init=False)
+class Count(Declared):
     """The last ``size`` rows of a key, at every ``slide``-th row; by default each row is in one window.
 
     Source: Flink ``countWindow(size, slide)``. A key that never gets ``slide`` more rows keeps what it has: give it a time-out
@@ -147,6 +156,7 @@ class Count:
         slide: rows between results, at least 1.
     """
 
+    entry = "kind"
     size: int
     slide: int
 
@@ -156,8 +166,7 @@ class Count:
             fix = "Count(100) or Count(100, 10)."
             got = f"size={size!r}, slide={slide!r}"
             raise DefinitionError("Count window", "numbers of rows, 1 or more", got, fix, code="DEFINITION-030")
-        object.__setattr__(self, "size", size)
-        object.__setattr__(self, "slide", slide)
+        self.__attrs_init__(size, slide)
 
 
 class WindowAssigner:
@@ -183,9 +192,8 @@ class WindowAssigner:
         raise NotImplementedError
 
     def canonical(self) -> dict[str, object]:
-        """For fingerprints."""
-        settings = settings_of(vars(self), f"window assigner '{type(self).__name__}'")
-        return {"code": code_of(type(self))} | ({"settings": settings} if settings else {})
+        """As of ``Declared``; the class by its code."""
+        return {"kind": type(self).__name__} | class_of(self, "window assigner")
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and vars(self) == vars(other)
@@ -198,13 +206,6 @@ Grid = Tumbling | Sliding | Calendar | Global
 """Windows known before any row is seen: columns are enough to compute them."""
 
 Window = Grid | Session | Count | WindowAssigner
-
-
-def canonical_window(window: Window) -> dict[str, object]:
-    """For fingerprints: the kind and its settings."""
-    if isinstance(window, WindowAssigner):
-        return {"kind": type(window).__name__} | window.canonical()
-    return {"kind": type(window).__name__} | {slot: getattr(window, slot) for slot in window.__slots__}
 
 
 def bounded_in_time(window: Window) -> bool:
@@ -232,7 +233,7 @@ def describe_window(window: Window) -> str:
     return text + (f", offset {describe_span(window.offset)}" if window.offset else "")
 
 
-def _length(value: str | timedelta, kind: str, name: str) -> int:
+def _checked_length(value: str | timedelta, kind: str, name: str) -> int:
     milliseconds = span(value, f"{kind}, {name}")
     if milliseconds <= 0:
         fix = f'Set {name} to at least 1 millisecond, for example {kind}("1 hour"), or use Global().'

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import ModuleType
 from typing import Literal, TypeVar, get_args
+
+import attrs
 
 from floodmark.core.errors import DefinitionError, SetupError, closest
 from floodmark.spec.asset import OperatorAsset, SourceAsset
@@ -65,7 +68,7 @@ class Settings:
             raise SetupError("Settings(engine=...)", expected, repr(self.engine), fix, code="SETUP-072")
 
 
-@dataclass(frozen=True, slots=True, init=False)
+@attrs.frozen(init=False)
 class Workspace:
     """Sources and operators by name, each alone or as an asset with its settings.
 
@@ -76,7 +79,7 @@ class Workspace:
 
     source_assets: tuple[SourceAsset, ...]
     operator_assets: tuple[OperatorAsset, ...]
-    settings: Settings = field(default_factory=Settings)
+    settings: Settings
 
     def __init__(
         self,
@@ -91,12 +94,30 @@ class Workspace:
         if not settings.divided:
             run = tuple(replace(one, operator=replace(one.operator, partitions=None)) for one in run)
         order = {id(one): place for place, one in enumerate(_in_order(tuple(asset.operator for asset in run)))}
-        object.__setattr__(self, "source_assets", tuple(landed))
-        object.__setattr__(self, "operator_assets", tuple(sorted(run, key=lambda one: order[id(one.operator)])))
-        object.__setattr__(self, "settings", settings)
+        self.__attrs_init__(tuple(landed), tuple(sorted(run, key=lambda one: order[id(one.operator)])), settings)
         self._check_names()
         for operator in self.operators:
             self._check_inputs(operator)
+
+    @classmethod
+    def of(cls, *modules: ModuleType, settings: Settings | None = None) -> Workspace:
+        """Every source and operator these modules name, so that a new operator is written down once, where it is defined.
+
+        An asset wins over the source or operator of its name, wherever both are.
+
+        Args:
+            modules: as a rule those of ``assets`` and ``operators``.
+            settings: of the environment.
+        """
+        named = list({id(value): value for module in modules for value in vars(module).values()}.values())
+        sources = [one for one in named if isinstance(one, SourceAsset)]
+        operators = [one for one in named if isinstance(one, OperatorAsset)]
+        landed, run = {one.source.name for one in sources}, {one.operator.name for one in operators}
+        return cls(
+            sources=[*sources, *(one for one in named if isinstance(one, Source) and one.name not in landed)],
+            operators=[*operators, *(one for one in named if isinstance(one, Operator) and one.name not in run)],
+            settings=settings,
+        )
 
     @property
     def sources(self) -> tuple[Source, ...]:

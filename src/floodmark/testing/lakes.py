@@ -14,6 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 from floodmark.core.time import Interval
 from floodmark.lake import ticks
 from floodmark.lake.paths import Lake
+from floodmark.lake.ranges import unmeasured
 from floodmark.spec.operator import Operator
 from floodmark.spec.run import RunResult
 from floodmark.spec.schema import TICK
@@ -22,11 +23,16 @@ from floodmark.testing.log import Log
 
 def append(path: str, table: pa.Table) -> None:
     """Append stamped rows, as runs in memory read them, to a log or an output, in one commit."""
+    rows = as_written(table)
+    write_deltalake(path, rows, mode="append", writer_properties=unmeasured(rows.schema))
+
+
+def as_written(table: pa.Table) -> pa.Table:
+    """Stamped rows, as runs in memory read them, with the columns of a log or an output."""
     moments = pc.multiply(table["_event_time"], 1000).cast(pa.timestamp("us", "UTC"))
     table = table.set_column(table.column_names.index("_event_time"), "_event_time", moments)
     now = pa.scalar(time.time_ns() // 1000, pa.int64()).cast(pa.timestamp("us", "UTC"))
-    table = table.append_column("_ingest_time", pa.repeat(now, table.num_rows))
-    write_deltalake(path, table, mode="append")
+    return table.append_column("_ingest_time", pa.repeat(now, table.num_rows))
 
 
 def land(

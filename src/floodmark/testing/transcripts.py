@@ -17,6 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import attrs
 import click
 import pyarrow as pa
 import yaml  # type: ignore[import-untyped]  # its stubs are a package of their own
@@ -159,7 +160,7 @@ def _log(case: Transcript) -> Logs:
 def _grouped(operator: Operator, groups: int) -> Operator:
     step = operator.stateful
     assert step is not None
-    return dataclasses.replace(operator, results=(("", dataclasses.replace(step, groups=groups)),))
+    return dataclasses.replace(operator, results=(("", attrs.evolve(step, groups=groups)),))
 
 
 VARIANTS: dict[str, Callable[[Transcript], str | None]] = {

@@ -37,6 +37,7 @@ CHANCE = frozenset(
 """Of the clock and of chance: no two answers are alike, so their types alone are compared."""
 ERRORS = 1
 """Rows of an expression that fail on Spark of which Sail is asked."""
+_SINGLE = re.compile(r"\bfloat\b")
 _UNKNOWN = re.compile(r"^!(?:unknown )?function: (\w+)")
 
 
@@ -218,7 +219,7 @@ def _together(
 
 def _refusing(sail: Sail, table: str, text: str, sql: str, answer: Sequence[str]) -> Outcome:
     """The outcome where Sail is told to refuse some rows."""
-    values, last, told = answer[1:], Outcome("same", "null", "null"), 0
+    values = answer[1:]
     early = [row for row in range(len(values)) if "p1" in text and table == "one" and row in OUTSIDE]
     if early:
         rows = _asked(
@@ -227,22 +228,35 @@ def _refusing(sail: Sail, table: str, text: str, sql: str, answer: Sequence[str]
         if not isinstance(rows, str):
             inside = ["!" if row in early else value for row, value in enumerate(values)]
             return _compared(rows.sort_by("r").column(1), answer[0], inside, range(len(values)))
-    for row in range(len(values)):
-        rows = _asked(sail, f"SELECT CASE WHEN r = {row} THEN {sql} END AS x FROM {table}")
-        if isinstance(rows, str):
-            if "CAPABILITY-031" not in rows:
-                return _failed(answer, rows)
-            told += 1
-            continue
-        one = _compared(rows.column(0).slice(row, 1), answer[0], values[row : row + 1], [row])
-        if one.verdict == "differs":
-            return one
-        last = one if one.spark != "null" else last
-    return (
-        last
-        if told < len(values) or len(set(values)) == 1
+    refused = (
+        Outcome("same", "null", "null")
+        if len(set(values)) == 1
         else Outcome("differs", _example(answer), "! CAPABILITY-031")
     )
+    return _halved(sail, table, text, sql, answer, list(range(len(values)))) or refused
+
+
+def _halved(sail: Sail, table: str, text: str, sql: str, answer: Sequence[str], rows: list[int]) -> Outcome | None:
+    """The outcome of some rows, asked of fewer and fewer of them; None if all are refused."""
+    values = ["!" if row not in rows else value for row, value in enumerate(answer[1:])]
+    failing = {row for row in rows if answer[row + 1].startswith("!")}
+    asked = [row for row in rows if row not in failing]
+    if not asked:
+        return None
+    found = _asked(sail, f"SELECT r, {_among(sql, f'r IN ({str(asked)[1:-1]})', answer[0])} AS x FROM {table}")
+    if not isinstance(found, str):
+        return _compared(found.sort_by("r").column(1), answer[0], values, range(len(values)))
+    if "CAPABILITY-031" not in found:
+        return _failed(answer, found)
+    if len(asked) == 1:
+        return None
+    half = len(asked) // 2
+    halves = [
+        one
+        for some in (asked[:half], asked[half:])
+        if (one := _halved(sail, table, text, sql, answer, some)) is not None
+    ]
+    return max(halves, key=lambda one: ("same", "close", "differs").index(one.verdict), default=None)
 
 
 def _asked(sail: Sail, sql: str) -> Any:
@@ -277,7 +291,7 @@ def _compared(
     for place, one, other in zip(places, values, said, strict=False):
         if one == other or one.startswith("!"):
             continue
-        equal = alike(one, other)
+        equal = alike(one, other, single=_SINGLE.search(kind) is not None)
         if equal == "differs":
             return Outcome("differs", one, other, row=place)
         verdict = "close" if equal == "close" else verdict

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from parity.comparison import CHANCE
@@ -12,6 +12,8 @@ from parity.values import SCHEMA
 from floodmark.engines.embedded.parity import casts
 from floodmark.engines.embedded.parity.rewrites import rewritten
 from floodmark.engines.embedded.parity.signatures import signatures, whole
+from floodmark.engines.embedded.parity.table import parted
+from floodmark.engines.embedded.parity.table import table as kept_table
 from floodmark.spec.expressions import expression
 from floodmark.spec.expressions.tree import Cast
 from floodmark.spec.expressions.typed import Typed
@@ -50,8 +52,13 @@ class Judged:
         self.verdict = verdict if worse else self.verdict
 
 
-def judged(found: Mapping[str, Outcome]) -> dict[str, Judged]:
-    """Signature -> verdict. An expression that differs counts against its outermost node alone, and only if the nodes in it are let through."""
+def judged(found: Mapping[str, Outcome], *, named: Collection[str] = ()) -> dict[str, Judged]:
+    """Signature -> verdict. An expression that differs counts against its outermost node alone, and only if the nodes in it are let through.
+
+    Args:
+        found: expression -> outcome.
+        named: functions that were compared, if not all were; the package's table says which others are let through.
+    """
     found = {text: one for text, one in found.items() if not one.sail.startswith("not asked") and _pure(text)}
     trees = {text: expression(text, SCHEMA, "parity").tree for text in found}
     table: dict[str, Judged] = {}
@@ -60,7 +67,7 @@ def judged(found: Mapping[str, Outcome]) -> dict[str, Judged]:
         tree = trees[text]
         outcome = found[text]
         if outcome.verdict == "differs" and not all(
-            passes(table, pair) for child in tree.children for _, pair in whole(child)
+            passes(table, pair, named) for child in tree.children for _, pair in whole(child)
         ):
             continue
         for exact, _ in signatures(tree):
@@ -85,9 +92,11 @@ def changed(tree: Typed) -> bool:
     return rewritten(tree)
 
 
-def passes(table: Mapping[str, Judged], pair: tuple[str, str]) -> bool:
+def passes(table: Mapping[str, Judged], pair: tuple[str, str], named: Collection[str] = ()) -> bool:
     """Whether a node's signature is let through."""
     one = table.get(pair[0]) or table.get(pair[1])
+    if one is None and named and parted(pair[0])[0] not in named:
+        return kept_table().verdict(*pair) not in {None, "refused"}
     return one is not None and one.verdict != "refused"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import date, timedelta
 from functools import cache
 from importlib.metadata import version
@@ -25,8 +25,8 @@ from floodmark.engines.embedded.parity.table import VERDICTS, parted
 LONGEST = 80
 
 
-def text_of(table: Mapping[str, Judged], aggregates: Mapping[tuple[str, str], Outcome]) -> str:
-    """The whole file."""
+def functions_of(table: Mapping[str, Judged]) -> dict[str, Any]:
+    """Function -> what is kept of it."""
     arguments: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     examples: dict[str, dict[str, list[str]]] = defaultdict(dict)
     differing: dict[str, dict[str, list[str]]] = defaultdict(dict)
@@ -41,7 +41,7 @@ def text_of(table: Mapping[str, Judged], aggregates: Mapping[tuple[str, str], Ou
         examples[name].setdefault(judged.verdict, shown)
     for name, forms in differing.items():
         examples[name]["refused"] = next(iter(forms.values()))
-    functions: dict[str, dict[str, object]] = {
+    return {
         name: {
             "arguments": {v: forms[v] for v in VERDICTS if v in forms},
             "examples": examples[name],
@@ -49,6 +49,11 @@ def text_of(table: Mapping[str, Judged], aggregates: Mapping[tuple[str, str], Ou
         }
         for name, forms in sorted(arguments.items())
     }
+
+
+def text_of(table: Mapping[str, Judged], aggregates: Mapping[tuple[str, str], Outcome]) -> str:
+    """The whole file."""
+    functions = functions_of(table)
     sums: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     sample: dict[str, dict[str, list[str]]] = defaultdict(dict)
     for (function, kind), outcome in aggregates.items():
@@ -70,6 +75,10 @@ def text_of(table: Mapping[str, Judged], aggregates: Mapping[tuple[str, str], Ou
             "examples": sample[name],
             "differing": {},
         }
+    return _text(functions)
+
+
+def _text(functions: Mapping[str, Any]) -> str:
     kept = {"spark": version("pyspark"), "sail": version("pysail"), "functions": functions}
     return _folded(json.dumps(kept, ensure_ascii=True, indent=1)) + "\n"
 
@@ -149,7 +158,7 @@ def _plain(text: str, kind: str) -> str:
     if parsed is None:
         return text
     text = re.sub(r"(?<![0-9A-Za-z])s((?:[0-9a-f]{2})*)(?![0-9A-Za-z])", lambda m: f"'{_decoded(m[1])}'", text)
-    return re.sub(r"(?<![0-9A-Za-z'])f(-?[\d.NaIi])", r"\1", text)
+    return re.sub(r"(?<![0-9A-Za-z'])f(?=-?(?:\d|NaN|nan|inf|Infinity))", "", text)
 
 
 def _decoded(digits: str) -> str:
@@ -159,6 +168,21 @@ def _decoded(digits: str) -> str:
 def write(path: Path, table: Mapping[str, Judged], aggregates: Mapping[tuple[str, str], Outcome]) -> None:
     """The file of the package."""
     path.write_text(text_of(table, aggregates), "utf-8")
+
+
+def merge(path: Path, table: Mapping[str, Judged], names: Collection[str]) -> None:
+    """The file of the package, with some functions as they were compared now.
+
+    Raises:
+        ValueError: the file was made with other versions of Spark or Sail.
+    """
+    before = json.loads(path.read_text("utf-8"))
+    made = {"spark": version("pyspark"), "sail": version("pysail")}
+    if {engine: before[engine] for engine in made} != made:
+        message = f"{path} was made with other versions than {made}. Compare all functions: make parity"
+        raise ValueError(message)
+    fresh = {name: kept for name, kept in functions_of(table).items() if name in names}
+    path.write_text(_text(before["functions"] | fresh), "utf-8")
 
 
 def counted(table: Mapping[str, Judged]) -> Sequence[tuple[str, int]]:

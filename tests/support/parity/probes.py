@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from parity.templates import OPERATORS, SPECIAL, TEMPLATES
 from parity.values import KINDS, SCHEMA
@@ -15,6 +15,7 @@ from floodmark.engines.embedded.parity.signatures import signatures
 from floodmark.spec.expressions import expression
 from floodmark.spec.expressions.arity import COUNTS, takes
 from floodmark.spec.expressions.functions import IMPURE, names
+from floodmark.spec.expressions.tree import Call
 
 SINGLE = tuple(KINDS)
 PAIRED = tuple(
@@ -179,17 +180,17 @@ def call(name: str, *arguments: str) -> str:
             return f"{name}({', '.join(arguments)})"
 
 
-def readable(texts: Iterable[str]) -> list[str]:
-    """Those that floodmark's own grammar takes, each once."""
+def readable(texts: Iterable[str], names: Collection[str] = ()) -> list[str]:
+    """Those that floodmark's own grammar takes, each once; with names, those whose outermost call is one of them."""
     found = dict.fromkeys(text for text in texts if text)
-    return [text for text in found if _reads(text)]
+    return [text for text in found if (name := _outermost(text)) is not None and (not names or name in names)]
 
 
-def few(texts: Iterable[str], most: int = 3) -> list[str]:
+def few(texts: Iterable[str], most: int = 3, names: Collection[str] = ()) -> list[str]:
     """At most so many of each signature."""
     counts: Counter[str] = Counter()
     found = []
-    for text in readable(texts):
+    for text in readable(texts, names):
         forms = [exact for exact, _ in signatures(expression(text, SCHEMA, "parity").tree)]
         if any(counts[form] < most for form in forms):
             found.append(text)
@@ -197,12 +198,13 @@ def few(texts: Iterable[str], most: int = 3) -> list[str]:
     return found
 
 
-def _reads(text: str) -> bool:
+def _outermost(text: str) -> str | None:
+    """The name of the outermost call, empty of another node; None of what floodmark's grammar refuses."""
     try:
-        expression(text, SCHEMA, "parity")
+        node = expression(text, SCHEMA, "parity").tree.node
     except DefinitionError:
-        return False
-    return True
+        return None
+    return node.name if isinstance(node, Call) else ""
 
 
 def _endless(name: str, kinds: tuple[str, ...]) -> bool:

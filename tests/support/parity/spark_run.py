@@ -1,4 +1,4 @@
-"""Asks Spark every probe, and keeps its answers: ``python -m parity.spark_run FOLDER``."""
+"""Asks Spark every probe, or those of some functions, and keeps its answers: ``python -m parity.spark_run FOLDER [NAME...]``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pickle
 import sys
 import time
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from parity import aggregates, probes, spark_side, values
@@ -42,27 +42,27 @@ def kept(folder: Path) -> dict[str, bytes]:
     return pickle.loads((folder / "spark.pickle").read_bytes())  # written by ``keep``
 
 
-def main(folder: Path) -> None:
-    """Answers of all probes in ``folder/spark.pickle``."""
+def main(folder: Path, names: Sequence[str] = ()) -> None:
+    """Answers of all probes, or of those whose outermost call is one of some functions, in ``folder/spark.pickle``."""
     folder.mkdir(parents=True, exist_ok=True)
     values.write(folder)
     spark = spark_session(memory="3g")
     begun = time.monotonic()
     found: Answers = {text: zlib.decompress(answer).decode() for text, answer in kept(folder).items()}
     for stage in (probes.special, probes.usual):
-        found |= ask(spark, folder, [text for text in probes.readable(stage()) if text not in found])
+        found |= ask(spark, folder, [text for text in probes.readable(stage(), names) if text not in found])
         sys.stdout.write(f"{len(found)} after {time.monotonic() - begun:.0f} s\n")
         keep(folder, found)
     accepted = [text for text, answer in found.items() if not answer.startswith("refused")]
-    more = [text for text in probes.few(probes.written(accepted)) if text not in found]
+    more = [text for text in probes.few(probes.written(accepted), names=names) if text not in found]
     found |= ask(spark, folder, more)
     keep(folder, found)
-    for kind in aggregates.KINDS:
+    for kind in () if names else aggregates.KINDS:
         aggregates.write(folder, kind)
-    sums = aggregates.answers(lambda sql: spark.sql(sql).toArrow(), folder, sail=False)
+    sums = {} if names else aggregates.answers(lambda sql: spark.sql(sql).toArrow(), folder, sail=False)
     (folder / "aggregates.pickle").write_bytes(pickle.dumps(sums))
     sys.stdout.write(f"{len(found)} probes in {time.monotonic() - begun:.0f} s\n")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2:])

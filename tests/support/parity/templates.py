@@ -32,6 +32,15 @@ _OF_TWO_TYPES = [
         "CASE WHEN {boolean} THEN {T} ELSE {U} END", "array({T}, {U})", "{T} BETWEEN {U} AND {U}",
     )
 ]  # fmt: skip
+_DIGITS = ("{bigint}", "{int}", "{decimal(12,3)}", "100.0", "0.01", "7", "CAST({decimal(12,3)} AS decimal(10,1))", "CAST({decimal(12,3)} AS decimal(18,2))",
+           "CAST({decimal(12,3)} AS decimal(22,3))", "CAST({decimal(12,3)} AS decimal(28,9))", "CAST({smallint} AS decimal(5,0))", "{decimal(38,0)}")  # fmt: skip
+_OF_DECIMALS = [
+    f"{one} {operator} {other}"
+    for operator in ("+", "-", "*", "/", "%", "DIV")
+    for one, other in product(_DIGITS, _DIGITS)
+    if "decimal" in one + other or "." in one + other
+]
+"""Decimals of more and of fewer digits beside each other."""
 _OF_ARRAYS = [
     form.replace("{A}", f"{{{kind}}}").replace("{E}", f"{{{kind[6:-1]}}}")
     for kind in _ARRAYS
@@ -103,10 +112,20 @@ aggregate({array<bigint>}, 0L, (acc, x) -> acc + x, acc -> acc * 2)|transform({a
 array_position({array<bigint>}, NULL)|array_contains({array<bigint>}, 1L)|array_contains({array<bigint>}, 1)|array_contains({array<bigint>}, NULL)
 from_unixtime({bigint})|from_unixtime({int})|unix_timestamp({timestamp})|to_unix_timestamp({timestamp})|unix_timestamp({date})|unix_timestamp({string})
 is_valid_utf8({string})|make_valid_utf8({string})|try_validate_utf8({string})|collation({string})|luhn_check('79927398713')|randstr(3, 0)|nvl({string}, 'none')
+CAST(i1 AS int) = 3|CAST(i1 AS int) <> 3|CAST(i1 AS int) < 3|3 >= CAST(i1 AS int)|CAST(i1 AS int) <=> 3|CAST(i1 AS int) IN (3, 4)|CAST(i1 AS int) BETWEEN 3 AND 4
+CAST(d1 AS decimal(18,2)) = 0|CAST(d1 AS decimal(18,2)) > 0.00|CAST(d1 AS decimal(18,2)) IN (0.00, 2.35)|CAST(w1 AS decimal(10,2)) = 1.5|CASE CAST(i1 AS int) WHEN 3 THEN 1 END
+n1 * 2 = 6|i1 + 1 > 3|-n1 < 5|abs(n1) = 3|CAST(w1 AS bigint) = 3|CAST(f1 AS int) = 3|CAST(p1 AS date) = DATE '2020-01-31'|CAST(i1 AS string) = '3'|nullif(CAST(i1 AS int), 3)
+i1 + CAST(s2 AS int)|CAST(s1 AS int) + i2|i1 = CAST(s2 AS bigint)|f1 / CAST(s2 AS double)|CAST(s1 AS double) / f2|n1 < n2 * 2|i1 % CAST(s2 AS bigint)|d1 * CAST(s2 AS int)
 i1 + i2 + i3|i1 * 2 - i2|i1 BETWEEN n1 AND 9L|NOT (i1 > 3) AND s1 LIKE 'a%'|b1 AND b2 OR b3|b1 AND NULL|NULL OR b1|b1 AND i1 > 0|i1 > 0 OR b1|NOT b1|b1 IS TRUE
 b1 IS NOT FALSE|b1 IS UNKNOWN|i1 IS DISTINCT FROM i2|f1 IS NOT DISTINCT FROM f2|- i1|+ i1|- f1|- d1|- n1|~ i1|~ n1|- y1|- h1|- g1|! b1|'a' < s1|s1 = 'a'|s1 > 'B'
 """.replace("\n", "|").split("|")  # fmt: skip
-TEMPLATES = [*_OF_ONE_TYPE, *_OF_TWO_TYPES, *_OF_ARRAYS, *(text.strip() for text in _TEXTS if text.strip())]
+TEMPLATES = [
+    *_OF_ONE_TYPE,
+    *_OF_TWO_TYPES,
+    *_OF_DECIMALS,
+    *_OF_ARRAYS,
+    *(text.strip() for text in _TEXTS if text.strip()),
+]
 
 PATTERNS = (
     "a", "b+", "^a", "a$", "[a-c]", "[^a-c]+", "(a)(b)?", "a|b", ".", ".*", "^.$", r"\\d+", r"\\w+", r"\\s", r"\\D", r"\\W", r"\\S+", r"\\.", "a{2}",

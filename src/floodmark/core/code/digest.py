@@ -63,6 +63,19 @@ def _setting(value: Any, name: str, where: str) -> object:
     return marked(reach.digest)
 
 
+def class_of(value: object, what: str, without: str = "") -> dict[str, object]:
+    """An object of a class of the user's as JSON values: the code of the class, and the settings where there are any.
+
+    Args:
+        value: the object; its attributes are its settings.
+        what: kind of object, for errors: ``window assigner``.
+        without: the attribute that is no setting.
+    """
+    own = {name: held for name, held in getattr(value, "__dict__", {}).items() if name != without}
+    settings = settings_of(own, f"{what} '{type(value).__name__}'")
+    return {"code": code_of(type(value))} | ({"settings": settings} if settings else {})
+
+
 class Code:
     """The code of a function, followed when it is first asked for: helpers that are defined below an operator are there by then.
 
@@ -85,6 +98,10 @@ class Code:
         """
         check_source(function)
         return Code(function)
+
+    def canonical(self) -> str:
+        """The digest, with the method that made it."""
+        return str(self)
 
     def __str__(self) -> str:
         if self._text is None:

@@ -71,6 +71,8 @@ def shape_of(value: Any) -> Shape | None:
         return Shape(
             label, (value.name,)
         )  # operators and sources have versions, states and timers a place of their own
+    if kind.__module__.startswith("floodmark.") and hasattr(kind, "__attrs_attrs__") and not hasattr(value, "__dict__"):
+        return Shape("object", (kind, [getattr(value, setting.name) for setting in kind.__attrs_attrs__]))
     foreign = _foreign(value, kind)
     if foreign is not None:
         return Shape(label, foreign)

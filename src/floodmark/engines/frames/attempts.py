@@ -1,7 +1,7 @@
-"""Expressions that may fail for a row, on Spark: the row goes on to the quarantine with Spark's message.
+"""Expressions that may fail for a row: the row goes on to the quarantine with the reason.
 
-What catches the exception is an expression of Spark's optimizer, which its own ``try_`` functions are made of. Sail has no such expression:
-an operator that sets such rows aside runs on Spark alone.
+What catches the exception on Spark is an expression of its optimizer, which its own ``try_`` functions are made of. Sail has no such
+expression: there a query over rows of which one fails ends, and ``embedded.attempts`` marks the failing rows before it is asked once more.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from floodmark.core.errors import CapabilityError, FloodmarkError, printable
-from floodmark.engines.frames.expressions import connected, typed
+from floodmark.core.errors import FloodmarkError, printable
+from floodmark.engines.frames.expressions import Rendering, as_written, connected, typed, value, with_columns
 from floodmark.semantics.attempts import Attempt, all_attempts, matching, quarantining, stopped
 from floodmark.semantics.stage import stage_of
 from floodmark.spec.operator import Operator
@@ -27,17 +27,23 @@ _MESSAGES = 20
 """Rows of a micro-batch whose message is looked up; each costs a query. The others are set aside without one."""
 
 
-def attempted(rows: DataFrame, attempts: Sequence[Attempt], keys: Sequence[str] = ()) -> DataFrame:
-    """Rows with the value of each attempt, as ``made(0)``, ``made(1)``...; those for which one fails are ``FAILED`` and say why.
+def attempted(
+    rows: DataFrame, attempts: Sequence[Attempt], keys: Sequence[str] = (), rendering: Rendering = as_written
+) -> DataFrame:
+    """Rows with the value of each attempt, as ``made(rows, 0)``, ``made(rows, 1)``...; those for which one fails are ``FAILED`` and say why.
 
-    A retraction that fails is left out, as the row it takes back was set aside.
+    A retraction that fails is left out, as the row it takes back was set aside. On Sail the query ends where an attempt fails for a row that
+    is not ``FAILED`` already.
 
     Args:
         rows: stamped.
         attempts: at least one, over columns of the rows.
         keys: columns of the key, for the quarantine.
+        rendering: of expressions, for the session of the rows.
     """
-    tries = [_try(rows, attempt).alias(_tried(place)) for place, attempt in enumerate(attempts)]
+    if connected(rows):
+        return _attempted_on_sail(rows, attempts, rendering)
+    tries = [_try(attempt).alias(_tried(place)) for place, attempt in enumerate(attempts)]
     before = F.col(FAILURE) if FAILURE in rows.columns else F.lit(None).cast(f"struct<{QUARANTINE.ddl()}>")
     rows = rows.select("*", *tries)
     fails = " OR ".join(f"`{_tried(place)}` IS NULL" for place in range(len(attempts)))
@@ -48,28 +54,36 @@ def attempted(rows: DataFrame, attempts: Sequence[Attempt], keys: Sequence[str] 
     return rows.filter(f"`_kind` >= {ROW} OR NOT ({fails})").withColumns({FAILURE: why, "_kind": kind})
 
 
+def _attempted_on_sail(rows: DataFrame, attempts: Sequence[Attempt], rendering: Rendering) -> DataFrame:
+    """The same on Sail, which leaves out what nobody reads: ``_kind`` depends on each attempt, so that each is computed for each row."""
+    tries = [
+        f"{value(attempt.text, attempt.type, attempt.schema, rendering)} AS `{_tried(place)}`"
+        for place, attempt in enumerate(attempts)
+    ]
+    if FAILURE not in rows.columns:
+        tries.append(f"CAST(NULL AS struct<{QUARANTINE.ddl()}>) AS `{FAILURE}`")
+    missing = " - ".join(f"CASE WHEN `{_tried(place)}` IS NULL THEN 1 ELSE 0 END" for place in range(len(attempts)))
+    # the least kind there is lies above: a kind is what it was
+    return with_columns(rows.selectExpr("*", *tries), {"_kind": f"CAST(greatest(`_kind`, -9 - {missing}) AS int)"})
+
+
 def failures(rows: DataFrame, attempt: Attempt) -> DataFrame:
     """The rows for which an expression fails, with the row as JSON in ``given``."""
-    rows = rows.withColumn(_tried(0), _try(rows, attempt))
+    rows = rows.withColumn(_tried(0), _try(attempt))
     return rows.filter(f"`{_tried(0)}` IS NULL").withColumn("given", _json(attempt.schema.names, attempt.schema))
 
 
-def made(place: int) -> str:
-    """The value of an attempt, as SQL text; null where it failed, and for markers."""
-    return f"`{_tried(place)}`.`value`"
+def made(rows: DataFrame, place: int) -> str:
+    """The value of an attempt of ``attempted``, as SQL text; null where it failed, and for markers."""
+    return f"`{_tried(place)}`" if connected(rows) else f"`{_tried(place)}`.`value`"
 
 
 def _tried(place: int) -> str:
     return f"_tried_{place}"
 
 
-def _try(rows: DataFrame, attempt: Attempt) -> Column:
+def _try(attempt: Attempt) -> Column:
     """A struct of the value; null where the expression fails. A branch of ``CASE``: what is in two of them is not computed before both."""
-    if connected(rows):
-        fix = 'Run it on Spark: --engine spark. Or let it stop at such a row: leave out on_error="quarantine".'
-        raise CapabilityError(
-            attempt.step, "an engine that sets aside rows for which it fails", "embedded", fix, code="CAPABILITY-032"
-        )
     jvm: Any = SparkSession.active()._jvm  # noqa: SLF001 - the way to Spark's optimizer
     utils = jvm.org.apache.spark.sql.classic.ExpressionUtils
     value = F.expr(f"named_struct('value', {typed(attempt.text, attempt.type)})")

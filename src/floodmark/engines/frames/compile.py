@@ -51,15 +51,16 @@ def compiled(
         case steps.Read():
             return inputs[step.input]
         case steps.Filter() if steps.quarantines(step):
-            rows = attempted(parents[0], attempts(step))
-            return rows.filter(guarded(made(0), "true")).select(*step.schema.names, *_stamps(rows))
+            rows = attempted(parents[0], attempts(step), rendering=rendering)
+            return filtered(rows, made(rows, 0)).select(*step.schema.names, *_stamps(rows))
         case steps.Filter():
             return filtered(parents[0], rendering(step.condition, step.parent.schema))
         case steps.Project():
             tried = attempts(step) if steps.quarantines(step) else ()
-            rows, places = attempted(parents[0], tried) if tried else parents[0], iter(range(len(tried)))
+            rows = attempted(parents[0], tried, rendering=rendering) if tried else parents[0]
+            places = iter(range(len(tried)))
             columns = [
-                made(next(places))
+                made(rows, next(places))
                 if tried and not is_column(text, step.parent.schema)
                 else value(text, kind, step.parent.schema, rendering)
                 for (_, text), kind in zip(step.columns, step.schema.types.values(), strict=True)
@@ -101,7 +102,8 @@ def failures(
         known: the stateful step as a DataFrame.
         rendering: of expressions, for the session of the frames.
     """
-    found = [compiled(step, inputs, known, rendering).filter(f"`_kind` >= {FAILED}") for step in failing(operator)]
+    before = [without_filtered(compiled(step, inputs, known, rendering)) for step in failing(operator)]
+    found = [rows.filter(f"`_kind` >= {FAILED}") for rows in before]
     if not found:
         return None
     stamps = [name for name in STAMPS if name != "_kind"]
@@ -174,8 +176,8 @@ def stage_rows(stage: AnyStage, rows: DataFrame, rendering: Rendering = as_writt
     """Rows as the stage's ``pack`` wants them: ``group``, keys, event time in ms, stamps, values, ``row``, ``side``."""
     step = stage.step
     tried = stage_attempts(stage) if steps.quarantines(step) else ()
-    rows = attempted(rows, [attempt for _, attempt in tried], step.keys) if tried else rows
-    values = {place: made(number) for number, (place, _) in enumerate(tried)}
+    rows = attempted(rows, [attempt for _, attempt in tried], step.keys, rendering) if tried else rows
+    values = {place: made(rows, number) for number, (place, _) in enumerate(tried)}
     group = (
         f"CAST(pmod(xxhash64({', '.join(f'`{k}`' for k in step.keys)}), {step.groups}) AS int)" if step.keys else "0"
     )

@@ -34,12 +34,31 @@ def bounds(interval: Interval) -> str:
     return f"`_event_time` >= {low} AND `_event_time` < {high}"
 
 
-def stateless(operator: Operator, inputs: Mapping[str, DataFrame], rendering: Rendering = as_written) -> Outputs:
-    """The outputs of an operator without state."""
+def latest(rows: DataFrame, output: Output) -> DataFrame:
+    """The last row per key of rows of a changelog without markers; a retraction where the key has no value any more."""
+    keys = ", ".join(f"`{key}`" for key in output.keys)
+    order = f"row_number() OVER (PARTITION BY {keys} ORDER BY `_sequence` DESC, `_kind` DESC) AS `_place`"
+    return rows.selectExpr("*", order).filter("`_place` = 1").drop("_place")
+
+
+def stateless(
+    operator: Operator,
+    inputs: Mapping[str, DataFrame],
+    rendering: Rendering = as_written,
+    known: Mapping[steps.Step, DataFrame] | None = None,
+) -> Outputs:
+    """The outputs of an operator without state.
+
+    Args:
+        operator: any such.
+        inputs: input name -> stamped rows.
+        rendering: of expressions, for the session of the frames.
+        known: steps that are DataFrames already.
+    """
     results = [
-        (operator.output(n), without_failures(compiled(r, inputs, rendering=rendering))) for n, r in operator.results
+        (operator.output(n), without_failures(compiled(r, inputs, known, rendering))) for n, r in operator.results
     ]
-    failed = failures(operator, inputs, rendering=rendering)
+    failed = failures(operator, inputs, known, rendering)
     return tuple(results + ([(operator.output("quarantine"), failed)] if failed else []))
 
 
@@ -49,6 +68,7 @@ def with_results(
     rows: DataFrame,
     sides: Mapping[str, DataFrame],
     rendering: Rendering = as_written,
+    behind: Callable[[dict[steps.Step, DataFrame]], dict[steps.Step, DataFrame]] = lambda known: known,
 ) -> Outputs:
     """The outputs of an operator behind its stateful step.
 
@@ -58,10 +78,11 @@ def with_results(
         rows: of the step.
         sides: side output -> its rows.
         rendering: of expressions, for the session of the frames.
+        behind: the stateful step as a DataFrame -> the same with other steps behind it.
     """
     if any(result is not step for _, result in operator.results):
         rows = _whole(rows)
-    known: dict[steps.Step, DataFrame] = {step: rows}
+    known = behind({step: rows})
     found = [(operator.output(n), without_failures(compiled(r, {}, known, rendering))) for n, r in operator.results]
     after = failures(operator, {}, known, rendering)
     if after is not None:

@@ -39,6 +39,8 @@ from floodmark.semantics.watermarks import (
 )
 from floodmark.spec.source import DeltaTable, Files, Learned, Rows, Source
 
+_JUDGED_ROWS = 100
+"""Rows of a commit below which nothing is concluded from the share of broken ones."""
 _MANY_FILES = 100_000
 """More than any commit has: each file of a commit is a millisecond later than the one before it."""
 
@@ -121,7 +123,8 @@ class Lander:
         """Land units as one commit; None when all of them have to wait.
 
         Raises:
-            ConnectorError: one of them cannot be landed; those before it are.
+            ConnectorError: one of them cannot be landed, those before it are; CONNECTOR-012, nearly all rows would be set aside, and
+                none of them is written.
         """
         now = self.clock()
         blobs = self.workers.parsed(self.reader, found, self.source, now)
@@ -132,6 +135,7 @@ class Lander:
             decided = [report for report in done if report.status != "changing"]
             self.waiting |= {found[report.unit].name for report in done if report.status == "changing"}
             landing = None
+            refuse_share(self.source, found, decided)
             if decided:
                 landing = self._prepared(found, decided)
                 self._write_quarantine(blobs, found, decided, landing, now)
@@ -314,6 +318,25 @@ class Lander:
             fix = "Keep one landing per source; this one has written nothing and can be started again when the other has ended."
             where = f"source '{self.source.name}' in {self.lake.root}"
             raise LifecycleError(where, "no other landing", "a commit of another one", fix, code="LIFECYCLE-010")
+
+
+def refuse_share(source: Source, found: Sequence[Unit], decided: Sequence[Report]) -> None:
+    """Raise ConnectorError CONNECTOR-012 when a commit would set aside more of its rows than the source allows."""
+    landed = [report for report in decided if report.status == "landed"]
+    broken = sum(report.broken for report in landed)
+    rows = broken + sum(report.rows for report in landed)
+    if rows < _JUDGED_ROWS or broken <= source.max_quarantine_share * rows:
+        return
+    report = next(report for report in landed if report.broken)
+    shown = "; ".join(report.examples)
+    raise ConnectorError(
+        f"source '{source.name}'",
+        f"at most {source.max_quarantine_share:.0%} of the rows of a commit to break the contract",
+        f"{broken:,} of {rows:,}, in {found[report.unit].name}: {shown}",
+        f"Correct {source.contract.__name__} (or how Files(...) reads them) and land again; nothing of this commit was written. "
+        "To set them all aside: Source(..., max_quarantine_share=1).",
+        code="CONNECTOR-012",
+    )
 
 
 def refuse_ended(source: Source, waiting: Sequence[Unit]) -> None:

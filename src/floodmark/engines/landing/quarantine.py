@@ -268,6 +268,7 @@ def _records(
                     delimiter=str(settings["delimiter"]),
                     null_values=tuple(settings["null_values"]),  # type: ignore[arg-type]  # a list of texts, written by Csv.as_json
                     where="quarantine",
+                    decimal=str(settings.get("decimal", ".")),
                 )
                 names = list(settings["header"])  # type: ignore[call-overload]  # likewise
                 empty = Record(place, raw, None, "expected a row, got an empty line")

@@ -13,13 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, TypedDict
 
-from deltalake import DeltaTable
-
 from floodmark.connectors.files import FileReader
 from floodmark.core.errors import LifecycleError
 from floodmark.engines.landing.lander import Lander, reader_of, refuse_ended
 from floodmark.engines.landing.port import Workers
-from floodmark.lake import log
+from floodmark.lake import entries, log
 from floodmark.lake.commits import Landing
 from floodmark.lake.landed import LandedUnits
 from floodmark.lake.locks import exclusive
@@ -167,7 +165,7 @@ def check_start(source: Source, lake: Lake, workspace: Path | None = None) -> No
     reader, path = reader_of(source, workspace), lake.log(source.name)
     if isinstance(reader, FileReader):
         reader.check_there()
-    if DeltaTable.is_deltatable(path) and (last := log.newest(path)):
+    if entries.is_table(path) and (last := log.newest(path)):
         log.check_fits(source, last.definition)
         if last.ended:
             refuse_ended(source, reader.pending(LandedUnits.load(lake, last))[0])

@@ -24,6 +24,8 @@ from floodmark.semantics.watermarks import Trace, compress
 
 ROWS, BROKEN, REPORT, KEYS = 0, 1, 2, 3
 """Kinds of blobs; ``KEYS`` says what became of quarantined rows that were checked again."""
+EXAMPLES = 3
+"""Broken rows of a unit that are shown where a landing stops because of them."""
 _MICROSECONDS = pa.timestamp("us", tz="UTC")
 QUARANTINED = pa.schema(
     [
@@ -58,6 +60,7 @@ class Report:
         digest: of the content.
         reason: why it did not land, for people.
         trace: of its rows, compressed.
+        examples: its first broken rows, for people.
         error: a FloodmarkError that stops the landing, as its parts.
     """
 
@@ -69,6 +72,7 @@ class Report:
     digest: str = ""
     reason: str = ""
     trace: Trace | None = None
+    examples: Sequence[str] = ()
     error: dict[str, str] | None = None
 
     def as_blob(self, part: int) -> Blob:
@@ -116,7 +120,7 @@ def blobs_of(index: int, reader: Reader, unit: Unit, rules: Rules) -> Iterator[B
 
 
 def _read(index: int, content: Content, rules: Rules, parts: Iterator[int]) -> Generator[Blob, None, Report]:
-    rows, broken, reason = 0, 0, ""
+    rows, broken, reason, examples = 0, 0, "", list[str]()
     status: Status = "landed"
     traces: list[Trace] = []
     try:
@@ -126,6 +130,7 @@ def _read(index: int, content: Content, rules: Rules, parts: Iterator[int]) -> G
                 yield index, next(parts), ROWS, arrow_file(batch.rows)
             if batch.broken:
                 yield index, next(parts), BROKEN, _broken(batch.broken, content.replay)
+            examples += [f"row {row.position}: {row.reason}" for row in batch.broken[: EXAMPLES - len(examples)]]
             rows, broken = rows + len(batch.rows), broken + len(batch.broken)
     except Unreadable as error:
         status, reason = "unreadable", str(error)
@@ -137,7 +142,15 @@ def _read(index: int, content: Content, rules: Rules, parts: Iterator[int]) -> G
         )
     trace = compress(joined(traces)) if traces else None
     return Report(
-        unit=index, status=status, rows=rows, broken=broken, size=size, digest=digest, reason=reason, trace=trace
+        unit=index,
+        status=status,
+        rows=rows,
+        broken=broken,
+        size=size,
+        digest=digest,
+        reason=reason,
+        trace=trace,
+        examples=examples,
     )
 
 

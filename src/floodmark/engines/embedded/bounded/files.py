@@ -11,7 +11,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from floodmark.engines.embedded.bounded.groups import RESULTS, Work, computed
-from floodmark.lake.rows import row_schema
+from floodmark.lake.rows import plain_type, row_schema
 from floodmark.spec.schema import Schema
 
 BUCKET = "_bucket"
@@ -75,22 +75,7 @@ def fill(work: Work, bucket: Bucket) -> tuple[int, int]:
 def _rows(folder: str) -> Iterator[pa.RecordBatch]:
     """The rows of a bucket with the types that Spark hands over."""
     dataset = ds.dataset(folder, format="parquet")
-    schema = pa.schema([pa.field(f.name, _plain(f.type)) for f in dataset.schema if f.name != BUCKET])
+    schema = pa.schema([pa.field(f.name, plain_type(f.type)) for f in dataset.schema if f.name != BUCKET])
     for batch in dataset.to_batches(columns=schema.names, batch_size=1 << 16):
         if batch.num_rows:
             yield from pa.Table.from_batches([batch]).cast(schema).to_batches()
-
-
-def _plain(kind: pa.DataType) -> pa.DataType:
-    """The type without views and large offsets, all of it nullable."""
-    if pa.types.is_struct(kind):
-        return pa.struct([pa.field(f.name, _plain(f.type)) for f in kind])
-    if pa.types.is_map(kind):
-        return pa.map_(_plain(kind.key_type), _plain(kind.item_type))
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_list_view(kind):
-        return pa.list_(pa.field("element", _plain(kind.value_type)))
-    if pa.types.is_string_view(kind) or pa.types.is_large_string(kind):
-        return pa.string()
-    if pa.types.is_binary_view(kind) or pa.types.is_large_binary(kind):
-        return pa.binary()
-    return pa.timestamp("us", kind.tz) if pa.types.is_timestamp(kind) else kind

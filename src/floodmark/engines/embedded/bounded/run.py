@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -18,19 +18,22 @@ from floodmark.core import machine
 from floodmark.core.errors import CapabilityError
 from floodmark.core.scratch import Scratch
 from floodmark.core.time import NEVER, Interval
+from floodmark.engines.embedded.attempts import Marking
 from floodmark.engines.embedded.bounded import files, pool, tables
 from floodmark.engines.embedded.bounded.groups import RESULTS, Work
 from floodmark.engines.embedded.parity.aggregates import KEY, agrees, sail_aggregate
 from floodmark.engines.embedded.parity.check import check_operator, sail_sql
 from floodmark.engines.embedded.session import Connection, Sail, ServerLost
+from floodmark.engines.embedded.state.checkpoint import NAME
 from floodmark.engines.frames import fast
 from floodmark.engines.frames.compile import compiled, filtered, stage_rows
 from floodmark.engines.frames.expressions import with_columns
 from floodmark.engines.frames.inputs import require_columns
 from floodmark.engines.frames.messages import text_of
 from floodmark.engines.frames.results import Computed, bounds, stateless, with_results
-from floodmark.lake import bounded, ticks
+from floodmark.lake import bounded, ranges, ticks
 from floodmark.lake.bounded import Asked, Done, Step
+from floodmark.lake.commits import BoundedRun
 from floodmark.lake.paths import Lake, is_local
 from floodmark.lake.readiness import reads
 from floodmark.semantics.elements import Cut, ElementStage
@@ -82,6 +85,7 @@ def run_bounded(
     asked = Asked(
         operator=operator,
         lake=lake,
+        engine=NAME,
         interval=interval or Interval(),
         late_rows=late_rows,
         force=force,
@@ -98,10 +102,7 @@ def run_bounded(
                 try:
                     with sail.lent() as connection:
                         run = _Run(connection, operator, lake, piece, late_rows, tuple(clock), reached, scratch.path)
-                        found = run.computed(run.inputs(versions))
-                        record = asked.record(piece, versions)
-                        counts = tables.write(connection.spark, operator, lake, found, record)
-                        return Done(counts=counts, late=found.late, dropped=found.dropped())
+                        return _done(run, sail, versions, asked.record(piece, versions))
                 except ServerLost as error:
                     if attempt == _ATTEMPTS:
                         raise
@@ -116,12 +117,24 @@ def run_bounded(
     return bounded.run(asked, prepared, partial(machine.boundary, where, asked.again, kinds, text_of))
 
 
+def _done(run: _Run, sail: Sail, versions: dict[str, int], record: BoundedRun) -> Done:
+    """A stretch; once more where an expression fails for a row that its step sets aside."""
+    marking = Marking(run.operator, stage_of(run.operator), run.rendering, sail)
+    try:
+        return run.done(versions, record)
+    except PySparkException:
+        if not marking.marks(run.last):
+            raise
+        return replace(run, marking=marking).done(versions, record)
+    finally:
+        marking.remove()
+
+
 def check(operator: Operator, lake: Lake) -> None:
     """Refuse what the embedded engine cannot run with Spark's answer.
 
     Raises:
-        CapabilityError: CAPABILITY-031 an expression that Sail answers otherwise, CAPABILITY-032 expressions whose rows are set aside
-            where they fail, CAPABILITY-033 a lake that is not on a local disk.
+        CapabilityError: CAPABILITY-031 an expression that Sail answers otherwise, CAPABILITY-033 a lake that is not on a local disk.
     """
     again = f"Run it on Spark: floodmark run {operator.name} --engine spark"
     if not all(is_local(path) for path in (lake.root, lake.logs or "", lake.upstream or "")):
@@ -142,6 +155,26 @@ class _Run:
     clock: tuple[Tick, ...]
     reached: int
     scratch: Path
+    marking: Marking | None = None
+    """Marks the rows that are set aside; None where no row fails."""
+
+    @property
+    def last(self) -> tuple[steps.Step, ...]:
+        """The steps up to which rows are computed."""
+        stateful = self.operator.stateful
+        return (*(() if stateful is None else (stateful,)), *(step for _, step in self.operator.results))
+
+    def done(self, versions: dict[str, int], record: BoundedRun) -> Done:
+        """Compute all outputs and write them."""
+        found = self.computed(self.inputs(versions))
+        counts = tables.write(self.connection.spark, self.operator, self.lake, found, record)
+        return Done(counts=counts, late=found.late, dropped=found.dropped())
+
+    def known(
+        self, last: Sequence[steps.Step], inputs: dict[str, DataFrame], known: dict[steps.Step, DataFrame]
+    ) -> dict[steps.Step, DataFrame]:
+        """The steps that are known, and those that set rows aside, their rows marked."""
+        return known if self.marking is None else self.marking.known(self.connection, last, inputs, known)
 
     def rendering(self, text: str, schema: Schema) -> str:
         """An expression for Sail."""
@@ -151,8 +184,10 @@ class _Run:
         """The inputs at these versions, without markers; rows outside the interval are marked as filtered."""
         found, needed = {}, reads(self.operator, self.interval)
         for given in self.operator.inputs:
-            reader = self.connection.spark.read.format("delta").option("versionAsOf", str(versions[given.table]))
-            rows = require_columns(reader.load(self.lake.input(given)), self.operator, given)
+            folder = self.scratch / uuid4().hex
+            path, version = ranges.without_floats(self.lake.input(given), versions[given.table], folder)
+            reader = self.connection.spark.read.format("delta").option("versionAsOf", str(version))
+            rows = require_columns(reader.load(path), self.operator, given)
             rows = rows.filter(f"`_kind` <> {MARKER}")
             if not self.interval.everything:
                 rows = filtered(rows.filter(bounds(needed)), bounds(needed))
@@ -165,8 +200,9 @@ class _Run:
         """All outputs for the interval."""
         step, operator = self.operator.stateful, self.operator
         if step is None:
-            return Computed(outputs=stateless(operator, inputs, self.rendering))
-        parent = compiled(step.parent, inputs, rendering=self.rendering)
+            known = self.known(self.last, inputs, {})
+            return Computed(outputs=stateless(operator, inputs, self.rendering, known))
+        parent = compiled(step.parent, inputs, self.known([step], inputs, {}), self.rendering)
         if isinstance(step, steps.WindowAggregate) and self._plain(step):
             rows, side, dropped = fast.compute(step, parent, self.interval, self.rendering, sail_aggregate)
             return Computed(outputs=with_results(operator, step, rows, {"late": side}, self.rendering), dropped=dropped)
@@ -202,7 +238,8 @@ class _Run:
         late, dropped = pool.computed(work, buckets, files.counted(str(source)))
         read = {name: self._read(files.folder_of(work, target, name)) for name in files.outputs(work)}
         results = read.pop(RESULTS)
-        outputs = with_results(self.operator, stage.step, results, read, self.rendering)
+        behind = partial(self.known, [step for _, step in self.operator.results], {})
+        outputs = with_results(self.operator, stage.step, results, read, self.rendering, behind)
         return Computed(outputs=outputs, late=late, dropped=lambda: dropped)
 
     def _read(self, folder: Path) -> DataFrame:

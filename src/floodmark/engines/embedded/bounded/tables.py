@@ -16,7 +16,7 @@ from floodmark.core import crash
 from floodmark.core.errors import CapabilityError
 from floodmark.core.time import from_ms
 from floodmark.engines.frames import zones
-from floodmark.engines.frames.results import Computed, stamped
+from floodmark.engines.frames.results import Computed, latest, stamped
 from floodmark.lake import division, tables
 from floodmark.lake.commits import BoundedRun
 from floodmark.lake.files import Written
@@ -107,12 +107,9 @@ def _replace_current(
     if not run.interval.everything and not _fits(path, current):
         where, fix = f"table {path}", f"Run it on Spark: floodmark run {operator.name} --engine spark"
         raise CapabilityError(where, "the columns of its output", "other ones", fix, code="CAPABILITY-034")
-    keys = ", ".join(f"`{key}`" for key in current.keys)
-    last = f"row_number() OVER (PARTITION BY {keys} ORDER BY `_sequence` DESC, `_kind` DESC) AS `_place`"
     if written.files:
         rows = spark.read.parquet(str(written.folder))
-        values = rows.selectExpr("*", last).filter(f"`_place` = 1 AND `_kind` = {ROW}").drop("_place")
-        found = _written(values, path, current)
+        found = _written(latest(rows, current).filter(f"`_kind` = {ROW}"), path, current)
     else:
         found = Written(folder=Path(path) / uuid.uuid4().hex, partition_by=partition_by(current))
     _replace(found, path, current, replace(run, table=current.table))

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from floodmark.connectors.validation import ASKED, CHANGE, EVENT
-from floodmark.core.errors import CapabilityError, printable
+from floodmark.core.errors import CapabilityError
 from floodmark.engines.embedded.landing.blobs import KeptBlobs, kept
 from floodmark.engines.landing import units
 from floodmark.engines.landing.units import ROWS, Blob
 from floodmark.semantics.attempts import Attempt
+from floodmark.semantics.failures import expression_failure
 from floodmark.spec.source import Punctuated, Source
 
 if TYPE_CHECKING:
@@ -118,14 +119,31 @@ class _Asked:
             half = rows.num_rows // 2
             if not half:
                 (place,) = rows[_ROW].to_pylist()
-                reason = self._attempt.explained(printable(str(error).strip().splitlines()[0]))
-                self.refused.setdefault(unit, {})[first + place] = f"Punctuated, {reason}"
+                self.refused.setdefault(unit, {})[first + place] = f"Punctuated, {self._reason(rows, str(error))}"
                 return
             self._on_sail(rows, lambda asked: asked.schema)  # fails too where it is not the rows
             yield from self._asked(unit, first, rows.slice(0, half))
             yield from self._asked(unit, first, rows.slice(half))
         else:
             yield from zip(answers[_ROW].to_pylist(), map(bool, answers[_MOVES].to_pylist()), strict=True)
+
+    def _reason(self, row: pa.Table, said: str) -> str:
+        """Why the predicate fails for a row.
+
+        Raises:
+            CapabilityError: CAPABILITY-031, it may not fail on Spark.
+        """
+        from floodmark.engines.embedded.reasons import reason, refusal  # noqa: PLC0415 - as above
+
+        if (refused := refusal(said)) is not None:
+            given = expression_failure("", "", row.drop_columns([_ROW]).to_pylist()[0])["given"]
+            where, got = (
+                f"watermark of source '{self.source.name}'",
+                f"{refused} in {self._attempt.text!r} (the row: {given})",
+            )
+            fix = f"Nothing is lost or there twice. Land it on Spark: floodmark land {self.source.name} --engine spark"
+            raise CapabilityError(where, "values that Sail computes as Spark does", got, fix, code="CAPABILITY-031")
+        return self._attempt.explained(reason(self._attempt, said))
 
     def _on_sail(self, rows: pa.Table, answer: Callable[[DataFrame], Any]) -> Any:
         from floodmark.engines.embedded.session import on_sail  # noqa: PLC0415 - as above

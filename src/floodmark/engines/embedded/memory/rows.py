@@ -14,7 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from floodmark.core.errors import ExecutionError
+from floodmark.engines.embedded.halving import failing
 from floodmark.engines.embedded.memory.values import check_computable, values
+from floodmark.engines.embedded.reasons import reason
 from floodmark.semantics.attempts import Attempt, attempts
 from floodmark.semantics.columns import arrow_schema
 from floodmark.semantics.failures import Failure, expression_failure, flat_mapped, set_aside
@@ -210,23 +212,23 @@ def _failures(rows: pa.Table, tried: Sequence[Attempt]) -> dict[int, tuple[Attem
     Raises:
         ExecutionError: EXECUTION-006, an expression cannot be computed for any row.
     """
-    failed: dict[int, tuple[Attempt, str]] = {}
-    parts, checked = [(0, rows.num_rows)], False
-    while parts:
-        start, stop = parts.pop()
-        part = rows.slice(start, stop - start)
+    checked = False
+
+    def fails(start: int, stop: int) -> str | None:
+        nonlocal checked
         try:
-            values(part, tried)
+            values(rows.slice(start, stop - start), tried)
         except ExecutionError as error:
             if not checked:
                 check_computable(tried)
                 checked = True
-            if part.num_rows == 1:
-                failed[start] = _blamed(part, tried) or (tried[0], error.got)
-                continue
-            half = (start + stop) // 2
-            parts += [(half, stop), (start, half)]
-    return failed
+            return error.got
+        return None
+
+    return {
+        place: _blamed(rows.slice(place, 1), tried) or (tried[0], message)
+        for place, message in failing(rows.num_rows, fails)
+    }
 
 
 def _blamed(row: pa.Table, tried: Sequence[Attempt]) -> tuple[Attempt, str] | None:
@@ -235,7 +237,7 @@ def _blamed(row: pa.Table, tried: Sequence[Attempt]) -> tuple[Attempt, str] | No
         try:
             values(row, [attempt])
         except ExecutionError as error:
-            return attempt, error.got
+            return attempt, reason(attempt, error.got)
     return None
 
 

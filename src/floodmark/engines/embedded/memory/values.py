@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,14 +14,15 @@ import pyarrow as pa
 from floodmark.core.errors import CapabilityError, ExecutionError, printable
 from floodmark.engines.embedded.memory.remembered import Remembered
 from floodmark.engines.embedded.parity.check import sail_sql
+from floodmark.engines.embedded.reasons import refusal
 from floodmark.semantics.attempts import Attempt, is_column
 from floodmark.semantics.columns import arrow_type
 from floodmark.spec.expressions import expression
 from floodmark.spec.expressions.tree import Literal
 
 if TYPE_CHECKING:
+    from floodmark.engines.embedded.prepared import Prepared
     from floodmark.engines.embedded.session import Connection
-    from floodmark.engines.embedded.unbounded.prepared import Prepared
 
 _PLACE, _NONE = "_place", "_none"
 _MESSAGE_BYTES = 32_000_000
@@ -148,7 +148,7 @@ class _Query:
         return pa.table(columns, [str(place) for place in range(len(columns))])
 
     def _asked(self, table: pa.Table, connection: Connection) -> pa.Table:
-        from floodmark.engines.embedded.unbounded.prepared import Prepared  # noqa: PLC0415 - only where Sail is needed
+        from floodmark.engines.embedded.prepared import Prepared  # noqa: PLC0415 - only where Sail is needed
 
         if self._prepared is None or self._prepared.session is not connection.spark:
             columns = [f"{_sql(attempt)} AS v{place}" for place, attempt in enumerate(self.attempts)]
@@ -160,8 +160,8 @@ class _Query:
 
 def _failed(attempts: Sequence[Attempt], message: str) -> CapabilityError | ExecutionError:
     where = " and ".join(dict.fromkeys(attempt.step for attempt in attempts))
-    if (refusal := re.search(r"CAPABILITY-031 ([^:]*)", message)) is not None:
+    if (refused := refusal(message)) is not None:
         fix = "Run it on Spark: --engine spark, or floodmark.testing.spark.SparkCase in a test."
-        return CapabilityError(where, "values that Sail computes as Spark does", refusal[1], fix, code="CAPABILITY-031")
+        return CapabilityError(where, "values that Sail computes as Spark does", refused, fix, code="CAPABILITY-031")
     fix = "Mend the expression, or the row it fails for."
     return ExecutionError(where, "a value for every row", message, fix, code="EXECUTION-006")

@@ -14,6 +14,12 @@ _PLAIN = {
     "timestamp": r"^ *[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}([ T][0-9]{1,2}:[0-9]{1,2}:[0-9]{1,2}([.][0-9]{1,6})?(Z|[-+][0-9]{2}:[0-9]{2})?)? *$",
 }
 """Type -> the texts that Sail reads as Spark does. Spark reads some others, too; they are refused when they come."""
+_READ = {
+    "decimal": r"\\p{Nd}",
+    "date": r"^[^0-9A-Za-z]*[0-9]{4,7}([^0-9A-Za-z/.,_]|[Tt]|$)",
+    "timestamp": r"^[^0-9A-Za-z]*([0-9]{4,7}([^0-9A-Za-z/.,_]|[Tt]|$)|[Tt]?[0-9]{1,2}:)",
+}
+"""Type -> what is found in each text that Spark reads: it fails for all others. A year, or an hour; a digit of any script."""
 
 
 def cast(value: str, source: Typed, target: str, *, attempt: bool) -> str:
@@ -41,8 +47,29 @@ def cast(value: str, source: Typed, target: str, *, attempt: bool) -> str:
         value = f"CASE WHEN {value} RLIKE '{_SUFFIXED}' THEN left(rtrim({value}), length(rtrim({value})) - 1) ELSE {value} END"
     elif kind == "string" and name in _PLAIN and not attempt:
         reads = f"{value} IS NULL OR {value} RLIKE '{_PLAIN[name]}'"
-        return f"CASE WHEN {reads} THEN CAST(trim({value}) AS {target}) ELSE {refused(f'a text as {name}', target)} END"
+        fails = f"NOT {value} RLIKE '{_READ[name]}' THEN {_failing(value, target)}"
+        unsure = refused(f"a text as {name}", target)
+        return f"CASE WHEN {reads} THEN CAST(trim({value}) AS {target}) WHEN {fails} ELSE {unsure} END"
     return f"{word}({value} AS {target})"
+
+
+def malformed(value: str, kind: str) -> str:
+    """What Spark says of a text that it does not read as a type."""
+    written = value.replace("\\", "\\\\").replace("'", "\\'")
+    return _MALFORMED.format(written, kind.upper())
+
+
+_MALFORMED = (
+    '[CAST_INVALID_INPUT] The value \'{}\' of the type "STRING" cannot be cast to "{}" because it is malformed. Correct the value as per the '
+    "syntax, or change its target type. Use `try_cast` to tolerate malformed input and return NULL instead. SQLSTATE: 22018"
+)
+
+
+def _failing(value: str, target: str) -> str:
+    """SQL of the error for a text that Spark does not read either."""
+    before, after = _MALFORMED.format("\0", target.upper()).replace("'", "\\'").split("\0")
+    written = f"replace(replace({value}, '\\\\', '\\\\\\\\'), '\\'', '\\\\\\'')"
+    return f"CAST(raise_error(concat('{before}', {written}, '{after}')) AS {target})"
 
 
 def rewritten(source: str, target: str, *, attempt: bool) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
 
@@ -12,10 +12,13 @@ from floodmark.engines.embedded.parity.rendering import NotRendered, rendered
 from floodmark.engines.embedded.parity.signatures import whole
 from floodmark.engines.embedded.parity.table import table
 from floodmark.spec import steps
+from floodmark.spec.expectation import Expectation
 from floodmark.spec.expressions import Expression, expression
 from floodmark.spec.operator import Operator
 from floodmark.spec.schema import Schema
 
+_NOT_JUDGED = ("column_median_to_be_between", "column_quantile_values_to_be_between")
+"""Kinds of expectations that need DataFrame.approxQuantile, which Sail 0.7 has not. All others that Spark judges were compared."""
 _MOST = 5
 """So many refusals are listed in one error."""
 
@@ -49,6 +52,21 @@ def check_operator(operator: Operator) -> None:
         more = f"; and {len(found) - _MOST} more" if len(found) > _MOST else ""
         got = "; ".join(found[:_MOST]) + more
         raise _refused(f"operator '{operator.name}'", got, f"floodmark run {operator.name} --engine spark")
+
+
+def check_expectations(expectations: Iterable[Expectation]) -> None:
+    """Refuse an expectation that Sail cannot judge.
+
+    Raises:
+        CapabilityError: CAPABILITY-037; it names the first one.
+    """
+    for one in expectations:
+        if one.kind in _NOT_JUDGED:
+            fix = (
+                "Set FLOODMARK_ENGINE=spark, or expect something else of the column, such as column_mean_to_be_between."
+            )
+            expected = "one that the embedded engine judges"
+            raise CapabilityError(f"expectation '{one.name}'", expected, one.kind, fix, code="CAPABILITY-037")
 
 
 def refusals(operator: Operator) -> Iterator[str]:

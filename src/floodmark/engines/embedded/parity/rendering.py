@@ -8,8 +8,9 @@ from decimal import Decimal
 
 from floodmark.core.types import known
 from floodmark.engines.embedded.parity.casts import cast
+from floodmark.engines.embedded.parity.evaluation import fails
 from floodmark.engines.embedded.parity.patterns import OtherPattern
-from floodmark.engines.embedded.parity.rewrites import REWRITES, fails, text_literal
+from floodmark.engines.embedded.parity.rewrites import REWRITES, text_literal
 from floodmark.spec.expressions.tree import Call, Case, Cast, Column, Field, Lambda, Literal
 from floodmark.spec.expressions.typed import Typed
 from floodmark.spec.expressions.widening import FLOATS
@@ -51,6 +52,11 @@ _NAN = frozenset(
         "+",
         "-",
         "*",
+        "/",
+        "%",
+        "mod",
+        "try_divide",
+        "try_mod",
         "negative",
         "sqrt",
         "ln",
@@ -87,6 +93,7 @@ _NAN = frozenset(
 )
 """Calls that may give NaN with a sign: Sail sorts it before all numbers, and compares it so. Spark has one NaN, behind all numbers."""
 _NUMBER = re.compile(r"[-+]?[0-9]{1,9}([.][0-9]*)?")
+_MOMENTS = ("epoch", "now", "today", "tomorrow", "yesterday")
 _UNTYPED = frozenset({"boolean", "void", "variant", "decimal"})
 
 
@@ -106,16 +113,45 @@ def rendered(node: Typed) -> str:
         case Column(name=name):
             return quoted(node.column) if node.column else _parameter(name)
         case Cast(type=kind, attempt=attempt):
+            _check_moment(node.children[0], kind)
             return cast(rendered(node.children[0]), node.children[0], kind, attempt=attempt)
         case Case():
             return _case(node)
         case Field(name=name):
-            return f"({rendered(node.children[0])}).{quoted(name)}"
+            return _field(node.children[0], name)
         case Lambda(parameters=parameters):
             names = ", ".join(_parameter(name) for name in parameters)
             return f"({names}) -> {rendered(node.children[0])}"
         case Call(name=name):
             return _call(node, name)
+
+
+def _check_moment(value: Typed, kind: str) -> None:
+    match value.node:
+        case Literal(value=str(text)) if kind in {"date", "timestamp"} and text.strip().lower().startswith(_MOMENTS):
+            message = f"'{text}' as {kind}, which Spark reads where it is constant,"
+            raise NotRendered(message)
+        case _:
+            return
+
+
+def _field(value: Typed, name: str) -> str:
+    """A field: null where the struct is null, or a struct around it. Sail alone gives what lies in memory below the null."""
+    if not value.type.startswith("struct<"):  # a key of a map; a field of each element of an array
+        return f"({rendered(value)}).{quoted(name)}"
+    path, structs = _path(value)
+    missing = " OR ".join(f"{struct} IS NULL" for struct in structs)
+    return f"CASE WHEN {missing} THEN NULL ELSE {path}.{quoted(name)} END"
+
+
+def _path(value: Typed) -> tuple[str, list[str]]:
+    """A struct without regard to nulls around it, and the structs that must not be null, the outermost first."""
+    if isinstance(value.node, Field) and value.children[0].type.startswith("struct<"):
+        path, around = _path(value.children[0])
+        path = f"{path}.{quoted(value.node.name)}"
+    else:
+        path, around = f"({rendered(value)})", []
+    return path, [*around, path]
 
 
 def quoted(name: str) -> str:
@@ -194,7 +230,7 @@ def _call(node: Typed, name: str) -> str:
         return _interval(node)
     if name in _CONDITIONAL:
         _check_constants(node)
-    if name in _STOPPING and fails(node.children[1].children[0]):
+    if name in _STOPPING and any(fails(condition) for condition in node.children[1].children[:1]):  # NULL has none
         message = (
             f"{name} with a condition that may fail, which Spark does not compute behind the element that decides,"
         )

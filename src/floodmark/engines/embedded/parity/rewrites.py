@@ -5,68 +5,18 @@ The suite (``make parity``) compares each rewrite with Spark; one that is wrong 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from floodmark.core.types import MAX_DIGITS, known
-from floodmark.engines.embedded.parity import times
-from floodmark.engines.embedded.parity.patterns import pattern, replacement
-from floodmark.spec.expressions.tree import Call, Column, Literal
+from floodmark.core.types import known
+from floodmark.engines.embedded.parity import arithmetic, times
+from floodmark.engines.embedded.parity.arithmetic import Rewrite
+from floodmark.engines.embedded.parity.evaluation import beside_null, fails, opaque
+from floodmark.engines.embedded.parity.patterns import OtherPattern, pattern, replacement
+from floodmark.spec.expressions.tree import Call, Literal
 from floodmark.spec.expressions.typed import Typed
-from floodmark.spec.expressions.widening import FLOATS, INTEGERS, common_of, digits
+from floodmark.spec.expressions.widening import FLOATS, INTEGERS, common_of
 
-Rewrite = Callable[[Typed, Sequence[str]], str | None]
-"""(a call, its arguments as SQL) -> SQL; None where the call itself will do."""
-
-_WIDER = {"tinyint": "int", "smallint": "int", "int": "bigint", "bigint": "decimal(19,0)"}
-
-
-_TRIED = {"+": "try_add", "-": "try_subtract", "*": "try_multiply"}
-
-
-def _arithmetic(operator: str) -> Rewrite:
-    """Whole numbers one type wider, so that the cast back fails where Spark's arithmetic overflows: Sail's own wraps around."""
-
-    def rewrite(node: Typed, parts: Sequence[str]) -> str | None:
-        kinds = node.kinds
-        if node.type == "bigint" and len(parts) > 1 and all(_simple(child) for child in node.children):
-            return _tried(operator, *parts)
-        if node.type in INTEGERS and all(kind in {*INTEGERS, "void"} for kind in kinds):
-            values = [f"CAST({part} AS {_WIDER[node.type]})" for part in parts]
-        elif node.type in FLOATS and len(parts) > 1 and kinds[0] != kinds[1]:
-            values = [f"CAST({part} AS {node.type})" for part in parts]
-        else:
-            return None
-        return f"({f' {operator} '.join(values)})" if len(values) > 1 else f"({operator} {values[0]})"
-
-    return rewrite
-
-
-def _simple(node: Typed) -> bool:
-    """Whether a value may be written twice."""
-    return isinstance(node.node, (Column, Literal)) and node.type in INTEGERS
-
-
-def _tried(operator: str, one: str, other: str) -> str:
-    """Two bigints, checked: twice as fast as by way of decimals, but it takes the arguments twice."""
-    left, right = f"CAST({one} AS bigint)", f"CAST({other} AS bigint)"
-    overflow = "CAST(raise_error('ARITHMETIC_OVERFLOW of bigint') AS bigint)"
-    given = f"CASE WHEN {left} IS NULL OR {right} IS NULL THEN NULL ELSE {overflow} END"
-    return f"coalesce({_TRIED[operator]}({left}, {right}), {given})"
-
-
-_SAFE = frozenset(
-    ["=", "<>", "<", "<=", ">", ">=", "<=>", "and", "or", "not", "in", "between", "isnull", "isnotnull", "like"]
-)
-"""Calls that fail for no value."""
-
-
-def fails(node: Typed) -> bool:
-    """Whether an expression may fail for some value."""
-    if isinstance(node.node, (Column, Literal)):
-        return False
-    alike = len(set(node.kinds)) == 1 or set(node.kinds) <= {*INTEGERS, *FLOATS}
-    safe = isinstance(node.node, Call) and node.node.name in _SAFE and alike
-    return not safe or any(fails(child) for child in node.children)
+_NULL_KEY = "[NULL_MAP_KEY] Cannot use null as map key. SQLSTATE: 2200E"
 
 
 def _shortened(decided: str) -> Rewrite:
@@ -76,7 +26,11 @@ def _shortened(decided: str) -> Rewrite:
     """
 
     def rewrite(node: Typed, parts: Sequence[str]) -> str | None:
-        if node.kinds != ["boolean", "boolean"] or not fails(node.children[1]):
+        first, second = node.children
+        if fails(first) and parts[1] == decided:
+            message = f"a condition that may fail beside {decided}, for which Sail leaves it out,"
+            raise OtherPattern(message)
+        if node.kinds != ["boolean", "boolean"] or not fails(second):
             return None
         left, right, number = parts[0], parts[1], int(decided == "true")
         unknown = f"CASE WHEN {right} = {decided} THEN {number} END"
@@ -85,12 +39,34 @@ def _shortened(decided: str) -> Rewrite:
     return rewrite
 
 
+def _of_bigint(node: Typed, _: Sequence[str]) -> str | None:
+    """A function of a bigint: Sail casts no other number to it as Spark does."""
+    if node.kinds[0] not in {*INTEGERS, "void"}:
+        message = f"{node.kinds[0]} where a whole number is expected"
+        raise OtherPattern(message)
+    return None
+
+
+def _map(node: Typed, parts: Sequence[str]) -> str | None:
+    """A key that is null is an error, in Spark's words."""
+    keys = {
+        place: f"coalesce({parts[place]}, CAST(raise_error('{_NULL_KEY}') AS {node.kinds[place]}))"
+        for place in range(0, len(parts), 2)
+        if not isinstance(node.children[place].node, Literal)
+    }
+    return f"map({', '.join(keys.get(place, part) for place, part in enumerate(parts))})" if keys else None
+
+
 def _in(node: Typed, parts: Sequence[str]) -> str | None:
     """Spark computes a value of the list only where those before it are not equal."""
     kind = _common(node.children)
-    value, *others = parts if kind is None else _as(kind, node.children, parts)
+    held = opaque(node.children, parts, "coalesce")  # beside a list, Sail takes nullif(x, NULL) for NULL
+    value, *others = held if kind is None else _as(kind, node.children, held)
+    if (kind or node.children[0].type) in FLOATS:  # a list knows -0.0 from 0.0
+        kind = kind or node.children[0].type
+        value, *others = (f"({part} + CAST(0 AS {kind}))" for part in (value, *others))
     if not any(fails(child) for child in node.children[2:]):
-        return None if kind is None else f"({value} IN ({', '.join(others)}))"
+        return None if [value, *others] == list(parts) else f"({value} IN ({', '.join(others)}))"
     *others, last = others
     found = f"coalesce(CAST({value} = {last} AS int) * 2, 1)"  # 2 for true, 1 for null, 0 for false
     for other in reversed(others):
@@ -102,28 +78,13 @@ def _in(node: Typed, parts: Sequence[str]) -> str | None:
 def _between(node: Typed, parts: Sequence[str]) -> str | None:
     """Spark computes the upper bound only where the lower one does not decide."""
     kind = _common(node.children)
-    value, lower, upper = parts if kind is None else _as(kind, node.children, parts)
+    held = opaque(node.children, parts)
+    value, lower, upper = held if kind is None else _as(kind, node.children, held)
     if not fails(node.children[2]):
-        return None if kind is None else f"({value} BETWEEN {lower} AND {upper})"
+        return None if [value, lower, upper] == list(parts) else f"({value} BETWEEN {lower} AND {upper})"
     above, below = f"({value} >= {lower})", f"({value} <= {upper})"
     unknown = f"CASE WHEN {below} = false THEN 0 END"
     return f"(CASE WHEN {above} = false THEN 0 WHEN {above} IS NULL THEN {unknown} ELSE CAST({below} AS int) END <> 0)"
-
-
-def _divided(node: Typed, parts: Sequence[str]) -> str | None:
-    left, right, result = (digits(kind) for kind in (*node.kinds, node.type))
-    if left is not None and right is not None and result is not None:
-        whole = left[0] - left[1] + result[1]
-        return f"(CAST({parts[0]} AS decimal({whole},{result[1]})) / {parts[1]})" if whole <= MAX_DIGITS else None
-    if node.type != "double" or node.kinds == ["double", "double"]:
-        return None
-    return f"(CAST({parts[0]} AS double) / CAST({parts[1]} AS double))"
-
-
-def _size(node: Typed, parts: Sequence[str]) -> str | None:
-    if node.type not in INTEGERS:
-        return None
-    return f"abs(CAST({parts[0]} AS {_WIDER[node.type]}))"
 
 
 def _one_zero(name: str) -> Rewrite:
@@ -139,8 +100,12 @@ def _compared(operator: str) -> Rewrite:
     """Both sides in the type Spark compares them in."""
 
     def rewrite(node: Typed, parts: Sequence[str]) -> str | None:
-        kind = _common(node.children)
-        return None if kind is None else f" {operator} ".join(_as(kind, node.children, parts)).join("()")
+        kind, (left, right) = _common(node.children), node.children
+        sides = opaque(node.children, parts)
+        text = f" {operator} ".join(sides if kind is None else _as(kind, node.children, sides)).join("()")
+        if operator != "<=>":
+            text = beside_null(text, "boolean", parts[0], left, right)
+        return None if text == f"({parts[0]} {operator} {parts[1]})" else text
 
     return rewrite
 
@@ -156,6 +121,11 @@ def _widened(form: str, skipped: int = 0) -> Rewrite:
         return form.format(*values, all=", ".join(values))
 
     return rewrite
+
+
+def _coalesced(node: Typed, parts: Sequence[str]) -> str:
+    """``nvl``, by way of which Sail makes doubles of decimals."""
+    return _widened("coalesce({all})")(node, parts) or f"coalesce({', '.join(parts)})"
 
 
 def _common(children: Sequence[Typed]) -> str | None:
@@ -203,19 +173,42 @@ def _end(name: str) -> Rewrite:
     return rewrite
 
 
+def _element(node: Typed, parts: Sequence[str]) -> str | None:
+    """Of a map Sail takes no key that is computed, but by this function."""
+    match node.children[0]:
+        case Typed(node=Call(name="map"), children=children) if not all(
+            isinstance(key.node, Literal) for key in children[::2]
+        ):
+            message = "an element of map(...) with keys that are computed, for which Spark makes no map,"
+            raise OtherPattern(message)
+    return f"element_at({parts[0]}, {parts[1]})" if node.kinds[0].startswith("map<") else None
+
+
 def _extreme(name: str, operator: str) -> Rewrite:
     """``greatest`` and ``least``: of 0.0 and -0.0, which are equal, the first."""
     widened = _widened(f"{name}({{all}})")
 
+    def better(best: str, other: str) -> str:
+        return f"CASE WHEN {best} IS NULL OR {other} {operator} {best} THEN coalesce({other}, {best}) ELSE {best} END"
+
     def rewrite(node: Typed, parts: Sequence[str]) -> str | None:
-        if node.type not in FLOATS or len(parts) > 3:  # noqa: PLR2004 - each repeats those before it
+        if node.type not in FLOATS:
             return widened(node, parts)
-        best, *others = _as(node.type, node.children, parts)
-        for other in others:
-            best = f"CASE WHEN {other} IS NULL OR {other} {operator} {best} THEN coalesce({best}, {other}) ELSE {other} END"
-        return best
+        values = _as(node.type, node.children, parts)
+        if len(values) == 2:  # noqa: PLR2004 - more of them would be written many times
+            return better(*values)
+        return f"aggregate(array({', '.join(values)}), CAST(NULL AS {node.type}), (best, other) -> {better('best', 'other')})"
 
     return rewrite
+
+
+def _null_where_equal(node: Typed, parts: Sequence[str]) -> str | None:
+    """``nullif`` of floating numbers: 0.0 and -0.0 are equal."""
+    kind = common_of(node.kinds)
+    if kind not in FLOATS or "void" in node.kinds:
+        return None
+    left, right = _as(kind, node.children, opaque(node.children, parts))
+    return f"CASE WHEN {left} = {right} THEN NULL ELSE {parts[0]} END"
 
 
 def _joined(node: Typed, parts: Sequence[str]) -> str | None:
@@ -249,28 +242,30 @@ def text_literal(text: str) -> str:
 
 
 REWRITES: Mapping[str, Rewrite] = {
-    **{operator: _arithmetic(operator) for operator in "+-*"},
+    "[]": _element,
+    **arithmetic.REWRITES,
     "and": _shortened("false"),
     "or": _shortened("true"),
-    "negative": _arithmetic("-"),
-    "/": _divided,
-    "abs": _size,
     **{name: _one_zero(name) for name in ("round", "bround", "rint")},
     **{operator: _compared(operator) for operator in ("=", "<>", "<", "<=", ">", ">=", "<=>")},
     "in": _in,
     "between": _between,
-    **{name: _widened(f"{name}({{all}})") for name in ("coalesce", "ifnull", "nvl", "array")},
+    **{name: _widened(f"{name}({{all}})") for name in ("coalesce", "array")},
+    **dict.fromkeys(("ifnull", "nvl"), _coalesced),
     **{name: _widened(f"{name}({{all}})", 1) for name in ("if", "nvl2")},
     **{
         name: _widened(f"{name}({{all}})")
         for name in ("array_union", "array_except", "array_intersect", "arrays_overlap")
     },
+    **dict.fromkeys(("bitmap_bucket_number", "bitmap_bit_position"), _of_bigint),
+    "map": _map,
     "isnan": lambda _, parts: f"coalesce(isnan({parts[0]}), false)",
     **dict.fromkeys(("substring", "substr"), _substring),
     "left": _end("left"),
     "right": _end("right"),
-    "greatest": _extreme("greatest", "<"),
-    "least": _extreme("least", ">"),
+    "greatest": _extreme("greatest", ">"),
+    "least": _extreme("least", "<"),
+    "nullif": _null_where_equal,
     **dict.fromkeys(("concat", "||"), _joined),
     **{name: _matching(name) for name in ("rlike", "regexp", "regexp_like", "regexp_extract", "regexp_extract_all")},
     **{name: _matching(name) for name in ("regexp_replace", "regexp_count", "regexp_instr", "regexp_substr", "split")},

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
+from floodmark.core.types import known
+from floodmark.engines.embedded.parity import arithmetic
 from floodmark.spec.expressions.arity import COUNTS
 from floodmark.spec.expressions.tree import Call, Case, Cast, Column, Field, Lambda, Literal
 from floodmark.spec.expressions.typed import Typed
@@ -32,6 +35,21 @@ FORMATS: Mapping[str, int] = {
     **dict.fromkeys(("unix_timestamp", "to_unix_timestamp", "to_timestamp_ltz", "to_timestamp_ntz"), 1),
 }
 """Function -> the argument that is a format of times."""
+CONTAINERS = frozenset(
+    [
+        "[]",
+        "get",
+        "element_at",
+        "try_element_at",
+        "size",
+        "cardinality",
+        "map_keys",
+        "map_values",
+        "isnull",
+        "isnotnull",
+    ]
+)
+"""Functions of arrays and maps for which the type of what is in them plays no part."""
 LIKES = frozenset({"like", "ilike"})
 """Functions of patterns in which a backslash has a meaning."""
 _TOKEN = re.compile(r"'[^']*'|([A-Za-z])\1*|[^A-Za-z']+", re.DOTALL)
@@ -44,6 +62,22 @@ def general(kind: str) -> str:
         return "decimal" if int(match[1]) <= _NARROW else "decimal(38)"
 
     return re.sub(r"decimal\((\d+),(\d+)\)", short, kind)
+
+
+def contained(kind: str) -> str:
+    """The type of an array, map or struct that was compared in place of one with other parts; any other type as it is."""
+    made = known(kind)
+    if made is None:
+        return kind
+    match made.name:
+        case "struct":
+            return "array<bigint>"
+        case "array" if made.inner[0].inner:
+            return "array<string>"
+        case "map" if made.inner[0].name == "string":
+            return "map<string,bigint>"
+        case _:
+            return kind
 
 
 def variadic(name: str) -> bool:
@@ -89,6 +123,12 @@ def _of_call(name: str, children: Sequence[Typed]) -> tuple[tuple[str, str], ...
         return _both(f"interval({children[-1].type})")
     if variadic(name):
         return _both(f"{name}({_set([child.type for child in children])}, ...)")
+    if name in CONTAINERS:
+        name = "element_at" if name == "[]" and children[0].type.startswith("map<") else name
+        children = [replace(children[0], type=contained(children[0].type)), *children[1:]]
+    rounds = arithmetic.rounds(name, children)
+    if rounds is not None:
+        return _both(f"{name}({', '.join(_digits(child.type, rounds=rounds) for child in children)})")
     forms = [_form(name, place, child) for place, child in enumerate(children)]
     written = {
         place for place, child in enumerate(children) if place in WORDS.get(name, ()) or isinstance(child.node, Lambda)
@@ -106,6 +146,11 @@ def _of_call(name: str, children: Sequence[Typed]) -> tuple[tuple[str, str], ...
     if place is not None and place < len(children) and _is_text(children[place]):
         forms[place] = plain[place] = "pattern"
     return ((f"{name}({', '.join(forms)})", f"{name}({', '.join(plain)})"),)
+
+
+def _digits(kind: str, *, rounds: bool) -> str:
+    """A number in arithmetic of decimals, where the digits of the result count."""
+    return kind if not kind.startswith("decimal") else "decimal(38)" if rounds else "decimal"
 
 
 def _is_text(child: Typed) -> bool:

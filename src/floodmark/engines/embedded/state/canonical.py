@@ -17,7 +17,7 @@ from floodmark.engines.embedded.state.checkpoint import NAME, Checkpoint
 from floodmark.engines.embedded.state.segment import INDEX, Key
 from floodmark.engines.embedded.state.store import State, fronted, parted
 from floodmark.engines.starting import check_savepoint
-from floodmark.lake import canonical, history
+from floodmark.lake import canonical, history, positions
 from floodmark.lake.canonical import ROWS, Fold, Marks, Passed
 from floodmark.lake.carrier import progress_of, watermark_of
 from floodmark.lake.checkpoint import Position
@@ -25,7 +25,6 @@ from floodmark.lake.outputs import input_path
 from floodmark.lake.paths import Lake
 from floodmark.lake.savepoints import Savepoint
 from floodmark.lake.storage import file_system
-from floodmark.lifecycle.plan import sources
 from floodmark.lifecycle.savepoint import Manifest
 
 _PIECE = 4_000_000
@@ -64,18 +63,16 @@ def folding(lake: Lake) -> Fold:
     def fold(state: str | None, checkpoint: object, manifest: Manifest, marks: Marks) -> None:
         assert isinstance(checkpoint, Checkpoint)
         tables = {name: table for name, table, *_ in manifest.graph["inputs"]}
-        names, batch = sources(manifest.graph), manifest.batch
-        positions = marks.of_inputs(len(names))
+        batch, places = manifest.batch, positions.of_inputs(manifest.graph, marks.positions)
         checkpoint.begin()
         files = list(_segments(checkpoint, state)) if state is not None else []
         after = progress_of(marks.after)
-        places = dict(zip(names, positions, strict=True))
         made = Batch(
             number=batch,
             progress=progress_of(marks.before) if state is not None else after,
             reached={name: max(after, _reached(lake, tables[name], place)) for name, place in places.items()},
             clock=marks.clock,
-            positions=tuple(positions),
+            positions=tuple(places.values()),
             owed=(),
             segments=tuple(files),
             next_merge=len(files),

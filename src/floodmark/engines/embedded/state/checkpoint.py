@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.metadata import version as package_version
 from pathlib import Path
+from typing import Final
 
 from floodmark.core.time import NEVER
 from floodmark.engines.embedded.state import segment
@@ -22,7 +23,7 @@ from floodmark.lake.copies import copy, files_of
 from floodmark.lake.storage import write
 from floodmark.lifecycle.savepoint import broken
 
-NAME = "embedded"
+NAME: Final = "embedded"
 KEPT = 100
 """Micro-batches a stream can be started from again."""
 _PACKAGES = ("floodmark", "pysail", "deltalake", "pyarrow")

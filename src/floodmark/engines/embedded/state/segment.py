@@ -1,7 +1,8 @@
 """A file of state: what one micro-batch has changed, or several have, written once and never again.
 
-``FMSTATE1``, the length of the header, the header as JSON, the directory, the values. The directory has a row per value: key group, number
-of the chunk (-1 for the index of the group), offset in the values, length (-1 where the chunk is no longer there).
+``FMSTATE2``, the length of the header, the header as JSON, the directory, the values. The directory has a row per value: key group, number
+of the chunk (the least number there is for the index of the group), offset in the values, length (-1 where the chunk is no longer there).
+In ``FMSTATE1`` the index has the number -1, which is that of a chunk too: such files hold no chunk of that number.
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ from floodmark.lake.checkpoint import garbage
 from floodmark.lake.storage import sync
 
 Key = tuple[int, int]
-"""Key group; number of the chunk, -1 for the index."""
-INDEX = -1
+"""Key group; number of the chunk, INDEX for the index."""
+INDEX = -(1 << 63)
+_FIRST_INDEX = -1
 REMOVED = -1
-_MAGIC = b"FMSTATE1"
+_MAGIC, _FIRST_MAGIC = b"FMSTATE2", b"FMSTATE1"
 _FRONT = struct.Struct("<8sIIQ")
 """Magic, length of the header, checksum of header and directory, entries of the directory."""
 
@@ -98,7 +100,7 @@ def read(root: str, file: str, *, header_only: bool = False) -> Segment:
     with path.open("rb") as stream:
         size = os.fstat(stream.fileno()).st_size
         start = stream.read(_FRONT.size)
-        if len(start) < _FRONT.size or not start.startswith(_MAGIC):
+        if len(start) < _FRONT.size or not start.startswith((_MAGIC, _FIRST_MAGIC)):
             raise garbage(root, file, start)
         _, length, checksum, count = _FRONT.unpack(start)
         text = stream.read(length)
@@ -114,6 +116,9 @@ def read(root: str, file: str, *, header_only: bool = False) -> Segment:
         raise garbage(root, file, start + text)
     if size != begin + int(directory[:, 3].clip(min=0).sum()):
         raise garbage(root, file, start + text)
+    if start.startswith(_FIRST_MAGIC):
+        directory = directory.copy()
+        directory[directory[:, 1] == _FIRST_INDEX, 1] = INDEX
     return Segment(json.loads(text), _entries(file, directory, begin), size)
 
 

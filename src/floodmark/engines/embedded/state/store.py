@@ -7,7 +7,7 @@ written again as many times as sizes there are. Values stay on disk; in memory i
 from __future__ import annotations
 
 import struct
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import takewhile
@@ -44,6 +44,7 @@ class State:
     deadlines: dict[int, int] = field(init=False, default_factory=dict)
     _places: dict[Key, Place] = field(init=False, default_factory=dict)
     _sizes: dict[str, int] = field(init=False, default_factory=dict)
+    _weights: Counter[int] = field(init=False, default_factory=Counter)
     _changes: dict[Key, bytes | None] = field(init=False, default_factory=dict)
     _kept: dict[int, tuple[str, ...]] = field(init=False, default_factory=dict)
     _recent: Recent = field(init=False, default_factory=lambda: Recent(_RECENT_BYTES))
@@ -109,6 +110,10 @@ class State:
         """Whether a group has state."""
         return (group, INDEX) in self._places
 
+    def weight(self, group: int) -> int:
+        """Bytes of the values of a group, as of the last micro-batch."""
+        return self._weights[group]
+
     def discard(self) -> None:
         """Forget what the micro-batch at hand has changed."""
         touched = {group for group, number in self._changes if number == INDEX}
@@ -139,9 +144,9 @@ class State:
     def _take(self, file: str, found: Segment) -> None:
         self._sizes[file] = found.size
         for key, place in found.entries.items():
-            if place is None:
-                self._places.pop(key, None)
-            else:
+            before = self._places.pop(key, None)
+            self._weights[key[0]] += (place.length if place else 0) - (before.length if before else 0)
+            if place is not None:
                 self._places[key] = place
 
     def _wait(self, group: int, value: bytes | None) -> None:

@@ -11,7 +11,7 @@ from floodmark.core.errors import CapabilityError
 from floodmark.engines.embedded.parity.check import check_operator
 from floodmark.engines.embedded.state.checkpoint import NAME, Checkpoint
 from floodmark.engines.starting import check_engine, check_tables
-from floodmark.lake import last_values, readers, tables, ticks
+from floodmark.lake import fence, last_values, readers, tables, ticks
 from floodmark.lake.copies import remove
 from floodmark.lake.paths import Lake, is_local
 from floodmark.lake.savepoints import check_inputs
@@ -52,6 +52,7 @@ def begin(operator: Operator, lake: Lake) -> Timeline:
     known = timeline.identity.deployed() is not None
     readers.begins(lake)
     if known:
+        fence.settle(timeline)
         timeline.identity.claim(operator)
     for output in operator.outputs:
         tables.ensure(lake, operator, output)

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
 
 from floodmark.core.errors import ExecutionError
 from floodmark.core.time import to_ms
-from floodmark.engines.embedded.session import Connection
+from floodmark.engines.embedded.attempts import Marking, behind
+from floodmark.engines.embedded.prepared import frame_of
+from floodmark.engines.embedded.reasons import reason
+from floodmark.engines.embedded.session import Connection, Sail
 from floodmark.engines.frames.compile import compiled, without_failures
 from floodmark.engines.frames.expressions import Rendering, value
-from floodmark.engines.frames.messages import text_of
 from floodmark.semantics.attempts import Attempt, attempts, stage_attempts, stopped
 from floodmark.semantics.failures import Failure, expression_failure
 from floodmark.semantics.stage import AnyStage
@@ -32,29 +36,35 @@ class Blame:
         stage: of its stateful step; None without one.
         rendering: of expressions.
         connection: to the server.
+        sail: that computes pieces of rows.
     """
 
     operator: Operator
     stage: AnyStage | None
     rendering: Rendering
     connection: Connection
+    sail: Sail
 
     def error(
-        self, tables: Mapping[str, pa.Table], compute: Callable[[Mapping[str, pa.Table]], object], last: steps.Step
+        self,
+        tables: Mapping[str, pa.Table],
+        compute: Callable[[Mapping[str, DataFrame], dict[steps.Step, DataFrame]], object],
+        last: Sequence[steps.Step],
     ) -> ExecutionError | None:
         """EXECUTION-050 with the first row of an input that fails; None where no row fails by itself.
 
         Args:
             tables: of the micro-batch; one named ``""`` has the rows of the stateful step.
-            compute: computes them, or raises what Spark Connect raises.
-            last: the step up to which it computes; the stateful step for its values.
+            compute: computes frames, with the steps that are known; or raises what Spark Connect raises.
+            last: the steps up to which it computes; the stateful step for its values.
         """
         for name, table in tables.items():
             others = {other: one.slice(0, 0) for other, one in tables.items()}
 
             def fails(rows: pa.Table, name: str = name, others: Mapping[str, pa.Table] = others) -> bool:
                 try:
-                    compute({**others, name: rows})
+                    with self._known({**others, name: rows}, last) as (frames, known):
+                        compute(frames, known)
                 except PySparkException:
                     return True
                 return False
@@ -68,13 +78,33 @@ class Blame:
                 return stopped(self.operator, "unbounded", failure, at, stamps["_sequence"])
         return None
 
-    def _failure(self, tables: Mapping[str, pa.Table], last: steps.Step) -> Failure | None:
+    @contextmanager
+    def _known(
+        self, tables: Mapping[str, pa.Table], last: Sequence[steps.Step]
+    ) -> Iterator[tuple[dict[str, DataFrame], dict[steps.Step, DataFrame]]]:
+        """Tables as frames, and the steps that are known: the stateful one, and those that set rows aside."""
+        marking = Marking(self.operator, self.stage, self.rendering, self.sail)
+        try:
+            frames = {name: frame_of(self.connection, table) for name, table in tables.items()}
+            known: dict[steps.Step, DataFrame] = {}
+            known |= {self.stage.step: frames[""]} if self.stage is not None and "" in frames else {}
+            yield frames, marking.known(self.connection, last, frames, known)
+        finally:
+            marking.remove()
+
+    def _failure(self, tables: Mapping[str, pa.Table], last: Sequence[steps.Step]) -> Failure | None:
         """What the quarantine would say of the one row there is."""
-        frames = {name: self.connection.spark.createDataFrame(table) for name, table in tables.items()}
-        known: dict[steps.Step, Any] = {}
-        if self.stage is not None and "" in frames:
-            known[self.stage.step] = frames[""]
-        for parent, attempt in self._attempts(last, set(known)):
+        stateful = (self.stage.step,) if self.stage is not None and "" in tables else ()
+        for step in dict.fromkeys(step for one in last for step in behind(one, stateful)):
+            for attempt in self._attempts(step):
+                failure = self._of_attempt(tables, step.parents[0], attempt)
+                if failure is not None:
+                    return failure
+        return None
+
+    def _of_attempt(self, tables: Mapping[str, pa.Table], parent: steps.Step, attempt: Attempt) -> Failure | None:
+        """The same of one expression; None where it has a value."""
+        with self._known(tables, [parent]) as (frames, known):
             rows: Any = without_failures(compiled(parent, frames, known, self.rendering)).filter(f"`_kind` <= {ROW}")
             try:
                 given = rows.toArrow().select(attempt.schema.names).to_pylist()
@@ -84,26 +114,18 @@ class Blame:
             try:
                 rows.selectExpr(f"{text} AS v").toArrow()
             except PySparkException as error:
-                return expression_failure(attempt.step, attempt.explained(text_of(error)), given[0] if given else {})
+                return expression_failure(
+                    attempt.step, attempt.explained(reason(attempt, str(error))), given[0] if given else {}
+                )
         return None
 
-    def _attempts(self, last: steps.Step, known: set[steps.Step]) -> Iterator[tuple[steps.Step, Attempt]]:
-        """Each expression with the step whose rows it is computed over, in the order of the steps."""
-        stateful = self.stage is not None and last is self.stage.step
-        for step in dict.fromkeys(_behind(last.parents[0] if stateful else last, known)):
-            for attempt in attempts(step):
-                yield step.parents[0], attempt
-        for _, attempt in stage_attempts(self.stage) if stateful and self.stage is not None else ():
-            yield last.parents[0], attempt
-
-
-def _behind(step: steps.Step, known: set[steps.Step]) -> Iterator[steps.Step]:
-    """A step and those before it, up to the known ones, parents first."""
-    if step in known:
-        return
-    for parent in step.parents:
-        yield from _behind(parent, known)
-    yield step
+    def _attempts(self, step: steps.Step) -> tuple[Attempt, ...]:
+        """The expressions of a step that stop a run where they fail."""
+        if steps.quarantines(step):
+            return ()
+        if self.stage is not None and step is self.stage.step:
+            return tuple(attempt for _, attempt in stage_attempts(self.stage))
+        return attempts(step)
 
 
 def _first(table: pa.Table, fails: Callable[[pa.Table], bool]) -> pa.Table | None:

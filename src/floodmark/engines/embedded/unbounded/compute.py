@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -17,11 +18,12 @@ from pyspark.sql import DataFrame
 from floodmark.core.errors import ExecutionError
 from floodmark.core.scratch import Scratch
 from floodmark.core.time import NEVER
+from floodmark.engines.embedded.attempts import Marking, behind
 from floodmark.engines.embedded.parity.check import sail_sql
+from floodmark.engines.embedded.prepared import Prepared, frame_of
 from floodmark.engines.embedded.session import Connection, Sail, on_sail
 from floodmark.engines.embedded.state.store import GroupStore, State
 from floodmark.engines.embedded.unbounded.blame import Blame
-from floodmark.engines.embedded.unbounded.prepared import Framing, Prepared
 from floodmark.engines.frames.compile import compiled, failing, failures, stage_rows, without_failures
 from floodmark.engines.frames.expressions import Rendering
 from floodmark.engines.frames.numbering import Numbering, of_batch
@@ -32,10 +34,15 @@ from floodmark.semantics.kernel import Emission, Kernels, Tick
 from floodmark.semantics.stage import AnyStage, closed, kernel_of, stage_of
 from floodmark.spec.operator import Operator, Output
 from floodmark.spec.schema import MARKER, RETRACTION, ROW, Schema
-from floodmark.spec.steps import Step
+from floodmark.spec.steps import FlatMap, Step, quarantines
 
+_DUE_BYTES = 16_000_000
+"""Of state that is decoded, merged and sent out in one call; a call holds several times as much."""
 _MESSAGE_BYTES = 32_000_000
 """Of rows that travel to Sail in one message; more go through a file."""
+Known = dict[Step, DataFrame]
+Framing = Callable[[Mapping[str, DataFrame], Known], DataFrame]
+"""(input name -> its rows, steps whose rows are known) -> the frame over them."""
 
 
 @dataclass(slots=True)
@@ -61,10 +68,10 @@ class Evaluated:
 
 @dataclass(slots=True)
 class _Emitted:
-    """What the kernels of a micro-batch send out."""
+    """What the kernels of a micro-batch send out: per kernel its results and, by name, its side outputs, None where one has no row."""
 
     results: list[pa.Table] = field(default_factory=list)
-    sides: dict[str, list[pa.Table]] = field(default_factory=dict)
+    sides: dict[str, list[pa.Table | None]] = field(default_factory=dict)
     late_rows: list[pa.Table] = field(default_factory=list)
     failed: list[pa.Table] = field(default_factory=list)
     late: int = 0
@@ -89,6 +96,7 @@ class Compute:
     state: State
     rendering: Rendering = sail_sql
     stage: AnyStage | None = field(init=False)
+    _marking: Marking = field(init=False)
     _prepared: dict[str, Prepared] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -104,16 +112,25 @@ class Compute:
             progress: behind it.
             clock: processing time, ms.
         """
+        self._marking = Marking(self.operator, self.stage, self.rendering, self.sail)
+        try:
+            return self._evaluated(number, inputs, before, progress, clock)
+        finally:
+            self._marking.remove()
+
+    def _evaluated(
+        self, number: int, inputs: Mapping[str, pa.Table], before: int, progress: int, clock: int
+    ) -> Evaluated:
         ingested = time.time_ns() // 1_000_000
         if self.stage is None:
             numbering, _ = of_batch(number, 0, 1)
             return Evaluated(self._stateless(self.operator.outputs, inputs, {}, Stamping(before, ingested, numbering)))
         stage = self.stage
 
-        def framing(frames: Mapping[str, DataFrame]) -> DataFrame:
-            return stage_rows(stage, compiled(stage.step.parent, frames, None, self.rendering))
+        def framing(frames: Mapping[str, DataFrame], known: Known) -> DataFrame:
+            return stage_rows(stage, compiled(stage.step.parent, frames, known, self.rendering), self.rendering)
 
-        rows = self._on_sail("", inputs, framing, stage.step)
+        rows = self._on_sail("", inputs, framing, [stage.step])
         batches = rows.to_batches()
         if isinstance(stage, Stage):
             emitted = self._at_once(stage, batches, progress)
@@ -126,15 +143,18 @@ class Compute:
         return {group for group, at in self.state.deadlines.items() if at <= progress}
 
     def _at_once(self, stage: Stage, batches: Sequence[pa.RecordBatch], progress: int) -> _Emitted:
-        """The key groups that have rows, or wait for what has come, together."""
+        """The key groups that have rows, or wait for what has come, together; in several calls where these wait with much."""
         found, tables = _Emitted(), judged(stage, batches)
-        groups = self._due(progress).union(*(pc.unique(table["group"]).to_pylist() for table in tables.values()))
-        stores = {group: GroupStore(self.state, group) for group in sorted(groups)}
-        emissions = Kernels(stage, stores).advance_all([tables], progress)
-        for group, store in stores.items():
-            store.settle(emissions.deadlines[group])
-        emission = Emission(emissions.results, emissions.late, None)
-        _collect(found, tables, emission, by_kernel=False)
+        due = self._due(progress)
+        groups = due.union(*(pc.unique(table["group"]).to_pylist() for table in tables.values()))
+        parts = _parts(sorted(groups), {group: self.state.weight(group) for group in due})
+        for part in parts:
+            rows = tables if len(parts) == 1 else _of_groups(tables, part)
+            stores = {group: GroupStore(self.state, group) for group in part}
+            emissions = Kernels(stage, stores).advance_all([rows], progress)
+            for group, store in stores.items():
+                store.settle(emissions.deadlines[group])
+            _collect(found, rows, Emission(emissions.results, emissions.late, None), by_kernel=False)
         return found
 
     def _by_group(
@@ -197,73 +217,143 @@ class Compute:
         stamping: Stamping,
     ) -> dict[str, pa.Table]:
         """Outputs by stateless steps, from the inputs or from the stateful step on."""
-        found = {}
-        for output in outputs:
+        found, results = {}, dict(self.operator.results)
+        for output in sorted(outputs, key=lambda output: output.side == "quarantine"):
 
-            def frame(frames: Mapping[str, DataFrame], output: Output = output) -> DataFrame:
-                steps: dict[Step, DataFrame] = {self.stage.step: frames[""]} if self.stage is not None else {}
+            def frame(frames: Mapping[str, DataFrame], steps: Known, output: Output = output) -> DataFrame:
                 if output.side:
                     rows = failures(self.operator, frames, steps, self.rendering)
                     assert rows is not None
                     return rows
-                result = dict(self.operator.results)[output.name]
-                return without_failures(compiled(result, frames, steps, self.rendering)).filter(f"`_kind` <> {MARKER}")
+                rows = compiled(results[output.name], frames, steps, self.rendering)
+                return without_failures(rows).filter(f"`_kind` <> {MARKER}")
 
-            last = None if output.side else dict(self.operator.results)[output.name]
+            if output.side and not self._marking.begun and not self._maps():
+                found[output.table] = _stamped(
+                    None, output.schema, stamping
+                )  # all results are there: no row has failed
+                continue
+            last = failing(self.operator) if output.side else [results[output.name]]
             rows = self._on_sail(output.table, {**inputs, **known}, frame, last)
             found[output.table] = _restamped(rows, output.schema, stamping)
         return found
 
-    def _on_sail(self, name: str, tables: Mapping[str, pa.Table], framing: Framing, last: Step | None) -> pa.Table:
+    def _on_sail(self, name: str, tables: Mapping[str, pa.Table], framing: Framing, last: Sequence[Step]) -> pa.Table:
         """Rows of a frame over tables; done again where the server dies.
 
         Args:
             name: of the frame, the same for each micro-batch.
             tables: its inputs.
             framing: makes it; always the same one for a name.
-            last: step of the frame; None for rows of the quarantine.
+            last: steps of the frame.
 
         Raises:
+            CapabilityError: CAPABILITY-031, Sail does not say what Spark would make of a row.
             ExecutionError: EXECUTION-050, an expression has no value for a row.
         """
+        marks = self._marking.marks(last)
+        if not (marks and self._marking.begun):
+            try:
+                return self._rows_on_sail(name, tables, framing)
+            except PySparkException as error:
+                if not marks:
+                    raise self._blamed(error, tables, framing, last) from error
         try:
-            return self._rows_on_sail(name, tables, framing)
+            return on_sail(self.sail, partial(self._marked, tables, framing, last))
         except PySparkException as error:
-            found = None if last is None else on_sail(self.sail, partial(self._blamed, name, tables, framing, last))
-            if found is None:
-                raise
-            raise found from error
+            raise self._blamed(error, tables, framing, last) from error
+
+    def _marked(
+        self, tables: Mapping[str, pa.Table], framing: Framing, last: Sequence[Step], connection: Connection
+    ) -> pa.Table:
+        """The same with the rows marked for which steps fail that set rows aside."""
+        with _frames(connection, tables) as frames:
+            known = self._marking.known(connection, last, frames, self._stateful(frames))
+            return framing(frames, known).toArrow()
+
+    def _maps(self) -> bool:
+        """Whether a function behind the stateful step, if there is one, sets rows aside: it does so without an error."""
+        before = () if self.stage is None else (self.stage.step,)
+        found = (step for last in failing(self.operator) for step in behind(last, before))
+        return any(isinstance(step, FlatMap) and quarantines(step) for step in found)
+
+    def _stateful(self, frames: Mapping[str, DataFrame]) -> Known:
+        """The stateful step, where its rows are among the inputs of a frame."""
+        return {self.stage.step: frames[""]} if self.stage is not None and "" in frames else {}
 
     def _blamed(
-        self, name: str, tables: Mapping[str, pa.Table], framing: Framing, last: Step, connection: Connection
-    ) -> ExecutionError | None:
-        blame = Blame(self.operator, self.stage, self.rendering, connection)
-        return blame.error(tables, lambda rows: self._rows_on_sail(name, rows, framing), last)
+        self, error: PySparkException, tables: Mapping[str, pa.Table], framing: Framing, last: Sequence[Step]
+    ) -> Exception:
+        """The error that names the row; the one there is, if none fails by itself."""
+
+        def blamed(connection: Connection) -> ExecutionError | None:
+            blame = Blame(self.operator, self.stage, self.rendering, connection, self.sail)
+            return blame.error(tables, lambda rows, known: framing(rows, known).toArrow(), last)
+
+        return on_sail(self.sail, blamed) or error
 
     def _rows_on_sail(self, name: str, tables: Mapping[str, pa.Table], framing: Framing) -> pa.Table:
         if any(table.nbytes > _MESSAGE_BYTES for table in tables.values()):
-            return on_sail(self.sail, lambda connection: _computed(connection, tables, framing))
+            return on_sail(self.sail, partial(self._computed, tables, framing))
 
         def rows(connection: Connection) -> pa.Table:
             prepared = self._prepared.get(name)
             if prepared is None or prepared.session is not connection.spark:
-                prepared = self._prepared[name] = Prepared.of(connection, tables, framing)
+
+                def framed(frames: Mapping[str, DataFrame]) -> DataFrame:
+                    return framing(frames, self._stateful(frames))
+
+                prepared = self._prepared[name] = Prepared.of(connection, tables, framed)
             return prepared.rows(tables)
 
         return on_sail(self.sail, rows)
 
+    def _computed(self, tables: Mapping[str, pa.Table], framing: Framing, connection: Connection) -> pa.Table:
+        with _frames(connection, tables) as frames:
+            return framing(frames, self._stateful(frames)).toArrow()
 
-def _computed(connection: Connection, tables: Mapping[str, pa.Table], framing: Framing) -> pa.Table:
-    """Rows of a frame over tables that are too large for a message: through files."""
-    scratch, frames = Scratch(), {}
+
+def _parts(groups: Sequence[int], weights: Mapping[int, int]) -> list[list[int]]:
+    """Key groups, in order, as many together as weigh no more than ``_DUE_BYTES``, or one alone; always one part.
+
+    Args:
+        groups: all of them.
+        weights: bytes of the state that may come out, of those that wait for what has come.
+    """
+    parts, weight = list[list[int]]([[]]), 0
+    for group in groups:
+        own = weights.get(group, 0)
+        if parts[-1] and weight + own > _DUE_BYTES:
+            parts.append([])
+            weight = 0
+        parts[-1].append(group)
+        weight += own
+    return parts
+
+
+def _of_groups(tables: Mapping[str, pa.Table], groups: Sequence[int]) -> dict[str, pa.Table]:
+    """The rows of some key groups."""
+    wanted = pa.array(groups)
+    return {n: t.filter(pc.is_in(t["group"], wanted.cast(t.schema.field("group").type))) for n, t in tables.items()}
+
+
+@contextmanager
+def _frames(connection: Connection, tables: Mapping[str, pa.Table]) -> Iterator[dict[str, DataFrame]]:
+    """Tables as frames; through files where they are too large for a message."""
+    scratch, frames = None, {}
     try:
         for place, (name, table) in enumerate(tables.items()):
+            if table.nbytes <= _MESSAGE_BYTES:
+                frames[name] = frame_of(connection, table)
+                continue
+            scratch = scratch or Scratch()
             path = scratch.path / f"{place}.parquet"
             pq.write_table(table, path)
             frames[name] = connection.spark.read.parquet(str(path))
-        return framing(frames).toArrow()
+        yield frames
     finally:
-        scratch.remove()
+        if scratch is not None:
+            scratch.remove()
 
 
 def _collect(found: _Emitted, part: Mapping[str, pa.Table], emission: Emission, *, by_kernel: bool) -> None:
@@ -274,8 +364,8 @@ def _collect(found: _Emitted, part: Mapping[str, pa.Table], emission: Emission, 
     found.late_rows += [table for table in (part.get("side"), emission.side) if table is not None and table.num_rows]
     found.failed += [table for table in (part.get("failed"), emission.failed) if table is not None and table.num_rows]
     found.results.append(emission.results)
-    for name, table in emission.sides.items():
-        found.sides[name].append(table)
+    for name, tables in found.sides.items():
+        tables.append(emission.sides.get(name))
 
 
 def _numbered(emitted: _Emitted) -> tuple[pa.Table | None, dict[str, pa.Table | None], int]:
@@ -283,18 +373,19 @@ def _numbered(emitted: _Emitted) -> tuple[pa.Table | None, dict[str, pa.Table | 
     offsets, place = [], 0
     for number, table in enumerate(emitted.results):
         offsets.append(place)
-        beside = [tables[number] for tables in emitted.sides.values() if tables]
-        orders = [pc.max(one["_order"]).as_py() for one in (table, *beside) if one.num_rows]
+        beside = [tables[number] for tables in emitted.sides.values()]
+        orders = [pc.max(one["_order"]).as_py() for one in (table, *beside) if one is not None and one.num_rows]
         place += max(orders) + 1 if orders else 0
     asides = {name: _shifted(tables, offsets) for name, tables in emitted.sides.items()}
     return _shifted(emitted.results, offsets), asides, place
 
 
-def _shifted(tables: Sequence[pa.Table], offsets: Sequence[int]) -> pa.Table | None:
-    if not tables:
+def _shifted(tables: Sequence[pa.Table | None], offsets: Sequence[int]) -> pa.Table | None:
+    shifted = [(table, offset) for table, offset in zip(tables, offsets, strict=True) if table is not None]
+    if not shifted:
         return None
-    whole = pa.concat_tables(tables)
-    shifts = np.repeat(np.array(offsets, dtype=np.int64), [table.num_rows for table in tables])
+    whole = pa.concat_tables([table for table, _ in shifted])
+    shifts = np.repeat(np.array([offset for _, offset in shifted], dtype=np.int64), [t.num_rows for t, _ in shifted])
     places = pc.add(whole["_order"], pa.array(shifts, pa.int64()))
     return whole.set_column(whole.column_names.index("_order"), "_order", places)
 

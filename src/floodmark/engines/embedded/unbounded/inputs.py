@@ -1,14 +1,15 @@
 """Inputs of a stream: which files a micro-batch reads of each, and their rows in Arrow.
 
-A log is read from its newest version on, file by file, where these are in the order of their sequences; then commit by commit. The output of
-another stream is read commit by commit from the first one on, or as it is now where its first versions hold rows that do not count any more. Where the
-next commit of a log is gone, the stream goes on with the files that are there, as from the beginning.
+A table is read from its newest version on, file by file, where these are in the order of their sequences; then commit by commit. The output of
+another stream whose files have no order is read commit by commit from the first one on, or as it is now where its first versions hold rows that do
+not count any more. Where the next commit is gone, or a file of it, and at a start that is far behind, the stream goes on with the files that are
+there, as from the beginning.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -23,8 +24,18 @@ from floodmark.core.time import NEVER
 from floodmark.engines.frames.inputs import check_columns
 from floodmark.lake import entries, history
 from floodmark.lake.checkpoint import Position
+from floodmark.lake.paths import Lake
 from floodmark.lake.rows import row_schema
-from floodmark.lake.sequences import in_order, last_read, noted
+from floodmark.lake.savepoints import check_inputs
+from floodmark.lake.sequences import (
+    FAR_BEHIND,
+    SequencedFile,
+    begins_in_order,
+    files_behind,
+    files_of,
+    last_read,
+    noted,
+)
 from floodmark.lake.timeline import REACHED, Timeline
 from floodmark.lifecycle.savepoint import TableVersion
 from floodmark.spec.operator import Input, Operator
@@ -68,7 +79,7 @@ class Reader:
     Args:
         operator: whose.
         given: the input.
-        path: of its table.
+        lake: it runs in.
         most_files: of a micro-batch.
         reached: file that may say which row was the last one read (``sequences.noted``).
         behind: only rows with a larger ``_sequence`` count.
@@ -76,14 +87,21 @@ class Reader:
 
     operator: Operator
     given: Input
-    path: str
+    lake: Lake
     most_files: int | None
     reached: str
     behind: int = -1
     last: int | None = None
     """The version of the table that is the last one to be read; None for no end."""
+    path: str = field(init=False)
+    """Of the table."""
     _table: str = ""
-    _snapshot: tuple[int, list[File]] | None = None
+    _snapshot: tuple[int, list[SequencedFile]] | None = None
+    _looked: bool = False
+
+    def __post_init__(self) -> None:
+        """Find the table."""
+        self.path = self.lake.input(self.given)
 
     @property
     def table(self) -> str:
@@ -97,7 +115,12 @@ class Reader:
         self.last = entries.version_of(self.path)
 
     def next(self, at: Position | None) -> Take | None:
-        """What comes behind a position, None for the beginning; None where there is nothing yet."""
+        """What comes behind a position, None for the beginning; None where there is nothing yet.
+
+        Raises:
+            ExecutionError: EXECUTION-002 the table is not there any more, EXECUTION-060 the commits behind the position are gone.
+            LifecycleError: LIFECYCLE-038, the table was made anew.
+        """
         if at is None or not at.table:
             return self._first()
         if at.snapshot is not None:
@@ -117,35 +140,37 @@ class Reader:
             place = rows.schema.get_field_index("_progress")
             rows = rows.set_column(place, wanted.field(place), pc.fill_null(rows["_progress"], NEVER))
         behind = max(take.behind, self.behind)
-        rows = rows.filter(pc.greater(rows["_sequence"], behind)) if behind >= 0 else rows
+        if behind >= 0:  # markers of an output have no sequence
+            rows = rows.filter(pc.fill_null(pc.greater(rows["_sequence"], behind), True))
         return rows.filter(pc.is_valid(rows["_progress"]))
 
     def _first(self) -> Take | None:
-        newest = DeltaTable(self.path)
-        version = newest.version()
-        files = None if self.given.upstream is not None else in_order(newest)
-        if files is not None:
-            named = [File(file.path, file.size, {}) for file in files]
-            return self._beginning(version, named) if named else Take((), Position(version, -1, self.table))
+        found = begins_in_order(self.path, self.given)
+        if found is not None:
+            self._snapshot = version, files = found
+            nothing = Take((), Position(version, -1, self.table))
+            return self._taken(files, Position(-1, -1, self.table, version)) if files else nothing
         if history.rewritten(self.path):  # its files have no order: one micro-batch takes them all
-            actions = pa.table(newest.get_add_actions()).to_pylist()
-            all_files = tuple(_file_of(action) for action in actions)
-            return Take(all_files, Position(version, -1, self.table), restated=True)
+            newest = DeltaTable(self.path)
+            all_files = tuple(_file_of(action) for action in pa.table(newest.get_add_actions()).to_pylist())
+            return Take(all_files, Position(newest.version(), -1, self.table), restated=True)
         return self._of_commits(Position(-1, -1, self.table))
-
-    def _beginning(self, version: int, files: list[File]) -> Take:
-        self._snapshot = version, files
-        return self._taken(files, Position(-1, -1, self.table, version))
 
     def _of_snapshot(self, at: Position) -> Take | None:
         assert at.snapshot is not None
         if self._snapshot is None or self._snapshot[0] != at.snapshot:
-            files = in_order(DeltaTable(self.path, version=at.snapshot)) or []
-            self._snapshot = at.snapshot, [File(file.path, file.size, {}) for file in files]
-        return self._taken(self._snapshot[1], at)
+            files = files_of(self.path, at.snapshot, self.given)
+            if files is None:
+                return self._over(at)
+            self._snapshot = at.snapshot, files
+        files = self._snapshot[1]
+        take = self._taken(files, at)
+        if self._there(take.files):
+            return take
+        return self._nearer(at, max(files[at.file].last if at.file >= 0 else -1, self.behind)) or take
 
-    def _taken(self, files: list[File], at: Position) -> Take:
-        chosen = self._chosen(files[at.file + 1 :])
+    def _taken(self, files: list[SequencedFile], at: Position) -> Take:
+        chosen = self._chosen([File(unquote(file.path), file.size, {}) for file in files[at.file + 1 :]])
         last = at.file + len(chosen)
         if last + 1 >= len(files):
             assert at.snapshot is not None
@@ -153,6 +178,11 @@ class Reader:
         return Take(tuple(chosen), at._replace(file=last))
 
     def _of_commits(self, at: Position) -> Take | None:
+        if not self._looked:
+            self._looked = True
+            far = at.version >= 0 and entries.version_of(self.path) - at.version >= FAR_BEHIND
+            if far and (take := self._nearer(at, self._last_read(at))) is not None:
+                return take
         files: list[File] = []
         version, done = at.version, at.file
         while (entry := self._entry(version + 1)) is not None:
@@ -165,29 +195,45 @@ class Reader:
             version, done = version + 1, -1
         if not files and version == at.version:
             return self._over(at) if self._gone(at) else None
-        return Take(tuple(files), Position(version, done, at.table))
+        take = Take(tuple(files), Position(version, done, at.table))
+        return take if self._there(files) else self._nearer(at, self._last_read(at)) or take
 
     def _over(self, at: Position) -> Take:
         """Where the next commit is gone: the files of the newest version that hold what is not read, in order.
 
         Raises:
-            ExecutionError: EXECUTION-060, the files have no order, or it is not known which row was the last one read.
+            ExecutionError: EXECUTION-060, the files have no order, rows were replaced, or it is not known which row was the last one read.
         """
-        newest = DeltaTable(self.path)
-        files = None if self.given.upstream is not None else in_order(newest)
-        last = last_read(self.path, at.version, at.file)
-        if last is None:
-            given = TableVersion(table=self.given.table, id=at.table, version=at.version, file=at.file)
-            last = noted(self.reached, given)
-        if files is None or last is None:
+        take = self._nearer(at, self._last_read(at))
+        if take is None:
             fix = f"Compute it anew: floodmark run {self.operator.name} --unbounded --from-scratch"
             where = f"input '{self.given.name}' of {self.operator.version}"
-            got = f"none of version {at.version + 1}"
+            got = f"none of version {(at.version if at.snapshot is None else at.snapshot) + 1}"
             raise ExecutionError(where, "the commits behind what is read", got, fix, code="EXECUTION-060")
+        return take
+
+    def _last_read(self, at: Position) -> int | None:
+        """The last ``_sequence`` that is read; None where it is not known any more."""
+        if at.snapshot is not None:
+            return None
+        last = last_read(self.path, at.version, at.file, self.given)
+        given = TableVersion(table=self.given.table, id=at.table, version=at.version, file=at.file)
+        return noted(self.reached, given) if last is None else last
+
+    def _nearer(self, at: Position, last: int | None) -> Take | None:
+        """The files of the newest version that hold what is not read, in order; None where these are not known."""
+        found = None if last is None else files_behind(self.path, at.version, self.given)
+        if last is None or found is None:
+            return None
+        newest, files = found
         read = sum(file.last <= last for file in files)
-        self._snapshot = newest.version(), [File(file.path, file.size, {}) for file in files]
-        take = self._taken(self._snapshot[1], Position(at.version, read - 1, at.table, newest.version()))
+        self._snapshot = newest, files
+        take = self._taken(files, Position(at.version, read - 1, at.table, newest))
         return replace(take, behind=last)  # of these, only the first one holds rows that are read already
+
+    def _there(self, files: Sequence[File]) -> bool:
+        """Whether none of the files is gone."""
+        return all(Path(self.path, file.path).is_file() for file in files)
 
     def _entry(self, version: int) -> entries.Entry | None:
         ended = self.last is not None and version > self.last
@@ -196,6 +242,9 @@ class Reader:
     def _gone(self, at: Position) -> bool:
         """Whether commits have come behind a position, and the first of them is there no more."""
         newest = entries.newest(self.path)
+        if newest is None or newest < at.version:
+            given = TableVersion(table=self.given.table, id=at.table, version=at.version, file=at.file)
+            check_inputs(self.lake, self.operator.name, {self.given.name: given})
         return newest is not None and min(newest, newest if self.last is None else self.last) > at.version
 
     def _added(self, entry: entries.Entry) -> Iterator[File]:
@@ -247,9 +296,9 @@ def readers(operator: Operator, timeline: Timeline, order: Sequence[str], most_f
     """
     by_name = {given.name: given for given in operator.inputs}
     lake, reached = timeline.lake, timeline.folder(REACHED)
-    found = {name: Reader(operator, by_name[name], lake.input(by_name[name]), most_files, reached) for name in order}
+    found = {name: Reader(operator, by_name[name], lake, most_files, reached) for name in order}
     for name, reader in found.items():
-        check_columns([field.name for field in DeltaTable(reader.path).schema().fields], operator, by_name[name])
+        check_columns(list(entries.fields_of(reader.path)), operator, by_name[name])
     return found
 
 

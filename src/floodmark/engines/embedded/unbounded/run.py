@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -29,7 +30,8 @@ from floodmark.engines.frames.messages import text_of
 from floodmark.lake import tables, ticks
 from floodmark.lake.checkpoint import Position
 from floodmark.lake.locks import exclusive
-from floodmark.lake.outputs import set_aside
+from floodmark.lake.lost import found_lost
+from floodmark.lake.outputs import never_fires, set_aside
 from floodmark.lake.paths import Lake
 from floodmark.lake.timeline import CHECKPOINT, TICKS, Timeline
 from floodmark.lifecycle.plan import sources
@@ -94,10 +96,11 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
             for reader in stream.readers.values():
                 reader.end_here()
         try:
-            stream.owe()
-            while not stop.is_set():
-                if not stream.step() and (until_caught_up or stop.wait(trigger_seconds)):
-                    break
+            with found_lost(operator, lake, _again(operator)):
+                stream.owe()
+                while not stop.is_set():
+                    if not stream.step() and (until_caught_up or stop.wait(trigger_seconds)):
+                        break
         except (PySparkException, DeltaError, OSError) as error:
             raise _told(operator, error) from error
         sink.followed()
@@ -114,7 +117,9 @@ class _Stream:
     readers: Mapping[str, Reader]
     tell: Callable[[BatchInfo], None]
     clock: Clock | None
-    done: list[BatchInfo] = field(default_factory=list)
+    rows: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)
+    """Of all micro-batches of the run: how many there were, and what they counted."""
     positions: dict[str, Position] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -187,28 +192,27 @@ class _Stream:
             progress=progress,
             seconds=time.monotonic() - began,
         )
-        self.done.append(info)
+        self.rows.update(written)
+        self.counts.update(micro_batches=1, retractions=found.retractions, late=found.late, dropped=found.dropped)
         self.tell(info)
 
     def result(self, seconds: float) -> RunResult:
         """What the run did."""
-        rows = {output.table: 0 for output in self.operator.outputs}
-        for info in self.done:
-            for table, count in info.rows.items():
-                rows[table] += count
+        watermark = progress_of(self.compute.state.batch)
+        rows = {output.table: self.rows[output.table] for output in self.operator.outputs}
         return RunResult(
             operator=self.operator.name,
             version=self.operator.version,
             mode="unbounded",
             interval=Interval(),
             rows=rows,
-            retractions=sum(info.retractions for info in self.done),
-            late=sum(info.late for info in self.done),
-            dropped=sum(info.dropped for info in self.done),
+            retractions=self.counts["retractions"],
+            late=self.counts["late"],
+            dropped=self.counts["dropped"],
             seconds=seconds,
-            micro_batches=len(self.done),
-            watermark=progress_of(self.compute.state.batch),
-            warnings=set_aside(self.operator, rows),
+            micro_batches=self.counts["micro_batches"],
+            watermark=watermark,
+            warnings=(*never_fires(self.operator, watermark), *set_aside(self.operator, rows)),
         )
 
 
@@ -252,12 +256,14 @@ class Clock:
         return tick
 
 
+def _again(operator: Operator) -> str:
+    """The command that goes on with a stream."""
+    return f"floodmark run {operator.name} --unbounded --engine embedded"
+
+
 def _told(operator: Operator, error: Exception) -> Exception:
     """The failure of a micro-batch as an error for people."""
-    where, again = (
-        f"unbounded run of {operator.version}",
-        f"floodmark run {operator.name} --unbounded --engine embedded",
-    )
+    where, again = f"unbounded run of {operator.version}", _again(operator)
     refusal = machine.refused(error, where, f"Nothing is lost or there twice; go on with: {again}")
     if refusal is not None:
         return refusal

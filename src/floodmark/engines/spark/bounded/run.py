@@ -85,6 +85,7 @@ def run_bounded(
     asked = Asked(
         operator=operator,
         lake=lake,
+        engine="spark",
         interval=interval or Interval(),
         late_rows=late_rows,
         force=force,

@@ -31,7 +31,8 @@ from floodmark.core.errors import SetupError, closest
 from floodmark.core.import_path import import_folders
 from floodmark.core.scratch import Scratch
 from floodmark.engines.spark.setup import archive
-from floodmark.engines.spark.setup.jars import cache_folder, class_path
+from floodmark.engines.spark.setup.home import cache_folder, home
+from floodmark.engines.spark.setup.jars import class_path
 from floodmark.engines.spark.setup.java import find_java
 
 _STATE = "spark.sql.streaming.stateStore"
@@ -53,6 +54,8 @@ _SETTINGS: Mapping[str, str] = MappingProxyType(
         "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
         "spark.sql.execution.arrow.maxBytesPerBatch": "67108864",  # the default lets one batch grow to 2 GB
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # the default, INT96, has no statistics
+        # by the ranges of floats that Arrow and delta-rs write, Spark leaves out rows of NaN, which is greater than all numbers
+        "spark.sql.parquet.filterPushdown": "false",
         "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
         "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
         "spark.ui.enabled": "false",
@@ -97,7 +100,7 @@ def spark_session(
         shuffle_partitions: state partitions per stateful step; fixed for the life of a checkpoint.
         memory: the Java heap of the driver.
         extra: Spark settings that win over floodmark's; ``spark.driver.extraJavaOptions`` is appended instead.
-        archive_to: write the class archive there when the session ends (set-up only).
+        archive_to: write the class archive there when the session ends, for the process that builds it.
 
     Time: the session, this process and Java all run in UTC.
 
@@ -120,8 +123,16 @@ def spark_session(
     return spark
 
 
-def stop_session(spark: SparkSession) -> None:
-    """Stop Spark and its Java, and wait until the Java is gone."""
+def stop_session(spark: SparkSession, *, seconds: int = 60) -> None:
+    """Stop Spark and its Java, and wait until the Java is gone.
+
+    Args:
+        spark: the session of this process.
+        seconds: to wait for its Java at most; one that writes a class archive takes longer.
+
+    Raises:
+        subprocess.TimeoutExpired: Java has not ended.
+    """
     spark.stop()
     gateway = SparkContext._gateway  # noqa: SLF001 - there is no public question for it
     if gateway is None:
@@ -131,7 +142,7 @@ def stop_session(spark: SparkSession) -> None:
     SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - so that a later session starts a new Java
     if process is not None:
         process.stdin.close()  # Java ends when this does
-        process.wait(timeout=60)
+        process.wait(timeout=seconds)
 
 
 def _prepare_process(cores: str) -> None:
@@ -141,7 +152,7 @@ def _prepare_process(cores: str) -> None:
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # it prints what the exception says anyway
     os.environ["JAVA_HOME"] = str(find_java().home)
     if _is_local(cores):  # a Spark of another version in the environment must not be mixed with this pyspark
-        os.environ["SPARK_HOME"] = str(archive.home(cache_folder()))
+        os.environ["SPARK_HOME"] = str(home(cache_folder()))
 
 
 def check_master(master: str) -> None:
@@ -179,9 +190,12 @@ def _conf(app: str, cores: str, memory: str, extra: Mapping[str, str], archive_t
 
 
 def _java_options(jars: Sequence[Path], archive_to: Path | None) -> tuple[str, ...]:
-    if archive_to is None:
-        return archive.options(cache_folder(), jars)
-    return (*archive.LEAN, f"-XX:ArchiveClassesAtExit={archive_to}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off")
+    """With the class archive, or towards one; where there is none, a process begins to build it."""
+    if archive_to is not None:
+        return archive.options_to_write(archive_to)
+    found = archive.path(cache_folder(), jars)
+    archive.start_build(found)
+    return archive.options(found)
 
 
 @cache

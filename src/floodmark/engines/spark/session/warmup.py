@@ -1,12 +1,12 @@
 """The program whose classes go into the class archive: everything a run touches, once, on a few rows.
 
 A session, a Delta write, a stateful stream (transformWithStateInPandas) into Delta through foreachBatch, and a MERGE.
-Run by ``archive.build`` in a process of its own: ``python -m floodmark.engines.spark.session.warmup ARCHIVE FOLDER``.
+``python -m floodmark.engines.spark.session.warmup`` builds the archive; the first session that finds none starts that process.
 """
 
 from __future__ import annotations
 
-import sys
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,9 +15,15 @@ import pandas as pd
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from floodmark.engines.spark.session.builder import spark_session, stop_session
+from floodmark.engines.spark.setup import archive
+from floodmark.engines.spark.setup.home import cache_folder
+from floodmark.engines.spark.setup.jars import class_path
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+_WRITE_SECONDS = 3600
+"""In which Java writes the archive: half a minute on a quiet machine, and any time on one that leaves it no processor."""
 
 
 class _Count(StatefulProcessor):
@@ -79,12 +85,19 @@ def _stream(spark: SparkSession, source: str, target: str, checkpoint: str) -> N
     query.awaitTermination()
 
 
-def main(archive: str, folder: str) -> None:
-    """Start a session that writes ``archive`` when it ends."""
-    spark = spark_session(app="floodmark warm-up", archive_to=Path(archive))
-    warm_up(spark, Path(folder))
-    stop_session(spark)
+def main() -> None:
+    """Build the class archive of this machine, unless it is there or another process builds it."""
+    if hasattr(os, "nice"):
+        os.nice(19)  # whoever waits for something comes first
+    archive.build(archive.path(cache_folder(), class_path()), _session)
+
+
+def _session(target: Path, folder: Path) -> None:
+    """A session that writes the archive when it ends."""
+    spark = spark_session(app="floodmark warm-up", archive_to=target)
+    warm_up(spark, folder)
+    stop_session(spark, seconds=_WRITE_SECONDS)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:3])
+    main()

@@ -1,5 +1,9 @@
 """The class archive (AppCDS): Java's loaded classes, kept in a file so that a session starts in about half the time.
 
+Nobody waits for the archive. The first session that finds none starts a process that builds it in the background, with the lowest priority;
+sessions use the archive from the moment it is there. One process builds at a time, under a lock that the system frees however that process
+ends. The archive gets its name when it is complete, so a build that was killed leaves a folder, which the next build removes.
+
 Java uses an archive only if version, flags and class path are what it was built with, so all of them are in its name: one
 that does not fit is never found, and a session starts without one.
 """
@@ -12,56 +16,24 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
-from importlib.util import find_spec
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
-from floodmark.core.errors import SetupError
+from filelock import FileLock, Timeout
+
+from floodmark.engines.spark.setup.home import home, spark_home
 from floodmark.engines.spark.setup.java import find_java
 
 LEAN = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m", "-XX:-UsePerfData")
 """A local session is small: one collector thread, no second compiler. Java then keeps 48 MB for compiled code, which Spark fills within a minute;
 after that nothing is compiled any more."""
 
+LOG = "classes.log"
+"""What the last build has printed."""
 _KEEP = 4
-_BUILD_SECONDS = 300
-
-
-def spark_home() -> Path:
-    """The Spark inside the installed pyspark."""
-    spec = find_spec("pyspark")
-    if spec is None or spec.origin is None:
-        raise SetupError("Python", "pyspark installed", "none", "Run `pip install pyspark==4.2.0`.", code="SETUP-004")
-    return Path(spec.origin).parent
-
-
-def home(folder: Path) -> Path:
-    """The Spark that sessions of this machine start: links to the installed one, or that itself where nothing is linked yet.
-
-    Of its Python there is no link: it is zipped, without compiled modules, and every worker would compile it anew, for half a second. They
-    import the installed pyspark instead.
-    """
-    linked = _linked(folder)
-    return linked if linked.is_dir() else spark_home()
-
-
-def link(folder: Path) -> None:
-    """Make the links of ``home``; remove those to a Spark that is gone."""
-    for old in folder.glob("home-*"):
-        if not (old / "jars").exists():
-            shutil.rmtree(old)
-    if not _linked(folder).is_dir():
-        with tempfile.TemporaryDirectory(prefix="linking-", dir=folder, ignore_cleanup_errors=True) as work:
-            made = Path(work) / "home"
-            made.mkdir()
-            for entry in spark_home().iterdir():
-                if entry.name != "python":
-                    (made / entry.name).symlink_to(entry)
-            made.rename(_linked(folder))
-
-
-def _linked(folder: Path) -> Path:
-    return folder / f"home-{hashlib.sha256(str(spark_home()).encode()).hexdigest()[:12]}"
+_WORK = "building-"
+_FAILED = ".failed"
 
 
 def path(folder: Path, jars: Sequence[Path]) -> Path:
@@ -74,51 +46,85 @@ def path(folder: Path, jars: Sequence[Path]) -> Path:
     return folder / f"classes-java{java.version}-{seed.hexdigest()[:12]}.jsa"
 
 
-def options(folder: Path, jars: Sequence[Path]) -> tuple[str, ...]:
+def options(archive: Path) -> tuple[str, ...]:
     """Java options that use the archive, or only the lean ones when there is none."""
-    archive = path(folder, jars)
     shared = (f"-XX:SharedArchiveFile={archive}", "-Xshare:auto", "-Xlog:cds=off", "-Xlog:cds+dynamic=off")
     return (*LEAN, *(shared if archive.is_file() else ()))
 
 
-def build(folder: Path, jars: Sequence[Path]) -> None:
-    """Run the representative program once and keep the classes it loaded; drop all but the newest few archives.
+def options_to_write(archive: Path) -> tuple[str, ...]:
+    """Java options that write the archive when Java ends."""
+    return (*LEAN, f"-XX:ArchiveClassesAtExit={archive}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off")
 
-    Raises:
-        SetupError: SETUP-005, the program failed.
+
+def start_build(archive: Path) -> None:
+    """Start a process that builds the archive, and return at once.
+
+    Nothing is started where the archive is there, is being built, or could not be built before.
     """
-    target = path(folder, jars)
-    with tempfile.TemporaryDirectory(prefix="classes-", dir=folder, ignore_cleanup_errors=True) as work:
+    if archive.is_file() or archive.with_suffix(_FAILED).is_file():
+        return
+    try:
+        with _lock(archive.parent):
+            pass
+    except Timeout:
+        return
+    with (archive.parent / LOG).open("ab") as log:
+        subprocess.Popen(
+            [sys.executable, "-m", "floodmark.engines.spark.session.warmup"],
+            env={**os.environ, "PYTHONWARNINGS": "ignore"},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,  # neither Ctrl-C nor the end of what has started it ends it
+        )
+
+
+def build(archive: Path, warm_up: Callable[[Path, Path], None]) -> bool:
+    """Build the archive in this process, unless it is there or another process builds one.
+
+    Args:
+        archive: of this machine.
+        warm_up: starts a session that writes the archive to the first path when it ends, and works in the folder that is the second.
+
+    Returns:
+        Whether this process has built it.
+    """
+    try:
+        with _lock(archive.parent):
+            if not archive.is_file():
+                _build(archive, warm_up)
+                return True
+    except Timeout:
+        pass
+    return False
+
+
+def _build(archive: Path, warm_up: Callable[[Path, Path], None]) -> None:
+    folder = archive.parent
+    for killed in folder.glob(f"{_WORK}*"):
+        shutil.rmtree(killed, ignore_errors=True)
+    (folder / LOG).write_bytes(b"")
+    with tempfile.TemporaryDirectory(prefix=_WORK, dir=folder, ignore_cleanup_errors=True) as work:
         fresh = Path(work) / "classes.jsa"
-        command = [sys.executable, "-m", "floodmark.engines.spark.session.warmup", str(fresh), work]
-        log = _run(command)
-        if not fresh.is_file():
-            raise _build_error(log)
-        fresh.replace(target)
+        try:
+            warm_up(fresh, Path(work))
+            fresh.replace(archive)
+        except Exception:
+            archive.with_suffix(_FAILED).write_text(f"See {folder / LOG}; to try again, remove this file.\n")
+            raise
+    _remove_old(folder)
+
+
+def _lock(folder: Path) -> FileLock:
+    """Held by the process that builds; Timeout where another one holds it."""
+    return FileLock(folder / "classes.lock", timeout=0)
+
+
+def _remove_old(folder: Path) -> None:
+    """Keep the newest few archives; a Java that uses another one keeps what it has mapped."""
     for old in sorted(folder.glob("classes-*.jsa"), key=lambda file: file.stat().st_mtime)[:-_KEEP]:
         old.unlink(missing_ok=True)
-
-
-def _run(command: list[str]) -> str:
-    environment = {**os.environ, "PYTHONWARNINGS": "ignore"}
-    try:
-        done = subprocess.run(
-            command,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_BUILD_SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise _build_error(f"nothing within {_BUILD_SECONDS} s") from error
-    if done.returncode != 0:
-        raise _build_error(done.stderr)
-    return done.stdout + done.stderr
-
-
-def _build_error(log: str) -> SetupError:
-    got = " / ".join(log.strip().splitlines()[-3:]) or "no output"
-    fix = "Run `python -m floodmark.engines.spark.session.warmup /tmp/x.jsa /tmp/x` to see all of its output."
-    return SetupError("class archive", "the warm-up program to run to its end", got, fix, code="SETUP-005")
+    for failed in folder.glob(f"classes-*{_FAILED}"):
+        with suppress(FileNotFoundError):
+            failed.unlink()

@@ -1,7 +1,7 @@
 """The seven Delta jars Spark needs beside its own: fetched once per user, then only a class path.
 
-``python -m floodmark.engines.spark.setup.jars`` (part of ``make`` and of ``floodmark init``) fetches them and builds the class
-archive. They are resolved by Spark's own resolver, so the mirror in ``~/.ivy2/ivysettings.xml``, ``~/.m2/settings.xml`` or
+The first verb that needs Spark fetches them, and so does ``python -m floodmark.engines.spark.setup.jars`` (part of ``make setup``).
+They are resolved by Spark's own resolver, so the mirror in ``~/.ivy2/ivysettings.xml``, ``~/.m2/settings.xml`` or
 ``DEFAULT_ARTIFACT_REPOSITORY`` is used. Spark's other dependencies are excluded: pyspark ships them.
 """
 
@@ -13,16 +13,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
 
 from filelock import FileLock
-from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from floodmark.core.errors import SetupError
-from floodmark.engines.spark.setup import archive
+from floodmark.engines.spark.setup.home import cache_folder, link, spark_home
 from floodmark.engines.spark.setup.java import find_java
 
 VERSION = "4.4.0"
@@ -40,11 +37,6 @@ _EXCLUDED = ("org.*:*", "com.*:*", "commons-*:*", "javax.*:*", "jakarta.*:*", "i
 _RESOLVE_SECONDS = 300
 
 
-def cache_folder() -> Path:
-    """``$FLOODMARK_CACHE``, else ``~/.cache/floodmark``: one per user, shared by all clones."""
-    return Path(os.environ.get("FLOODMARK_CACHE") or Path.home() / ".cache" / "floodmark").expanduser().absolute()
-
-
 def jar_folder() -> Path:
     """Where the jars of this version lie once fetched."""
     return cache_folder() / f"jars-spark4.2_2.13-delta{VERSION}"
@@ -60,43 +52,29 @@ def class_path() -> tuple[Path, ...]:
     missing = [jar.name for jar in jars if not jar.is_file()]
     if missing:
         got = f"{len(missing)} missing, first {missing[0]}"
-        fix = "Run `floodmark init` (or `make setup` in a clone) once with the network on."
+        fix = "Run `python -m floodmark.engines.spark.setup.jars` once with the network on."
         raise SetupError(f"Delta jars in {jar_folder()}", f"{len(JARS)} jars", got, fix, code="SETUP-002")
     return jars
 
 
-def warm() -> None:
-    """Fetch the jars and build the class archive, each only if it is not there yet.
+def fetched() -> bool:
+    """Whether all of them are there."""
+    return all((jar_folder() / name).is_file() for name in JARS)
+
+
+def fetch() -> None:
+    """Fetch the jars that are not there yet; a minute at most, once.
 
     Raises:
-        SetupError: SETUP-001 no Java, SETUP-003 the resolver failed.
+        SetupError: SETUP-001 no Java, SETUP-003 the resolver failed, SETUP-004 no Spark.
     """
+    spark_home()
     find_java()
     cache_folder().mkdir(parents=True, exist_ok=True)
-    with FileLock(cache_folder() / "warm.lock"):
-        if not all((jar_folder() / name).is_file() for name in JARS):
-            _step("fetching the Delta jars", _fetch)
-        archive.link(cache_folder())
-        if not archive.path(cache_folder(), class_path()).is_file():
-            _step("building the class archive, so that sessions start in about half the time", _archive)
-
-
-def _step(title: str, work: Callable[[], None]) -> None:
-    console, begun = Console(stderr=True), time.monotonic()
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        progress.add_task(title, total=None)
-        work()
-    console.print(f"{title}: {time.monotonic() - begun:.0f} s", highlight=False)
-
-
-def _archive() -> None:
-    try:
-        archive.build(cache_folder(), class_path())
-    except SetupError as error:  # it only makes starts faster: a machine too slow or too full for it still works
-        Console(stderr=True).print(
-            f"going on without the class archive, sessions start slower: {error}", highlight=False
-        )
+    with FileLock(cache_folder() / "jars.lock"):
+        if not fetched():
+            _fetch()
+        link(cache_folder())
 
 
 def _fetch() -> None:
@@ -145,7 +123,7 @@ def _spark_submit(work: Path) -> list[str]:
     settings = Path.home() / ".ivy2" / "ivysettings.xml"
     return [
         str(find_java().binary),
-        *("-cp", str(archive.spark_home() / "jars" / "*")),
+        *("-cp", str(spark_home() / "jars" / "*")),
         "org.apache.spark.deploy.SparkSubmit",
         *("--master", "local[1]", "--packages", COORDINATE, "--exclude-packages", ",".join(_EXCLUDED)),
         *("--conf", f"spark.jars.ivy={work / 'ivy'}"),
@@ -167,12 +145,20 @@ def _mirror() -> dict[str, str]:
 
 
 def _resolver_error(got: str) -> SetupError:
-    fix = "Check the network, or name your Maven mirror: `DEFAULT_ARTIFACT_REPOSITORY=https://... floodmark init`."
+    fix = "Check the network, or name your Maven mirror in DEFAULT_ARTIFACT_REPOSITORY=https://..., and run it again."
     return SetupError("Delta jars", f"{COORDINATE} from Maven Central or your mirror", got, fix, code="SETUP-003")
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Fetch them, and say how long it took."""
+    begun, before = time.monotonic(), fetched()
     try:
-        warm()
+        fetch()
     except SetupError as error:
         sys.exit(str(error))
+    if not before:
+        sys.stdout.write(f"fetched the Delta jars: {time.monotonic() - begun:.0f} s\n")
+
+
+if __name__ == "__main__":
+    main()

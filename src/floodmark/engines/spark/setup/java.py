@@ -71,7 +71,7 @@ def find_java() -> Java:
         "Java",
         f"version {OLDEST} or newer",
         got,
-        f"Run `{install_command()}`. Bounded runs need none on the embedded engine: --engine embedded.",
+        f"Run `{install_command()}`. The embedded engine needs no Java: --engine embedded, or FLOODMARK_ENGINE=embedded.",
         code="SETUP-001",
     )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -16,7 +15,7 @@ from floodmark.engines.spark.state.checkpoint import Checkpoint
 from floodmark.engines.spark.state.host import StateStore
 from floodmark.engines.spark.state.processor import SCHEMAS
 from floodmark.engines.starting import check_savepoint
-from floodmark.lake import canonical
+from floodmark.lake import canonical, positions
 from floodmark.lake.canonical import Fold, Marks, Unfold
 from floodmark.lake.copies import remove
 from floodmark.lake.paths import Lake
@@ -70,7 +69,8 @@ def folding(spark: SparkSession) -> Fold:
         seed = Checkpoint(f"{checkpoint.path}.seed")
         remove(seed.path)
         _seed(spark, state, seed.path)
-        checkpoint.begin(seed, manifest.batch, marks)
+        read = positions.of_sources(manifest.graph, marks.positions)
+        checkpoint.begin(seed, manifest.batch, marks._replace(positions=read))
         remove(seed.path)
 
     return fold
@@ -139,6 +139,7 @@ class _Seeder(StatefulProcessor):
 
 def _seed(spark: SparkSession, source: str | None, checkpoint: str) -> None:
     """Let Spark write a checkpoint that holds the exported state as of its first micro-batch."""
+    spark = _beside(spark, {_CHANGELOG: "false", _NO_DATA: "false"})  # whole state, which can be given a number
     none = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load().filter("false")
     group = F.when(F.col("value") > 0, 0).alias("group")  # may be null, as that of a stream: Spark compares the schemas
     rows = none.select(group, F.col("timestamp").alias("carrier"))
@@ -146,19 +147,13 @@ def _seed(spark: SparkSession, source: str | None, checkpoint: str) -> None:
         state = spark.read.schema(_ROWS).parquet(source).groupBy("group")
         grouped = rows.withWatermark("carrier", "1 millisecond").groupBy("group")
         rows = grouped.transformWithStateInPandas(_Seeder(), EMITTED, "Append", "EventTime", initialState=state)
-    with _settings(spark, {_CHANGELOG: "false", _NO_DATA: "false"}):  # whole state, which can be given a number
-        writer = rows.writeStream.format("noop").option("checkpointLocation", checkpoint).trigger(availableNow=True)
-        writer.start().awaitTermination()
+    writer = rows.writeStream.format("noop").option("checkpointLocation", checkpoint).trigger(availableNow=True)
+    writer.start().awaitTermination()
 
 
-@contextmanager
-def _settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Settings of a session for a while."""
-    before = {name: spark.conf.get(name, None) for name in settings}
+def _beside(spark: SparkSession, settings: Mapping[str, str]) -> SparkSession:
+    """A session with the settings of another one but for some, which no query of the other one sees, whatever becomes of this process."""
+    found = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())  # noqa: SLF001 - PySpark has newSession alone, which forgets settings
     for name, value in settings.items():
-        spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        for name, was in before.items():
-            spark.conf.unset(name) if was is None else spark.conf.set(name, was)
+        found.conf.set(name, value)
+    return found

@@ -202,8 +202,10 @@ class Checkpoint:
 
     def forget(self, batch: int) -> None:
         """Take back the plan of a micro-batch that is not committed and that no table has rows of; for a checkpoint no query runs on."""
-        files, path = file_system(f"{self.path}/offsets/{batch}")
-        files.delete_file(path)
+        files, folder = file_system(f"{self.path}/offsets")
+        for name in (f".{batch}.crc", f"{batch}"):  # Spark writes no file whose checksum is there already
+            if files.get_file_info(f"{folder}/{name}").type != FileType.NotFound:
+                files.delete_file(f"{folder}/{name}")
 
     def marks(self, batch: int) -> Marks:
         """Of a committed batch that is kept."""

@@ -6,7 +6,6 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from floodmark.core import crash
 from floodmark.core.errors import CapabilityError
 from floodmark.engines.spark.state.checkpoint import checkpoint_of
 from floodmark.engines.starting import check_engine
@@ -16,6 +15,7 @@ from floodmark.lake.paths import Lake
 from floodmark.lake.savepoints import Savepoint
 from floodmark.lake.switch import refuse_half_written, refuse_moved, refuse_while_pending, stopped
 from floodmark.lake.timeline import Timeline
+from floodmark.lifecycle.steps import Fence, MakeCurrent, Repartition, RestoreState, Save, Step, take
 
 
 def rescale(spark: SparkSession, lake: Lake, operator: str, partitions: int) -> Savepoint | None:
@@ -39,32 +39,53 @@ def rescale(spark: SparkSession, lake: Lake, operator: str, partitions: int) -> 
         StateError: STATE-041, another engine keeps its state.
     """
     with stopped(lake, [operator]):
-        refuse_while_pending(lake, operator)
-        refuse_moved(lake, operator)
-        timeline = Timeline.current(lake, operator)
-        last = timeline.checkpoint.last_committed()
-        if last < 0:
-            raise savepoints.not_begun(operator, lake)
-        check_engine(timeline, "spark")
-        if not checkpoint_of(timeline).stateful(last):
-            fix = "Its rows are cut into tasks as they come; there is nothing to divide."
-            where = f"rescale of '{operator}'"
-            raise CapabilityError(where, "a stream with state", "one without", fix, code="CAPABILITY-006")
-        if checkpoint_of(timeline).partitions(last) == partitions:
+        steps, timeline = rescale_steps(lake, operator, partitions), Timeline.current(lake, operator)
+        if not steps:
             return None
-        refuse_half_written(timeline, whole=False)
-        made = savepoints.create(operator, lake, why=f"before {partitions} state partitions")
-        crash.point("rescale.after_savepoint")
-        new = timeline.next()
-        savepoints.restore(made, new.folder())
-        for path in files_of(timeline.folder("current")):
-            copy(timeline.folder("current", path), new.folder("current", path))
-        crash.point("rescale.before_state")
-        manager: Any = spark._streamingCheckpointManager  # noqa: SLF001 - Spark has no other way in yet
-        manager.repartition(new.checkpoint.path, partitions)
-        crash.point("rescale.before_current")
-        new.make_current()
-        for output in made.manifest.outputs:
-            fence.end(timeline, output.table)
-            fence.end_follower(timeline, output.table)
-    return made
+        new, made = timeline.next(), list[Savepoint]()
+        take(steps, lambda step: _take(step, timeline, new, made, spark))
+    return made[0]
+
+
+def rescale_steps(lake: Lake, operator: str, partitions: int) -> tuple[Step, ...]:
+    """What a rescaling does; nothing where there are as many partitions already. Needs no session. As ``rescale``."""
+    refuse_while_pending(lake, operator)
+    refuse_moved(lake, operator)
+    timeline = Timeline.current(lake, operator)
+    last, new = timeline.checkpoint.last_committed(), timeline.next().number
+    if last < 0:
+        raise savepoints.not_begun(operator, lake)
+    check_engine(timeline, "spark")
+    if not checkpoint_of(timeline).stateful(last):
+        fix = "Its rows are cut into tasks as they come; there is nothing to divide."
+        where = f"rescale of '{operator}'"
+        raise CapabilityError(where, "a stream with state", "one without", fix, code="CAPABILITY-006")
+    if checkpoint_of(timeline).partitions(last) == partitions:
+        return ()
+    refuse_half_written(timeline, whole=False)
+    return (
+        Save(operator=operator, why=f"before {partitions} state partitions"),
+        RestoreState(operator=operator, timeline=new, origin=f"micro-batch {last}"),
+        Repartition(operator=operator, partitions=partitions),
+        MakeCurrent(operator=operator, timeline=new),
+        Fence(operator=operator, timeline=timeline.number),
+    )
+
+
+def _take(step: Step, timeline: Timeline, new: Timeline, made: list[Savepoint], spark: SparkSession) -> None:
+    match step:
+        case Save(why=why):
+            made.append(savepoints.create(timeline.operator, timeline.lake, why=why))
+        case RestoreState():
+            savepoints.restore(made[0], new.folder())
+            for path in files_of(timeline.folder("current")):
+                copy(timeline.folder("current", path), new.folder("current", path))
+        case Repartition(partitions=partitions):
+            manager: Any = spark._streamingCheckpointManager  # noqa: SLF001 - Spark has no other way in yet
+            manager.repartition(new.checkpoint.path, partitions)
+        case MakeCurrent():
+            new.make_current(ends=timeline)
+        case Fence():
+            fence.settle(new)
+        case _:
+            raise AssertionError(step)

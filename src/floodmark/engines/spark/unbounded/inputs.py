@@ -14,12 +14,12 @@ from floodmark.engines.frames.compile import CARRIER
 from floodmark.engines.frames.inputs import require_columns
 from floodmark.engines.spark.state.checkpoint import checkpoint_of
 from floodmark.engines.spark.unbounded import starts as markers
-from floodmark.lake import entries, history
+from floodmark.lake import entries, history, positions
 from floodmark.lake.canonical import Passed
 from floodmark.lake.carrier import SHIFT
 from floodmark.lake.checkpoint import Position
 from floodmark.lake.readers import unchanged_until
-from floodmark.lake.sequences import FAR_BEHIND, in_order, last_read, noted
+from floodmark.lake.sequences import FAR_BEHIND, begins_in_order, files_behind, files_of, last_read, noted
 from floodmark.lake.switch import newest_written
 from floodmark.lake.timeline import REACHED, Timeline, inputs_at, positions_at
 from floodmark.lifecycle.savepoint import TableVersion
@@ -32,20 +32,21 @@ _FILES, _BYTES = 10_000, 2**30
 """Of an input, a micro-batch takes at most so many files; and no more once it has so many bytes."""
 
 
-def shorten(timeline: Timeline, last: int, reading: Mapping[str, TableVersion], *, clocked: bool) -> None:
-    """Let a stream go on with the files of its logs as they are now, where it would have to read commit by commit what has come meanwhile.
+def shorten(operator: Operator, timeline: Timeline, last: int, reading: Mapping[str, TableVersion]) -> None:
+    """Let a stream go on with the files of its inputs as they are now, where it would have to read commit by commit what has come meanwhile.
 
     And behind a version it has read all of file by file: Spark would look at that one again at each start. A micro-batch that is planned and
     that no table has rows of is planned again; one that has is left as it is, and so are the positions before it.
     """
     checkpoint = checkpoint_of(timeline)
-    positions = positions_at(timeline, last)
-    sources = len(checkpoint.positions(last)) // max(len(positions), 1)
-    places = {
-        place * sources: _nearer(timeline, reading[name], at) for place, (name, at) in enumerate(positions.items())
-    }
-    nearer = {source: place for source, place in places.items() if place is not None}
+    deployed = timeline.identity.deployed()
+    assert deployed is not None
+    numbers = positions.numbers(deployed.graph, len(checkpoint.positions(last)))
+    by_name = {given.name: given for given in operator.inputs}
+    places = {n: _nearer(timeline, by_name[n], reading[n], at) for n, at in positions_at(timeline, last).items()}
+    nearer = {source: place for name, place in places.items() if place is not None for source in numbers[name]}
     planned = max(checkpoint.batches("offsets"), default=-1)
+    clocked = operator.stateful is not None and operator.stateful.clocked
     if not nearer or (planned > last and (clocked or newest_written(timeline) > last)):
         return
     if planned > last:
@@ -54,42 +55,59 @@ def shorten(timeline: Timeline, last: int, reading: Mapping[str, TableVersion], 
         checkpoint.place(last, source, position, passed)
 
 
-def _nearer(timeline: Timeline, reading: TableVersion, at: Position) -> tuple[Position, Passed | None] | None:
+def _nearer(
+    timeline: Timeline, given: Input, reading: TableVersion, at: Position
+) -> tuple[Position, Passed | None] | None:
     """Where a source may go on that stands at a position, and what it has to leave out then; None where it stays."""
-    path = timeline.lake.log(reading.table)
-    if at.snapshot is not None:
-        whole = reading.version == at.snapshot
-        return (Position(at.snapshot, -1, at.table), None) if whole else None
+    path = timeline.lake.input(given)
     if not at.table or not DeltaRs.is_deltatable(path):
         return None
-    newest = DeltaRs(path)
-    if newest.version() - at.version < FAR_BEHIND and _entry_there(path, at.version + 1, newest.version()):
-        return None
-    files, read = in_order(newest), last_read(path, at.version, at.file)
-    read = noted(timeline.folder(REACHED), reading) if read is None else read
-    if files is None or read is None:
-        return None
-    behind = sum(file.last <= read for file in files)
-    return Position(at.version, behind - 1, at.table, newest.version()), Passed(read, at.version)
+    stays = None
+    if at.snapshot is not None and reading.version == at.snapshot:
+        at = Position(at.snapshot, -1, at.table)
+        stays = at, None
+    known = _last_read(timeline, given, reading, at) if _is_cut_off(path, given, at) else None
+    found = None if known is None else files_behind(path, at.version, given)
+    if known is None or found is None:
+        return stays
+    version, files = found
+    behind = sum(file.last <= known for file in files)
+    return Position(at.version, behind - 1, at.table, version), Passed(known, at.version)
 
 
-def _entry_there(path: str, version: int, newest: int) -> bool:
-    """Whether a reader finds the commit it goes on with, or none has come yet."""
-    return version > newest or entries.entry(path, version) is not None
+def _is_cut_off(path: str, given: Input, at: Position) -> bool:
+    """Whether a file behind a position is gone, or a commit, or so many have come that they are not read one by one."""
+    version, newest = at.version if at.snapshot is None else at.snapshot, entries.version_of(path)
+    if newest - version >= FAR_BEHIND or not entries.readable(path, version + 1, newest):
+        return True
+    files = [] if at.snapshot is None else files_of(path, at.snapshot, given) or []
+    return not entries.all_there(path, (file.path for file in files[at.file + 1 :]))
+
+
+def _last_read(timeline: Timeline, given: Input, reading: TableVersion, at: Position) -> int | None:
+    """The last ``_sequence`` that is read at a position; None where that is not known any more."""
+    path = timeline.lake.input(given)
+    if at.snapshot is None:
+        last = last_read(path, at.version, at.file, given)
+        return noted(timeline.folder(REACHED), reading) if last is None else last
+    files, passed = files_of(path, at.snapshot, given), checkpoint_of(timeline).passed().get(at.table)
+    if files is None:
+        return None
+    return max(files[at.file].last if at.file >= 0 else -1, -1 if passed is None else passed.sequence)
 
 
 def read(spark: SparkSession, operator: Operator, timeline: Timeline, given: Input, files: int | None) -> DataFrame:
     """The rows of an input from the first one on, with Spark's watermark on the carrier.
 
-    A log is read from its newest version on, file by file, where these are in the order of their sequences: as they are when they are merged,
+    A table is read from its newest version on, file by file, where these are in the order of their sequences: as they are when they are merged,
     and whatever has become of the commits before. Otherwise it is read commit by commit.
-    A table that was taken back, replaced or cleaned is read as it is now too: its first versions hold rows that do not count any more,
+    One that was taken back, replaced or cleaned is read as it is now too: its first versions hold rows that do not count any more,
     or lack files. What bounded runs have put in place of the stream's rows is read then, too.
     """
     path = timeline.lake.input(given)
     reader = spark.readStream.format("delta").option("maxBytesPerTrigger", _BYTES)
     last = timeline.checkpoint.last_committed()
-    by_commit = given.upstream is not None or not _file_by_file(timeline, given)
+    by_commit = not _file_by_file(timeline, given, last)
     as_it_is = by_commit and last < 0 and history.rewritten(path)
     if as_it_is:
         files = _ALL_FILES  # its files have no order: one micro-batch takes them all
@@ -105,20 +123,23 @@ def read(spark: SparkSession, operator: Operator, timeline: Timeline, given: Inp
     rows = (_with_restated(spark, path, rows) if as_it_is else rows).filter("_progress IS NOT NULL")
     position = positions_at(timeline, last).get(given.name)
     passed = checkpoint_of(timeline).passed().get(position.table) if position else None
-    rows = rows if passed is None else rows.filter(F.col("_sequence") > passed.sequence)
+    if passed is not None:  # markers of an output have no sequence
+        rows = rows.filter(F.col("_sequence").isNull() | (F.col("_sequence") > passed.sequence))
     rows = rows.select(*(f"`{name}`" for name in (*given.schema.names, *STAMPS)))
     rows = markers.with_starts(spark, operator, timeline, given, rows)
     carrier = F.expr(f"timestamp_millis(`_progress` + {SHIFT})").alias(CARRIER)
     return rows.select("*", carrier).withWatermark(CARRIER, "1 millisecond")
 
 
-def _file_by_file(timeline: Timeline, given: Input) -> bool:
-    """Whether a log is read from a version on, where Spark plans its first rows, or plans them again; for later ones it makes no difference."""
+def _file_by_file(timeline: Timeline, given: Input, last: int) -> bool:
+    """Whether a table is read from a version on, where Spark plans its first rows, or plans them again; for later ones it makes no difference."""
     planned = checkpoint_of(timeline).batches("offsets")[-2:]
-    positions = [at for batch in planned if (at := positions_at(timeline, batch).get(given.name)) is not None]
-    if any(at.snapshot is not None for at in positions):
+    known = [at for batch in planned if (at := positions_at(timeline, batch).get(given.name)) is not None]
+    if any(at.snapshot is not None for at in known):
         return True
-    return in_order(DeltaRs(timeline.lake.input(given))) is not None
+    if given.upstream is not None and last >= 0:
+        return False
+    return begins_in_order(timeline.lake.input(given), given) is not None
 
 
 def arrived(spark: SparkSession, number: int, *, operator: Operator, timeline: Timeline) -> dict[str, DataFrame]:

@@ -16,7 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from floodmark.core import machine
 from floodmark.core.errors import ExecutionError, FloodmarkError, StateError
-from floodmark.core.time import END, Interval
+from floodmark.core.time import Interval
 from floodmark.engines.frames.compile import compiled, stage_rows
 from floodmark.engines.frames.messages import text_of
 from floodmark.engines.frames.packing import EMITTED, PACKED, packing
@@ -28,10 +28,10 @@ from floodmark.engines.spark.unbounded import inputs
 from floodmark.engines.spark.unbounded import starts as markers
 from floodmark.engines.spark.unbounded.sink import Sink
 from floodmark.engines.starting import check_engine, check_tables, take_for_spark
-from floodmark.lake import readers
+from floodmark.lake import fence, readers
 from floodmark.lake.locks import exclusive
 from floodmark.lake.lost import lost
-from floodmark.lake.outputs import set_aside
+from floodmark.lake.outputs import never_fires, set_aside
 from floodmark.lake.paths import Lake
 from floodmark.lake.savepoints import check_inputs
 from floodmark.lake.switch import newest_written
@@ -40,8 +40,6 @@ from floodmark.lake.timeline import Timeline, inputs_at
 from floodmark.semantics.stage import stage_of
 from floodmark.spec.operator import Operator
 from floodmark.spec.run import BatchInfo, RunResult
-from floodmark.spec.steps import WindowAggregate
-from floodmark.spec.windows import Global
 
 _POLL_SECONDS = 0.2
 _NO_WORKER = "Python worker failed to connect back"
@@ -117,7 +115,7 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
         seconds=time.monotonic() - began,
         micro_batches=len(sink.done),
         watermark=watermark,
-        warnings=(*_warnings(operator, watermark), *set_aside(operator, rows)),
+        warnings=(*never_fires(operator, watermark), *set_aside(operator, rows)),
     )
 
 
@@ -145,23 +143,6 @@ def check_start(
         check_logs(timeline, clocked=operator.stateful is not None and operator.stateful.clocked)
 
 
-def _warnings(operator: Operator, watermark: int) -> tuple[str, ...]:
-    step = operator.stateful
-    if (
-        not isinstance(step, WindowAggregate)
-        or not isinstance(step.window, Global)
-        or step.trigger is not None
-        or watermark >= END
-    ):
-        return ()
-    sources = " and ".join(f"floodmark land {given.table} --end" for given in operator.inputs)
-    text = (
-        f"'{operator.name}' uses Global(), which fires at the end of input: it will never fire while its input has no end. "
-        f"End the input ({sources}), run it bounded (floodmark run {operator.name}), or use Tumbling, Sliding or Calendar."
-    )
-    return (text,)
-
-
 def _prepare(
     spark: SparkSession, operator: Operator, lake: Lake, stop: threading.Event, tell: Callable[[BatchInfo], None]
 ) -> Sink:
@@ -169,6 +150,7 @@ def _prepare(
     known = timeline.identity.deployed() is not None
     readers.begins(lake)
     if known:
+        fence.settle(timeline)
         timeline.identity.claim(operator)
         checkpoint_of(timeline).relocate()
     for output in operator.outputs:
@@ -183,7 +165,7 @@ def _prepare(
     if last >= 0:
         reading = inputs_at(timeline, last)
         check_inputs(lake, operator.name, reading)
-        inputs.shorten(timeline, last, reading, clocked=operator.stateful is not None and operator.stateful.clocked)
+        inputs.shorten(operator, timeline, last, reading)
     stage = stage_of(operator)
     sink = Sink(
         operator,

@@ -14,9 +14,10 @@ from pyspark.sql import functions as F
 from floodmark.core.time import NEVER
 from floodmark.engines.spark.delta import tables
 from floodmark.engines.spark.state.checkpoint import checkpoint_of
+from floodmark.lake import positions
 from floodmark.lake.history import progress
 from floodmark.lake.timeline import STARTS, Timeline
-from floodmark.lifecycle.plan import sources
+from floodmark.lifecycle.plan import reading
 from floodmark.spec.operator import Input, Operator
 from floodmark.spec.schema import MARKER, STAMPS
 
@@ -31,12 +32,12 @@ def begin(spark: SparkSession, operator: Operator, timeline: Timeline) -> None:
     path, checkpoint = timeline.folder(STARTS), timeline.checkpoint
     if not DeltaTable.isDeltaTable(spark, path):
         tables.create(spark, path, tables.columns(_DDL))
-    checkpoint_of(timeline).read_beside(len(operator.inputs))
-    positions = checkpoint.positions(checkpoint.last_committed())
+    graph = operator.canonical()
+    checkpoint_of(timeline).read_beside(len(reading(graph)))
     by_name = {given.name: given for given in operator.inputs}
     reached = dict.fromkeys(by_name, NEVER)
-    for place, name in enumerate(sources(operator.canonical()) if positions else ()):
-        found = progress(timeline.lake.input(by_name[name]), positions[2 * place].version)
+    for name, place in positions.of_inputs(graph, checkpoint.positions(checkpoint.last_committed())).items():
+        found = progress(timeline.lake.input(by_name[name]), place.version)
         reached[name] = NEVER if found is None else found
     _say(spark, path, list(reached.items()))
 

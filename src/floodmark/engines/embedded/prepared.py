@@ -15,6 +15,30 @@ from pyspark.sql import DataFrame
 
 from floodmark.engines.embedded.session import Connection
 
+
+def frame_of(connection: Connection, table: pa.Table) -> DataFrame:
+    """Rows in memory as a frame, also where there are none."""
+    leaf, _ = _leaf(table.schema, table)
+    frame: DataFrame = _frame(leaf, connection)
+    return frame
+
+
+def _leaf(columns: pa.Schema, table: pa.Table | None = None) -> tuple[Any, pa.Schema]:
+    """The leaf of a plan that rows are put into, and their columns there."""
+    from pyspark.sql.connect.plan import LocalRelation  # noqa: PLC0415 - imports pandas, while a stream starts
+    from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema  # noqa: PLC0415 - the same
+
+    structure = from_arrow_schema(columns)
+    schema = to_arrow_schema(structure, timezone="UTC")
+    return LocalRelation(schema.empty_table() if table is None else table.cast(schema), structure.json()), schema
+
+
+def _frame(leaf: Any, connection: Connection) -> Any:
+    from pyspark.sql.connect.dataframe import DataFrame as Frame  # noqa: PLC0415 - the same
+
+    return Frame(leaf, connection.spark)
+
+
 Framing = Callable[[Mapping[str, DataFrame]], DataFrame]
 """Input name -> its rows as a frame; the frame over them."""
 
@@ -44,16 +68,12 @@ class Prepared:
             tables: with the columns of all later ones.
             framing: makes it.
         """
-        from pyspark.sql.connect.dataframe import DataFrame as Frame  # noqa: PLC0415 - imports pandas, while a stream starts
-        from pyspark.sql.connect.plan import LocalRelation  # noqa: PLC0415 - the same
-        from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema  # noqa: PLC0415 - the same
+        from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - imports pandas, while a stream starts
 
-        structures = {name: from_arrow_schema(table.schema) for name, table in tables.items()}
-        schemas = {name: to_arrow_schema(structure, timezone="UTC") for name, structure in structures.items()}
-        leaves = {name: LocalRelation(schemas[name].empty_table(), one.json()) for name, one in structures.items()}
-        frame: Any = framing({name: Frame(leaf, connection.spark) for name, leaf in leaves.items()})
+        leaves = {name: _leaf(table.schema) for name, table in tables.items()}
+        frame: Any = framing({name: _frame(leaf, connection) for name, (leaf, _) in leaves.items()})
         schema = to_arrow_schema(frame.schema, error_on_duplicated_field_names_in_struct=True, timezone="UTC")
-        return Prepared(connection.spark, {name: (leaves[name], schemas[name]) for name in leaves}, frame, schema)
+        return Prepared(connection.spark, leaves, frame, schema)
 
     def rows(self, tables: Mapping[str, pa.Table]) -> pa.Table:
         """The rows of the frame over tables; by one thread at a time."""

@@ -1,4 +1,4 @@
-"""Proof by killing: an operator as a stream on Spark, in a process that dies by SIGKILL and is started again, against a bounded run."""
+"""Proof by killing: an operator as a stream on an engine, in a process that dies by SIGKILL and is started again, against a bounded run."""
 
 from __future__ import annotations
 
@@ -11,26 +11,29 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
 
 from deltalake import DeltaTable
 from pyspark import cloudpickle
 
+from floodmark.control.engine import Computing, computing
 from floodmark.core import crash
-from floodmark.core.time import END, NEVER
+from floodmark.core.time import END, NEVER, Interval
 from floodmark.lake import ticks
 from floodmark.lake.paths import Lake
 from floodmark.spec.operator import Operator
-from floodmark.spec.workspace import Settings
+from floodmark.spec.workspace import Engine, Settings
 from floodmark.testing.lakes import append
 from floodmark.testing.proof import Answer, Entry, differences, progress_of, tables_of, tally
 
 MICRO_BATCHES = 8
-_POINTS = ("micro_batch.before_evaluate", "micro_batch.before_main", "micro_batch.after_main")
+_POINTS = {
+    "spark": ("micro_batch.before_evaluate", "micro_batch.before_main", "micro_batch.after_main"),
+    "embedded": ("embedded.before_files", "embedded.after_state", "embedded.after_commit"),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SparkProof:
+class KilledProof:
     """What came of it.
 
     Args:
@@ -44,32 +47,36 @@ class SparkProof:
     differences: tuple[str, ...] = ()
 
 
-def prove_on_spark(
-    operator: Operator, entries: Sequence[Entry], folder: str, settings: Settings, *, seed: int = 0
-) -> SparkProof:
-    """Run an operator unbounded on Spark, kill it with SIGKILL, start it again, and run it bounded.
+def prove_by_killing(
+    engine: Engine, operator: Operator, entries: Sequence[Entry], folder: str, settings: Settings, *, seed: int = 0
+) -> KilledProof:
+    """Run an operator unbounded on an engine, kill it with SIGKILL, start it again, and run it bounded.
 
     Args:
-        operator: any.
+        engine: that runs it.
+        operator: any that the engine runs.
         entries: rows of all its inputs; they are written to the lakes this makes.
         folder: empty; two lakes are made there.
-        settings: of the workspace: where Spark runs and how it is set.
+        settings: of the workspace: where the engine runs and how it is set.
         seed: decides at which step of which micro-batch it is killed.
+
+    Raises:
+        CapabilityError: CAPABILITY-031 or CAPABILITY-035, the engine does not run it.
     """
     rng = random.Random(seed)  # noqa: S311 - to be repeated
-    point = f"{rng.choice(_POINTS)}:{rng.randint(1, MICRO_BATCHES - 2)}"
+    point = f"{rng.choice(_POINTS[engine])}:{rng.randint(1, MICRO_BATCHES - 2)}"
     stream, batch = Lake(f"{folder}/unbounded"), Lake(f"{folder}/bounded")
     for lake in (stream, batch):
         _land(operator, entries, lake)
-    killed = not _in_a_process(_unbounded, operator, stream, settings, {crash.VARIABLE: point})
+    killed = not _in_a_process(engine, _unbounded, operator, stream, settings, {crash.VARIABLE: point})
     if killed:
-        _in_a_process(_unbounded, operator, stream, settings, {})
+        _in_a_process(engine, _unbounded, operator, stream, settings, {})
     recorded = Path(ticks.folder(operator, stream))
     if recorded.exists():  # the clock is an input too
         shutil.copytree(recorded, ticks.folder(operator, batch))
-    _in_a_process(_bounded, operator, batch, settings, {})
+    _in_a_process(engine, _bounded, operator, batch, settings, {})
     wanted, found = _answer(operator, batch), _answer(operator, stream)
-    return SparkProof(
+    return KilledProof(
         killed_at=point if killed else None, results=sum(wanted.values()), differences=differences(wanted, found)
     )
 
@@ -88,10 +95,15 @@ def _land(operator: Operator, entries: Sequence[Entry], lake: Lake) -> None:
 
 
 def _in_a_process(
-    run: Callable[..., None], operator: Operator, lake: Lake, settings: Settings, environment: Mapping[str, str]
+    engine: Engine,
+    run: Callable[[Computing, Operator, Lake], object],
+    operator: Operator,
+    lake: Lake,
+    settings: Settings,
+    environment: Mapping[str, str],
 ) -> bool:
     """Run in a process of its own; False where it was killed."""
-    pickled = cloudpickle.dumps((run, operator, lake, settings, dict(environment)))  # type: ignore[no-untyped-call]  # has no types
+    pickled = cloudpickle.dumps((engine, run, operator, lake, settings, dict(environment)))  # type: ignore[no-untyped-call]  # has no types
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         try:
             pool.submit(_called, pickled).result()
@@ -101,30 +113,17 @@ def _in_a_process(
 
 
 def _called(pickled: bytes) -> None:
-    from floodmark.engines.spark.session.builder import spark_session  # noqa: PLC0415 - Spark starts in this process alone
-
-    run, operator, lake, settings, environment = cloudpickle.loads(pickled)
+    engine, run, operator, lake, settings, environment = cloudpickle.loads(pickled)
     os.environ.update(environment)
-    spark = spark_session(
-        app="floodmark prove",
-        cores=settings.master,
-        shuffle_partitions=settings.shuffle_partitions,
-        extra=dict(settings.spark),
-    )
-    run(spark, operator, lake)
-    spark.stop()
+    run(computing(settings, engine=engine, app="floodmark prove"), operator, lake)
 
 
-def _unbounded(spark: Any, operator: Operator, lake: Lake) -> None:
-    from floodmark.engines.spark.unbounded.run import run_unbounded  # noqa: PLC0415 - as above
-
-    run_unbounded(spark, operator, lake, until_caught_up=True, files_per_batch=1)
+def _unbounded(engine: Computing, operator: Operator, lake: Lake) -> object:
+    return engine.run_unbounded(operator, lake, until_caught_up=True, files_per_batch=1)
 
 
-def _bounded(spark: Any, operator: Operator, lake: Lake) -> None:
-    from floodmark.engines.spark.bounded.run import run_bounded  # noqa: PLC0415 - as above
-
-    run_bounded(spark, operator, lake)
+def _bounded(engine: Computing, operator: Operator, lake: Lake) -> object:
+    return engine.run_bounded(operator, lake, Interval())
 
 
 def _answer(operator: Operator, lake: Lake) -> Answer:

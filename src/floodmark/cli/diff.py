@@ -1,0 +1,255 @@
+"""The verb diff: what two outputs, versions of one table, or lakes differ in."""
+
+# ruff: noqa: PLC0415 - what is slow to import is imported when it is needed
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from floodmark.cli.console import Console
+from floodmark.cli.invocation import Invocation, pass_invocation, shared
+from floodmark.cli.workspace import opened_lake
+from floodmark.core.errors import DefinitionError, LifecycleError
+from floodmark.core.time import describe, parse_instant
+from floodmark.spec.tolerance import Within
+
+if TYPE_CHECKING:
+    from floodmark.lake.paths import Lake
+    from floodmark.lifecycle.comparison import ColumnDifference, Comparison
+    from floodmark.observe.comparison.sides import Side
+    from floodmark.spec.operator import Operator, Output
+    from floodmark.spec.workspace import Workspace
+
+_WIDEST = 40
+"""Characters of a value in a table."""
+
+
+@click.command()
+@click.argument("table")
+@click.argument("other", required=False)
+@click.option("--against", metavar="LAKE", help="OTHER is in this lake: a fork, another environment's.")
+@click.option(
+    "--key", multiple=True, metavar="COLUMN", help="Rows of one key belong together; by default the operator's."
+)
+@click.option("--tolerance", multiple=True, metavar="COLUMN=N", help="0.5 for half a unit, 0.1% for a thousandth.")
+@click.option("--without", multiple=True, metavar="COLUMN", help="Leave a column out.")
+@click.option("--upto", metavar="TIME", help="Rows before this event time. Default: as far as the slower one is.")
+@click.option("--all", "everything", is_flag=True, help="All rows, however far the two are.")
+@click.option(
+    "--match",
+    type=click.FloatRange(0, 1),
+    default=1.0,
+    show_default=True,
+    help="Least share of rows that are the same.",
+)
+@click.option(
+    "--samples", type=click.IntRange(min=0), default=5, show_default=True, help="Rows shown of each kind of difference."
+)
+@click.option("--html", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Also write a page.")
+@click.option("--memory", default="2GB", show_default=True, help="Above it, the comparison spills to disk.")
+@click.option("--spill", type=click.Path(exists=True, file_okay=False), metavar="FOLDER", help="... into this folder.")
+@shared
+@pass_invocation
+def diff(  # noqa: PLR0913 - one per option
+    invocation: Invocation,
+    *,
+    table: str,
+    other: str | None,
+    against: str | None,
+    key: tuple[str, ...],
+    tolerance: tuple[str, ...],
+    without: tuple[str, ...],
+    upto: str | None,
+    everything: bool,
+    match: float,
+    samples: int,
+    html: Path | None,
+    memory: str,
+    spill: str | None,
+) -> None:
+    """Compare TABLE with OTHER, each an output or the path of a Delta table, with @VERSION or @SAVEPOINT behind it where it is not the newest.
+
+    The exit status is 0 where the same columns are there and at least --match of the rows are the same, 1 where not.
+    """
+    if other is None and against is None:
+        msg = "compare it with what? Give OTHER (hourly@12), or --against LAKE for the table of that name there"
+        raise click.UsageError(msg)
+    if upto is not None and everything:
+        msg = "--upto leaves rows out, --all does not: give one of them"
+        raise click.UsageError(msg)
+    console = Console(as_json=invocation.json)
+    opened = opened_lake(invocation, console)
+    from floodmark.lake.paths import Lake
+    from floodmark.observe.comparison.compare import How, compare
+
+    lake = Lake.of(opened.workspace.settings)
+    right = lake if against is None else lake_of(against)
+    sides = (
+        _side(opened.workspace, lake, table),
+        _side(opened.workspace, right, table if other is None else other, prefix="" if against is None else right.root),
+    )
+    how = How(
+        grain=key,
+        tolerances=dict(bound(text) for text in tolerance),
+        without=without,
+        upto=None if upto is None else parse_instant(upto, "--upto"),
+        everything=everything,
+        samples=samples,
+        memory=memory,
+        spill=spill,
+    )
+    with console.step(f"{sides[0].name} and {sides[1].name}"):
+        comparison = compare(*sides, how)
+    say(console, comparison)
+    if html is not None:
+        from floodmark.observe.comparison.page import page
+
+        html.write_text(page(comparison), "utf-8")
+        console.say(f"page: {html}")
+    same = not comparison.schema and comparison.counts.match >= match
+    console.document({"lake": opened.lake, "same": same, "match": comparison.counts.match, **asdict(comparison)})
+    if not same:
+        raise SystemExit(1)
+
+
+def lake_of(root: str) -> Lake:
+    """The lake at a root, which must be one of floodmark's.
+
+    Raises:
+        LifecycleError: LIFECYCLE-084, there is none.
+    """
+    from floodmark.lake.paths import Lake
+
+    lake = Lake.forked(root) or Lake(root)
+    if not lake.there:
+        fix = "Name the root of a lake, as in resources/settings.py."
+        raise LifecycleError("--against", "a lake of floodmark's", f"none at {lake.root}", fix, code="LIFECYCLE-084")
+    return lake
+
+
+def _side(workspace: Workspace, lake: Lake, given: str, prefix: str = "") -> Side:
+    from dataclasses import replace
+
+    from deltalake import DeltaTable
+
+    from floodmark.observe.comparison.sides import Side
+
+    name, sign, at = given.rpartition("@")
+    if not sign or ("/" in given and DeltaTable.is_deltatable(given)):  # a path may have that sign
+        name, sign = given, ""
+    path = name if "/" in name else lake.output(name)
+    operator, output = _written_by(workspace, name.rstrip("/").rsplit("/", 1)[-1])
+    side = Side.of(path, output, operator, _version(lake, name, at) if sign else None)
+    return replace(side, name=f"{prefix}:{side.name}") if prefix else side
+
+
+def _written_by(workspace: Workspace, table: str) -> tuple[Operator | None, Output | None]:
+    """The operator that writes a table, and the output it is; nothing where nobody does."""
+    for operator in workspace.operators:
+        for output in operator.outputs:
+            for one in filter(None, (output, output.current)):
+                if one.table == table:
+                    return operator, one
+    return None, None
+
+
+def _version(lake: Lake, table: str, at: str) -> int:
+    """The version of a table that a number or a savepoint names."""
+    from floodmark.lake import savepoints
+
+    if at.isdecimal():
+        return int(at)
+    known = {one.table: one.version for one in savepoints.find(lake, at).manifest.outputs}
+    if table not in known:
+        fix = f"It holds {', '.join(known)}."
+        raise LifecycleError(f"savepoint '{at}'", f"one that holds '{table}'", "one without", fix, code="LIFECYCLE-085")
+    return known[table]
+
+
+def bound(text: str) -> tuple[str, Within]:
+    """A column, and by how much its values may differ: ``mean_delay=0.5``."""
+    column, equals, bound = text.partition("=")
+    if not equals:
+        fix = "For example --tolerance mean_delay=0.5, or --tolerance mean_delay=0.1%"
+        raise DefinitionError("--tolerance", "COLUMN=N", repr(text), fix, code="DEFINITION-160")
+    return column, Within.parse(bound, f"--tolerance {column}")
+
+
+def say(console: Console, comparison: Comparison) -> None:
+    """Tell what a comparison has found."""
+    counts = comparison.counts
+    rows = f"rows before {describe(comparison.upto)}" if comparison.upto is not None else "all rows"
+    paired = (
+        f"paired by {', '.join(comparison.grain)}" if comparison.grain else "as a whole: no key is known (--key COLUMN)"
+    )
+    console.say(f"{comparison.left} with {comparison.right}: {rows}, {paired}")
+    for one in comparison.schema:
+        console.say(
+            f"  column {one.name}: {one.left or 'not there'} on the left, {one.right or 'not there'} on the right"
+        )
+    console.table(
+        ("rows", "left", "right"),
+        [
+            ("the same", counts.equal, counts.equal),
+            *([("within tolerance", counts.within, counts.within)] if counts.within else []),
+            ("different", counts.different, counts.different),
+            ("only here", counts.only_left, counts.only_right),
+            ("all", counts.left, counts.right),
+        ],
+    )
+    _say_columns(console, comparison)
+    _say_places(console, comparison)
+    if counts.same and not comparison.schema:
+        verdict = "the same" if not counts.within else f"the same but for {counts.within:,} rows within tolerance"
+        console.say(f"{verdict} ({comparison.seconds:.1f} s)")
+    else:
+        console.say(f"{100 * counts.match:.6g}% of the rows are the same ({comparison.seconds:.1f} s)")
+
+
+def _say_columns(console: Console, comparison: Comparison) -> None:
+    columns = ("column", "same", "different", "mean left", "mean right", "most apart", "distributions apart")
+    console.table(columns, [_column(one) for one in comparison.changed])
+    for one in comparison.changed:
+        for left, right, pairs in one.top:
+            console.say(f"    {one.name}: {_cell(left)} -> {_cell(right)} in {pairs:,} rows")
+    for one in comparison.columns:
+        if one.drift is not None:
+            console.say(f"  {one.name}, right minus left: {one.drift}")
+
+
+def _say_places(console: Console, comparison: Comparison) -> None:
+    if comparison.windows:
+        rows_of = [
+            (describe(w.start), describe(w.end), w.different, w.only_left, w.only_right) for w in comparison.windows
+        ]
+        console.table(("from", "to", "different", "only left", "only right"), rows_of)
+        if comparison.more_windows:
+            console.say(f"    and {comparison.more_windows:,} more")
+    for sample in comparison.samples:
+        for sign, row in (("-", sample.left), ("+", sample.right)):
+            if row is not None:
+                console.say(f"  {sign} {', '.join(f'{name} {_cell(value)}' for name, value in row.items())}")
+        if sample.why:
+            console.say(f"    {sample.why}")
+
+
+def _column(one: ColumnDifference) -> tuple[object, ...]:
+    means = ("", "") if one.left.mean is None else (f"{one.left.mean:.6g}", f"{one.right.mean or 0:.6g}")
+    most = "" if one.most is None else f"{one.most:.6g}"
+    return (
+        one.name,
+        one.exact + one.within,
+        one.different,
+        *means,
+        most,
+        "" if one.distance is None else f"{one.distance:.3f}",
+    )
+
+
+def _cell(value: Any) -> str:
+    text = "null" if value is None else str(value)
+    return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 3]}..."

@@ -1,0 +1,353 @@
+"""The verb experiment: versions of one stream that run side by side, compared while they run; one of them may become the stream."""
+
+# ruff: noqa: PLC0415 - what is slow to import is imported when it is needed
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from floodmark.cli.console import Console
+from floodmark.cli.diff import bound, say
+from floodmark.cli.invocation import Invocation, pass_invocation, shared, verified
+from floodmark.cli.loading import Opened
+from floodmark.cli.rollout import say_rollout
+from floodmark.cli.store import fleet
+from floodmark.cli.workspace import opened_lake
+from floodmark.core.errors import LifecycleError
+from floodmark.core.time import describe
+from floodmark.lifecycle.steps import documents, recorded
+from floodmark.spec.rollout import PromoteWhen
+
+if TYPE_CHECKING:
+    from floodmark.control.fleet import Fleet
+    from floodmark.control.rollout import Record
+    from floodmark.lifecycle.experiment import Experiment, Operations, State
+
+_ARMS = ("a=@current", "b=.")
+
+
+@click.group()
+@shared
+def experiment() -> None:
+    """Versions of one stream side by side from one savepoint; the stream itself goes on and notices nothing."""
+
+
+@experiment.command()
+@click.argument("name")
+@click.option("--of", "operator", required=True, metavar="OPERATOR", help="Whose stream it is about.")
+@click.option(
+    "--arm",
+    "arms",
+    multiple=True,
+    metavar="NAME=CODE",
+    help="@current: what the stream runs; .: the code as it is now; or a package. Default: a=@current b=.",
+)
+@click.option("--from", "savepoint", default="", metavar="SAVEPOINT", help="All begin with it. Default: one made now.")
+@click.option("--forward-only", is_flag=True, help="Let open windows of an arm go on with what the old code put in.")
+@click.option("--rebuild", is_flag=True, help="An arm that cannot go on from it computes all input from the first row.")
+@click.option(
+    "--promote-when",
+    "conditions",
+    multiple=True,
+    metavar="CONDITION",
+    help="'match>=99.9%', 'mean_delay within 0.5', 'lag<=30 s', 'soak>=2 hours', 'at>=TIME', approve: an arm becomes the stream once all hold.",
+)
+@click.option(
+    "--promote", "candidate", default="", metavar="ARM", help="Which. Default: the only one besides the first."
+)
+@click.option("--note", default="", help="Why.")
+@shared
+@pass_invocation
+def start(  # noqa: PLR0913 - one per option
+    invocation: Invocation,
+    *,
+    name: str,
+    operator: str,
+    arms: tuple[str, ...],
+    savepoint: str,
+    forward_only: bool,
+    rebuild: bool,
+    conditions: tuple[str, ...],
+    candidate: str,
+    note: str,
+) -> None:
+    """Let arms run, each a fork in a lake of its own. Again after it was killed, it goes on."""
+    rule = PromoteWhen.parse(conditions) if conditions else None
+    if candidate and rule is None:
+        msg = "--promote says which arm, and no --promote-when says when"
+        raise click.UsageError(msg)
+    console, opened, streams = _opened(invocation)
+    from floodmark.control import experiments
+
+    codes = dict(_arm(text) for text in arms or _ARMS)
+    chosen = opened.workspace.operator(operator)
+    if rule is not None:
+        rule.check(chosen)
+    with console.step(f"experiment {name}"):
+        made = experiments.start(
+            streams,
+            name,
+            chosen.name,
+            codes,
+            savepoint=savepoint,
+            forward_only=forward_only,
+            rebuild=rebuild,
+            promote=rule,
+            candidate=candidate,
+            why=note,
+        )
+    console.say(f"{name}: {len(made.arms)} arms of '{chosen.name}' from {made.savepoint}")
+    for arm in made.arms:
+        anew = ", computes all input from the first row" if arm.anew else ""
+        console.say(f"  {arm.name}: {arm.version}, package {arm.package}{anew}")
+    if rule is not None:
+        console.say(f"{made.candidate} becomes the stream when all gates hold: floodmark experiment show {name}")
+    if not streams.supervised:
+        console.say("no supervisor is at work, so nothing happens yet: floodmark supervise")
+    console.say(f"compare them: floodmark experiment report {name}")
+    console.document({"lake": opened.lake, **asdict(made)})
+
+
+def _arm(text: str) -> tuple[str, str]:
+    name, equals, code = text.partition("=")
+    if not equals or not code:
+        msg = f"{text!r} is no arm: --arm NAME=CODE, for example --arm b=."
+        raise click.BadParameter(msg)
+    return name, code
+
+
+@experiment.command("list")
+@shared
+@pass_invocation
+def listed(invocation: Invocation) -> None:
+    """The experiments of the lake, the oldest first."""
+    console, opened, streams = _opened(invocation)
+    from floodmark.lake import experiments
+
+    known = experiments.known(streams.lake)
+    rows = [
+        (
+            one.name,
+            one.operator,
+            one.state,
+            ", ".join(arm.name for arm in one.arms),
+            describe(one.began_at),
+            one.promoted,
+        )
+        for one in known
+    ]
+    console.table(("experiment", "operator", "state", "arms", "since", "promoted"), rows)
+    console.document({"lake": opened.lake, "experiments": [asdict(one) for one in known]})
+
+
+@experiment.command()
+@click.argument("name")
+@shared
+@pass_invocation
+def show(invocation: Invocation, name: str) -> None:
+    """How the arms of experiment NAME run: progress, rows, processor time, memory, late rows."""
+    console, opened, streams = _opened(invocation)
+    from floodmark.control.experiments import operations
+    from floodmark.lake import experiments
+
+    made = experiments.find(streams.lake, name)
+    arms = operations(streams, made)
+    _say_operations(console, made, arms)
+    record = _rule(streams, made)
+    if record is not None:
+        say_rollout(console, record)
+    rule = None if record is None else record.as_json()
+    console.document({"lake": opened.lake, **asdict(made), "operations": [asdict(one) for one in arms], "rule": rule})
+
+
+def _rule(streams: Fleet, made: Experiment) -> Record | None:
+    """What has become of the rule of an experiment; None where it has none."""
+    from floodmark.control.rollout import Rollouts
+
+    known = Rollouts(streams.store).of(streams.stream(made.operator))
+    return next((one for one in known if one.named == made.name), None)
+
+
+@experiment.command()
+@click.argument("name")
+@click.option("--arm", required=True, metavar="ARM", help="That may become the stream.")
+@shared
+@pass_invocation
+def approve(invocation: Invocation, *, name: str, arm: str) -> None:
+    """Approve that ARM of experiment NAME becomes the stream: all gates of its rule but this one hold."""
+    console, opened, streams = _opened(invocation)
+    from floodmark.control import rollouts
+    from floodmark.lake import experiments
+
+    made = experiments.find(streams.lake, name)
+    record, chosen = _rule(streams, made), made.arm(arm)
+    if record is None or chosen.name != record.arm:
+        got = "no rule" if record is None else f"a rule about arm '{record.arm}'"
+        fix = f"Let it become the stream now: floodmark experiment promote {name} --arm {arm}"
+        where = f"approval of arm '{arm}' of experiment '{name}'"
+        raise LifecycleError(where, "a rule that asks for it", got, fix, code="LIFECYCLE-103")
+    record = rollouts.approve(streams, record)
+    say_rollout(console, record)
+    console.document({"lake": opened.lake, **record.as_json()})
+
+
+def _say_operations(console: Console, made: Experiment, arms: Sequence[Operations]) -> None:
+    from floodmark.lifecycle.report import operational
+
+    console.say(f"{made.name} of '{made.operator}': {made.state} since {describe(made.ended_at or made.began_at)}")
+    rows = [(what, *values) for what, values in operational(arms)]
+    up_to = ["no micro-batch yet" if one.progress is None else describe(one.progress) for one in arms]
+    console.table(("", *(one.arm.name for one in arms)), [("up to", *up_to), *rows])
+
+
+@experiment.command()
+@click.argument("name")
+@click.option("--tolerance", multiple=True, metavar="COLUMN=N", help="0.5 for half a unit, 0.1% for a thousandth.")
+@click.option("--without", multiple=True, metavar="COLUMN", help="Leave a column out.")
+@click.option("--match", type=click.FloatRange(0, 1), default=1.0, show_default=True, help="Least share of same rows.")
+@click.option("--html", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Also write a page.")
+@click.option("--memory", default="2GB", show_default=True, help="Above it, the comparison spills to disk.")
+@shared
+@pass_invocation
+def report(
+    invocation: Invocation,
+    *,
+    name: str,
+    tolerance: tuple[str, ...],
+    without: tuple[str, ...],
+    match: float,
+    html: Path | None,
+    memory: str,
+) -> None:
+    """Compare what the arms of experiment NAME have found, in all windows that have closed in both; only new ones are read.
+
+    The exit status is 0 where at least --match of the rows of every output are the same, and no column is
+    missing, 1 where not, or where nothing has closed yet.
+    """
+    console, opened, streams = _opened(invocation)
+    from floodmark.control import experiments
+    from floodmark.observe.comparison.compare import How
+    from floodmark.observe.comparison.report import page
+
+    how = How(tolerances=dict(bound(text) for text in tolerance), without=without, memory=memory)
+    with console.step(f"what has closed in {name}"):
+        made = experiments.report(streams, name, how, match=match)
+    first = made.experiment.arms[0].name
+    for arm in made.others:
+        console.say(f"{first} and {arm.name}: {made.verdict(arm)}")
+    for arm in made.others:
+        for line in arm.differs:
+            console.say(f"  code of {arm.name}: {line}")
+        for table, one in made.found[arm.name].items():
+            console.say(f"{table} of {first} and {arm.name}:")
+            if isinstance(one, str):
+                console.say(f"  {one}")
+            else:
+                say(console, one)
+                if (noise := made.noise(table)) is not None and noise is not one:
+                    console.say(f"  noise, between arms of the same code: {noise.counts.unlike:,} rows differ")
+    _say_operations(console, made.experiment, made.operations)
+    for command in made.next_steps():
+        console.say(f"to go on: {command}")
+    if html is not None:
+        html.write_text(page(made), "utf-8")
+        console.say(f"page: {html}")
+    console.document({"lake": opened.lake, **made.as_json()})
+    if not made.same:
+        raise SystemExit(1)
+
+
+@experiment.command()
+@click.argument("name")
+@shared
+@pass_invocation
+def pause(invocation: Invocation, name: str) -> None:
+    """Let the arms of experiment NAME stop; resume lets them go on where they were."""
+    _set(invocation, name, "paused")
+
+
+@experiment.command()
+@click.argument("name")
+@shared
+@pass_invocation
+def resume(invocation: Invocation, name: str) -> None:
+    """Let the arms of experiment NAME go on."""
+    _set(invocation, name, "running")
+
+
+@experiment.command()
+@click.argument("name")
+@shared
+@pass_invocation
+def stop(invocation: Invocation, name: str) -> None:
+    """End experiment NAME; its tables and what was found stay until it is cleaned."""
+    _set(invocation, name, "stopped")
+
+
+def _set(invocation: Invocation, name: str, state: State) -> None:
+    console, opened, streams = _opened(invocation)
+    from floodmark.control import experiments
+
+    made = experiments.set_state(streams, name, state)
+    console.say(f"{name}: {made.state}")
+    console.document({"lake": opened.lake, **asdict(made)})
+
+
+@experiment.command()
+@click.argument("name")
+@shared
+@pass_invocation
+def clean(invocation: Invocation, name: str) -> None:
+    """Remove the arms of experiment NAME, which is over, and what was found."""
+    console, opened, streams = _opened(invocation)
+    from floodmark.control import experiments
+
+    made = experiments.clean(streams, name)
+    console.say(f"{name}: removed, with {len(made.arms)} arms")
+    console.document({"lake": opened.lake, "removed": name})
+
+
+@experiment.command()
+@click.argument("name")
+@click.option("--arm", required=True, metavar="ARM", help="That becomes the stream.")
+@verified("the arm to come to where the stream is, and for its first micro-batch then.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+@shared
+@pass_invocation
+def promote(
+    invocation: Invocation, *, name: str, arm: str, patience: float, soak: float, set_aside: bool, dry_run: bool
+) -> None:
+    """Let the stream be what an arm of experiment NAME is: state, code, and tables in one commit each. A rollback takes it back."""
+    console, opened, streams = _opened(invocation)
+    from floodmark.control import experiments
+    from floodmark.control.verification import Verification
+
+    verification = Verification(patience=patience, soak=soak, set_aside=set_aside)
+    if dry_run:
+        would = experiments.promote_steps(streams, name, arm, verification)
+        console.say(f"arm {arm} of {name} would be the stream")
+        console.steps(would)
+        console.document({"lake": opened.lake, "done": False, "steps": documents(would)})
+        return
+    with console.step(f"promoting {arm} of {name}"), recorded() as taken:
+        made, action = experiments.promote(streams, name, arm, verification)
+    console.say(f"{made.operator} -> {action.version}: {'it runs' if action.step == 'done' else action.step}")
+    if action.reason:
+        console.say(f"  {action.reason}")
+    console.say(f"  go back: floodmark rollback {made.operator} --to {action.savepoint}")
+    about = {"step": action.step, "reason": action.reason, "savepoint": action.savepoint}
+    steps = documents(taken)
+    console.document({"lake": opened.lake, "done": action.step == "done", **asdict(made), **about, "steps": steps})
+    if action.step != "done":
+        raise SystemExit(1)
+
+
+def _opened(invocation: Invocation) -> tuple[Console, Opened, Fleet]:
+    console = Console(as_json=invocation.json)
+    opened = opened_lake(invocation, console)
+    return console, opened, fleet(opened, console.say)

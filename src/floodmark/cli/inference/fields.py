@@ -1,0 +1,303 @@
+"""Columns and values of JSON as fields of a contract: their Python types, nulls, nested models."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from floodmark.cli.inference.times import named_like_time, written
+
+_LARGEST = (1 << 63) - 1
+_MAX_DIGITS = 38
+_TOLERATED = 0.01
+"""Share of values that may be no number in a column of numbers; their rows would be set aside."""
+_NUMBERS = (
+    ("int", r"^-?(0|[1-9][0-9]{0,17})$"),
+    ("Decimal", r"^-?(0|[1-9][0-9]{0,37})$"),
+    ("float", r"^([-+]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?|[-+]?(nan|NaN|NAN|inf|Inf|Infinity))$"),
+    ("bool", r"^([tT]rue|[fF]alse|TRUE|FALSE)$"),
+)
+_COMMA = r"^[-+]?([0-9]{1,3}(\.[0-9]{3})+|[0-9]+)(,[0-9]+)?$"
+_FRACTION = r"^[-+]?[0-9]*,[0-9]+$|^[-+]?[0-9]{1,3}(\.[0-9]{3})+,[0-9]+$"
+NULL_TEXTS = frozenset(
+    ["N/A", "n/a", "na", "null", "NULL", "None", "none", "nil", "-", "--", "?", "\\N", "#N/A", "#NV", "NaN", "nan", "."]
+)
+"""Texts that mean null where a column of numbers or times has them beside its values."""
+_MANY_KEYS, _SELDOM = 20, 0.3
+"""An object with more different names than this, each of them in fewer than this share of the rows, is a map."""
+_RESERVED = {"copy", "json", "dict", "schema", "construct", "validate", "date", "datetime"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookedField:
+    """One column as a field.
+
+    Args:
+        column: its name in the data; of a field from deeper in a JSON document the names on the way to it, with points between.
+        name: the field's; differs where the column's is no Python name.
+        type: Python text.
+        nullable: nulls were seen.
+        digits: precision and scale of a decimal.
+        format: how a time is written, where not as ISO 8601.
+        misfits: values that are not of the type; their rows would be set aside.
+        absent: rows without a value.
+        note: a comment for the author.
+        path: the names on the way to it, where there are several.
+    """
+
+    column: str
+    name: str
+    type: str
+    nullable: bool
+    digits: tuple[int, int] | None = None
+    format: str | None = None
+    misfits: int = 0
+    absent: int = 0
+    note: str = ""
+    path: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """A nested model: its name, and its fields."""
+
+    name: str
+    fields: tuple[LookedField, ...]
+
+
+@dataclass(slots=True)
+class Fields:
+    """Fields as they are found.
+
+    Args:
+        time_formats: of the author's, tried first.
+        taken: names of classes that are in use.
+        models: nested ones, inner ones first.
+        null_values: further texts that mean null in CSV.
+        comma: numbers of a CSV text have a decimal comma.
+        left_out: columns a contract cannot hold, and why.
+    """
+
+    time_formats: Sequence[str] = ()
+    taken: set[str] = field(default_factory=set)
+    models: list[Model] = field(default_factory=list)
+    null_values: set[str] = field(default_factory=set)
+    comma: bool = False
+    left_out: list[str] = field(default_factory=list)
+
+    # ---- CSV and Parquet
+
+    def of_table(self, table: pa.Table) -> list[LookedField]:
+        """The columns as fields."""
+        fields = list[LookedField]()
+        for column, values in zip(table.column_names, table.columns, strict=True):
+            if not column:
+                self.left_out.append("'' (no name)")
+                continue
+            name = python_name(column, {f.name for f in fields})
+            kind = values.type.value_type if pa.types.is_dictionary(values.type) else values.type
+            if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+                looked = self._of_texts(column, name, values.cast(pa.string()))
+            elif (text := self._of_arrow(kind, column)) is None:
+                self.left_out.append(f"'{column}' ({values.type})")
+                continue
+            else:
+                looked = LookedField(column=column, name=name, type=text, nullable=False)
+                if pa.types.is_decimal(kind):
+                    looked = replace(looked, digits=(kind.precision, kind.scale))
+                if pa.types.is_timestamp(kind) and kind.tz is None:
+                    looked = replace(looked, note="without an offset")
+                if text == "date":
+                    looked = replace(looked, note="a date")
+            absent = looked.absent or values.null_count
+            fields.append(replace(looked, nullable=absent > 0, absent=absent))
+        return fields
+
+    def _of_arrow(self, kind: pa.DataType, column: str) -> str | None:
+        if pa.types.is_struct(kind):
+            return self._model(
+                column,
+                [(inner.name, text) for inner in kind if (text := self._of_arrow(inner.type, inner.name)) is not None],
+            )
+        if pa.types.is_map(kind):
+            inner = self._of_arrow(kind.item_type, column)
+            return f"dict[str, {inner}]" if inner and pa.types.is_string(kind.key_type) else None
+        if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+            inner = self._of_arrow(kind.value_type, column)
+            return f"list[{inner}]" if inner else None
+        if pa.types.is_dictionary(kind):
+            return self._of_arrow(kind.value_type, column)
+        if pa.types.is_decimal(kind) and kind.precision > _MAX_DIGITS:
+            return None
+        return next((name for is_kind, name in _ARROW if is_kind(kind)), None)
+
+    def _model(self, column: str, parts: Sequence[tuple[str, str]]) -> str | None:
+        """A nested model of fields that may all be null."""
+        fields = list[LookedField]()
+        for part, text in parts:
+            name = python_name(part, {f.name for f in fields})
+            fields.append(LookedField(column=part, name=name, type=text, nullable=True))
+        return self._add_model(column, fields) if fields else None
+
+    def _add_model(self, column: str, fields: Sequence[LookedField]) -> str:
+        name = "".join(part[:1].upper() + part[1:] for part in re.split(r"\W+|_", column)) or "Part"
+        name = name if name[0].isalpha() else f"Part{name}"
+        while name in self.taken:
+            name += "_" if name.endswith("Part") else "Part"
+        self.taken.add(name)
+        self.models.append(Model(name=name, fields=tuple(fields)))
+        return name
+
+    def _of_texts(self, column: str, name: str, values: pa.ChunkedArray) -> LookedField:
+        """A column of texts: what all or nearly all of them are."""
+        some = values.drop_null()
+        plain = LookedField(column=column, name=name, type="str", nullable=False)
+        if len(some) == 0:
+            return plain
+        if (whole := self._of_values(plain, some)) is not None and not whole.misfits:
+            return whole
+        tokens = pa.array(sorted(NULL_TEXTS))
+        others = some.filter(pc.invert(pc.is_in(some, tokens)))
+        if 0 < len(others) < len(some) and (fewer := self._of_values(plain, others)) is not None:
+            nulls = set(pc.unique(some.filter(pc.is_in(some, tokens))).to_pylist())
+            self.null_values |= nulls
+            return replace(fewer, absent=values.null_count + len(some) - len(others))
+        return whole or plain
+
+    def _of_values(self, plain: LookedField, some: pa.ChunkedArray) -> LookedField | None:
+        size = len(some)
+        counted = {kind: pc.sum(pc.match_substring_regex(some, pattern)).as_py() or 0 for kind, pattern in _NUMBERS}
+        if pc.sum(pc.match_substring_regex(some, _FRACTION)).as_py():
+            counted["float"] = max(counted["float"], pc.sum(pc.match_substring_regex(some, _COMMA)).as_py() or 0)
+        kind = max(counted, key=lambda one: counted[one])
+        misfits = size - counted[kind]
+        if misfits <= _TOLERATED * size and not (kind == "int" and self._is_day(plain.name, some)):
+            self.comma |= kind == "float" and bool(pc.sum(pc.match_substring_regex(some, _FRACTION)).as_py())
+            digits = (_MAX_DIGITS, 0) if kind == "Decimal" else None
+            numbers = replace(plain, type=kind, misfits=misfits, digits=digits)
+            return self._as_epoch(numbers)
+        times = written(some, self.time_formats) or (
+            written(some, ["%Y%m%d"]) if kind == "int" and not misfits and self._is_day(plain.name, some) else None
+        )
+        if times is None:
+            return None
+        note = times.note or ("a date" if times.type == "date" else "" if times.zoned else "without an offset")
+        return replace(plain, type=times.type, format=times.format, misfits=times.misfits, note=note)
+
+    def _is_day(self, name: str, some: pa.ChunkedArray) -> bool:
+        """Whether whole numbers are days such as 20240131."""
+        days = pc.sum(
+            pc.match_substring_regex(some, r"^(19|20)[0-9]{2}(0[1-9]|1[0-2])(0[1-9]|[12][0-9]|3[01])$")
+        ).as_py()
+        return named_like_time(name) and days == len(some)
+
+    def _as_epoch(self, numbers: LookedField) -> LookedField:
+        """A whole number since 1970 where the author has said so."""
+        form = next((form for form in self.time_formats if form.startswith("epoch")), None)
+        if form is None or numbers.type not in {"int", "float"} or not named_like_time(numbers.name):
+            return numbers
+        return replace(numbers, type="datetime", format=form)
+
+    # ---- JSON
+
+    def of_objects(self, objects: Sequence[Mapping[str, Any]]) -> list[LookedField]:
+        """What the objects hold, name by name in the order in which they come."""
+        fields = list[LookedField]()
+        for column in dict.fromkeys(name for one in objects for name in one):
+            values = [value for one in objects if (value := one.get(column)) is not None]
+            name = python_name(column, {f.name for f in fields})
+            absent = len(objects) - len(values)
+            looked = self._of_json(column, values)
+            fields.append(replace(looked, column=column, name=name, nullable=absent > 0, absent=absent))
+        return fields
+
+    def _of_json(self, column: str, values: Sequence[Any]) -> LookedField:
+        """One field by its values, none of which is null."""
+        plain = LookedField(column=column, name=column, type="JsonText", nullable=False)
+        kinds = {type(value) for value in values}
+        if kinds == {str}:
+            return self._of_json_texts(plain, values)
+        if kinds == {dict}:
+            return replace(plain, type=self._of_dicts(column, values))
+        if kinds == {list}:
+            inner = [item for value in values for item in value]
+            if not inner:
+                return replace(plain, type="list[JsonText]")
+            element = self._of_json(_singular(column), [item for item in inner if item is not None])
+            kind = "str" if element.format or element.type == "Decimal" else element.type
+            return replace(plain, type=f"list[{kind}{' | None' if None in inner else ''}]")
+        if kinds == {bool}:
+            return replace(plain, type="bool")
+        if kinds == {int}:
+            large = max(abs(value) for value in values)
+            if large > _LARGEST:
+                return replace(plain, type="Decimal", digits=(_MAX_DIGITS, 0))
+            form = next((one for one in self.time_formats if one.startswith("epoch")), None)
+            return replace(
+                plain,
+                type="datetime" if form and named_like_time(column) else "int",
+                format=form if named_like_time(column) else None,
+            )
+        if kinds and kinds <= {int, float}:
+            return replace(plain, type="float")
+        return plain
+
+    def _of_json_texts(self, plain: LookedField, values: Sequence[str]) -> LookedField:
+        times = written(pa.chunked_array([pa.array(values, pa.string())]), self.time_formats)
+        if times is None:
+            return replace(plain, type="str")
+        note = times.note or ("a date" if times.type == "date" else "" if times.zoned else "without an offset")
+        return replace(plain, type=times.type, format=times.format, misfits=times.misfits, note=note)
+
+    def _of_dicts(self, column: str, values: Sequence[Mapping[str, Any]]) -> str:
+        names = dict.fromkeys(name for value in values for name in value)
+        if not names:
+            return "JsonText"
+        seen = sum(len(value) for value in values)
+        if len(names) > _MANY_KEYS and seen < _SELDOM * len(names) * len(values):
+            inner = self._of_json(
+                _singular(column), [item for value in values for item in value.values() if item is not None]
+            )
+            return f"dict[str, {'str' if inner.format or inner.type == 'Decimal' else inner.type} | None]"
+        return self._add_model(column, self.of_objects(values))
+
+
+_ARROW = (
+    (pa.types.is_null, "str"),
+    (pa.types.is_boolean, "bool"),
+    (pa.types.is_integer, "int"),
+    (pa.types.is_floating, "float"),
+    (pa.types.is_date, "date"),
+    (pa.types.is_timestamp, "datetime"),
+    (pa.types.is_decimal, "Decimal"),
+    (pa.types.is_binary, "bytes"),
+    (pa.types.is_string, "str"),
+    (pa.types.is_large_string, "str"),
+)
+"""Kinds of Arrow and the Python types of their values."""
+
+
+def _singular(name: str) -> str:
+    """A name for one of several: ``tags`` -> ``tag``."""
+    return name[:-1] if len(name) > 3 and name.endswith("s") and not name.endswith("ss") else f"{name}_item"  # noqa: PLR2004 - not `is`
+
+
+def python_name(column: str, taken: Iterable[str]) -> str:
+    """A Python name for a column that a contract may use; differs from those taken in more than case."""
+    name = (
+        column
+        if column.isidentifier() and column.isascii() and not column.startswith("_")
+        else re.sub(r"\W+", "_", column, flags=re.ASCII).strip("_").lower()
+    )
+    name = f"column_{name}" if not name or not name[0].isalpha() else name
+    name = f"{name}_" if keyword.iskeyword(name) or name.startswith("model_") or name in _RESERVED else name
+    used = {one.lower() for one in taken}
+    while name.lower() in used:
+        name += "_"
+    return name

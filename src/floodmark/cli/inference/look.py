@@ -1,0 +1,231 @@
+"""Looking at files: their fields, and which of them is the event time and an example of a key."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from floodmark.cli.inference.fields import Fields, LookedField, Model
+from floodmark.cli.inference.files import Found, find
+from floodmark.cli.inference.sample import NULLS, Dialect, Sample, read
+from floodmark.cli.inference.times import TOLERATED, epoch_of, named_like_time
+from floodmark.spec.annotations import TimeFormat
+from floodmark.spec.source import Files
+
+_KEYS = 50
+"""A text column with at most so many different values is taken as an example key."""
+_TAKEN = {"count", "operator", "settings", "workspace", "annotations"}
+_IMPORTED = {
+    "Contract",
+    "EventTime",
+    "JsonText",
+    "Stream",
+    "TimeFormat",
+    "Tumbling",
+    "Annotated",
+    "BaseModel",
+    "Field",
+    "AliasPath",
+    "Decimal",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Looked:
+    """What was seen.
+
+    Args:
+        files: that were looked at.
+        source: a name for them.
+        fields: in the data's order.
+        models: nested ones, inner ones first.
+        event_time: the field that could be it; None when there is none.
+        key: a field with few different values.
+        rows: looked at.
+        whole: these were all.
+        connector: how ``Files`` reads them.
+        left_out: columns a contract cannot hold, and why.
+        times: other fields that hold times, with how many rows have none.
+    """
+
+    files: Found
+    source: str
+    fields: tuple[LookedField, ...]
+    models: tuple[Model, ...]
+    event_time: str | None
+    key: str | None
+    rows: int
+    whole: bool
+    connector: Files
+    left_out: tuple[str, ...] = ()
+    times: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def contract(self) -> str:
+        """A name for the contract."""
+        return contract_name(self.source)
+
+
+def contract_name(source: str) -> str:
+    """The name of the contract of a source."""
+    return "".join(part.capitalize() for part in source.split("_")) + "Row"
+
+
+def look(given: str | Path, time_formats: Sequence[str] = ()) -> Looked:
+    """Look at a file, the files of a folder, or those of a glob.
+
+    Args:
+        given: the path.
+        time_formats: how times are written, as of ``TimeFormat``, tried before all others.
+
+    Raises:
+        ConnectorError: CONNECTOR-080 nothing there, 081 another kind of file, 082 it cannot be read, 083 no rows, 084 one object.
+        DefinitionError: DEFINITION-150, a format that is none.
+    """
+    for form in time_formats:
+        TimeFormat(form)
+    files = find(str(given))
+    sample, source = read(files), _source(files.name)
+    found = Fields(time_formats=time_formats, taken={*_IMPORTED, contract_name(source)})
+    fields = found.of_objects(sample.objects) if sample.columns is None else found.of_table(sample.columns)
+    event_time, fields = _event_time(fields, sample)
+    fields = [_noted(one) if one.name == event_time else replace(one, note=_kept(one)) for one in fields]
+    return Looked(
+        files=files,
+        source=source,
+        fields=tuple(fields),
+        models=tuple(found.models),
+        event_time=event_time,
+        key=next((f.name for f in fields if f.type == "str" and not f.nullable and _few(sample, f)), None),
+        rows=sample.rows,
+        whole=sample.whole,
+        connector=_connector(files, sample.dialect, found),
+        left_out=tuple(found.left_out),
+        times=tuple((f.name, f.absent + f.misfits) for f in fields if f.type == "datetime" and f.name != event_time),
+    )
+
+
+def _kept(field: LookedField) -> str:
+    return field.note if field.note.startswith("or is it") else ""
+
+
+def _connector(files: Found, dialect: Dialect | None, found: Fields) -> Files:
+    dialect = dialect or Dialect()
+    tabs = files.paths[0].name.removesuffix(".gz").lower().endswith(".tsv")
+    return Files(
+        files.glob,
+        format=files.format if files.said else None,
+        null_values=(*NULLS, *sorted(found.null_values)),
+        delimiter="," if tabs and dialect.delimiter == "\t" else dialect.delimiter,
+        decimal="," if found.comma and dialect.delimiter != "," else ".",
+        encoding=files.encoding,
+        header=dialect.header,
+        skip=dialect.skip,
+    )
+
+
+def _event_time(fields: list[LookedField], sample: Sample) -> tuple[str | None, list[LookedField]]:
+    """The best candidate: a time, then a number since 1970, then a date; one without gaps, and named like a time, first.
+
+    Where no column is one, a field from deeper in the documents, which then comes first among the fields.
+    """
+    ranked = []
+    for place, one in enumerate(fields):
+        rank = _rank(one, sample)
+        if rank is not None:
+            ranked.append((rank, place))
+    if ranked:
+        _, place = min(ranked)
+        chosen = fields[place]
+        if chosen.type in {"int", "float"}:
+            chosen = replace(chosen, type="datetime", format=_epoch(chosen, sample))
+        return chosen.name, [chosen if n == place else one for n, one in enumerate(fields)]
+    for one in fields:
+        if (inner := _deeper(one, sample)) is not None:
+            if inner.name in {f.name for f in fields}:
+                inner = replace(inner, name=f"{one.name}_{inner.name}")
+            return inner.name, [inner, *fields]
+    return None, fields
+
+
+def _rank(field: LookedField, sample: Sample) -> tuple[int, bool, bool] | None:
+    gaps = field.absent + field.misfits
+    if gaps > TOLERATED * sample.rows:
+        return None
+    named = named_like_time(field.name)
+    if field.type in {"datetime", "date"}:
+        return (0 if field.type == "datetime" else 2, gaps > 0, not named)
+    return (1, gaps > 0, False) if field.type in {"int", "float"} and named and _epoch(field, sample) else None
+
+
+def _values(field: LookedField, sample: Sample) -> list[Any]:
+    if sample.columns is None:
+        return [value for one in sample.objects if (value := one.get(field.column)) is not None]
+    return sample.columns[field.column].drop_null().to_pylist()  # type: ignore[no-any-return]
+
+
+def _epoch(field: LookedField, sample: Sample) -> str | None:
+    """The unit of a column of numbers that are moments."""
+    numbers = []
+    for value in _values(field, sample):
+        try:
+            numbers.append(float(value))
+        except ValueError:
+            continue
+    return epoch_of(min(numbers), max(numbers)) if numbers else None
+
+
+def _deeper(field: LookedField, sample: Sample) -> LookedField | None:
+    """A time one or two levels down in nearly every document."""
+    if sample.columns is not None or field.type in {"JsonText", "str"} or field.type.startswith(("list", "dict")):
+        return None
+    return _inside([one.get(field.column) for one in sample.objects], (field.column,))
+
+
+def _inside(values: Sequence[object], path: tuple[str, ...]) -> LookedField | None:
+    objects = [value for value in values if isinstance(value, Mapping)]
+    if len(objects) < (1 - TOLERATED) * len(values):
+        return None
+    for one in Fields().of_objects(objects):
+        if one.type == "datetime" and one.absent + one.misfits + len(values) - len(objects) <= TOLERATED * len(values):
+            whole = (*path, one.column)
+            return replace(one, column=".".join(whole), path=whole, absent=one.absent + len(values) - len(objects))
+    for name in dict.fromkeys(name for one in objects for name in one) if len(path) == 1 else ():
+        if (found := _inside([one.get(name) for one in objects], (*path, name))) is not None:
+            return found
+    return None
+
+
+_NOTES = {
+    "a date": "a date: midnight UTC",
+    "without an offset": 'without an offset, so read as UTC; else Annotated[EventTime, LocalTime("Europe/Berlin")]',
+}
+
+
+def _noted(field: LookedField) -> LookedField:
+    return replace(field, note=_NOTES.get(field.note, field.note))
+
+
+def _few(sample: Sample, field: LookedField) -> bool:
+    if sample.columns is None:
+        different, size = len(set(_values(field, sample))), sample.rows
+    else:
+        values = sample.columns[field.column]
+        if not pa.types.is_string(values.type):
+            return False
+        different, size = pc.count_distinct(values).as_py(), len(values)
+    return bool(1 < different <= min(_KEYS, size // 2))
+
+
+def _source(name: str) -> str:
+    stem = name.split(".", maxsplit=1)[0].lower()
+    found = re.sub(r"[^a-z0-9]+", "_", stem).strip("_") or "data"
+    found = f"data_{found}" if not found[0].isalpha() else found
+    return f"{found}_rows" if keyword.iskeyword(found) or found in _TAKEN else found

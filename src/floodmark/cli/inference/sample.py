@@ -1,0 +1,227 @@
+"""The first rows of files, as they are written: a column of texts, of Arrow values, or JSON objects."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from floodmark.cli.inference.files import Found, ending
+from floodmark.connectors.documents import json_records
+from floodmark.connectors.formats import lines_of, whole
+from floodmark.connectors.unit import Unreadable
+from floodmark.core.errors import ConnectorError
+from floodmark.lake.storage import open_hashed
+
+ROWS = 100_000
+"""Rows that are looked at, at most."""
+NULLS = ("", "NA")
+"""Texts that mean null in CSV unless more are said."""
+_SNIFFED = 2_000
+"""Lines the dialect of a CSV text is guessed from."""
+_SIGNS = ",;\t|"
+_TYPED = re.compile(r"\s*([-+]?[0-9][0-9.,:/T -]*)?\s*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dialect:
+    """How a CSV text is written.
+
+    Args:
+        delimiter: between fields.
+        skip: lines before the header, or before the first row where there is none.
+        header: names of the columns, where the text does not say them, or says one twice.
+    """
+
+    delimiter: str = ","
+    skip: int = 0
+    header: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """The first rows.
+
+    Args:
+        columns: of CSV (as texts) and Parquet.
+        objects: of JSON.
+        whole: these are all rows.
+        dialect: of CSV.
+    """
+
+    columns: pa.Table | None = None
+    objects: Sequence[Mapping[str, Any]] = field(default=())
+    whole: bool
+    dialect: Dialect | None = None
+
+    @property
+    def rows(self) -> int:
+        """How many."""
+        return len(self.objects) if self.columns is None else self.columns.num_rows
+
+
+def read(found: Found) -> Sample:
+    """The first rows of some files.
+
+    Raises:
+        ConnectorError: CONNECTOR-082 a file cannot be read, 083 there is no row, 084 it is one object.
+    """
+    where = f"--from {found.paths[0]}"
+    try:
+        match found.format:
+            case "csv":
+                sample = _csv(found)
+            case "json":
+                sample = _json(found, where)
+            case "parquet":
+                sample = _parquet(found)
+    except (pa.ArrowException, duckdb.Error, Unreadable, OSError, EOFError, ValueError) as error:
+        got, fix = str(error).split("\n")[0], "Mend the file, or start with a smaller part of it."
+        raise ConnectorError(where, "a file that can be read", got, fix, code="CONNECTOR-082") from error
+    if not sample.rows or (sample.columns is not None and not sample.columns.num_columns):
+        fix = "Give it at least one row; types are inferred from values."
+        raise ConnectorError(where, "rows", "none", fix, code="CONNECTOR-083")
+    return sample
+
+
+def _lines(path: Path, encoding: str) -> Iterator[bytes]:
+    with whole():
+        yield from lines_of(open_hashed(str(path)), path.name, encoding)
+
+
+def _parquet(found: Found) -> Sample:
+    batches = (batch for path in found.paths for batch in pq.ParquetFile(path).iter_batches())
+    taken, rows = list[pa.Table](), 0
+    for batch in batches:
+        taken.append(pa.Table.from_batches([batch]).slice(0, ROWS - rows))
+        rows += taken[-1].num_rows
+        if rows >= ROWS:
+            break
+    table = pa.concat_tables(taken, promote_options="permissive") if taken else pa.table({})
+    return Sample(columns=table, whole=rows < ROWS)
+
+
+def _json(found: Found, where: str) -> Sample:
+    records = (record for path in found.paths for record in json_records(_lines(path, found.encoding)))
+    values = [_value(record.raw) for record in islice(records, ROWS)]
+    objects = [value for value in values if isinstance(value, dict)]
+    if len(objects) == 1 and next(records, None) is None:
+        _refuse_single(objects[0], where)
+    return Sample(objects=objects, whole=len(values) < ROWS)
+
+
+def _value(raw: bytes) -> object:
+    """A broken record is None; it will be set aside."""
+    try:
+        return json.loads(raw)
+    except ValueError:
+        return None
+
+
+def _refuse_single(value: Mapping[str, Any], where: str) -> None:
+    """Raise CONNECTOR-084 for one object that holds the rows in a list."""
+    name, most = max(
+        ((n, len(v)) for n, v in value.items() if isinstance(v, list)), key=lambda p: p[1], default=("", 0)
+    )
+    if most > 1 and isinstance(value[name][0], dict):
+        fix = f"Take them out: jq -c '.{name}[]' FILE > {name}.jsonl"
+        got = f"one object that holds {most:,} of them in '{name}'"
+        raise ConnectorError(where, "objects, one per line or in an array", got, fix, code="CONNECTOR-084")
+
+
+def _csv(found: Found) -> Sample:
+    first = list(islice(_lines(found.paths[0], found.encoding), _SNIFFED))
+    dialect = dialect_of(first, tabs=ending(found.paths[0]) == ".tsv")
+    tables, rows, ended = list[pa.Table](), 0, True
+    for path in found.paths:
+        lines = _lines(path, found.encoding)
+        text = b"".join(islice(lines, ROWS - rows + dialect.skip + 1))
+        ended = ended and next(lines, None) is None
+        tables.append(_texts(text, dialect))
+        rows += tables[-1].num_rows
+        if rows >= ROWS:
+            ended = ended and path == found.paths[-1]
+            break
+    table = pa.concat_tables(tables, promote_options="default") if tables else pa.table({})
+    return Sample(columns=table, whole=ended, dialect=dialect)
+
+
+def _texts(text: bytes, dialect: Dialect) -> pa.Table:
+    """Every column as text; what it means is decided by all of its values."""
+    lines = text.removeprefix(b"\xef\xbb\xbf").split(b"\n", dialect.skip + 1)
+    names = list(dialect.header) or _split(lines[dialect.skip].decode(errors="replace"), dialect.delimiter)
+    body = lines[dialect.skip + (0 if dialect.header else 1) :]
+    content = b"\n".join(body)
+    if not content.strip():
+        return pa.table({name: pa.array([], pa.string()) for name in dict.fromkeys(names)})
+    return pyarrow.csv.read_csv(
+        pa.BufferReader(content.decode(errors="replace").encode()),
+        read_options=pyarrow.csv.ReadOptions(column_names=names, block_size=64 << 20),
+        parse_options=pyarrow.csv.ParseOptions(
+            delimiter=dialect.delimiter, newlines_in_values=True, invalid_row_handler=lambda _: "skip"
+        ),
+        convert_options=pyarrow.csv.ConvertOptions(
+            column_types=dict.fromkeys(names, pa.string()), null_values=list(NULLS), strings_can_be_null=True
+        ),
+    )
+
+
+def dialect_of(lines: Sequence[bytes], *, tabs: bool) -> Dialect:
+    """The dialect of a text by its first lines: DuckDB's guess, where the lines bear it out."""
+    texts = [line.decode(errors="replace").removeprefix("\ufeff").rstrip("\r\n") for line in lines]
+    if not any(texts):
+        msg = "it is empty"
+        raise ValueError(msg)
+    hint = 1 if re.fullmatch(r"sep=.", texts[0], re.IGNORECASE) else 0
+    delimiter, skip, has_header = _sniffed(texts[hint:])
+    if tabs or delimiter not in _SIGNS or not any(delimiter in text for text in texts):
+        header = next(text for text in texts[hint:] if text.strip())
+        delimiter = "\t" if tabs else max(_SIGNS, key=header.count)
+    skip = min(skip, len(texts) - hint - 1)
+    names = _split(texts[hint + skip], delimiter)
+    if not has_header and any(name and _TYPED.fullmatch(name) for name in names):
+        return Dialect(
+            delimiter=delimiter, skip=hint + skip, header=tuple(f"column_{n}" for n in range(1, len(names) + 1))
+        )
+    if len({name for name in names if name}) < len([name for name in names if name]):
+        return Dialect(delimiter=delimiter, skip=hint + skip + 1, header=tuple(_different(names)))
+    return Dialect(delimiter=delimiter, skip=hint + skip)
+
+
+def _different(names: Iterable[str]) -> Iterator[str]:
+    """Names of which none comes twice."""
+    seen: dict[str, int] = {}
+    for name in (name or f"column_{place}" for place, name in enumerate(names, start=1)):
+        seen[name] = seen.get(name, 0) + 1
+        yield name if seen[name] == 1 else f"{name}_{seen[name]}"
+
+
+def _sniffed(texts: Sequence[str]) -> tuple[str, int, bool]:
+    """Delimiter, lines before the header, and whether there is one."""
+    with NamedTemporaryFile("w", suffix=".csv", encoding="utf-8", newline="") as file, duckdb.connect() as connection:
+        file.write("\n".join(texts) + "\n")
+        file.flush()
+        try:
+            found = connection.execute(
+                "SELECT Delimiter, SkipRows, HasHeader FROM sniff_csv(?)", [file.name]
+            ).fetchone()
+        except duckdb.Error:  # it has no shape
+            found = None
+    return (str(found[0]), int(found[1]), bool(found[2])) if found else ("", 0, True)
+
+
+def _split(line: str, delimiter: str) -> list[str]:
+    """The names in a header."""
+    import csv  # noqa: PLC0415 - beside pyarrow.csv
+
+    return [name.strip() for name in next(csv.reader([line.rstrip("\r\n")], delimiter=delimiter), [])]

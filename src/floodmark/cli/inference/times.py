@@ -1,0 +1,139 @@
+"""How times are written: ISO 8601, other spellings as formats of ``strptime``, numbers since 1970."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import product
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from floodmark.core.sql import literal
+from floodmark.spec.annotations import EPOCHS
+
+TOLERATED = 0.1
+"""Share of values that may be no time in a column of times; their rows would be set aside."""
+_DATES = (
+    "%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d", "%Y.%m.%d", "%d/%m/%y", "%m/%d/%y", "%d.%m.%y", "%m-%d-%y",
+    "%d/%b/%Y", "%d-%b-%Y", "%d-%b-%y", "%d %b %Y", "%d %B %Y", "%b %d %Y", "%b-%d-%Y", "%b %d, %Y", "%B %d, %Y", "%B %d %Y", "%Y-%m-%d", "%Y %m %d",
+    "%a, %d %b %Y", "%Y %b %d", "%Y-%b-%d",
+)  # fmt: skip
+_CLOCKS = (
+    "", " %H:%M", " %H:%M:%S", " %H:%M:%S.%f", "T%H:%M:%S", " %I:%M %p", " %I:%M:%S %p", " %I:%M%p", ":%H:%M:%S", " %H:%M:%S %z", ":%H:%M:%S %z",
+    " %H.%M", " - %H:%M", ", %H:%M:%S", " %H:%M:%S GMT", " %H:%M:%S UTC",
+)  # fmt: skip
+_OTHERS = ("%a %b %d %H:%M:%S %z %Y", "%a %b %d %H:%M:%S %Y", "%Y%m%dT%H%M%S", "%Y%m%d%H%M%S", "%Y%m%d %H:%M:%S")
+FORMATS = tuple(date + clock for date, clock in product(_DATES, _CLOCKS) if date + clock != "%Y-%m-%d") + _OTHERS
+_ISO = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,9})?)?(Z|[-+][0-9]{2}:?[0-9]{2})?$"
+_ISO_DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
+_LOOKED = 20
+"""Values of a column that a format is tried on before it is tried on all."""
+_FIRST, _LAST = 946_684_800, 4_102_444_800
+"""2000 to 2100, in seconds: a number between them, named like a time, is one."""
+_NAMES = re.compile(
+    r"(^|_)(event_?time|time(stamp)?|ts|at|when|datetime|date|created|occurred|observed|epoch|pickup|pubdate|published)($|_)"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """How the times of a column are written.
+
+    Args:
+        type: ``datetime`` or ``date``.
+        format: of ``TimeFormat``; None for ISO 8601.
+        misfits: values that are not written so.
+        zoned: they have an offset.
+        note: for the author.
+    """
+
+    type: str
+    format: str | None = None
+    misfits: int = 0
+    zoned: bool = True
+    note: str = ""
+
+
+def named_like_time(name: str) -> bool:
+    """Whether a name is one of a time: ``ordered_at``, ``pickupTime``."""
+    snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().replace(" ", "_").replace(".", "_").replace("-", "_")
+    return _NAMES.search(snake) is not None or snake.endswith(("time", "date", "_on"))
+
+
+def written(texts: pa.ChunkedArray, preferred: Sequence[str] = ()) -> Written | None:
+    """How a column of texts without nulls is written; None where it holds no times.
+
+    Args:
+        texts: values.
+        preferred: formats of the author's, tried first.
+    """
+    size = len(texts)
+    for form in preferred:
+        if (hits := _hits(texts, form)) and (size - hits) <= TOLERATED * size:
+            return _in_format(form, size - hits)
+    for kind, pattern in (("datetime", _ISO), ("date", _ISO_DATE)):
+        hits = pc.sum(pc.match_substring_regex(texts, pattern)).as_py() or 0
+        if hits and size - hits <= TOLERATED * size:
+            offset = pc.sum(pc.match_substring_regex(texts, r"(Z|[-+][0-9]{2}:?[0-9]{2})$")).as_py() or 0
+            return Written(type=kind, misfits=size - hits, zoned=kind == "datetime" and offset >= hits)
+    return _other(texts)
+
+
+def _other(texts: pa.ChunkedArray) -> Written | None:
+    size, some = len(texts), texts.slice(0, _LOOKED).to_pylist()
+    likely = [form for form in FORMATS if sum(_fits(text, form) for text in some) * 2 > len(some)]
+    counted = [(hits, form) for form in likely if size - (hits := _hits(texts, form)) <= TOLERATED * size]
+    if not counted:
+        return None
+    most = max(hits for hits, _ in counted)
+    best = [form for hits, form in counted if hits == most]
+    if len(best) == 1:
+        return _in_format(best[0], size - most)
+    ordered = [form for form in best if _in_order(texts, form)]
+    american = next((form for form in best if form.startswith("%m/")), best[0])
+    chosen = ordered[0] if len(ordered) == 1 else american
+    other = next(form for form in best if form != chosen)
+    note = "" if len(ordered) == 1 or chosen[1] == other[1] else f"or is it {other}? --time-format '{other}'"
+    return _in_format(chosen, size - most, note)
+
+
+def _in_format(form: str, misfits: int, note: str = "") -> Written:
+    dated = not any(directive in form for directive in ("%H", "%I")) and form not in EPOCHS
+    zoned = form in EPOCHS or "%z" in form or form.endswith(("GMT", "UTC"))
+    return Written(type="date" if dated else "datetime", format=form, misfits=misfits, zoned=zoned, note=note)
+
+
+def _fits(text: str, form: str) -> bool:
+    try:
+        datetime.strptime(text, form)  # noqa: DTZ007 - only whether it can be read
+    except ValueError:
+        return False
+    return True
+
+
+def _hits(texts: pa.ChunkedArray, form: str) -> int:
+    """Values written in a format."""
+    if form in EPOCHS:
+        return int(pc.sum(pc.match_substring_regex(texts, r"^-?[0-9]+(\.[0-9]+)?$")).as_py() or 0)
+    with duckdb.connect() as connection:
+        rows = connection.from_arrow(pa.table({"v": texts}))
+        found = rows.aggregate(f"count(try_strptime(v, {literal(form)}))").fetchall()
+    return int(found[0][0])
+
+
+def _in_order(texts: pa.ChunkedArray, form: str) -> bool:
+    with duckdb.connect() as connection:
+        rows = connection.from_arrow(pa.table({"v": texts, "n": range(len(texts))}))
+        times = rows.project(f"try_strptime(v, {literal(form)}) AS t, n").filter("t IS NOT NULL")
+        steps = times.project("t < lag(t) OVER (ORDER BY n) AS back").aggregate("count(*) FILTER (back)")
+        found = steps.fetchall()
+    return bool(found[0][0] == 0)
+
+
+def epoch_of(low: float, high: float) -> str | None:
+    """The unit in which numbers from ``low`` to ``high`` are moments of this century; None where they are none."""
+    return next((form for form, unit in EPOCHS.items() if _FIRST * unit <= low and high <= _LAST * unit), None)

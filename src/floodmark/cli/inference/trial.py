@@ -1,0 +1,66 @@
+"""The rows that were looked at, checked as a landing checks them: how many would be set aside, and why."""
+
+from __future__ import annotations
+
+import runpy
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from floodmark.cli.inference.look import Looked
+from floodmark.cli.inference.sample import ROWS
+from floodmark.connectors.files import FileReader
+from floodmark.connectors.unit import Unreadable
+from floodmark.connectors.validation import Rules
+from floodmark.core.errors import FloodmarkError
+from floodmark.spec.contract import Contract
+from floodmark.spec.source import BoundedOutOfOrderness, Source
+
+_EXAMPLES = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """What a first landing would do.
+
+    Args:
+        rows: checked.
+        set_aside: of them.
+        examples: (file, row, reason) of the first ones.
+        unreadable: why a file cannot be landed at all; empty when all can.
+    """
+
+    rows: int
+    set_aside: int
+    examples: tuple[tuple[str, int, str], ...] = ()
+    unreadable: str = ""
+
+
+def trial(module: Path, looked: Looked) -> Trial:
+    """Check the first rows against the contract that was written for them.
+
+    Args:
+        module: with the contract.
+        looked: what was seen in the files.
+    """
+    contract: type[Contract] = runpy.run_path(str(module))[looked.contract]
+    source = Source(
+        looked.source, contract=contract, connector=looked.connector, watermark=BoundedOutOfOrderness("0 s")
+    )
+    reader, rules = FileReader(looked.connector, contract, looked.source), Rules(source, time.time_ns() // 1_000_000)
+    rows, set_aside, examples = 0, 0, list[tuple[str, int, str]]()
+    for unit in reader.pending({})[0]:
+        try:
+            content = reader.open(unit)
+            for batch in rules.batches(content.records(), content.form):
+                rows, set_aside = rows + len(batch.rows) + len(batch.broken), set_aside + len(batch.broken)
+                found = batch.broken[: _EXAMPLES - len(examples)]
+                examples += [(unit.name, row.position, row.reason) for row in found]
+                if rows >= ROWS:
+                    break
+        except (Unreadable, FloodmarkError) as error:
+            reason = f"{unit.name}: {error}"
+            return Trial(rows=rows, set_aside=set_aside, examples=tuple(examples), unreadable=reason)
+        if rows >= ROWS:
+            break
+    return Trial(rows=rows, set_aside=set_aside, examples=tuple(examples))

@@ -1,0 +1,146 @@
+"""The verb rollout: a changed version runs beside its stream, is judged by a rule, promoted, watched, and taken back where it fails."""
+
+# ruff: noqa: PLC0415 - what is slow to import is imported when it is needed
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from floodmark.cli.console import Console
+from floodmark.cli.invocation import Invocation, pass_invocation, shared
+from floodmark.cli.loading import Opened
+from floodmark.cli.store import fleet
+from floodmark.cli.workspace import opened_lake
+from floodmark.core.time import describe
+
+if TYPE_CHECKING:
+    from floodmark.control.fleet import Fleet
+    from floodmark.control.rollout import Record
+
+
+@click.group()
+@shared
+def rollout() -> None:
+    """A changed version runs beside its stream, and becomes the stream when a rule holds; it is watched then, and taken back if it fails."""
+
+
+@rollout.command()
+@click.argument("operator")
+@click.option("--note", default="", help="Why.")
+@shared
+@pass_invocation
+def start(invocation: Invocation, *, operator: str, note: str) -> None:
+    """Roll out OPERATOR as its code is now, as its asset declares (operator_asset(..., rollout=Rollout(...)))."""
+    console, opened, streams = _opened(invocation)
+    from floodmark.control import rollouts
+
+    name = opened.workspace.operator(operator).name
+    asset = next(one for one in opened.workspace.operator_assets if one.operator.name == name)
+    record = rollouts.start(streams, asset, why=note)
+    if record is None:
+        console.say(f"{asset.operator.version}: nothing has changed")
+    else:
+        say_rollout(console, record)
+        if not streams.supervised:
+            console.say("no supervisor is at work, so nothing happens yet: floodmark supervise")
+    console.document({"lake": opened.lake, "rollout": None if record is None else record.as_json()})
+
+
+@rollout.command()
+@click.argument("operators", nargs=-1)
+@shared
+@pass_invocation
+def status(invocation: Invocation, operators: tuple[str, ...]) -> None:
+    """How the newest rollouts of OPERATORS are, by default all: state, what they wait for, gates."""
+    console, opened, streams = _opened(invocation)
+    from floodmark.control.rollout import Rollouts
+
+    names = [opened.workspace.operator(one).name for one in operators] or [o.name for o in opened.workspace.operators]
+    known = [one for name in names for one in Rollouts(streams.store).of(streams.stream(name), 1)]
+    for record in known:
+        say_rollout(console, record)
+    if not known:
+        console.say(f"no rollout of {', '.join(names)} yet: floodmark rollout start OPERATOR")
+    console.document({"lake": opened.lake, "rollouts": [one.as_json() for one in known]})
+
+
+@rollout.command()
+@click.argument("operator")
+@click.option("--version", default="", metavar="VERSION", help="What is approved; another one is refused.")
+@shared
+@pass_invocation
+def approve(invocation: Invocation, *, operator: str, version: str) -> None:
+    """Approve that the new version of OPERATOR becomes the stream: all its other gates hold."""
+    console, opened, streams = _opened(invocation)
+    from floodmark.control import rollouts
+
+    name = opened.workspace.operator(operator).name
+    record = rollouts.approve(streams, rollouts.going(streams, name), version)
+    say_rollout(console, record)
+    console.document({"lake": opened.lake, **record.as_json()})
+
+
+@rollout.command()
+@click.argument("operator")
+@click.option("--note", default="", help="Why.")
+@shared
+@pass_invocation
+def abort(invocation: Invocation, *, operator: str, note: str) -> None:
+    """End the rollout of OPERATOR: the new version stops, or, after its promotion, the stream goes back to what it was."""
+    console, opened, streams = _opened(invocation)
+    from floodmark.control import rollouts
+
+    name = opened.workspace.operator(operator).name
+    record = rollouts.abort(streams, rollouts.going(streams, name), note)
+    console.say(f"{record.name}: {record.aborted}; its supervisor ends it at its next look")
+    console.document({"lake": opened.lake, **record.as_json()})
+
+
+@rollout.command()
+@click.argument("operator")
+@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="The newest.")
+@shared
+@pass_invocation
+def history(invocation: Invocation, *, operator: str, limit: int) -> None:
+    """The rollouts of OPERATOR, the newest first, and each state they came to."""
+    console, opened, streams = _opened(invocation)
+    from floodmark.control.rollout import Rollouts
+
+    name = opened.workspace.operator(operator).name
+    known = Rollouts(streams.store).of(streams.stream(name), limit)
+    rows = [
+        (one.id, one.version, describe(int(step.at * 1000)), step.state, step.why)
+        for one in known
+        for step in one.steps
+    ]
+    console.table(("rollout", "version", "at", "state", "because"), rows)
+    console.document({"lake": opened.lake, "rollouts": [one.as_json() for one in known]})
+
+
+def say_rollout(console: Console, record: Record) -> None:
+    """Tell how a rollout, or the rule of an experiment, is."""
+    console.say(f"{record.name} to {record.version}: {record.state} since {describe(int(record.since * 1000))}")
+    if record.reason:
+        console.say(f"  because: {record.reason}")
+    if record.waits and record.ended_at is None:
+        console.say(f"  waits for: {record.waits}")
+    if record.judged_at is not None:
+        rows = [(one.name, one.wants, one.sees, one.verdict) for one in record.gates]
+        console.table((f"gate at {describe(int(record.judged_at * 1000))}", "wants", "sees", ""), rows)
+    if record.state == "awaiting approval" and not record.approved:
+        how = (
+            f"floodmark rollout approve {record.operator} --version {record.version}"
+            if record.kind == "rollout"
+            else f"floodmark experiment approve {record.experiment} --arm {record.arm}"
+        )
+        console.say(f"  approve: {how}")
+    if record.state in {"watching", "done"} and record.savepoint:
+        console.say(f"  go back: floodmark rollback {record.operator} --to {record.savepoint}")
+
+
+def _opened(invocation: Invocation) -> tuple[Console, Opened, Fleet]:
+    console = Console(as_json=invocation.json)
+    opened = opened_lake(invocation, console)
+    return console, opened, fleet(opened, console.say)

@@ -1,0 +1,67 @@
+"""An arm made ready in a process of its own, which loads the arm's code: ``python -m floodmark.control.arm``. Its stream has forked, and is stopped."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from floodmark.control.engine import computing
+from floodmark.control.package import load
+from floodmark.core.errors import FloodmarkError
+from floodmark.engines.upgrading import upgrade
+from floodmark.lake import savepoints
+from floodmark.lake.copies import remove
+from floodmark.lake.paths import Lake
+from floodmark.lake.timeline import Timeline
+from floodmark.lifecycle.plan import Plan, plan
+
+
+def main(wanted: str) -> int:
+    """Let the stream of an arm go on under the arm's code; prints the version that is, or why it cannot."""
+    given = json.loads(wanted)
+    try:
+        answer = _prepared(given)
+    except FloodmarkError as error:
+        answer = {"refused": str(error)}
+    sys.stdout.write(json.dumps(answer) + "\n")
+    return 0
+
+
+def _prepared(given: dict[str, Any]) -> dict[str, Any]:
+    workspace = load(Path(given["package"]), given["environment"], given["root"], given["lake"])
+    operator, lake = workspace.operator(given["operator"]), Lake.of(workspace.settings)
+    engine = computing(workspace.settings)
+    engine.check_deployed(operator, lake)
+    began = savepoints.find(Lake(given["original"]), given["savepoint"]).manifest.deployed
+    change = plan(began, operator)
+    anew = given["rebuild"] and change.verdict == "rebuild"
+    if anew:
+        _begin_anew(operator.name, lake)
+    else:
+        engine.take_over(operator, lake)
+        upgrade(operator, lake, forward_only=given["forward_only"], why="for an experiment")
+    return {"version": operator.version, "differs": list(_differs(change)), "anew": anew}
+
+
+def _begin_anew(operator: str, lake: Lake) -> None:
+    """Forget state and outputs of an arm: its stream computes all input from the first row. Its timelines go last, by which it is a fork."""
+    deployed = Timeline.current(lake, operator).identity.deployed()
+    for table in deployed.tables if deployed is not None else ():
+        remove(lake.output(table))
+        remove(lake.output(f"{table}__current"))
+    remove(lake.internal("operators", operator, "timelines"))
+
+
+def _differs(found: Plan) -> Iterator[str]:
+    """In what the code is another than that of the savepoint; done again after a crash, it is the same."""
+    for one in found.changes:
+        yield f"{one.where}: {one.before or 'nothing'} -> {one.after or 'nothing'}"
+    for name, how in found.code:
+        yield f"{name}: {how}"
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,66 @@
+"""Looks at rollouts: a supervisor starts one when it is due, in a process of its own that has the code of the arm."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from floodmark.control.rollout import Rollouts
+from floodmark.control.store import CONTROL, Store
+
+_PAUSE_SECONDS = 2.0
+"""Between two looks at one rollout, also where the first one died."""
+_LATER_SECONDS = 60.0
+_LARGEST_LOG = 1 << 20
+"""Bytes, above which it begins anew."""
+
+
+@dataclass(slots=True)
+class Looks:
+    """Starts looks. Those at work go on when their supervisor ends.
+
+    Args:
+        store: the control store.
+        home: folder of packages and logs.
+        command: that looks; by default floodmark's own.
+    """
+
+    store: Store
+    home: Path
+    command: Sequence[str] = (sys.executable, "-m", "floodmark.control.rollouts")
+    _children: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
+    _began: dict[int, float] = field(default_factory=dict)
+
+    def look(self) -> None:
+        """Start those that are due; what it costs follows these, not the rollouts there were."""
+        for number, child in list(self._children.items()):
+            if child.poll() is not None:
+                del self._children[number]
+        for number, package in Rollouts(self.store).due():
+            if number not in self._children and time.monotonic() - self._began.get(number, 0) > _PAUSE_SECONDS:
+                self._start(number, self.home / "packages" / package)
+
+    def _start(self, number: int, package: Path) -> None:
+        log = self.home / "logs" / "rollouts.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        paths = os.pathsep.join(filter(None, [str(package), os.environ.get("PYTHONPATH")]))
+        self._began[number] = time.monotonic()
+        try:
+            with log.open("wb" if log.exists() and log.stat().st_size > _LARGEST_LOG else "ab") as output:
+                self._children[number] = subprocess.Popen(
+                    [*self.command, str(number), str(package)],
+                    cwd=package,
+                    env={**os.environ, CONTROL: self.store.url, "PYTHONPATH": paths},
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+        except OSError as error:
+            known = Rollouts(self.store)
+            known.note(known.find(number), waits=f"a look cannot be started: {error}", due=time.time() + _LATER_SECONDS)

@@ -1,0 +1,60 @@
+"""What the driver of a stream uses and counts while it runs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import psutil
+
+from floodmark.lifecycle.usage import Usage
+from floodmark.spec.run import BatchInfo
+
+
+@dataclass(slots=True)
+class Meter:
+    """Of this process."""
+
+    _counted: Usage = field(default_factory=Usage)
+    _measured: Usage = field(default_factory=Usage)
+    """By another thread."""
+
+    def count(self, batch: BatchInfo, quarantines: AbstractSet[str]) -> None:
+        """Add a micro-batch.
+
+        Args:
+            batch: that was committed.
+            quarantines: tables whose rows were set aside.
+        """
+        aside = sum(rows for table, rows in batch.rows.items() if table in quarantines)
+        about = Usage(rows=batch.rows_in, late=batch.late, dropped=batch.dropped, set_aside=aside, busy=batch.seconds)
+        self._counted = self._counted.plus(about)
+
+    def read(self) -> Usage:
+        """All so far; processor time and memory are measured now."""
+        processor, memory = 0.0, 0
+        for process in _mine():
+            with suppress(psutil.Error):  # it has just ended
+                times = process.cpu_times()
+                processor += times.user + times.system + times.children_user + times.children_system
+                memory += process.memory_info().rss
+        before = self._measured
+        self._measured = Usage(processor=max(before.processor, processor), memory=max(before.memory, memory))
+        return self._counted.plus(self._measured)
+
+
+def _mine() -> Iterator[psutil.Process]:
+    """This process and those it has started for itself: what has a session of its own is shared with others."""
+    own, session = psutil.Process(), os.getsid(0)
+    yield own
+    yield from _of_session(own.children(recursive=True), session)
+
+
+def _of_session(processes: Iterable[psutil.Process], session: int) -> Iterator[psutil.Process]:
+    for process in processes:
+        with suppress(ProcessLookupError, PermissionError):
+            if os.getsid(process.pid) == session:
+                yield process

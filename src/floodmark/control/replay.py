@@ -1,0 +1,111 @@
+"""Replays: the last stretch of what production has read goes through changed code on the embedded engine; production is only read."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from deltalake import DeltaTable
+
+from floodmark.control.engine import Computing
+from floodmark.core.errors import CapabilityError, FloodmarkError, LifecycleError
+from floodmark.core.time import END
+from floodmark.engines.upgrading import upgrade
+from floodmark.lake import savepoints
+from floodmark.lake.fork import look_on
+from floodmark.lake.paths import Lake
+from floodmark.lake.savepoints import Savepoint
+from floodmark.lake.timeline import Timeline
+from floodmark.lifecycle.comparison import Comparison
+from floodmark.lifecycle.plan import plan
+from floodmark.lifecycle.replay import Replay
+from floodmark.observe.comparison.closed import advance, found
+from floodmark.observe.comparison.compare import How
+from floodmark.observe.comparison.sides import Side
+from floodmark.spec.operator import Operator
+
+
+def replay(
+    operator: Operator, production: Lake, computing: Computing, how: How, *, span: int, forward_only: bool = False
+) -> Replay:
+    """Let changed code go on from a savepoint of production, and compare what it finds with what production has found since.
+
+    Args:
+        operator: as the code has it now.
+        production: its lake, in which nothing is written.
+        computing: the engine.
+        how: outputs are compared.
+        span: of event time, ms: the newest savepoint that is at least so far back is taken, or the oldest there is.
+        forward_only: accept that open windows hold what the old definition let through.
+
+    Returns:
+        Without ``found`` where nothing has changed; with ``refused`` where the code cannot go on from the savepoint, or there is none.
+    """
+    began = time.monotonic()
+    deployed = Timeline.current(production, operator.name).identity.deployed()
+    change = plan(deployed, operator)
+    if deployed is None or not change.changes:
+        return Replay(plan=change, found={})
+    try:
+        savepoint = _savepoint(operator.name, production, span)
+        with tempfile.TemporaryDirectory(prefix="floodmark-replay-") as folder:
+            lake = look_on(production, savepoint, f"{folder}/lake")
+            computing.check_deployed(operator, lake)
+            computing.take_over(operator, lake)
+            upgrade(operator, lake, forward_only=forward_only, savepoint=savepoint)
+            computing.run_unbounded(operator, lake, until_caught_up=True)
+            compared = {
+                output.table: comparison
+                for output in operator.outputs
+                if not output.side
+                and (comparison := _compared(operator, output.table, production, lake, savepoint, how, folder))
+            }
+            checkpoint = Timeline.current(lake, operator.name).checkpoint
+            until = checkpoint.settled(checkpoint.last_committed())
+    except FloodmarkError as error:
+        return Replay(plan=change, found={}, refused=str(error), seconds=time.monotonic() - began)
+    return Replay(
+        plan=change,
+        savepoint=savepoint.manifest.id,
+        since=savepoint.manifest.watermark,
+        until=until,
+        found=compared,
+        seconds=time.monotonic() - began,
+    )
+
+
+def _savepoint(operator: str, production: Lake, span: int) -> Savepoint:
+    """The newest that is far enough back, or the oldest."""
+    known = savepoints.savepoints(production, operator)
+    if not known:
+        fix = (
+            f"Make them by a schedule: operator_asset(..., savepoints=Savepoints('0 * * * *')); or one now, and replay what comes after it: "
+            f"floodmark savepoint create {operator}"
+        )
+        where = f"replay of '{operator}' from {production.root}"
+        raise LifecycleError(where, "a savepoint to begin with", "none", fix, code="LIFECYCLE-106")
+    checkpoint = Timeline.current(production, operator).checkpoint
+    last = checkpoint.last_committed()
+    before = (checkpoint.settled(last) if last >= 0 else known[-1].manifest.watermark) - span
+    behind = [one for one in known if one.manifest.watermark <= before]
+    return max(behind, key=lambda one: one.manifest.watermark) if behind else known[0]
+
+
+def _compared(
+    operator: Operator, table: str, production: Lake, lake: Lake, savepoint: Savepoint, how: How, folder: str
+) -> Comparison | str | None:
+    paths = [production.output(table), lake.output(table)]
+    if not all(DeltaTable.is_deltatable(path) for path in paths):
+        return None
+    output = next(one for one in operator.outputs if one.table == table)
+    left, right = (Side.of(path, output, operator) for path in paths)
+    how = replace(how, tolerances={name: one for name, one in how.tolerances.items() if name in left.types})
+    place = Path(folder, "compared", table)
+    place.parent.mkdir(exist_ok=True)
+    try:
+        advance(str(place), left, right, how, until=END, since=savepoint.manifest.watermark)
+    except CapabilityError as error:
+        return str(error)
+    return found(str(place))

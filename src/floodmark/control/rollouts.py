@@ -1,0 +1,434 @@
+"""Rollouts: a changed version runs beside its stream as an arm of an experiment, is judged, promoted, watched, and taken back where it fails.
+
+A look does what is due and returns: ``python -m floodmark.control.rollouts ID``. It may be killed anywhere; the next look goes on.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from floodmark.control import actions, experiments
+from floodmark.control.fleet import Fleet, never
+from floodmark.control.package import load
+from floodmark.control.rollout import Record, Rollouts, State
+from floodmark.control.store import CONTROL, Store
+from floodmark.control.supervisor import BUDGET, FINAL, crashed
+from floodmark.control.verification import Verification
+from floodmark.core import crash
+from floodmark.core.errors import FloodmarkError, LifecycleError
+from floodmark.core.time import describe, describe_span, iso, span
+from floodmark.lake import experiments as kept
+from floodmark.lake import savepoints
+from floodmark.lake.locks import exclusive
+from floodmark.lake.paths import Lake
+from floodmark.lake.timeline import Timeline
+from floodmark.lifecycle.experiment import Arm, Experiment
+from floodmark.lifecycle.gates import Evidence, Judgement, judge, told
+from floodmark.lifecycle.plan import plan
+from floodmark.observe.comparison.arms import compare_arms
+from floodmark.observe.comparison.compare import How
+from floodmark.spec.asset import OperatorAsset
+
+_OLD, _NEW = "old", "new"
+"""Arms of a rollout's experiment."""
+_RETRY_SECONDS = 10.0
+_LATER = (
+    "LIFECYCLE-053",
+    "LIFECYCLE-054",
+    "LIFECYCLE-055",
+    "LIFECYCLE-088",
+    "LIFECYCLE-091",
+    "SETUP-032",
+    "SETUP-040",
+)
+"""Beginnings of refusals that go away: another action at work, no supervisor, another experiment, a full disk."""
+BEFORE: tuple[State, ...] = ("waiting", "shadowing", "judging", "awaiting approval")
+"""States in which the stream itself has not been touched."""
+
+
+def start(fleet: Fleet, asset: OperatorAsset, *, why: str = "") -> Record | None:
+    """Let a rollout of an operator begin, with the code as it is now; None where nothing has changed.
+
+    Args:
+        fleet: of the stream.
+        asset: declares how.
+        why: a note.
+
+    Raises:
+        DefinitionError: DEFINITION-162, the rule names a column its outputs lack.
+        LifecycleError: LIFECYCLE-030 no such stream has begun, LIFECYCLE-050 it was never started, LIFECYCLE-100 there is one already,
+            LIFECYCLE-101 none is declared.
+    """
+    operator, declared = asset.operator, asset.rollout
+    where = f"rollout of '{operator.name}'"
+    if declared is None:
+        fix = f"Declare it: operator_asset({operator.name}, rollout=Rollout(promote=PromoteWhen(match=0.999)))."
+        raise LifecycleError(where, "an operator asset that says how", "none", fix, code="LIFECYCLE-101")
+    declared.promote.check(operator)
+    fleet.check_engine(operator)
+    if fleet.deployments([operator.name]).get(operator.name) is None:
+        raise never(operator.name, fleet.elsewhere(operator.name))
+    deployed = Timeline.current(fleet.lake, operator.name).identity.deployed()
+    if deployed is not None and not plan(deployed, operator).changes:
+        return None
+    settings = fleet.workspace.settings
+    return Rollouts(fleet.store).begin(
+        fleet.stream(operator.name),
+        declared=declared,
+        state="waiting",
+        root=str(fleet.root),
+        environment=settings.environment,
+        kind="rollout",
+        experiment="",
+        arm=_NEW,
+        package=fleet.pack(),
+        version=operator.version,
+        who=getpass.getuser(),
+        why=why,
+    )
+
+
+def going(fleet: Fleet, operator: str) -> Record:
+    """The rollout of an operator that goes on.
+
+    Raises:
+        LifecycleError: LIFECYCLE-102, there is none.
+    """
+    found = Rollouts(fleet.store).open(fleet.stream(operator))
+    if found is None:
+        fix = f"Start one: floodmark rollout start {operator}. Those there were: floodmark rollout history {operator}"
+        where = f"rollout of '{operator}'"
+        raise LifecycleError(where, "one that goes on", "none", fix, code="LIFECYCLE-102")
+    return found
+
+
+def approve(fleet: Fleet, record: Record, version: str = "") -> Record:
+    """Let a rollout whose other gates hold go on.
+
+    Args:
+        fleet: of the stream.
+        record: as it was seen.
+        version: what is approved; by default the version of the rollout.
+
+    Raises:
+        LifecycleError: LIFECYCLE-103, it is another version, or nothing waits for approval.
+    """
+    where, fix = (
+        f"approval of {record.name}",
+        f"See what it is and waits for: floodmark rollout status {record.operator}",
+    )
+    if version and version != record.version:
+        raise LifecycleError(where, f"version {record.version}", version, fix, code="LIFECYCLE-103")
+    approved = f"{getpass.getuser()}, {iso(_now())}"
+    if not Rollouts(fleet.store).ask(record, ["awaiting approval"], approved=approved):
+        got = f"one that is {Rollouts(fleet.store).find(record.id).state}"
+        raise LifecycleError(where, "a rollout that awaits approval", got, fix, code="LIFECYCLE-103")
+    return _reported(fleet, Rollouts(fleet.store).find(record.id), "approve")
+
+
+def abort(fleet: Fleet, record: Record, why: str = "") -> Record:
+    """Let a rollout end: the arm stops, or, after its promotion, the stream goes back to what it was.
+
+    Raises:
+        LifecycleError: LIFECYCLE-104, it is being promoted or taken back, or is over.
+    """
+    words = f"aborted by {getpass.getuser()}" + (f": {why}" if why else "")
+    if not Rollouts(fleet.store).ask(record, [*BEFORE, "watching"], aborted=words):
+        fix = (
+            f"Wait until it is done: floodmark rollout status {record.operator}. Then take it back: floodmark rollback"
+        )
+        got = f"one that is {Rollouts(fleet.store).find(record.id).state}"
+        raise LifecycleError(record.name, "a rollout that can be aborted now", got, fix, code="LIFECYCLE-104")
+    return _reported(fleet, Rollouts(fleet.store).find(record.id), "abort")
+
+
+def _reported(fleet: Fleet, record: Record, action: str) -> Record:
+    fleet.store.note(getpass.getuser(), action, record.operator, rollout=record.id, version=record.version)
+    return record
+
+
+# ---- one look
+
+
+def look(fleet: Fleet, number: int) -> Record:
+    """Do what is due of a rollout; how it is then.
+
+    Args:
+        fleet: of the stream, with the code of the arm.
+        number: of the rollout.
+
+    Raises:
+        LifecycleError: LIFECYCLE-003, another process looks at it.
+    """
+    known = Rollouts(fleet.store)
+    with exclusive(fleet.lake, "actions", f"rollout-{known.find(number).operator}", "look at a rollout"):
+        record = known.find(number)
+        if record.ended_at is not None:
+            return record
+        try:
+            if record.aborted and record.state in BEFORE:
+                return _stop(known, record, record.aborted)
+            return _STATES[record.state](fleet, known, record)
+        except FloodmarkError as error:
+            return _refused(known, record, error)
+
+
+def _refused(known: Rollouts, record: Record, error: FloodmarkError) -> Record:
+    """A step could not be taken: later, or never."""
+    if error.code in _LATER or record.kind == "experiment" or record.state not in {*BEFORE, "promoting"}:
+        return _later(known, record, str(error))
+    return _stop(known, record, str(error))
+
+
+def _later(known: Rollouts, record: Record, waits: str, seconds: float = _RETRY_SECONDS) -> Record:
+    return known.note(record, waits=waits, due=time.time() + seconds)
+
+
+def _begin(fleet: Fleet, known: Rollouts, record: Record) -> Record:
+    """Its arms begin, unless they have."""
+    name, made = record.named, _experiment(fleet, record)
+    if made is None or made.state == "starting":
+        _clean_earlier(fleet, known, record)
+        experiments.start(
+            fleet,
+            name,
+            record.operator,
+            {_OLD: "@current", _NEW: record.package},
+            promote=record.declared.promote,
+            candidate=_NEW,
+            forward_only=record.declared.forward_only,
+            rebuild=record.declared.rebuild,
+            why=record.why,
+        )
+    crash.point("rollout.begun")
+    return known.come_to(record, "shadowing", experiment=name)
+
+
+def _clean_earlier(fleet: Fleet, known: Rollouts, record: Record) -> None:
+    """Remove the arms of the rollout before, which stayed to be looked at."""
+    earlier = {one.named for one in known.of(record.stream) if one.id != record.id and one.kind == "rollout"}
+    for made in kept.known(fleet.lake):
+        if made.over and made.name in earlier:
+            experiments.clean(fleet, made.name)
+
+
+def _shadow(fleet: Fleet, known: Rollouts, record: Record) -> Record:
+    """Until the time is over; the gates are told, and do not count yet."""
+    made = _experiment(fleet, record)
+    if made is None or made.over:
+        return _ended(fleet, known, record, made)
+    judgement = _judged(fleet, record, made)
+    record = known.note(record, gates=judgement.gates, held_since=judgement.held_since, judged_at=time.time())
+    arm = judgement.gates[0]
+    if arm.verdict == "fails":
+        return _stop(known, record, told([arm]))
+    until = record.since + span(record.declared.shadow) / 1000
+    if time.time() >= until:
+        crash.point("rollout.shadowed")
+        return known.come_to(record, "judging")
+    wait = min(until - time.time(), record.declared.promote.every_ms / 1000)
+    return _later(known, record, f"until {describe(int(until * 1000))}: it runs beside the stream", wait)
+
+
+def _decide(fleet: Fleet, known: Rollouts, record: Record) -> Record:
+    """Until the gates hold, or one fails."""
+    made = _experiment(fleet, record)
+    if made is None or made.over:
+        return _ended(fleet, known, record, made)
+    judgement = _judged(fleet, record, made)
+    record = known.note(record, gates=judgement.gates, held_since=judgement.held_since, judged_at=time.time())
+    if judgement.holds:
+        crash.point("rollout.judged")
+        return known.come_to(record, "promoting")
+    if judgement.awaits_approval and record.state != "awaiting approval":
+        crash.point("rollout.asking")
+        return known.come_to(record, "awaiting approval")
+    if record.kind == "rollout":
+        if judgement.failing:
+            return _stop(known, record, told(judgement.failing))
+        patience = span(record.declared.patience)
+        judging = next(one.at for one in reversed(record.steps) if one.state == "judging")
+        if not judgement.awaits_approval and time.time() > judging + patience / 1000:
+            return _stop(known, record, f"not within {describe_span(patience)}: {told(judgement.gates)}")
+    if record.state == "awaiting approval" and not judgement.awaits_approval:
+        return known.come_to(record, "judging", told(judgement.gates))
+    return _later(known, record, told(judgement.gates), record.declared.promote.every_ms / 1000)
+
+
+def _ended(fleet: Fleet, known: Rollouts, record: Record, made: Experiment | None) -> Record:
+    """Somebody has ended the experiment."""
+    if made is None or made.state == "stopped":
+        return _stop(known, record, f"its experiment '{record.named}' was stopped")
+    if made.promoted == record.arm:
+        return _promoted(fleet, known, record)
+    return known.end(record, "stopped", f"arm '{made.promoted}' was promoted by hand")
+
+
+def _stop(known: Rollouts, record: Record, reason: str) -> Record:
+    """The rollout is to end; why is written down before its experiment is stopped."""
+    return (
+        known.end(record, "stopped", reason)
+        if record.kind == "experiment"
+        else known.come_to(record, "stopping", reason)
+    )
+
+
+def _stopping(fleet: Fleet, known: Rollouts, record: Record) -> Record:
+    """The arms stop, and stay to be looked at; the stream was not touched."""
+    made = _experiment(fleet, record)
+    if made is not None and made.state == "starting":
+        experiments.give_up(fleet, made)
+    elif made is not None and not made.over:
+        experiments.set_state(fleet, made.name, "stopped")
+    crash.point("rollout.stopping")
+    return known.end(record, "stopped", record.steps[-1].why)
+
+
+def _promote(fleet: Fleet, known: Rollouts, record: Record) -> Record:
+    """The arm becomes the stream; else all stays as it was, or is taken back."""
+    made = kept.find(fleet.lake, record.named)
+    if made.state == "promoted":
+        return _promoted(fleet, known, record)
+    action = next(iter(fleet.store.actions(record.stream, 1)), None)
+    if action is None or (action.why, action.step) != (experiments.why_of(made.name, record.arm), "rolled back"):
+        _, action = experiments.promote(fleet, made.name, record.arm, Verification())
+    crash.point("rollout.promoted")
+    if action.step != "done":
+        if record.kind == "rollout":
+            experiments.set_state(fleet, made.name, "stopped")
+        return known.end(record, "taken back", action.reason or action.step)
+    return _promoted(fleet, known, record)
+
+
+def _promoted(fleet: Fleet, known: Rollouts, record: Record) -> Record:
+    why = experiments.why_of(record.named, record.arm)
+    done = (one for one in fleet.store.actions(record.stream) if one.why == why and one.step == "done")
+    return known.come_to(record, "watching", savepoint=next(one.savepoint or "" for one in done))
+
+
+def _watch(fleet: Fleet, known: Rollouts, record: Record) -> Record:
+    """Until the time is over; a version that fails is taken back."""
+    deployment = fleet.deployments([record.operator]).get(record.operator)
+    if deployment is None or deployment.version != record.version:
+        got = "nothing" if deployment is None else deployment.version
+        return known.end(record, "stopped", f"the stream runs {got} now, by somebody else's doing")
+    crashes = crashed(fleet.store.drivers(record.stream), record.since)
+    if record.aborted or given_up(fleet, record.operator):
+        why = record.aborted or f"it has crashed {len(crashes)} times: {crashes[0].reason}"
+        crash.point("rollout.failed")
+        return known.come_to(record, "taking back", why)
+    until = record.since + span(record.declared.watch) / 1000
+    if time.time() < until:
+        wait = min(until - time.time(), record.declared.promote.every_ms / 1000)
+        return _later(known, record, f"until {describe(int(until * 1000))}: it is watched", wait)
+    if record.kind == "rollout" and _experiment(fleet, record) is not None:
+        experiments.clean(fleet, record.named)
+    crash.point("rollout.watched")
+    return known.end(record, "done", "")
+
+
+def _take_back(fleet: Fleet, known: Rollouts, record: Record) -> Record:
+    """The stream goes back to the savepoint of before its promotion."""
+    newest = next(iter(fleet.store.actions(record.stream, 1)), None)
+    mine = newest is not None and newest.kind == "rollback" and newest.savepoint == record.savepoint
+    if newest is None or not mine or newest.step != "done":
+        actions.roll_back(fleet, savepoints.find(fleet.lake, record.savepoint))
+    crash.point("rollout.taken_back")
+    return known.end(record, "taken back", record.steps[-1].why)
+
+
+_STATES: dict[State, Callable[[Fleet, Rollouts, Record], Record]] = {
+    "waiting": _begin,
+    "shadowing": _shadow,
+    "judging": _decide,
+    "awaiting approval": _decide,
+    "promoting": _promote,
+    "watching": _watch,
+    "stopping": _stopping,
+    "taking back": _take_back,
+}
+
+
+# ---- evidence
+
+
+def _experiment(fleet: Fleet, record: Record) -> Experiment | None:
+    try:
+        return kept.find(fleet.lake, record.named)
+    except LifecycleError as error:
+        if error.code != "LIFECYCLE-090":
+            raise
+        return None
+
+
+def _judged(fleet: Fleet, record: Record, made: Experiment) -> Judgement:
+    rule, arm = record.declared.promote, made.arm(record.arm)
+    operator = next((one for one in fleet.workspace.operators if one.name == record.operator), None)
+    found = compare_arms(fleet.lake, made, operator, How()).get(arm.name, {})
+    return judge(rule, replace(_standing(fleet, made, arm), found=found), record.held_since, record.approved)
+
+
+def _standing(fleet: Fleet, made: Experiment, arm: Arm) -> Evidence:
+    there = experiments.of(fleet, arm)
+    driver = there.driver(made.operator)
+    runs = driver is not None and driver.ended_at is None and driver.state == "running" and made.state == "running"
+    state = "not started yet" if driver is None else f"{driver.state}{f': {driver.reason}' if driver.reason else ''}"
+    lakes = [fleet.lake, *(Lake(one.root) for one in made.arms)]
+    progress = [_progress(lake, made.operator) for lake in lakes]
+    mine, known = _progress(Lake(arm.root), made.operator), [one for one in progress if one is not None]
+    return Evidence(
+        found={},
+        state=state if made.state == "running" else made.state,
+        runs=runs,
+        given_up=given_up(there, made.operator),
+        behind=None if mine is None else max(known) - mine,
+        now=_now(),
+    )
+
+
+def _progress(lake: Lake, operator: str) -> int | None:
+    checkpoint = Timeline.current(lake, operator).checkpoint
+    last = checkpoint.last_committed()
+    return checkpoint.settled(last) if last >= 0 else None
+
+
+def given_up(fleet: Fleet, operator: str) -> bool:
+    """Whether a supervisor does not start a stream again by itself."""
+    deployment = fleet.deployments([operator]).get(operator)
+    if deployment is None or deployment.desired != "running":
+        return False
+    crashes = crashed(fleet.store.drivers(fleet.stream(operator)), deployment.changed_at)
+    return bool(crashes) and (len(crashes) >= BUDGET or (crashes[0].reason or "").startswith(FINAL))
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def main(number: str, package: str) -> int:
+    """Look at a rollout with the code of its arm, until it has to wait."""
+    known = Rollouts(Store(os.environ[CONTROL]))
+    record = known.find(int(number))
+    try:
+        workspace = load(Path(package), record.environment, record.root, record.stream.lake)
+        fleet = Fleet(workspace=workspace, root=Path(record.root))
+        while (after := look(fleet, record.id)).state != record.state and after.ended_at is None:
+            record = after
+    except Exception as error:  # noqa: BLE001 - whatever it is, the rollout says so, and is looked at again
+        traceback.print_exc()
+        if not str(error).startswith("LIFECYCLE-003"):
+            _later(known, record, f"{type(error).__name__}: {error}", 6 * _RETRY_SECONDS)
+        return 1
+    sys.stdout.write(f"{after.name}: {after.state}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

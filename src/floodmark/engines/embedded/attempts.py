@@ -1,0 +1,278 @@
+"""Rows for which an expression fails, on Sail: found where computing all rows has failed, and marked for the quarantine.
+
+Sail computes all rows of a query or none. So rows are computed as if none failed; only when that ends with an error, the rows that come
+to each step that sets rows aside are written to a file, the failing ones are marked there, and what follows is computed of that file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from uuid import uuid4
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+
+from floodmark.core.errors import CapabilityError
+from floodmark.core.scratch import Scratch
+from floodmark.engines.embedded.halving import failing
+from floodmark.engines.embedded.prepared import Prepared
+from floodmark.engines.embedded.reasons import reason, refusal
+from floodmark.engines.embedded.session import Connection, Sail, on_sail
+from floodmark.engines.frames.compile import compiled
+from floodmark.engines.frames.expressions import Rendering, value
+from floodmark.semantics.attempts import Attempt, attempts, stage_attempts
+from floodmark.semantics.failures import FAILURE_TYPE, Failure, expression_failure
+from floodmark.semantics.stage import AnyStage
+from floodmark.spec import steps
+from floodmark.spec.expressions import expression
+from floodmark.spec.operator import Operator
+from floodmark.spec.schema import FAILED, FAILURE, RETRACTION, ROW
+
+_PIECE_BYTES = 16_000_000
+"""Of rows that are tried together."""
+_PLACE = "_place"
+_ROWS = 1 << 17
+"""Rows that are read from a file at once."""
+
+
+@dataclass(slots=True)
+class Marking:
+    """Marks the rows of one micro-batch, or of one bounded stretch, for which steps of an operator fail. Each step is done once.
+
+    Args:
+        operator: whose steps.
+        stage: of its stateful step; None without one.
+        rendering: of expressions.
+        sail: computes pieces of rows; a server that has grown too large is replaced between them.
+    """
+
+    operator: Operator
+    stage: AnyStage | None
+    rendering: Rendering
+    sail: Sail
+    _marked: dict[steps.Step, Path | None] = field(init=False, default_factory=dict)
+    _scratch: Scratch | None = field(init=False, default=None)
+
+    @property
+    def begun(self) -> bool:
+        """Whether a step has been done."""
+        return bool(self._marked)
+
+    def remove(self) -> None:
+        """The files."""
+        if self._scratch is not None:
+            self._scratch.remove()
+
+    def known(
+        self,
+        connection: Connection,
+        last: Iterable[steps.Step],
+        inputs: Mapping[str, DataFrame],
+        known: Mapping[steps.Step, DataFrame],
+    ) -> dict[steps.Step, DataFrame]:
+        """The steps that are known, and each step that sets rows aside, as frames for which no expression of these steps fails.
+
+        Args:
+            connection: of the frames.
+            last: steps up to which rows will be computed. For the stateful step its parent gets to be known, with its rows marked.
+            inputs: input name -> stamped rows.
+            known: steps whose rows are known.
+
+        Raises:
+            CapabilityError: CAPABILITY-031, Sail does not say what Spark would make of a row.
+            PySparkException: something else fails.
+        """
+        found = dict(known)
+        for step in dict.fromkeys(step for one in last for step in behind(one, known)):
+            tried = self._attempts(step)
+            if not tried:
+                continue
+            (parent,) = step.parents
+            rows = compiled(parent, inputs, found, self.rendering)
+            if step not in self._marked:
+                keys = step.keys if isinstance(step, steps.STATEFUL) else ()
+                self._marked[step] = self._file(rows, tried, keys)
+            folder = self._marked[step]
+            marked = rows if folder is None else connection.spark.read.parquet(str(folder))
+            if isinstance(step, steps.STATEFUL):
+                found[parent] = marked
+            else:
+                found[step] = compiled(step, inputs, {**found, parent: marked}, self.rendering)
+        return found
+
+    def marks(self, last: Iterable[steps.Step]) -> bool:
+        """Whether rows may have to be marked on the way to some steps.
+
+        Args:
+            last: as ``known`` takes it.
+        """
+        return any(self._attempts(step) for one in last for step in behind(one, self._before(one)))
+
+    def _before(self, last: steps.Step) -> Container[steps.Step]:
+        """The stateful step, whose rows are known to the steps behind it."""
+        return () if self.stage is None or last is self.stage.step else (self.stage.step,)
+
+    def _attempts(self, step: steps.Step) -> Sequence[Attempt]:
+        if not steps.quarantines(step):
+            return ()
+        if isinstance(step, steps.STATEFUL):
+            return [attempt for _, attempt in stage_attempts(self.stage)] if self.stage is not None else ()
+        return attempts(step)
+
+    def _file(self, rows: DataFrame, tried: Sequence[Attempt], keys: Sequence[str]) -> Path | None:
+        """A folder with the rows of a frame, those marked for which an attempt fails; None without rows."""
+        self._scratch = self._scratch or Scratch()
+        source, target = (self._scratch.path / uuid4().hex for _ in range(2))
+        rows.write.parquet(str(source))
+        trial = _Trial(tried, keys, self.operator.name, self.rendering, self.sail)
+        target.mkdir()
+        count = 0
+        for file in sorted(source.rglob("*.parquet")):
+            for batch in pq.ParquetFile(file).iter_batches(_ROWS):
+                pq.write_table(trial.marked(pa.Table.from_batches([batch])), target / f"{count}.parquet")
+                count += 1
+            file.unlink()
+        return target if count else None
+
+
+def behind(step: steps.Step, known: Container[steps.Step]) -> Iterator[steps.Step]:
+    """A step and those before it, up to the known ones, parents first."""
+    if step in known:
+        return
+    for parent in step.parents:
+        yield from behind(parent, known)
+    yield step
+
+
+@dataclass(slots=True)
+class _Trial:
+    """Tries the expressions of a step.
+
+    Args:
+        attempts: of the step.
+        keys: columns of the key, for the quarantine.
+        operator: its name.
+        rendering: of expressions.
+        sail: that computes them.
+    """
+
+    attempts: Sequence[Attempt]
+    keys: Sequence[str]
+    operator: str
+    rendering: Rendering
+    sail: Sail
+    _prepared: dict[int | None, Prepared] = field(init=False, default_factory=dict)
+
+    def marked(self, table: pa.Table) -> pa.Table:
+        """Rows of the step's parent with those marked for which an attempt fails; of these, retractions are left out."""
+        found = self._failures(table)
+        if FAILURE not in table.column_names:
+            table = table.append_column(FAILURE, pa.nulls(table.num_rows, FAILURE_TYPE))
+        if not found:
+            return table
+        places, size = sorted(found), table.num_rows
+        marks, sources = np.zeros(size, dtype=bool), np.arange(size)
+        marks[places], sources[places] = True, np.arange(size, size + len(places))
+        why = pa.chunked_array([*table[FAILURE].chunks, pa.array([found[place] for place in places], FAILURE_TYPE)])
+        kinds = table["_kind"]
+        columns = {
+            FAILURE: why.take(pa.array(sources)),
+            "_kind": pc.if_else(pa.array(marks), pa.scalar(FAILED, kinds.type), kinds),
+        }
+        retracted = pc.and_(pa.array(marks), pc.equal(kinds, RETRACTION))
+        for name, column in columns.items():
+            table = table.set_column(table.column_names.index(name), name, column)
+        return table.filter(pc.invert(retracted))
+
+    def _failures(self, table: pa.Table) -> dict[int, Failure]:
+        """Place -> why the first attempt that fails for this row does."""
+        left = np.flatnonzero(pc.less_equal(table["_kind"], ROW).to_numpy(zero_copy_only=False))
+        found: dict[int, Failure] = {}
+        if self._error(None, table.take(left)) is None:
+            return found
+        for number, attempt in enumerate(self.attempts):
+            rows = table.take(left)
+            why = dict(self._failing(number, rows))
+            for place, message in why.items():
+                (row,) = rows.slice(place, 1).to_pylist()
+                found[int(left[place])] = self._failure(attempt, row, message)
+            left = np.delete(left, list(why))
+        return found
+
+    def _failing(self, number: int, rows: pa.Table) -> Iterator[tuple[int, str]]:
+        """(place, message) of the rows for which an attempt fails; of rows that are alike to it one is tried."""
+        error = self._error(number, rows.slice(0, 0))
+        if error is not None:  # not the rows' fault
+            raise error
+        alike = _alike(rows.select(self._read(number)))
+        tried = rows.take(pa.array([places[0] for places in alike], pa.int64()))
+
+        def fails(start: int, stop: int) -> str | None:
+            error = self._error(number, tried.slice(start, stop - start))
+            return None if error is None else reason(self.attempts[number], str(error))
+
+        for place, message in failing(tried.num_rows, fails):
+            for row in alike[place]:
+                yield row, message
+
+    def _read(self, number: int | None) -> list[str]:
+        """The columns that an attempt, or all of them, read."""
+        tried = self.attempts if number is None else [self.attempts[number]]
+        return list(dict.fromkeys(n for one in tried for n in expression(one.text, one.schema, one.step).columns))
+
+    def _failure(self, attempt: Attempt, row: Mapping[str, object], message: str) -> Failure:
+        given = {name: row[name] for name in attempt.schema.names}
+        if (refused := refusal(message)) is not None:
+            where = f"operator '{self.operator}', {attempt.step}"
+            got = f"{refused} in {attempt.text!r} (the row: {expression_failure('', '', given)['given']})"
+            fix = f"Nothing is lost or there twice. Run it on Spark: floodmark run {self.operator} --engine spark"
+            raise CapabilityError(where, "values that Sail computes as Spark does", got, fix, code="CAPABILITY-031")
+        key = {name: row[name] for name in self.keys} if self.keys else None
+        return expression_failure(attempt.step, attempt.explained(message), given, key)
+
+    def _error(self, number: int | None, rows: pa.Table) -> PySparkException | None:
+        """What is raised where an attempt, or all of them, are computed for rows; None where they have values."""
+        size = max(1, rows.num_rows * _PIECE_BYTES // max(rows.nbytes, _PIECE_BYTES))
+        try:
+            for start in range(0, max(1, rows.num_rows), size):
+                on_sail(self.sail, partial(self._tried, number, rows.slice(start, size)))
+        except PySparkException as error:
+            return error
+        return None
+
+    def _tried(self, number: int | None, rows: pa.Table, connection: Connection) -> None:
+        tried = self.attempts if number is None else [self.attempts[number]]
+        tables = {"": rows.select([*self._read(number), "_kind"])}
+        prepared = self._prepared.get(number)
+        if prepared is None or prepared.session is not connection.spark:
+
+            def framing(frames: Mapping[str, DataFrame]) -> DataFrame:
+                values = [value(one.text, one.type, one.schema, self.rendering) for one in tried]
+                named = [f"{text} AS `_tried_{place}`" for place, text in enumerate(values)]
+                return frames[""].selectExpr(*named).selectExpr(*(f"count(`_tried_{n}`)" for n in range(len(named))))
+
+            prepared = self._prepared[number] = Prepared.of(connection, tables, framing)
+        prepared.rows(tables)
+
+
+def _alike(rows: pa.Table) -> list[list[int]]:
+    """The places of rows with equal values, group by group, in order; each row alone where values are nested."""
+    if not rows.num_columns or any(pa.types.is_nested(kind) for kind in rows.schema.types):
+        return [[place] for place in range(rows.num_rows)]
+    bits = {name: _bits(rows[name].combine_chunks()) for name in rows.column_names}
+    places = pa.table({**bits, _PLACE: pa.array(range(rows.num_rows), pa.int64())})
+    groups = places.group_by(list(bits), use_threads=False).aggregate([(_PLACE, "list")])
+    return sorted(groups[f"{_PLACE}_list"].to_pylist())
+
+
+def _bits(column: pa.Array) -> pa.Array:
+    """Floating numbers as their bits: 0.0 and -0.0 are two values."""
+    width = {pa.float32(): pa.int32(), pa.float64(): pa.int64()}.get(column.type)
+    return column if width is None else column.view(width)

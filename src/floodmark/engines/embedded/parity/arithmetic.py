@@ -1,0 +1,260 @@
+"""Arithmetic in words in which Sail answers as Spark does: each side in the type Spark computes in, overflow and division by zero as errors.
+
+Sail's own whole numbers wrap around, its quotients of decimals have other digits, and it refuses a zero also beside NULL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from floodmark.core.types import MAX_DIGITS
+from floodmark.engines.embedded.parity.evaluation import beside_null, hidden
+from floodmark.engines.embedded.parity.times import refused
+from floodmark.spec.expressions.tree import Column, Literal
+from floodmark.spec.expressions.typed import Typed
+from floodmark.spec.expressions.widening import FLOATS, INTEGERS, as_decimal, digits
+
+Rewrite = Callable[[Typed, Sequence[str]], str | None]
+"""(a call, its arguments as SQL) -> SQL; None where the call itself will do."""
+
+_WIDER = {"tinyint": "int", "smallint": "int", "int": "bigint", "bigint": "decimal(19,0)"}
+TRIED = {"+": "try_add", "-": "try_subtract", "*": "try_multiply"}
+"""Operator -> the function that gives null where it overflows."""
+_OPERATORS = {
+    **{name: name for name in ("+", "-", "*", "/", "%", "div")},
+    **{name: operator for operator, name in TRIED.items()},
+    "try_divide": "/",
+    **dict.fromkeys(("mod", "pmod", "try_mod"), "%"),
+}
+"""Function -> the operator whose decimals it has."""
+_EXTRA = 4
+"""Digits that Sail's quotient has behind those of the dividend."""
+
+
+def rounds(name: str, children: Sequence[Typed]) -> bool | None:
+    """Whether arithmetic of decimals needs more than 38 digits, so that Spark rounds or overflows; None of other calls.
+
+    Args:
+        name: of the function or operator.
+        children: its arguments.
+    """
+    operator, sides = _OPERATORS.get(name), _decimals(children)
+    return None if operator is None or sides is None else _needed(operator, *sides) > MAX_DIGITS
+
+
+def _decimals(children: Sequence[Typed]) -> tuple[tuple[int, int], tuple[int, int]] | None:
+    """Precision and scale of two exact numbers, of which one is a decimal."""
+    sides = [as_decimal(child.type, child.node) for child in children]
+    if len(sides) != 2 or all(digits(child.type) is None for child in children):  # noqa: PLR2004 - left and right
+        return None
+    left, right = sides
+    return None if left is None or right is None else (left, right)
+
+
+def _needed(operator: str, left: tuple[int, int], right: tuple[int, int]) -> int:
+    """Digits that Sail computes with."""
+    (p1, s1), (p2, s2) = left, right
+    widest = max(p1 - s1, p2 - s2) + max(s1, s2)
+    match operator:
+        case "+" | "-":
+            return widest + 1
+        case "*":
+            return p1 + p2 + 1
+        case "/":
+            return p1 - s1 + s2 + max(6, s1 + p2 + 1) + 1
+        case "div":
+            return p1 + _EXTRA + s2
+        case _:
+            return widest
+
+
+def _added(operator: str) -> Rewrite:
+    """``+ - *``: whole numbers one type wider, so that the cast back fails where Spark's arithmetic overflows."""
+
+    def rewrite(node: Typed, parts: Sequence[str]) -> str | None:
+        kinds = node.kinds
+        if node.type == "bigint" and len(parts) > 1 and all(_simple(child) for child in node.children):
+            return _checked(operator, *parts)
+        if node.type in INTEGERS and all(kind in {*INTEGERS, "void"} for kind in kinds):
+            values = [f"CAST({part} AS {_WIDER[node.type]})" for part in parts]
+        elif node.type in FLOATS and len(parts) > 1 and kinds[0] != kinds[1]:
+            values = [f"CAST({part} AS {node.type})" for part in parts]
+        elif digits(node.type) is not None and len(parts) > 1:
+            return _of_decimals(operator, node, parts)
+        else:
+            return None
+        if len(values) == 1:
+            return f"({operator} {values[0]})"
+        left, right = node.children
+        return beside_null(f" {operator} ".join(values).join("()"), node.type, parts[0], left, right)
+
+    return rewrite
+
+
+def _simple(node: Typed) -> bool:
+    """Whether a value may be written twice."""
+    return isinstance(node.node, (Column, Literal)) and node.type in INTEGERS
+
+
+def _checked(operator: str, one: str, other: str) -> str:
+    """Two bigints: twice as fast as by way of decimals, but it takes the arguments twice."""
+    left, right = f"CAST({one} AS bigint)", f"CAST({other} AS bigint)"
+    message = overflow(operator).replace("'", "\\'")
+    failure = f"CAST(raise_error('{message}') AS bigint)"
+    given = f"CASE WHEN {left} IS NULL OR {right} IS NULL THEN NULL ELSE {failure} END"
+    return f"coalesce({TRIED[operator]}({left}, {right}), {given})"
+
+
+def overflow(operator: str) -> str:
+    """What Spark says where ``int`` or ``bigint`` overflows.
+
+    Args:
+        operator: ``+``, ``-`` or ``*``; any other one has no function that gives null instead.
+    """
+    use = f"Use '{TRIED[operator]}' to tolerate overflow and return NULL instead. " if operator in TRIED else ""
+    return f"[ARITHMETIC_OVERFLOW] overflow. {use}{_ANSI} SQLSTATE: 22003"
+
+
+def _of_decimals(operator: str, node: Typed, parts: Sequence[str]) -> str | None:
+    sides = _decimals(node.children)
+    if sides is None:
+        return None
+    text = f" {operator} ".join(_exact(node.children, parts)).join("()")
+    if operator != "*" and _needed(operator, *sides) > MAX_DIGITS:
+        text = _within(f"CAST({text} AS {node.type})", node.type)
+    left, right = node.children
+    return beside_null(text, node.type, parts[0], left, right)
+
+
+def _within(sum_: str, kind: str) -> str:
+    """A sum of 38 digits, or an error: Sail refuses no number below 2^127, which has 39 digits. So it is moved there and back."""
+    scale = (digits(kind) or (0, 0))[1]
+    room = (1 << 127) - 10**MAX_DIGITS
+    up, down = (f"CAST('{_placed(number, scale)}' AS {kind})" for number in (room, room + 1))
+    return f"(((({sum_} + {up}) - {up}) - {down}) + {down})"
+
+
+def _placed(number: int, scale: int) -> str:
+    """Digits with the point before the last ones."""
+    text = str(number)
+    return f"{text[:-scale]}.{text[-scale:]}" if scale else text
+
+
+def _exact(children: Sequence[Typed], parts: Sequence[str]) -> list[str]:
+    """Whole numbers as the decimals Spark makes of them."""
+    return [
+        part
+        if digits(child.type) is not None
+        else f"CAST({part} AS decimal({','.join(map(str, as_decimal(child.type, child.node) or ()))}))"
+        for child, part in zip(children, parts, strict=True)
+    ]
+
+
+def _attempted(operator: str) -> Rewrite:
+    """``try_add`` and its like: null where the result has no place in its type."""
+    plain = _added(operator)
+
+    def rewrite(node: Typed, parts: Sequence[str]) -> str | None:
+        kind = node.type
+        if kind in {"int", "bigint"}:
+            return f"{TRIED[operator]}({', '.join(f'CAST({part} AS {kind})' for part in parts)})"
+        if kind in INTEGERS:
+            sides = f" {operator} ".join(f"CAST({part} AS {_WIDER[kind]})" for part in parts)
+            return f"TRY_CAST(({sides}) AS {kind})"
+        if kind in FLOATS:
+            return f" {operator} ".join(f"CAST({part} AS {kind})" for part in parts).join("()")
+        return None if rounds(TRIED[operator], node.children) is not False else plain(node, parts)
+
+    return rewrite
+
+
+def _divided(form: str, *, attempt: bool = False) -> Rewrite:
+    """Division and its remainders: NULL beside zero is NULL; another number divided by zero an error, or NULL for an attempt."""
+
+    def rewrite(node: Typed, parts: Sequence[str]) -> str | None:
+        sides = _sides(form, node, parts)
+        if sides is None:
+            return None
+        (left, right), kind = sides
+        first, second = node.children
+        if not isinstance(second.node, Literal) or not second.node.value:
+            zero = _REMAINDER_BY_ZERO if form in {_REMAINDER, _PMOD} else _DIVISION_BY_ZERO
+            failure = f"CASE WHEN {parts[0]} IS NOT NULL THEN CAST(raise_error('{zero}') AS {kind}) END"
+            exact = second.type in INTEGERS or digits(second.type) is not None
+            right = f"CASE WHEN {hidden(second, parts[1]) if exact else right} = 0 THEN {'NULL' if attempt else failure} ELSE {right} END"
+        text = form.format(left, right)
+        if form == _WHOLE and _decimals(node.children) is not None:
+            quotient = f"CAST(({left} / {right}) AS decimal(38,0))"
+            text = f"CASE WHEN abs({left} / {right}) < CAST('9223372036854775808' AS decimal(38,0)) THEN {text} ELSE {_beyond(quotient)} END"
+        elif form == _QUOTIENT:
+            text = _limited(node, parts, text)
+        return beside_null(text, node.type, parts[1], second, first)  # Spark computes the divisor first
+
+    return rewrite
+
+
+def _beyond(quotient: str) -> str:
+    """A quotient with no place in bigint, of which Spark keeps the last bits."""
+    return f"CASE WHEN {quotient} IS NOT NULL THEN {refused('a quotient outside bigint', 'bigint')} END"
+
+
+def _sides(form: str, node: Typed, parts: Sequence[str]) -> tuple[Sequence[str], str] | None:
+    """Both sides in the type Spark divides in, and the type of the divisor."""
+    decimals, kind = _decimals(node.children), node.type
+    if decimals is not None:
+        (p1, s1), (p2, s2) = decimals
+        left, right = _exact(node.children, parts)
+        if form == _QUOTIENT:
+            scale = _scale(node, s1)
+            left = f"CAST({left} AS decimal({min(p1 - s1 + scale, MAX_DIGITS)},{scale}))"
+        return (left, right), f"decimal({p2},{s2})"
+    if form == _WHOLE and set(node.kinds) <= {*INTEGERS, "void"}:
+        kind = "bigint"
+    elif form == _PMOD and kind in FLOATS:
+        return None
+    return ([f"CAST({part} AS {kind})" for part in parts], kind) if kind in {*INTEGERS, *FLOATS} else None
+
+
+def _scale(node: Typed, own: int) -> int:
+    """The scale of the dividend with which Sail's quotient has one digit more than Spark's, by which it is rounded."""
+    result = digits(node.type)
+    return max(own, (result[1] if result is not None else 0) + 1 - _EXTRA)
+
+
+def _limited(node: Typed, parts: Sequence[str], text: str) -> str:
+    """A quotient for whose dividend Sail has digits enough; another one is refused when it comes."""
+    decimals = _decimals(node.children)
+    if decimals is None or _needed("/", *decimals) <= MAX_DIGITS:
+        return text
+    (_, s1), (_, s2) = decimals
+    dividend = _exact(node.children, parts)[0]
+    whole = MAX_DIGITS - _scale(node, s1) - _EXTRA - s2
+    most = f"CAST('1{'0' * whole}' AS decimal(38,0))" if whole >= 0 else "0"
+    few, other = f"{dividend} IS NULL OR abs({dividend}) < {most}", refused("a quotient of so many digits", node.type)
+    return f"CASE WHEN {few} THEN CAST({text} AS {node.type}) ELSE {other} END"
+
+
+def _size(node: Typed, parts: Sequence[str]) -> str | None:
+    if node.type not in INTEGERS:
+        return None
+    return f"abs(CAST({parts[0]} AS {_WIDER[node.type]}))"
+
+
+_ANSI = 'If necessary set "spark.sql.ansi.enabled" to "false" to bypass this error.'
+_INSTEAD = f"to tolerate divisor being 0 and return NULL instead. {_ANSI}"
+_DIVISION_BY_ZERO = f"[DIVIDE_BY_ZERO] Division by zero. Use `try_divide` {_INSTEAD} SQLSTATE: 22012"
+_REMAINDER_BY_ZERO = f"[REMAINDER_BY_ZERO] Remainder by zero. Use `try_mod` {_INSTEAD} SQLSTATE: 22012"
+_QUOTIENT, _WHOLE, _REMAINDER, _PMOD = "({} / {})", "({} DIV {})", "({} % {})", "pmod({}, {})"
+REWRITES: Mapping[str, Rewrite] = {
+    **{operator: _added(operator) for operator in "+-*"},
+    "negative": _added("-"),
+    "abs": _size,
+    **{name: _attempted(operator) for operator, name in TRIED.items()},
+    "/": _divided(_QUOTIENT),
+    "div": _divided(_WHOLE),
+    **{name: _divided(_REMAINDER) for name in ("%", "mod")},
+    "pmod": _divided(_PMOD),
+    "try_divide": _divided(_QUOTIENT, attempt=True),
+    "try_mod": _divided(_REMAINDER, attempt=True),
+}
+"""Function or operator -> its rewrite."""

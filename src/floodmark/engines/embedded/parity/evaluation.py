@@ -1,0 +1,155 @@
+"""Which arguments Spark computes for a row, where Sail would compute others or none: arguments beside NULL, and casts in comparisons."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from floodmark.spec.expressions.tree import Call, Case, Cast, Column, Literal
+from floodmark.spec.expressions.typed import Typed
+from floodmark.spec.expressions.widening import FLOATS, INTEGERS, digits
+
+_ALIKE = frozenset(
+    ["=", "<>", "<", "<=", ">", ">=", "<=>", "and", "or", "not", "in", "between", "isnull", "isnotnull", "like"]
+)
+"""Calls that fail for no value where their arguments are of one type."""
+_TOTAL = frozenset(
+    [
+        "coalesce",
+        "ifnull",
+        "nvl",
+        "nvl2",
+        "nullif",
+        "if",
+        "nanvl",
+        "isnan",
+        "concat",
+        "||",
+        "upper",
+        "lower",
+        "ucase",
+        "lcase",
+        "trim",
+        "ltrim",
+        "rtrim",
+        "btrim",
+        "length",
+        "char_length",
+        "octet_length",
+        "reverse",
+        "contains",
+        "startswith",
+        "endswith",
+        "replace",
+        "translate",
+        "md5",
+        "year",
+        "quarter",
+        "month",
+        "day",
+        "dayofmonth",
+        "dayofweek",
+        "dayofyear",
+        "hour",
+        "minute",
+        "second",
+        "weekofyear",
+        "date_trunc",
+        "trunc",
+        "unix_millis",
+        "unix_micros",
+        "unix_seconds",
+        "sqrt",
+        "exp",
+        "ln",
+        "sin",
+        "cos",
+        "tan",
+        "greatest",
+        "least",
+        "xxhash64",
+        "hash",
+        "floor",
+        "ceil",
+        "signum",
+        "size",
+        "cardinality",
+        "array_contains",
+        "struct",
+        "named_struct",
+        "array",
+    ]
+)
+"""Other calls that fail for no value."""
+
+
+def fails(node: Typed) -> bool:
+    """Whether an expression may fail for some value."""
+    match node.node:
+        case Column() | Literal():
+            return False
+        case Cast(type=target, attempt=attempt):
+            safe = attempt or _widens(node.children[0].type, target)
+        case Case():
+            safe = True
+        case Call(name=name):
+            alike = len(set(node.kinds)) == 1 or set(node.kinds) <= {*INTEGERS, *FLOATS}
+            floating = (
+                name in {"+", "-", "*", "negative"} and node.type in FLOATS and set(node.kinds) <= {*INTEGERS, *FLOATS}
+            )
+            safe = name in _TOTAL or (name in _ALIKE and alike) or floating
+        case _:
+            safe = False
+    return not safe or any(fails(child) for child in node.children)
+
+
+def _widens(source: str, target: str) -> bool:
+    if target == "string" or (source in {*INTEGERS, *FLOATS} and target in FLOATS):
+        return True
+    return source in INTEGERS and target in INTEGERS and INTEGERS.index(source) <= INTEGERS.index(target)
+
+
+def beside_null(text: str, kind: str, first: str, node: Typed, later: Typed) -> str:
+    """A call of which Spark does not compute the later argument where the first one is NULL.
+
+    Args:
+        text: SQL of the call.
+        kind: its type.
+        first: SQL of the argument that Spark computes first.
+        node: that argument.
+        later: the argument that is left out.
+    """
+    if not fails(later) or isinstance(node.node, Literal):
+        return text
+    if kind == "boolean":  # of a CASE of booleans Sail makes AND and OR, which it computes for all rows
+        return f"(CASE WHEN {first} IS NOT NULL THEN CAST({text} AS int) END <> 0)"
+    return f"CASE WHEN {first} IS NOT NULL THEN {text} END"
+
+
+def opaque(children: Sequence[Typed], parts: Sequence[str], hide: str = "nullif") -> list[str]:
+    """Values to be compared: Sail would leave out a cast of whole numbers or decimals beside a constant, with its error and its rounding.
+
+    Args:
+        children: of the comparison.
+        parts: SQL of each.
+        hide: the function that hides a cast.
+    """
+    if all(_named(child) for child in children):
+        return list(parts)
+    return [
+        part if _constant(child) else hidden(child, part, hide) for child, part in zip(children, parts, strict=True)
+    ]
+
+
+def hidden(node: Typed, part: str, by: str = "nullif") -> str:
+    """A value whose cast Sail does not see; through ``coalesce`` it does see one where the value is never null."""
+    exact = node.type in INTEGERS or digits(node.type) is not None
+    return f"{by}({part}, NULL)" if exact and not isinstance(node.node, Column) else part
+
+
+def _constant(node: Typed) -> bool:
+    return isinstance(node.node, Literal)
+
+
+def _named(node: Typed) -> bool:
+    """Whether a value varies from row to row."""
+    return isinstance(node.node, Column) or any(_named(child) for child in node.children)

@@ -1,0 +1,61 @@
+"""The Spark of this machine: the one inside the installed pyspark, and links to it without its zipped Python."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+
+from floodmark.core.errors import SetupError
+
+
+def cache_folder() -> Path:
+    """``$FLOODMARK_CACHE``, else ``~/.cache/floodmark``: one per user, shared by all clones."""
+    return Path(os.environ.get("FLOODMARK_CACHE") or Path.home() / ".cache" / "floodmark").expanduser().absolute()
+
+
+def spark_home() -> Path:
+    """The Spark inside the installed pyspark.
+
+    Raises:
+        SetupError: SETUP-004, there is none: floodmark alone brings pyspark's client, without Spark's own jars.
+    """
+    spec = find_spec("pyspark")
+    home = None if spec is None or spec.origin is None else Path(spec.origin).parent
+    if home is None or not (home / "jars").is_dir():
+        got = "no pyspark" if home is None else "its client alone"
+        fix = "Run `pip install 'floodmark[spark]'` (450 MB). The embedded engine needs no Spark: --engine embedded, or FLOODMARK_ENGINE=embedded."
+        raise SetupError("Spark", "pyspark 4.2.0 with Spark's jars", got, fix, code="SETUP-004")
+    return home
+
+
+def home(folder: Path) -> Path:
+    """The Spark that sessions of this machine start: links to the installed one, or that itself where nothing is linked yet.
+
+    Spark's zipped Python is not linked: it holds no compiled modules, and each worker would compile them, for half a second. Workers
+    import the installed pyspark instead.
+    """
+    linked = _linked(folder)
+    return linked if linked.is_dir() else spark_home()
+
+
+def link(folder: Path) -> None:
+    """Make the links of ``home``; remove those to a Spark that is gone."""
+    for old in folder.glob("home-*"):
+        if not (old / "jars").exists():
+            shutil.rmtree(old)
+    if not _linked(folder).is_dir():
+        with tempfile.TemporaryDirectory(prefix="linking-", dir=folder, ignore_cleanup_errors=True) as work:
+            made = Path(work) / "home"
+            made.mkdir()
+            for entry in spark_home().iterdir():
+                if entry.name != "python":
+                    (made / entry.name).symlink_to(entry)
+            made.rename(_linked(folder))
+
+
+def _linked(folder: Path) -> Path:
+    return folder / f"home-{hashlib.sha256(str(spark_home()).encode()).hexdigest()[:12]}"

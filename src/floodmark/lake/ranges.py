@@ -1,0 +1,103 @@
+"""Ranges of values that a table tells of its files. A range of floats leaves NaN out, which Spark takes for greater than all numbers."""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+from deltalake import ColumnProperties, DeltaTable, WriterProperties
+from deltalake.transaction import AddAction, create_table_with_add_actions
+
+from floodmark.core.errors import CapabilityError
+from floodmark.lake.files import described
+
+_FILES = "files"
+"""In a copy: a link to the folder of the table."""
+_PLAIN = frozenset(("timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"))
+"""Features of tables whose files are read as they are."""
+_OF_COLUMN_MAPPING = 2
+"""The version of readers that may have to know columns by other names."""
+
+
+def unmeasured(schema: pa.Schema) -> WriterProperties:
+    """Properties by which delta-rs writes no range of a float or a double, neither into a file nor into the log."""
+    floats = [field.name for field in schema if pa.types.is_floating(field.type)]
+    return WriterProperties(column_properties=dict.fromkeys(floats, ColumnProperties(statistics_enabled="NONE")))
+
+
+def without_floats(path: str, version: int, folder: Path) -> tuple[str, int]:
+    """A version of a table whose log tells no range of floats, for an engine that takes these ranges for the whole truth.
+
+    Logs that floodmark writes have no such ranges; delta-rs and Spark write some.
+
+    Args:
+        path: of the table, on a local disk.
+        version: of it.
+        folder: new; for a table of the same files with a log of its own. Nothing is written where the table needs none.
+
+    Returns:
+        (path, version) of the table itself, or of the one in ``folder``.
+
+    Raises:
+        CapabilityError: CAPABILITY-038, the files alone are not the rows of the table.
+    """
+    table = DeltaTable(path, version=version)
+    actions = pa.table(table.get_add_actions())
+    if not any(_has_floats(actions[side]) for side in ("min", "max") if side in actions.column_names):
+        return path, version
+    protocol = table.protocol()
+    features = sorted(set(protocol.reader_features or ()) - _PLAIN)
+    if features or protocol.min_reader_version == _OF_COLUMN_MAPPING:
+        got, fix = (
+            ", ".join(features) or "columnMapping",
+            "Run it on Spark: --engine spark. Or write the table anew without.",
+        )
+        raise CapabilityError(f"table {path}", "plain files of a Delta table", got, fix, code="CAPABILITY-038")
+    folder.mkdir()
+    (folder / _FILES).symlink_to(Path(path).absolute(), target_is_directory=True)
+    create_table_with_add_actions(
+        str(folder),
+        table.schema(),
+        [_added(action) for action in actions.to_pylist()],
+        mode="error",
+        partition_by=table.metadata().partition_columns,
+    )
+    return str(folder), 0
+
+
+def _has_floats(ranges: pa.ChunkedArray) -> bool:
+    """Whether a float among values, nested or not, is there."""
+    kind = ranges.type
+    if pa.types.is_struct(kind):
+        values = ranges.combine_chunks()
+        return any(_has_floats(pa.chunked_array([values.field(place)])) for place in range(kind.num_fields))
+    return bool(pa.types.is_floating(kind)) and ranges.null_count < len(ranges)
+
+
+def _added(action: dict[str, Any]) -> AddAction:
+    """A file of the table as one of the copy."""
+    low, high = action.get("min") or {}, action.get("max") or {}
+    ranges = {name: (low[name], high.get(name)) for name in low}
+    nulls = {name: count for name, count in (action.get("null_count") or {}).items() if isinstance(count, int)}
+    values = {name: _text(value) for name, value in (action.get("partition") or {}).items()}
+    stats = described(action["num_records"], nulls, ranges)
+    name = f"{_FILES}/{unquote(action['path'])}"
+    return AddAction(name, action["size_bytes"], values, action["modification_time"], False, stats)
+
+
+def _text(value: Any) -> str | None:
+    """A partition value as Delta writes it."""
+    match value:
+        case None | str():
+            return value
+        case bool():
+            return str(value).lower()
+        case datetime():
+            return f"{value:%Y-%m-%d %H:%M:%S.%f}"
+        case date():
+            return value.isoformat()
+        case _:
+            return str(value)

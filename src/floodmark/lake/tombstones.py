@@ -1,0 +1,81 @@
+"""Checkpoints of a table without the tombstones that say nothing any more.
+
+A checkpoint names each file that was removed within a week, so that Delta's VACUUM leaves the file to whoever may be reading it. A stream that commits
+every five seconds removes 100,000 files a week, and whoever opens the table, or writes its next checkpoint, reads all of them. Upkeep has deleted most
+of these files: their tombstones are left out.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow.fs import FileType
+
+from floodmark.core import crash
+from floodmark.lake import entries, versions
+from floodmark.lake.copies import copy, remove
+from floodmark.lake.entries import LOG, checkpoint_of, log_files
+from floodmark.lake.paths import is_local
+from floodmark.lake.storage import file_system, write
+
+_DRAFT = "checkpoint.draft"
+"""Folder beside a table's log in which its checkpoint is made."""
+
+
+def checkpoint(path: str, version: int) -> bool:
+    """Write the checkpoint of a version of a table, without tombstones of files that are gone, and name it as the last one.
+
+    A checkpoint of that version that is there already stays as it is: somebody may be reading it.
+
+    Args:
+        path: of the table.
+        version: newest one.
+
+    Returns:
+        False where the log does not tell what the version consists of (``versions.hold``): nothing is done then.
+    """
+    name, draft = checkpoint_of(version), entries.beside(path, _DRAFT)
+    place = f"{path}/{LOG}/{name}"
+    if name not in log_files(path):
+        remove(draft)  # of a process that was killed
+        if not versions.hold(path, version, draft):
+            return False
+        made = f"{draft}/{LOG}/{name}"
+        _leave_out(made, path)
+        crash.point("expiry.before_checkpoint")
+        with suppress(FileExistsError):
+            os.link(made, place) if is_local(path) else copy(made, place)
+        remove(draft)
+        crash.point("expiry.after_checkpoint")
+    files, base = file_system(place)
+    with files.open_input_file(base) as content:
+        actions = pq.ParquetFile(content).read(columns=["add.path"])
+    size, live = files.get_file_info(base).size, len(actions) - actions["add"].null_count
+    last = {"version": version, "size": len(actions), "sizeInBytes": size, "numOfAddFiles": live}
+    write(f"{path}/{LOG}/_last_checkpoint", json.dumps(last, separators=(",", ":")).encode())
+    return True
+
+
+def _leave_out(file: str, path: str) -> None:
+    """Write a checkpoint anew without the tombstones of files that are not in a table's folder."""
+    files, place = file_system(file)
+    actions = pq.read_table(place, filesystem=files, partitioning=None)
+    if "remove" not in actions.column_names or actions["remove"].null_count == len(actions):
+        return
+    removed = pc.struct_field(actions["remove"], "path").to_pylist()
+    stay = [name is None or one for name, one in zip(removed, _there(path, removed), strict=True)]
+    pq.write_table(actions.filter(pa.array(stay)), place, filesystem=files)
+
+
+def _there(path: str, names: list[str | None]) -> list[bool]:
+    """Whether each file of a table is on the disk, by the path its commit says."""
+    files, base = file_system(path)
+    asked = sorted({f"{base}/{form}" for name in names if name is not None for form in (name, unquote(name))})
+    found = {info.path for info in files.get_file_info(asked) if info.type == FileType.File}
+    return [name is not None and not found.isdisjoint((f"{base}/{name}", f"{base}/{unquote(name)}")) for name in names]

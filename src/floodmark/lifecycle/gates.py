@@ -1,0 +1,185 @@
+"""Gates of a promotion: what a rule wants, what is seen, and whether that holds. Pure: the evidence comes in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from floodmark.core.time import describe, describe_span
+from floodmark.lifecycle.comparison import Comparison
+from floodmark.spec.rollout import PromoteWhen
+
+Verdict = Literal["holds", "waits", "fails"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    """One condition of a rule.
+
+    Args:
+        name: ``match of hourly``, ``lag``, ``soak``.
+        wants: what the rule asks for, in words.
+        sees: what there is, in words.
+        verdict: ``waits`` where time alone may make it hold, ``fails`` where what was found speaks against the arm.
+    """
+
+    name: str
+    wants: str
+    sees: str
+    verdict: Verdict
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing stands against the promotion."""
+        return self.verdict == "holds"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What is known of an arm.
+
+    Args:
+        found: output -> its comparison with the first arm's, or why the output cannot be compared.
+        state: of the arm's driver, in words.
+        runs: whether the driver runs.
+        given_up: whether the driver will not be started again by itself.
+        behind: event time between the foremost of the stream and all arms, and this arm, ms; None where that is not known.
+        now: ms UTC.
+    """
+
+    found: Mapping[str, Comparison | str]
+    state: str
+    runs: bool
+    given_up: bool
+    behind: int | None
+    now: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """The gates of a rule at one look.
+
+    Args:
+        gates: in the order they are told; those of soak and approval last.
+        held_since: look since which all others have held, ms UTC; None while one does not hold.
+    """
+
+    gates: tuple[Gate, ...]
+    held_since: int | None
+
+    @property
+    def holds(self) -> bool:
+        """Whether the arm may be promoted."""
+        return all(one.holds for one in self.gates)
+
+    @property
+    def awaits_approval(self) -> bool:
+        """Whether approval is all that is missing."""
+        return [one.name for one in self.gates if not one.holds] == ["approval"]
+
+    @property
+    def failing(self) -> tuple[Gate, ...]:
+        """Gates that time alone does not make hold."""
+        return tuple(one for one in self.gates if one.verdict == "fails")
+
+
+def judge(rule: PromoteWhen, seen: Evidence, held_since: int | None = None, approved: str = "") -> Judgement:
+    """Judge an arm.
+
+    Args:
+        rule: the conditions.
+        seen: what is known now.
+        held_since: of the judgement at the look before.
+        approved: who has approved, and when; ``""`` for nobody.
+    """
+    gates = [_running(seen), *_compared(rule, seen), *_punctual(rule, seen)]
+    since = (held_since if held_since is not None else seen.now) if all(one.holds for one in gates) else None
+    if rule.soak_ms:
+        held = 0 if since is None else seen.now - since
+        gates.append(
+            Gate(
+                name="soak",
+                wants=f"all of these at every look for {describe_span(rule.soak_ms)}",
+                sees="not all hold" if since is None else f"for {describe_span(held // 1000 * 1000)}",
+                verdict="holds" if since is not None and held >= rule.soak_ms else "waits",
+            )
+        )
+    if rule.approve:
+        sees, verdict = (approved, _verdict(True)) if approved else ("nobody yet", _verdict(False))
+        gates.append(Gate(name="approval", wants="a person's", sees=sees, verdict=verdict))
+    return Judgement(gates=tuple(gates), held_since=since)
+
+
+def _verdict(holds: bool) -> Verdict:  # noqa: FBT001 - of the word itself
+    return "holds" if holds else "waits"
+
+
+def _running(seen: Evidence) -> Gate:
+    verdict: Verdict = "holds" if seen.runs else "fails" if seen.given_up else "waits"
+    return Gate(name="arm", wants="a stream that runs", sees=seen.state, verdict=verdict)
+
+
+def _compared(rule: PromoteWhen, seen: Evidence) -> Iterator[Gate]:
+    compared = {table: one for table, one in seen.found.items() if not isinstance(one, str)}
+    every = sum(one.counts.left + one.counts.only_right for one in compared.values())
+    wants = f"{rule.rows:,} compared or more"
+    yield Gate(name="rows", wants=wants, sees=f"{every:,}", verdict=_verdict(every >= rule.rows))
+    for table, one in seen.found.items():
+        if isinstance(one, str):
+            yield Gate(name=f"match of {table}", wants="rows that can be compared", sees=one, verdict="fails")
+            continue
+        yield _share(f"match of {table}", rule, one.counts.match, "of the rows the same")
+        missing = ", ".join(column.name for column in one.schema if column.right is None)
+        changed = ", ".join(f"{c.name} is {c.right}" for c in one.schema if c.left is not None and c.right is not None)
+        wrong = "; ".join(filter(None, (f"lacks {missing}" if missing else "", changed)))
+        verdict: Verdict = "fails" if wrong else "holds"
+        yield Gate(
+            name=f"columns of {table}", wants="all of the first arm's", sees=wrong or "all are there", verdict=verdict
+        )
+    for name, bound in rule.columns.items():
+        shares = [c.share for one in compared.values() for c in one.columns if c.name == name]
+        if shares:
+            yield _share(name, rule, min(shares), f"of the pairs within {bound}")
+        else:
+            wants = f"{_percent(rule.match)} of the pairs within {bound}"
+            yield Gate(name=name, wants=wants, sees="nothing compared", verdict="waits")
+
+
+def _share(name: str, rule: PromoteWhen, share: float, what: str) -> Gate:
+    verdict: Verdict = "holds" if share >= rule.match else "fails"
+    return Gate(name=name, wants=f"{_percent(rule.match)} {what}", sees=_percent(share), verdict=verdict)
+
+
+def _percent(share: float) -> str:
+    """Never rounded up to a share that would hold."""
+    text = f"{100 * share:.6g}"
+    return f"{text}%" if float(text) <= 100 * share or share == 1 else f"{100 * share:.12g}%"
+
+
+def _punctual(rule: PromoteWhen, seen: Evidence) -> Iterator[Gate]:
+    if rule.lag_ms is not None:
+        sees = "no micro-batch yet" if seen.behind is None else describe_span(seen.behind)
+        holds = seen.behind is not None and seen.behind <= rule.lag_ms
+        wants = f"at most {describe_span(rule.lag_ms)} of event time behind"
+        yield Gate(name="lag", wants=wants, sees=sees, verdict=_verdict(holds))
+    if rule.at_ms is not None:
+        wants, holds = f"{describe(rule.at_ms)} or later", seen.now >= rule.at_ms
+        yield Gate(name="time", wants=wants, sees=describe(seen.now), verdict=_verdict(holds))
+
+
+def told(gates: Iterable[Gate]) -> str:
+    """Those that do not hold, in words."""
+    return "; ".join(f"{one.name}: wants {one.wants}, sees {one.sees}" for one in gates if not one.holds)
+
+
+def names(rule: PromoteWhen, tables: Iterable[str]) -> list[str]:
+    """Every gate a rule may have, for outputs of these tables."""
+    shares = [f"{what} of {table}" for table in tables for what in ("match", "columns")]
+    asked = {
+        "lag": rule.lag_ms is not None,
+        "time": rule.at_ms is not None,
+        "soak": rule.soak_ms,
+        "approval": rule.approve,
+    }
+    return ["arm", "rows", *shares, *rule.columns, *(name for name, wanted in asked.items() if wanted)]

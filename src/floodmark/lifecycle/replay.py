@@ -1,0 +1,161 @@
+"""A replay of the last stretch of production through changed code, as data, and as a comment on a pull request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from floodmark.core.time import describe
+from floodmark.lifecycle.comparison import Comparison
+from floodmark.lifecycle.plan import Plan
+
+_WIDEST = 60
+"""Characters of a value."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replay:
+    """What one operator's new code makes of what production has read.
+
+    Args:
+        plan: what has changed.
+        savepoint: of production that it began with; ``""`` where nothing was replayed.
+        since: progress of production in that savepoint, ms UTC; None likewise.
+        until: progress of the replay at its end, ms UTC; None likewise.
+        found: output -> its comparison with production's, or why the two cannot be compared; without outputs of which nothing has closed in both.
+        refused: why nothing was replayed; ``""`` where it was, or where nothing has changed.
+        seconds: it took.
+    """
+
+    plan: Plan
+    savepoint: str = ""
+    since: int | None = None
+    until: int | None = None
+    found: Mapping[str, Comparison | str]
+    refused: str = ""
+    seconds: float = 0.0
+
+    def passes(self, match: float) -> bool:
+        """Whether nothing speaks against the change: enough rows of each output are the same, and no column is missing.
+
+        Args:
+            match: least share of rows, 0 to 1.
+        """
+        if self.refused:
+            return False
+        if not self.plan.changes or self.plan.deployed is None:
+            return True
+        return bool(self.found) and all(
+            not isinstance(one, str)
+            and one.counts.match >= match
+            and all(column.right is not None for column in one.schema)
+            for one in self.found.values()
+        )
+
+    def told(self) -> str:
+        """The outcome in words."""
+        if self.plan.deployed is None:
+            return "new: production has no stream of it"
+        if not self.plan.changes:
+            return "nothing has changed"
+        if self.refused:
+            return f"not replayed: {self.refused}"
+        compared = [one for one in self.found.values() if not isinstance(one, str)]
+        rows = sum(one.counts.left + one.counts.only_right for one in compared)
+        same = sum(one.counts.equal + one.counts.within for one in compared)
+        if not compared:
+            return next(iter(self.found.values()), "nothing has closed in both")  # type: ignore[return-value]  # all are texts
+        return f"{same:,} of {rows:,} rows are the same"
+
+
+def markdown(against: str, replays: Sequence[Replay], match: float) -> str:
+    """The comment.
+
+    Args:
+        against: name of production, as it was given.
+        replays: of all operators.
+        match: least share of rows that must be the same, 0 to 1.
+    """
+    return "\n".join([f"## Replay against {against}", "", *_summary(replays, match), *_parts(replays)]) + "\n"
+
+
+def _summary(replays: Sequence[Replay], match: float) -> Iterator[str]:
+    yield "| | operator | state | replay |"
+    yield "|---|---|---|---|"
+    for one in replays:
+        verdict = one.plan.verdict if one.plan.deployed is not None else "new"
+        sign = "✅" if one.passes(match) else "❌"
+        yield f"| {sign} | {_cell(one.plan.defined)} | {verdict} | {_cell(one.told(), longest=400)} |"
+
+
+def _parts(replays: Sequence[Replay]) -> Iterator[str]:
+    for one in replays:
+        if one.plan.deployed is None or not one.plan.changes:
+            continue
+        yield from (
+            "",
+            f"### {one.plan.operator}",
+            "",
+            f"`{one.plan.deployed}` → `{one.plan.defined}`: {one.plan.verdict}",
+            "",
+        )
+        for change in one.plan.changes:
+            words = " → ".join(text for text in (change.before, change.after) if text)
+            yield f"- **{_cell(change.where)}**: {_cell(words, longest=400)}: {change.verdict}"
+        if one.since is not None and one.until is not None:
+            yield ""
+            yield (
+                f"From savepoint `{one.savepoint}`, {describe(one.since)} to {describe(one.until)}, on the embedded engine, "
+                f"in {one.seconds:.0f} s."
+            )
+        for table, found in one.found.items():
+            yield ""
+            if isinstance(found, str):
+                yield f"`{table}`: {_cell(found, longest=400)}"
+            else:
+                yield from _comparison(table, found)
+
+
+def _comparison(table: str, found: Comparison) -> Iterator[str]:
+    counts = found.counts
+    yield f"| rows of `{table}` | production | this change |"
+    yield "|---|---:|---:|"
+    yield f"| the same | {counts.equal:,} | {counts.equal:,} |"
+    if counts.within:
+        yield f"| within tolerance | {counts.within:,} | {counts.within:,} |"
+    yield f"| different | {counts.different:,} | {counts.different:,} |"
+    yield f"| only here | {counts.only_left:,} | {counts.only_right:,} |"
+    for other in found.schema:
+        yield ""
+        yield f"Column `{other.name}`: {other.left or 'not there'} in production, {other.right or 'not there'} here."
+    changed = [one for one in found.changed if one.different or one.within]
+    if changed:
+        yield from (
+            "",
+            "| column | the same | different | mean in production | mean here |",
+            "|---|---:|---:|---:|---:|",
+        )
+        for one in changed:
+            means = ["" if side.mean is None else f"{side.mean:.6g}" for side in (one.left, one.right)]
+            yield f"| `{one.name}` | {100 * one.share:.6g}% | {one.different:,} | {means[0]} | {means[1]} |"
+    if found.samples:
+        yield from ("", "<details><summary>Rows</summary>", "", "```diff")
+        for sample in found.samples:
+            for sign, row in (("-", sample.left), ("+", sample.right)):
+                if row is not None:
+                    yield f"{sign} " + ", ".join(f"{name} {_value(value)}" for name, value in row.items())
+        yield from ("```", "", "</details>")
+
+
+def _value(value: Any) -> str:
+    return _short("null" if value is None else str(value)).replace("\n", " ").replace("```", "'''")
+
+
+def _cell(text: str, longest: int = _WIDEST) -> str:
+    """Of a table of Markdown: one line, no bars, no tags."""
+    return _short(" ".join(text.split()), longest).replace("|", "\\|").replace("<", "&lt;")
+
+
+def _short(text: str, longest: int = _WIDEST) -> str:
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"

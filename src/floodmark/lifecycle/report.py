@@ -1,0 +1,124 @@
+"""The report of an experiment as data: what each arm found beside the first one, how it ran, in what its code is another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from floodmark.lifecycle.comparison import Comparison
+from floodmark.lifecycle.experiment import Arm, Experiment, Operations
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """All of it.
+
+    Args:
+        experiment: whose it is.
+        match: least share of the rows of each output that must be the same, 0 to 1.
+        found: arm -> output -> what it found beside the first arm, or why the two cannot be compared; without outputs of which nothing
+            has closed in both.
+        operations: of the arms, in their order.
+    """
+
+    experiment: Experiment
+    match: float
+    found: Mapping[str, Mapping[str, Comparison | str]]
+    operations: tuple[Operations, ...]
+
+    @property
+    def others(self) -> tuple[Arm, ...]:
+        """The arms that are compared with the first one."""
+        return self.experiment.arms[1:]
+
+    @property
+    def same(self) -> bool:
+        """Whether every arm passes."""
+        return all(self.passes(arm) for arm in self.others)
+
+    def passes(self, arm: Arm) -> bool:
+        """Whether an arm finds what the first one finds: enough rows are the same in every output, and it lacks no column."""
+        outputs = self.found[arm.name].values()
+        return bool(outputs) and all(
+            not isinstance(one, str)
+            and one.counts.match >= self.match
+            and all(column.left is None for column in one.schema)
+            for one in outputs
+        )
+
+    def verdict(self, arm: Arm) -> str:
+        """Of an arm, in words."""
+        outputs = self.found[arm.name]
+        refused = [table for table, one in outputs.items() if isinstance(one, str)]
+        compared = [one for one in outputs.values() if not isinstance(one, str)]
+        if refused:
+            return f"{', '.join(refused)} cannot be compared"
+        if not compared:
+            return "nothing has closed in both arms yet"
+        rows = sum(one.counts.left + one.counts.only_right for one in compared)
+        same = sum(one.counts.equal + one.counts.within for one in compared)
+        share = "all" if same == rows else f"{100 * same / rows:.6g}%"
+        told = f"{share} of {rows:,} rows are the same" if rows else "no rows on either side"
+        columns = sorted({one.name for found in compared for one in found.schema})
+        told += f"; other columns: {', '.join(columns)}" if columns else ""
+        return f"{told}; the code is the same, so this is noise" if self.experiment.twin(arm) else told
+
+    def noise(self, table: str) -> Comparison | None:
+        """What an arm of the same code as the first one differs from it in: the floor of all other differences; None without such an arm."""
+        for arm in self.others:
+            found = self.found[arm.name].get(table)
+            if self.experiment.twin(arm) and isinstance(found, Comparison):
+                return found
+        return None
+
+    def next_steps(self) -> Iterator[str]:
+        """Commands to go on with."""
+        name = self.experiment.name
+        if self.experiment.over:
+            yield f"floodmark experiment clean {name}"
+            return
+        for arm in self.others:
+            if self.passes(arm) and not self.experiment.twin(arm):
+                yield f"floodmark experiment promote {name} --arm {arm.name}"
+        yield f"floodmark experiment stop {name}"
+
+    def as_json(self) -> dict[str, Any]:
+        """For a document."""
+        found = {
+            arm: {table: {"refused": one} if isinstance(one, str) else asdict(one) for table, one in outputs.items()}
+            for arm, outputs in self.found.items()
+        }
+        return {
+            "experiment": self.experiment.name,
+            "same": self.same,
+            "verdicts": {arm.name: self.verdict(arm) for arm in self.others},
+            "noise": [arm.name for arm in self.others if self.experiment.twin(arm)],
+            "found": found,
+            "operations": [asdict(one) | {"rate": one.usage.rate, "cost": one.usage.cost} for one in self.operations],
+        }
+
+
+def operational(operations: Sequence[Operations]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The rows of the table of operations: what is measured, and its value of each arm in words."""
+
+    def row(what: str, values: list[str | None]) -> tuple[str, tuple[str, ...]]:
+        return what, tuple("unknown" if value is None else value for value in values)
+
+    yield row("version", [one.arm.version for one in operations])
+    yield row("process", [one.driver for one in operations])
+    yield row("behind its input", [_amount(one.lag, "s") for one in operations])
+    yield row("behind the foremost arm", [_amount(one.behind, "s") for one in operations])
+    yield row("rows read", [f"{one.usage.rows:,}" for one in operations])
+    yield row("rows per second of micro-batches", [_amount(one.usage.rate) for one in operations])
+    yield row("processor time", [_amount(one.usage.processor or None, "s", 1) for one in operations])
+    yield row("processor time per million rows", [_amount(one.usage.cost, "s", 1) for one in operations])
+    yield row("greatest memory", [_amount(one.usage.memory / 2**20 or None, "MiB") for one in operations])
+    yield row("state and positions", [None if one.state is None else f"{one.state:,} bytes" for one in operations])
+    yield row("late", [f"{one.usage.late:,}" for one in operations])
+    yield row("dropped as too late", [f"{one.usage.dropped:,}" for one in operations])
+    yield row("set aside", [f"{one.usage.set_aside:,}" for one in operations])
+
+
+def _amount(value: float | None, unit: str = "", digits: int = 0) -> str | None:
+    return None if value is None else f"{value:,.{digits}f} {unit}".strip()

@@ -1,0 +1,201 @@
+"""Which rows a step of a comparison reads: cells of event time that have closed or changed since the step before, and the files that hold them.
+
+A cell is a stretch of event time of one length for the whole comparison. All rows of a window have the event time of the window's last
+millisecond, so a window is in one cell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from urllib.parse import unquote
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from floodmark.core.errors import LifecycleError
+from floodmark.core.sql import literal
+from floodmark.core.time import END, NEVER
+from floodmark.lake.files import Changed, changed_files
+from floodmark.observe.comparison.sides import Side
+from floodmark.spec.schema import MARKER
+
+_MOMENT = "epoch_ms(_event_time::TIMESTAMPTZ)"
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """The files of a side with rows, as they were when its table was opened.
+
+    Args:
+        names: paths from the table's.
+        first: least event time in each, ms.
+        last: greatest.
+    """
+
+    names: tuple[str, ...]
+    first: np.ndarray
+    last: np.ndarray
+
+    @staticmethod
+    def of(side: Side) -> Files:
+        """By the statistics in the log; a file without them may hold any event time."""
+        actions = pa.table(side.table.get_add_actions(flatten=True))
+        names = [unquote(name) for name in actions["path"].to_pylist()]
+        first, last = (_bounds(actions, edge, other) for edge, other in (("min", NEVER), ("max", END)))
+        rows = _column(actions, "num_records", -1)
+        nulls = _column(actions, "null_count._event_time", -2)
+        kept = np.flatnonzero(rows != nulls)  # the others hold markers alone
+        return Files(tuple(names[place] for place in kept), first[kept], last[kept])
+
+    def between(self, first: int, behind: int) -> list[str]:
+        """Files that can hold event times in [first, behind), ms."""
+        return self._at(np.flatnonzero((self.last >= first) & (self.first < behind)))
+
+    def holding(self, starts: Sequence[int], length: int) -> list[str]:
+        """Files that can hold event times of cells.
+
+        Args:
+            starts: of the cells, ms, in order.
+            length: of a cell, ms.
+        """
+        known = np.asarray(starts, dtype=np.int64)
+        before = np.searchsorted(known, self.first - self.first % length, side="left")
+        return self._at(np.flatnonzero(before < np.searchsorted(known, self.last, side="right")))
+
+    def _at(self, places: np.ndarray) -> list[str]:
+        return [self.names[place] for place in places]
+
+
+def _bounds(actions: pa.Table, edge: str, other: int) -> np.ndarray:
+    name = f"{edge}._event_time"
+    if name not in actions.column_names:
+        return np.full(actions.num_rows, other, dtype=np.int64)
+    return _column(
+        actions.set_column(0, name, actions[name].cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())),
+        name,
+        other,
+    )
+
+
+def _column(actions: pa.Table, name: str, other: int) -> np.ndarray:
+    if name not in actions.column_names:
+        return np.full(actions.num_rows, other, dtype=np.int64)
+    place = actions.column_names.index(name)
+    return np.asarray(actions.column(place).cast(pa.int64()).fill_null(other).to_numpy(), dtype=np.int64)
+
+
+def cell(moment: str, length: int) -> str:
+    """Start of the cell of an event time, both ms, in SQL."""
+    return f"({moment} - ({moment} % {length} + {length}) % {length})"
+
+
+def of_row(length: int) -> str:
+    """Start of the cell of a row, ms, in SQL."""
+    return cell(_MOMENT, length)
+
+
+def closed(
+    connection: duckdb.DuckDBPyConnection,
+    side: Side,
+    files: Files,
+    span: tuple[int, int],
+    length: int,
+    most: int,
+) -> list[int]:
+    """Starts of the first cells with rows in a span of event time, ms, in order.
+
+    Args:
+        connection: to ask on.
+        side: the table's.
+        files: of it.
+        span: from the start of its first cell to the end of its last, ms.
+        length: of a cell, ms.
+        most: cells that are given.
+    """
+    first, behind = span
+    some = files.between(first, behind)
+    return _starts(connection, side, some, f"{_MOMENT} >= {first} AND {_MOMENT} < {behind}", length, most)
+
+
+def revised(
+    connection: duckdb.DuckDBPyConnection, side: Side, files: Files, before: int, done: int, length: int
+) -> list[int]:
+    """Starts of cells before ``done`` in which rows were added since a version of a side's table, ms.
+
+    Args:
+        connection: to ask on.
+        side: the table's.
+        files: of it.
+        before: the version.
+        done: event time up to which all cells were compared, ms.
+        length: of a cell, ms.
+
+    Raises:
+        LifecycleError: LIFECYCLE-086, rows were taken out of the table since, or its log does not say.
+    """
+    version = side.table.version()
+    if version == before:
+        return []
+    changes = changed_files(side.path, before, version)
+    if changes is None or version < before or not all(one.come for one in changes.values()):
+        got = "one whose commits since are gone" if changes is None else "one with rows taken out or replaced"
+        fix = "A rollback, a rebuild or a bounded run has replaced its results: begin a new comparison. Compare once: floodmark diff"
+        raise LifecycleError(
+            f"table '{side.name}'",
+            f"one to which rows were only added since version {before}",
+            got,
+            fix,
+            code="LIFECYCLE-086",
+        )
+    there, found = set(files.names), set[int]()
+    own = [name for one in changes if (name := unquote(one)) in there]
+    if own:
+        found.update(_starts(connection, side, own, f"{_MOMENT} < {done}", length))
+    for name, change in changes.items():  # merged with others since: all cells in its range are taken
+        if unquote(name) not in there and (change.first is not None or change.last is not None):
+            first, behind = _range(change, done)
+            held = f"{_MOMENT} >= {first} AND {_MOMENT} < {behind}"
+            found.update(_starts(connection, side, files.between(first, behind), held, length))
+    return sorted(found)
+
+
+def _range(change: Changed, done: int) -> tuple[int, int]:
+    first, last = (_milliseconds(one) for one in (change.first, change.last))
+    return NEVER if first is None else first, done if last is None else min(done, last + 1)
+
+
+def _milliseconds(moment: datetime | None) -> int | None:
+    return None if moment is None else round(moment.timestamp() * 1000)
+
+
+def _starts(
+    connection: duckdb.DuckDBPyConnection,
+    side: Side,
+    some: Sequence[str],
+    where: str,
+    length: int,
+    most: int | None = None,
+) -> list[int]:
+    if not some:
+        return []
+    query = f"SELECT DISTINCT {of_row(length)} AS start FROM {side.source(connection, some)} WHERE _kind <> {MARKER} AND {where} ORDER BY start"
+    rows = connection.sql(query + (f" LIMIT {most}" if most is not None else "")).fetchall()
+    return [int(start) for (start,) in rows]
+
+
+def chosen(first: int, last: int, length: int) -> str:
+    """The rows of the cells in the table ``cells``, as SQL; the range lets DuckDB pass over parts of files.
+
+    Args:
+        first: start of the first cell, ms.
+        last: start of the last.
+        length: of a cell, ms.
+    """
+    low, high = (
+        f"{literal(str(np.datetime64(at, 'ms')))}::TIMESTAMP AT TIME ZONE 'UTC'" for at in (first, last + length)
+    )
+    held = f"_event_time::TIMESTAMPTZ >= {low} AND _event_time::TIMESTAMPTZ < {high}"
+    return f"{held} AND {of_row(length)} IN (SELECT start FROM cells)"

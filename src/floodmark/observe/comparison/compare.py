@@ -1,0 +1,496 @@
+"""Comparison of two sides in DuckDB, which spills: what is equal costs one pass over each, what differs a join of what differs.
+
+Rows are put into buckets by the hash of their grain, and each side's buckets summed up by the hashes of their rows. A bucket with the same number
+of rows and the same sum holds the same rows (hashes of 64 bits; that two different buckets agree has odds of 1 in 2^64). Only rows of the
+others are paired: first those that are the same, then those of one grain, in the order of their hashes.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import duckdb
+
+from floodmark.core import machine
+from floodmark.core.errors import LifecycleError
+from floodmark.core.sql import literal, quoted
+from floodmark.lifecycle.comparison import (
+    ColumnDifference,
+    Comparison,
+    Counts,
+    Sample,
+    SchemaDifference,
+    WindowDifference,
+)
+from floodmark.observe.comparison.profiles import distances, profiled
+from floodmark.observe.comparison.sides import Side
+from floodmark.spec.tolerance import Within
+
+_BUCKETS = 1 << 16
+_SLICE_ROWS, _SLICES = 500_000, 256
+"""Rows that are paired at once, about, and most slices of the buckets: what is paired at once fits into memory."""
+_DAY = 86_400_000
+KINDS = ("worst = 2", "NOT r", "NOT l")
+"""Of differences, each with samples of its own."""
+_VALUES = 1000
+"""Pairs of values of a slice that may be among the most frequent of all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class How:
+    """How two sides are compared.
+
+    Args:
+        grain: columns by which rows are paired; by default what the operator says.
+        tolerances: column -> by how much its values may differ.
+        without: columns that are not compared.
+        upto: rows before this event time, ms; by default all before the slower side's progress.
+        everything: all rows, wherever the two stand.
+        samples: rows that are shown of each kind of difference.
+        top: pairs of values that are shown per column.
+        windows: that are listed.
+        memory: DuckDB's limit, as ``2GB``.
+        spill: folder for what does not fit; by default one of the system's.
+    """
+
+    grain: tuple[str, ...] = ()
+    tolerances: Mapping[str, Within] = field(default_factory=dict)
+    without: tuple[str, ...] = ()
+    upto: int | None = None
+    everything: bool = False
+    samples: int = 5
+    top: int = 5
+    windows: int = 20
+    memory: str = "2GB"
+    spill: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _States:
+    """Of the pairs of one column: how many are within the tolerance, and differ; the sum of all differences, and the greatest."""
+
+    within: int = 0
+    different: int = 0
+    total: float = 0.0
+    most: float = 0.0
+
+    def plus(self, within: int, different: int, total: float | None, most: float | None) -> _States:
+        """With those of another slice."""
+        return _States(
+            self.within + within, self.different + different, self.total + (total or 0.0), max(self.most, most or 0.0)
+        )
+
+
+def compare(left: Side, right: Side, how: How) -> Comparison:
+    """What two sides differ in.
+
+    Args:
+        left: the one, taken for what is known.
+        right: the other one.
+        how: it is done.
+
+    Raises:
+        LifecycleError: LIFECYCLE-081 a column is not there, LIFECYCLE-082 the two cannot be paired, LIFECYCLE-083 a tolerance of
+            what is no number.
+        SetupError: SETUP-032, no room for what does not fit into memory.
+    """
+    begun = time.monotonic()
+    grain = common_grain(left, right, how)
+    shared = [n for n, kind in left.types.items() if right.types.get(n) == kind and n not in how.without]
+    values = [name for name in shared if name not in grain]
+    check(left, right, how, (*grain, *values))
+    upto = None if how.everything else how.upto if how.upto is not None else _slower(left, right)
+    with engine(how, _where(left, right)) as (connection, folder):
+        pairs = Pairs(connection, left, right, grain, tuple(values), how, upto, folder)
+        pairs.make()
+        counts = pairs.counts()
+        windows, more = pairs.windows()
+        return Comparison(
+            left=left.name,
+            right=right.name,
+            upto=upto,
+            grain=grain,
+            counts=counts,
+            schema=tuple(schema_differences(left, right, how)),
+            columns=tuple(pairs.columns(counts)),
+            windows=windows,
+            more_windows=more,
+            samples=tuple(pairs.samples()),
+            seconds=time.monotonic() - begun,
+        )
+
+
+def common_grain(left: Side, right: Side, how: How) -> tuple[str, ...]:
+    """The columns by which rows of two sides are paired; empty where none are known.
+
+    Raises:
+        LifecycleError: LIFECYCLE-081, a column is not there; LIFECYCLE-082, the two sides have different grains.
+    """
+    if how.grain:
+        for side in (left, right):
+            side.check_columns(how.grain, "as a key")
+        return how.grain
+    if left.grain and right.grain and left.grain != right.grain:
+        fix = f"Say by which columns rows belong together: --key {left.grain[0]}"
+        where, got = _where(left, right), f"{', '.join(right.grain)} on the right"
+        raise LifecycleError(where, f"rows of one grain: {', '.join(left.grain)}", got, fix, code="LIFECYCLE-082")
+    grain = left.grain or right.grain
+    known = [set(side.types) | ({"_event_time"} if side.stamped else set()) for side in (left, right)]
+    return grain if all(set(grain) <= one for one in known) else ()
+
+
+def check(left: Side, right: Side, how: How, compared: Sequence[str]) -> None:
+    """Refuse tolerances and columns that do not fit the sides; codes as ``compare``."""
+    for side in (left, right):
+        side.check_columns(how.tolerances, "with a tolerance")
+    left.check_columns(how.without, "to leave out")
+    for name in how.tolerances:
+        if not left.types[name].is_numeric:
+            fix = "Give tolerances to numbers only; leave a column out with --without."
+            where, got = f"tolerance of '{name}'", str(left.types[name])
+            raise LifecycleError(where, "a column of numbers", got, fix, code="LIFECYCLE-083")
+    if not compared:
+        fix = "Compare two outputs of one operator, or of two versions of it."
+        where, got = _where(left, right), "none of one name and type"
+        raise LifecycleError(where, "columns that both have", got, fix, code="LIFECYCLE-082")
+
+
+def _where(left: Side, right: Side) -> str:
+    return f"comparison of '{left.name}' with '{right.name}'"
+
+
+def _slower(left: Side, right: Side) -> int | None:
+    known = [side.reached for side in (left, right) if side.reached is not None]
+    return min(known, default=None)
+
+
+def schema_differences(left: Side, right: Side, how: How) -> Iterator[SchemaDifference]:
+    """Columns that one side lacks or has with another type."""
+    for name in dict.fromkeys((*left.types, *right.types)):
+        types = [None if name not in side.types else str(side.types[name]) for side in (left, right)]
+        if types[0] != types[1] and name not in how.without:
+            yield SchemaDifference(name=name, left=types[0], right=types[1])
+
+
+@contextmanager
+def engine(how: How, where: str) -> Iterator[tuple[duckdb.DuckDBPyConnection, str]]:
+    """DuckDB with limited memory, and a folder to spill into, which is removed at the end."""
+    kinds = (duckdb.Error, OSError)
+    with (
+        machine.boundary(
+            where,
+            "floodmark diff, with more --memory, or another --spill",
+            kinds,
+            lambda error: str(error).splitlines()[0],
+        ),
+        TemporaryDirectory(prefix="floodmark-diff-", dir=how.spill) as folder,
+        duckdb.connect() as connection,
+    ):
+        connection.execute("SET TimeZone = 'UTC'")
+        connection.execute(f"SET memory_limit = '{how.memory}'")
+        connection.execute(f"SET temp_directory = '{folder}'")
+        connection.execute(f"SET threads = {max(1, len(os.sched_getaffinity(0)))}")
+        connection.execute("SET preserve_insertion_order = false")
+        yield connection, folder
+
+
+@dataclass(slots=True)
+class Pairs:
+    """The rows of two sides that differ, put beside each other, a slice of the buckets after the other.
+
+    Columns that are added to a side's own begin with two underscores.
+
+    The table ``pairs`` holds those of a slice: ``g0`` ... of the grain, ``a0`` ... and ``b0`` ... the values of left and right, ``s0`` ... what
+    became of them (0 the same, 1 within the tolerance, 2 different, 3 one side lacks the row), ``worst`` of these, ``l`` and ``r``, whether the
+    side has the row, ``moment`` in ms.
+    """
+
+    connection: duckdb.DuckDBPyConnection
+    left: Side
+    right: Side
+    grain: tuple[str, ...]
+    values: tuple[str, ...]
+    how: How
+    upto: int | None
+    folder: str
+    rows: dict[str, int] = field(default_factory=dict)
+    lone: tuple[int, int] = (0, 0)
+    worst: tuple[int, int] = (0, 0)
+    states: dict[str, _States] = field(default_factory=dict)
+
+    @property
+    def timed(self) -> bool:
+        """Whether rows have an event time."""
+        return self.left.stamped and self.right.stamped
+
+    @property
+    def own(self) -> str:
+        """The columns that are compared, and those of the grain."""
+        return ", ".join(map(quoted, (*self.grain, *self.values)))
+
+    @property
+    def key(self) -> str:
+        """The hash of the grain; without one, of the whole row."""
+        return f"hash({', '.join(map(quoted, self.grain)) or self.own})"
+
+    def make(self) -> None:
+        """Read both sides, and pair what differs."""
+        every = list(dict.fromkeys((*self.grain, *self.values, *(["_event_time"] if self.timed else []))))
+        for name, side in (("l", self.left), ("r", self.right)):
+            self._do(self.reading(name, side, every))
+            self._do(
+                f"CREATE TEMP TABLE sums_{name} AS SELECT {self.key} % {_BUCKETS} AS bucket, count(*) AS rows, "
+                f"sum(hash({self.own})::HUGEINT) AS hashes FROM live_{name} GROUP BY ALL"
+            )
+            (self.rows[name],) = self._one(f"SELECT coalesce(sum(rows), 0) FROM sums_{name}")
+        self._do(
+            "CREATE TEMP TABLE buckets AS SELECT bucket, greatest(sums_l.rows, sums_r.rows) AS rows FROM sums_l "
+            "FULL JOIN sums_r USING (bucket) "
+            "WHERE sums_l.rows IS DISTINCT FROM sums_r.rows OR sums_l.hashes IS DISTINCT FROM sums_r.hashes"
+        )
+        (differ,) = self._one("SELECT coalesce(sum(rows), 0) FROM buckets")
+        slices = min(_SLICES, differ // _SLICE_ROWS + 1)
+        for name in "lr":
+            self._divide(name, slices)
+        for number in range(slices):
+            self._pair(number)
+            self._add(first=number == 0, last=slices == 1)
+            self._do("DROP TABLE pairs")
+
+    def reading(self, name: str, side: Side, columns: Sequence[str]) -> str:
+        """The statement that makes the table or view ``live_l`` or ``live_r`` of a side's rows."""
+        query, costly = side.live(self.connection, columns, self.upto)
+        return f"CREATE TEMP {'TABLE' if costly else 'VIEW'} live_{name} AS {query}"
+
+    def _divide(self, name: str, slices: int) -> None:
+        """Rows of the buckets that differ, as files of one slice each."""
+        self._do(
+            f"COPY (SELECT *, {self.key} AS __key, hash({self.own}) AS __whole, {self.key} % {_BUCKETS} % {slices} AS __slice FROM live_{name} "
+            f"WHERE {self.key} % {_BUCKETS} IN (SELECT bucket FROM buckets)) TO '{self.folder}/{name}' (FORMAT parquet, PARTITION_BY (__slice))"
+        )
+
+    def _pair(self, number: int) -> None:
+        for name in "lr":
+            files = sorted(Path(self.folder, name).glob(f"__slice={number}/*.parquet"))
+            names = ", ".join(literal(str(file)) for file in files)
+            if files:
+                self._do(
+                    f"CREATE OR REPLACE TEMP TABLE rows_{name} AS SELECT * FROM read_parquet([{names}], hive_partitioning = false)"
+                )
+            else:
+                self._do(
+                    f"CREATE OR REPLACE TEMP TABLE rows_{name} AS SELECT *, 0::UBIGINT AS __key, 0::UBIGINT AS __whole FROM live_{name} LIMIT 0"
+                )
+        unique = all(self._one(f"SELECT count(*) = count(DISTINCT __key) FROM rows_{name}")[0] for name in "lr")
+        if unique:  # those that are the same go in the join
+            self._join("rows_l", "rows_r", "a.__key = b.__key")
+            return
+        for name in "lr":
+            self._do(
+                f"CREATE OR REPLACE TEMP TABLE numbered_{name} AS SELECT *, row_number() OVER (PARTITION BY __key, __whole) AS __nth FROM rows_{name}"
+            )
+        for name, other in ("lr", "rl"):
+            self._do(
+                f"CREATE OR REPLACE TEMP TABLE left_{name} AS SELECT *, row_number() OVER (PARTITION BY __key ORDER BY __whole, __nth) AS __place "
+                f"FROM numbered_{name} ANTI JOIN numbered_{other} USING (__key, __whole, __nth)"
+            )
+        self._join("left_l", "left_r", "a.__key = b.__key AND a.__place = b.__place")
+
+    def _join(self, left: str, right: str, condition: str) -> None:
+        both = "a.__key IS NOT NULL AND b.__key IS NOT NULL"
+        parts = ["a.__key IS NOT NULL AS l", "b.__key IS NOT NULL AS r"]
+        parts += [f"coalesce(a.{quoted(n)}, b.{quoted(n)}) AS g{at}" for at, n in enumerate(self.grain)]
+        if self.timed:
+            parts.append("epoch_ms(coalesce(a._event_time, b._event_time)) AS moment")
+        for at, name in enumerate(self.values):
+            a, b = f"a.{quoted(name)}", f"b.{quoted(name)}"
+            close = self._close(name, a, b)
+            state = f"CASE WHEN NOT ({both}) THEN 3 WHEN {a} IS NOT DISTINCT FROM {b} THEN 0 {close}ELSE 2 END"
+            parts += [f"{a} AS a{at}", f"{b} AS b{at}", f"{state} AS s{at}"]
+        states = ", ".join(f"s{at}" for at in range(len(self.values)))
+        worst = f"greatest({states})" if states else "CASE WHEN l AND r THEN 0 ELSE 3 END"
+        self._do(
+            f"CREATE TEMP TABLE pairs AS SELECT *, {worst} AS worst FROM (SELECT {', '.join(parts)} FROM {left} a "
+            f"FULL JOIN {right} b ON {condition}) WHERE worst > 0"
+        )
+
+    def _close(self, name: str, a: str, b: str) -> str:
+        """The case of a difference within the tolerance."""
+        bound = self.how.tolerances.get(name)
+        if bound is None:
+            return ""
+        kind = "HUGEINT" if self.left.types[name].is_integer else "DOUBLE"
+        a, b = f"{a}::{kind}", f"{b}::{kind}"
+        finite = f"isfinite({a}::DOUBLE) AND isfinite({b}::DOUBLE)"
+        most = f"greatest({float(bound.absolute)!r}, {float(bound.relative)!r} * greatest(abs({a}), abs({b}))::DOUBLE)"
+        return f"WHEN {finite} AND abs({a} - {b})::DOUBLE <= {most} THEN 1 "
+
+    # ---- what is kept of a slice
+
+    def _add(self, *, first: bool, last: bool) -> None:
+        """Count the pairs of a slice, and keep what may be shown of them."""
+        parts = [
+            "count(*) FILTER (NOT r)",
+            "count(*) FILTER (NOT l)",
+            "count(*) FILTER (worst = 1)",
+            "count(*) FILTER (worst = 2)",
+        ]
+        for at, name in enumerate(self.values):
+            parts += [f"count(*) FILTER (s{at} = 1)", f"count(*) FILTER (s{at} = 2)", *self._shifts(at, name)]
+        left, right, within, different, *states = self._one(f"SELECT {', '.join(parts)} FROM pairs")
+        self.lone = (self.lone[0] + left, self.lone[1] + right)
+        self.worst = (self.worst[0] + within, self.worst[1] + different)
+        for at, name in enumerate(self.values):
+            before = self.states.get(name, _States())
+            self.states[name] = before.plus(*states[4 * at : 4 * at + 4])
+            kept = "" if last else f" ORDER BY pairs DESC LIMIT {_VALUES}"
+            self._keep(
+                f"top_{at}",
+                f"SELECT a{at} AS a, b{at} AS b, count(*) AS pairs FROM pairs WHERE s{at} = 2 GROUP BY ALL{kept}",
+                first,
+            )
+        if self.places:
+            start, end = self.places
+            sums, counted = self.window_sums
+            self._keep(
+                "windows",
+                f"SELECT {start} AS first, {end} AS behind, count(*) FILTER (worst = 2) AS different, count(*) FILTER (NOT r) AS only_left, "
+                f"{''.join(f'{part}, ' for part in sums)}count(*) FILTER (NOT l) AS only_right FROM pairs WHERE {counted} GROUP BY ALL",
+                first,
+            )
+        for number, (kind, order) in enumerate(self.shown):
+            self._keep(
+                f"samples_{number}",
+                f"SELECT * FROM pairs WHERE {kind} ORDER BY {order} LIMIT {self.how.samples}",
+                first,
+            )
+
+    def _shifts(self, at: int, name: str) -> tuple[str, str]:
+        """Sum of the differences of all pairs, and the greatest."""
+        if not self.left.types[name].is_numeric:
+            return "NULL", "NULL"
+        delta = f"(b{at}::DOUBLE - a{at}::DOUBLE)"
+        return (
+            f"sum({delta}) FILTER (l AND r AND isfinite({delta}))",
+            f"max(abs({delta})) FILTER (l AND r AND isfinite({delta}))",
+        )
+
+    def _keep(self, table: str, query: str, first: bool) -> None:  # noqa: FBT001 - one caller
+        self._do(f"CREATE TEMP TABLE {table} AS {query}" if first else f"INSERT INTO {table} {query}")
+
+    @property
+    def window_sums(self) -> tuple[Sequence[str], str]:
+        """What is summed up per window beside the counts, as SQL with names, and of which pairs."""
+        return (), "worst > 1"
+
+    @property
+    def shown(self) -> Sequence[tuple[str, str]]:
+        """Which pairs may be samples, and in which order the first of them are taken."""
+        return [(kind, self.order) for kind in KINDS]
+
+    @property
+    def order(self) -> str:
+        """Of samples."""
+        return ", ".join([*(f"g{at}" for at in range(len(self.grain))), *(["moment"] if self.timed else []), "l"])
+
+    @property
+    def places(self) -> tuple[str, str] | None:
+        """Start and end of the window of a pair, or of its day, ms; None where rows have neither."""
+        if {"window_start", "window_end"} <= set(self.grain):
+            start, end = (f"epoch_ms(g{self.grain.index(name)})" for name in ("window_start", "window_end"))
+            return start, end
+        day = f"(moment - (moment % {_DAY} + {_DAY}) % {_DAY})"
+        return (day, f"{day} + {_DAY}") if self.timed else None
+
+    # ---- what came of all
+
+    def counts(self) -> Counts:
+        """Rows by what became of them."""
+        (only_left, only_right), (within, different) = self.lone, self.worst
+        equal = self.rows["l"] - only_left - within - different
+        return Counts(equal=equal, within=within, different=different, only_left=only_left, only_right=only_right)
+
+    def columns(self, counts: Counts) -> Iterator[ColumnDifference]:
+        """Each column that both have, but those of the grain."""
+        types = {name: self.left.types[name] for name in self.values}
+        lone = counts.only_left or counts.only_right
+        moved = {n: kind for n, kind in types.items() if lone or self.states[n].within or self.states[n].different}
+        left = profiled(self.connection, "live_l", types)
+        right = left | profiled(self.connection, "live_r", moved)
+        apart = distances(self.connection, ("live_l", "live_r"), moved, (left, right))
+        pairs = counts.equal + counts.within + counts.different
+        for at, name in enumerate(self.values):
+            state, numeric = self.states[name], types[name].is_numeric and pairs > 0
+            yield ColumnDifference(
+                name=name,
+                type=str(types[name]),
+                exact=pairs - state.within - state.different,
+                within=state.within,
+                different=state.different,
+                left=left[name],
+                right=right[name],
+                shift=state.total / pairs if numeric else None,
+                most=state.most if numeric else None,
+                distance=apart.get(name, 0.0),
+                top=self._top(at) if state.different else (),
+            )
+
+    def _top(self, at: int) -> tuple[tuple[Any, Any, int], ...]:
+        summed = f"SELECT a, b, sum(pairs)::BIGINT AS pairs FROM top_{at} GROUP BY a, b ORDER BY pairs DESC, a, b LIMIT {self.how.top}"
+        return tuple((a, b, count) for a, b, count in self.connection.sql(summed).fetchall())
+
+    def windows(self) -> tuple[tuple[WindowDifference, ...], int]:
+        """Windows, or days of event time, in which something differs, the latest first; and how many are not among them."""
+        if not self.places:
+            return (), 0
+        summed = "SELECT first, behind, sum(different)::BIGINT, sum(only_left)::BIGINT, sum(only_right)::BIGINT FROM windows GROUP BY first, behind"
+        (every,) = self._one(f"SELECT count(*) FROM ({summed})")
+        rows = self.connection.sql(f"{summed} ORDER BY first DESC, behind DESC LIMIT {self.how.windows}").fetchall()
+        found = tuple(
+            WindowDifference(start=start, end=end, different=different, only_left=left, only_right=right)
+            for start, end, different, left, right in rows
+        )
+        return found, every - len(found)
+
+    def samples(self) -> Iterator[Sample]:
+        """Some rows of each kind of difference, by grain."""
+        for number, (_, order) in enumerate(self.shown):
+            rows = f"samples_{number} ORDER BY {order} LIMIT {self.how.samples}"
+            yield from read_samples(self.connection, rows, self.grain, self.values)
+
+    def _do(self, statement: str) -> None:
+        self.connection.execute(statement)
+
+    def _one(self, query: str) -> tuple[Any, ...]:
+        return tuple(self.connection.sql(query).fetchall()[0])
+
+
+def read_samples(
+    connection: duckdb.DuckDBPyConnection, rows: str, grain: Sequence[str], values: Sequence[str]
+) -> Iterator[Sample]:
+    """Samples from rows with the columns of ``pairs``.
+
+    Args:
+        connection: to ask on.
+        rows: what follows FROM.
+        grain: columns of the grain.
+        values: columns that are compared.
+    """
+    keys = [f"g{at}" for at in range(len(grain))]
+    a, b = ([f"{side}{at}" for at in range(len(values))] for side in "ab")
+    names, split = (*grain, *values), len(keys) + len(a)
+    for has_left, has_right, *cells in connection.sql(
+        f"SELECT l, r, {', '.join([*keys, *a, *b])} FROM {rows}"
+    ).fetchall():
+        common = cells[: len(keys)]
+        yield Sample(
+            left=dict(zip(names, [*common, *cells[len(keys) : split]], strict=True)) if has_left else None,
+            right=dict(zip(names, [*common, *cells[split:]], strict=True)) if has_right else None,
+        )

@@ -1,0 +1,121 @@
+"""What may be said of a difference while it is still being measured, and looked at again and again.
+
+A test that is right for one look calls equal versions different in a quarter of all experiments when it is asked after every window. The
+intervals and chances of ``drift`` and ``sample_ratio`` hold at all looks together.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from statistics import NormalDist
+
+from floodmark.lifecycle.comparison import Drift, SampleRatio, SplitDifference
+
+LEVEL = 0.05
+"""Probability of calling equal versions different, over all looks and all columns of a comparison."""
+SCALED = 10
+"""Windows from which the usual size of a difference is taken."""
+_TUNED = 200
+"""Windows at which the interval is narrowest for its level."""
+_STEPS = 60
+"""Halvings by which an end of an interval is found."""
+_LEAST_KEYS = 30
+
+
+def drift(windows: int, total: float, squares: float, scale: float | None, level: float = LEVEL) -> Drift:
+    """The mean difference per window, with a confidence sequence.
+
+    It needs sums alone, so that nothing of old windows is kept. Between equal versions the sign of a difference is as good as a coin, whatever
+    the sizes are; for these the level is exact, with any number of windows and any tails.
+
+    Args:
+        windows: that were compared.
+        total: sum of the differences.
+        squares: sum of their squares.
+        scale: mean square of the first differences, fixed once; None as long as there are too few.
+        level: probability of leaving out the true mean at any time.
+
+    Source: Howard, Ramdas, McAuliffe, Sekhon: Time-uniform, nonparametric, nonasymptotic confidence sequences, Annals of Statistics 49 (2021),
+        the normal mixture of equation 14 for symmetric differences (table 3; de la Pena 1999).
+    """
+    mean = total / windows if windows else 0.0
+    width: float | None = None
+    if windows and not squares and windows >= SCALED:
+        width = 0.0
+    elif windows and scale:
+        width = _width(windows, max(0.0, squares - total * mean), scale, level)
+    low, high = (None, None) if width is None else (mean - width, mean + width)
+    return Drift(windows=windows, mean=mean, low=low, high=high, level=level)
+
+
+def _width(windows: int, spread: float, scale: float, level: float) -> float | None:
+    """Distance from the mean of the nearest value that is left out; None where none is."""
+    given = -2 * math.log(level)
+    mixed = scale * _TUNED / (given + math.log(given + 1))
+
+    def left_out(distance: float) -> bool:
+        grown = spread + windows * distance * distance + mixed
+        return (windows * distance) ** 2 > grown * (math.log(grown / mixed) + given)
+
+    near, far = 0.0, math.sqrt((spread + mixed) / windows)
+    for _ in range(_STEPS):
+        if left_out(far):
+            break
+        near, far = far, 2 * far
+    else:
+        return None
+    for _ in range(_STEPS):
+        middle = (near + far) / 2
+        near, far = (near, middle) if left_out(middle) else (middle, far)
+    return far
+
+
+def sample_ratio(left: int, right: int, share: float, level: float = 0.001) -> SampleRatio:
+    """Whether a split by key sends as many keys to each side as it should.
+
+    Args:
+        left: keys that came to the left side.
+        right: keys that came to the right side.
+        share: of all keys that is meant for the right side, between 0 and 1.
+        level: below which the split counts as wrong.
+
+    Source: Lindon, Malek: Anytime-valid inference for multinomial count data, NeurIPS 2022; with a prior that is even over all shares.
+    """
+    prior = math.lgamma(left + 1) + math.lgamma(right + 1) - math.lgamma(left + right + 2)
+    meant = left * math.log1p(-share) + right * math.log(share)
+    return SampleRatio(left=left, right=right, share=share, chance=math.exp(min(0.0, meant - prior)), level=level)
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """Of one number per key.
+
+    Args:
+        keys: with a number.
+        mean: of the numbers.
+        variance: of the numbers, as of a sample.
+    """
+
+    keys: int
+    mean: float
+    variance: float
+
+
+def two_samples(left: Moments, right: Moments, looks: int = 1, level: float = LEVEL) -> SplitDifference:
+    """How the means of two sets of keys differ.
+
+    Args:
+        left: of the keys there.
+        right: likewise.
+        looks: that are planned at the result; the level is divided by them.
+        level: probability of leaving out the true difference, over all looks.
+
+    Source: Welch: The generalization of Student's problem when several different population variances are involved, Biometrika 34 (1947).
+    """
+    mean, low, high = right.mean - left.mean, None, None
+    if min(left.keys, right.keys) >= _LEAST_KEYS:
+        error = math.sqrt(left.variance / left.keys + right.variance / right.keys)
+        width = NormalDist().inv_cdf(1 - level / looks / 2) * error
+        low, high = mean - width, mean + width
+    return SplitDifference(left=left.keys, right=right.keys, mean=mean, low=low, high=high, level=level)

@@ -1,0 +1,300 @@
+"""What is kept of a comparison by steps: sums that add up, and from which what a cell added before can be taken away again.
+
+A cell's row in the table of windows has the same sums as all steps together, so that a cell compared again replaces what it said before. Sums of
+numbers are of distances from an origin, so that taking away costs few digits. Distributions are rows per bin; the bins are laid out by the first
+rows there are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from itertools import accumulate
+from typing import Any
+
+import duckdb
+
+from floodmark.core.sql import quoted
+from floodmark.core.types import Type
+from floodmark.lifecycle.comparison import ColumnDifference, Counts, Profile
+from floodmark.observe.comparison.evidence import drift
+from floodmark.observe.comparison.profiles import SHOWN, as_number, is_instant, kolmogorov
+
+_SHARES = 49
+"""Quantiles of the first rows that are edges of bins."""
+_EVEN = 32
+"""Bins of one width between the least and the greatest of the first rows."""
+_OUTWARD, _GROWTH = 60, 1.3
+"""Bins behind each end, each wider than the one before it."""
+_HASHES = 512
+"""Bins of values without an order of numbers, by hash."""
+
+
+@dataclass(slots=True)
+class Held:
+    """What one side holds in a column.
+
+    Args:
+        nulls: rows without a value.
+        numbers: rows with a finite number.
+        total: sum of their distances from the origin.
+        squares: sum of the squares of these.
+        least: number ever compared; it stays when its row is revised.
+        greatest: likewise.
+        bins: upper edge of a bin -> rows in it; of values without an order, hash -> rows.
+    """
+
+    nulls: int = 0
+    numbers: int = 0
+    total: float = 0.0
+    squares: float = 0.0
+    least: float | None = None
+    greatest: float | None = None
+    bins: dict[float, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Sums:
+    """What the pairs of a column differ by.
+
+    Args:
+        pairs: of rows.
+        within: pairs that differ within the tolerance.
+        different: all others that differ.
+        shift: sum of right minus left.
+        squares: sum of the squares of these.
+        most: greatest amount of a difference ever compared; it stays when its row is revised.
+        cells: in which both sides have numbers.
+        drift: sum over these cells of the mean on the right minus the mean on the left.
+        drift_squares: sum of the squares of these.
+        left: side.
+        right: side.
+    """
+
+    pairs: int = 0
+    within: int = 0
+    different: int = 0
+    shift: float = 0.0
+    squares: float = 0.0
+    most: float | None = None
+    cells: int = 0
+    drift: float = 0.0
+    drift_squares: float = 0.0
+    left: Held = field(default_factory=Held)
+    right: Held = field(default_factory=Held)
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> Sums:
+        """From what ``as_json`` gives."""
+        sides = {
+            name: Held(**(value[name] | {"bins": {float(edge): rows for edge, rows in value[name]["bins"]}}))
+            for name in ("left", "right")
+        }
+        return Sums(**(dict(value) | sides))
+
+    def as_json(self) -> dict[str, Any]:
+        """Of the fields."""
+        value = asdict(self)
+        for name in ("left", "right"):
+            value[name]["bins"] = sorted(value[name]["bins"].items())
+        return value
+
+    def add(self, other: Sums, sign: int) -> None:
+        """Add the sums of some cells, or with -1 take them away."""
+        _add(self, other, sign, {"most"})
+        for mine, others in ((self.left, other.left), (self.right, other.right)):
+            _add(mine, others, sign, {"least", "greatest"})
+            for edge, rows in others.bins.items():
+                mine.bins[edge] = mine.bins.get(edge, 0) + sign * rows
+                if not mine.bins[edge]:
+                    del mine.bins[edge]
+        if sign > 0:
+            self.most = _extreme(max, self.most, other.most)
+            for mine, others in ((self.left, other.left), (self.right, other.right)):
+                mine.least = _extreme(min, mine.least, others.least)
+                mine.greatest = _extreme(max, mine.greatest, others.greatest)
+
+
+def _add(mine: Any, others: Any, sign: int, without: set[str]) -> None:
+    for one in fields(mine):
+        value = getattr(others, one.name)
+        if isinstance(value, int | float) and one.name not in without:
+            setattr(mine, one.name, getattr(mine, one.name) + sign * value)
+
+
+def _extreme(chosen: Any, one: float | None, other: float | None) -> float | None:
+    known = [value for value in (one, other) if value is not None]
+    return chosen(known) if known else None
+
+
+@dataclass(slots=True)
+class Layout:
+    """Where the numbers of a column are counted.
+
+    Args:
+        origin: distances are from it.
+        edges: upper edges of the bins, in order; another bin lies behind the last. Empty as long as there was no number.
+        scale: mean square of the first drifts of cells that were not all zero; None as long as there are too few.
+    """
+
+    origin: float = 0.0
+    edges: list[float] = field(default_factory=list)
+    scale: float | None = None
+
+    @staticmethod
+    def of(connection: duckdb.DuckDBPyConnection, rows: str, name: str, kind: Type) -> Layout:
+        """By the first rows there are; ``rows`` is a table or query."""
+        number = as_number(quoted(name), kind)
+        if number is None:
+            return Layout()
+        shares = ", ".join(str((n + 1) / (_SHARES + 1)) for n in range(_SHARES))
+        query = f"SELECT min(x), max(x), approx_quantile(x, [{shares}]) FROM (SELECT {number} AS x FROM {rows})"
+        low, high, quantiles = connection.sql(query).fetchall()[0]
+        if low is None:
+            return Layout()
+        span = (high - low) or max(abs(low), 1.0) / 1000
+        inner = [*quantiles, *(low + span * n / _EVEN for n in range(_EVEN + 1))]
+        outward = [span * (_GROWTH**n - 1) for n in range(1, _OUTWARD + 1)]
+        edges = sorted({float(x) for x in (*inner, *(low - x for x in outward), *(high + x for x in outward))})
+        return Layout(float(quantiles[_SHARES // 2]), [x for x in edges if math.isfinite(x)])
+
+
+def held_parts(name: str, kind: Type, layout: Layout) -> dict[str, str]:
+    """What a side holds in a column, as aggregates in SQL, by the names of ``Held``."""
+    column, number = quoted(name), as_number(quoted(name), kind)
+    if number is not None and layout.edges:
+        away = f"({number} - {layout.origin!r})"
+        counted = f"histogram({number}, [{', '.join(map(repr, layout.edges))}]::DOUBLE[])"
+    else:
+        away = "NULL::DOUBLE"
+        counted = (
+            f"histogram((hash({column}) % {_HASHES})::DOUBLE)"
+            if kind.is_groupable and number is None
+            else "NULL::MAP(DOUBLE, UBIGINT)"
+        )
+    known = f"count({away})"
+    return {
+        "nulls": f"count(*) - count({column})",
+        "numbers": known,
+        "total": f"coalesce(sum({away}), 0)",
+        "squares": f"coalesce(sum({away} * {away}), 0)",
+        "least": f"min({number or 'NULL'})::DOUBLE",
+        "greatest": f"max({number or 'NULL'})::DOUBLE",
+        "bins": f"list_transform(list_filter(map_entries({counted}), lambda one: one.value > 0), "
+        "lambda one: {'edge': one.key, 'rows': one.value::BIGINT})",
+    }
+
+
+_ADDED = ("pairs", "within", "different", "shift", "squares", "cells", "drift", "drift_squares")
+_HELD = ("nulls", "numbers", "total", "squares")
+
+
+def summed(connection: duckdb.DuckDBPyConnection, rows: str) -> tuple[Counts, int, dict[str, Sums]]:
+    """Counts, cells in which something differs, and the sums of each column, over some rows of the table of windows.
+
+    Args:
+        connection: to ask on.
+        rows: a table or view there.
+    """
+    names = ("equal", "within", "different", "only_left", "only_right")
+    parts = [f"coalesce(sum({name}), 0)::BIGINT" for name in names]
+    query = f"SELECT {', '.join(parts)}, count(*) FILTER (different + only_left + only_right > 0) FROM {rows}"
+    *counts, differing = connection.sql(query).fetchall()[0]
+    integers = {"pairs", "within", "different", "cells", "nulls", "numbers"}
+    parts = [f"sum(c.{n}){'::BIGINT' if n in integers else ''}" for n in _ADDED]
+    parts.append("max(c.most)")
+    for side in ("left", "right"):
+        parts += [f"sum(c.{quoted(side)}.{n}){'::BIGINT' if n in integers else ''}" for n in _HELD]
+        parts += [f"min(c.{quoted(side)}.least)", f"max(c.{quoted(side)}.greatest)"]
+    found = {}
+    unnested = f"(SELECT unnest(columns) AS c FROM {rows})"
+    for name, *values in connection.sql(
+        f"SELECT c.name, {', '.join(parts)} FROM {unnested} GROUP BY c.name"
+    ).fetchall():
+        given = iter(values)
+        own = dict(zip((*_ADDED, "most"), given, strict=False))
+        held = [
+            Held(**dict(zip((*_HELD, "least", "greatest"), [next(given) for _ in range(len(_HELD) + 2)], strict=True)))
+            for _ in range(2)
+        ]
+        found[name] = Sums(**own, left=held[0], right=held[1])
+    for side in ("left", "right"):
+        bins = f"SELECT name, b.edge, sum(b.rows)::BIGINT FROM (SELECT c.name AS name, unnest(c.{quoted(side)}.bins) AS b FROM {unnested}) GROUP BY ALL"
+        for name, edge, count in connection.sql(bins).fetchall():
+            getattr(found[name], side).bins[edge] = count
+    return Counts(**dict(zip(names, counts, strict=True))), differing, found
+
+
+def plus(one: Counts, other: Counts, sign: int) -> Counts:
+    """Counts with others added, or with -1 taken away."""
+    return Counts(**{f.name: getattr(one, f.name) + sign * getattr(other, f.name) for f in fields(one)})
+
+
+def column(name: str, kind: Type, sums: Sums, layout: Layout, level: float) -> ColumnDifference:
+    """A column, as ``compare`` says it; ``level`` of what is said of its drift."""
+    numeric = kind.is_numeric and sums.pairs > 0
+    return ColumnDifference(
+        name=name,
+        type=str(kind),
+        exact=sums.pairs - sums.within - sums.different,
+        within=sums.within,
+        different=sums.different,
+        left=_profile(kind, sums.left, layout),
+        right=_profile(kind, sums.right, layout),
+        shift=sums.shift / sums.pairs if numeric else None,
+        most=(sums.most or 0.0) if numeric else None,
+        distance=_distance(kind, sums, layout),
+        drift=drift(sums.cells, sums.drift, sums.drift_squares, layout.scale, level)
+        if kind.is_numeric and sums.cells
+        else None,
+    )
+
+
+def _profile(kind: Type, held: Held, layout: Layout) -> Profile:
+    ordered = (kind.is_numeric or is_instant(kind)) and held.numbers > 0
+    if not ordered:
+        return Profile(nulls=held.nulls, distinct=None)
+    quantiles = _quantiles(held, layout)
+    if not kind.is_numeric:
+        return Profile(nulls=held.nulls, distinct=None, quantiles=quantiles)
+    away = held.total / held.numbers
+    return Profile(
+        nulls=held.nulls,
+        distinct=None,
+        least=held.least,
+        greatest=held.greatest,
+        mean=layout.origin + away,
+        deviation=math.sqrt(max(0.0, held.squares / held.numbers - away * away)),
+        quantiles=quantiles,
+    )
+
+
+def _quantiles(held: Held, layout: Layout) -> dict[float, float]:
+    """Shares -> values: even within a bin."""
+    counts = _dense(held, layout)
+    behind = list(accumulate(counts))
+    least, greatest = (layout.origin if x is None else x for x in (held.least, held.greatest))
+    edges = [least, *(min(max(edge, least), greatest) for edge in layout.edges), greatest]
+    found = {}
+    for share in SHOWN:
+        wanted = share * held.numbers
+        place = next((n for n, rows in enumerate(behind) if rows >= wanted and counts[n]), len(counts) - 1)
+        part = (wanted - (behind[place] - counts[place])) / counts[place] if counts[place] else 1.0
+        low, high = edges[place], edges[place + 1]
+        found[share] = low + part * (high - low)
+    return found
+
+
+def _dense(held: Held, layout: Layout) -> list[int]:
+    return [*(held.bins.get(edge, 0) for edge in layout.edges), held.bins.get(math.inf, 0)]
+
+
+def _distance(kind: Type, sums: Sums, layout: Layout) -> float | None:
+    if kind.is_numeric or is_instant(kind):
+        return kolmogorov(_dense(sums.left, layout), _dense(sums.right, layout))
+    left, right = sums.left.bins, sums.right.bins
+    totals = sum(left.values()), sum(right.values())
+    if not kind.is_groupable or not all(totals):
+        return None
+    return sum(abs(left.get(v, 0) / totals[0] - right.get(v, 0) / totals[1]) for v in left.keys() | right.keys()) / 2

@@ -1,0 +1,269 @@
+"""Experiments in Dagster: jobs that start, stop and promote, the arms as an asset behind the operator's, the report as an asset behind the arms'.
+
+Of each operator, ``experiments/OPERATOR/arms`` has a partition per arm, ``EXPERIMENT.ARM``, and ``experiments/OPERATOR/report`` one per experiment:
+to materialize it is to ask for the report.
+"""
+
+# no `from __future__ import annotations` here: Dagster reads the annotations of a step itself
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+from pydantic import Field
+
+from floodmark.core.errors import LifecycleError
+from floodmark.core.time import iso
+from floodmark.lake.paths import Lake
+from floodmark.orchestration.assets import output_key
+from floodmark.orchestration.jobs import Streams, job_of, tagged, whose
+from floodmark.orchestration.work import failing, interruptible
+from floodmark.spec.operator import Operator
+from floodmark.spec.tolerance import Within
+from floodmark.spec.workspace import Workspace
+
+if TYPE_CHECKING:
+    from floodmark.lifecycle.experiment import Experiment
+
+EXPERIMENTS = dg.DynamicPartitionsDefinition(name="floodmark_experiments")
+"""The experiments of a lake, to choose one from a list."""
+CHECK = "arms_find_the_same"
+_PREFIX = "experiments"
+
+
+class StartConfig(dg.Config):
+    """How an experiment starts."""
+
+    name: str = Field(description="Of the experiment: lower-case letters, digits and underscores.")
+    arms: dict[str, str] = Field(
+        default={"a": "@current", "b": "."},
+        description="Arm -> its code: @current is what the stream runs, . the code as it is now, or the name of a package. The others are compared with the first.",
+    )
+    savepoint: str = Field(default="", description="All arms begin with it. Empty: one is made now.")
+    forward_only: bool = Field(
+        default=False, description="Open windows of an arm go on with what the old code put into them."
+    )
+    rebuild: bool = Field(
+        default=False,
+        description="An arm whose code cannot go on from the savepoint computes all input, from the first row.",
+    )
+    note: str = Field(default="", description="Why.")
+
+
+class ReportConfig(dg.Config):
+    """How the arms are compared; tolerances and columns stay those of the first report."""
+
+    match: float = Field(
+        default=1.0, ge=0, le=1, description="Least share of the rows of each output that must be the same."
+    )
+    tolerances: dict[str, str] = Field(default={}, description="Column -> 0.5 for half a unit, 0.1% for a thousandth.")
+    without: list[str] = Field(default=[], description="Columns that are left out.")
+
+
+class PromoteConfig(dg.Config):
+    """How an arm becomes the stream."""
+
+    arm: str = Field(description="Which arm.")
+    patience_seconds: float = Field(
+        default=180, ge=0, description="For the arm to come to where the stream is, and for its first micro-batch then."
+    )
+    soak_seconds: float = Field(default=10, ge=0, description="It must run without a crash.")
+    set_aside: bool = Field(default=False, description="Let it set rows aside, though the stream did not.")
+
+
+def experiment_definitions(workspace: Workspace, streams: Streams, names: Any) -> dg.Definitions:
+    """The jobs, and two assets for each operator.
+
+    Args:
+        workspace: any.
+        streams: where the streams are.
+        names: of the operators, as a type to choose one from.
+    """
+    assets: list[Any] = []
+    for operator in workspace.operators:
+        assets += [_arms(operator), _report(operator, streams)]
+    built = [_starting(streams, names), _stopping(streams), _promoting(streams)]
+    return dg.Definitions(assets=assets, jobs=built)
+
+
+def _arms_key(operator: str) -> dg.AssetKey:
+    return dg.AssetKey([_PREFIX, operator, "arms"])
+
+
+def _arms_partitions(operator: str) -> dg.DynamicPartitionsDefinition:
+    return dg.DynamicPartitionsDefinition(name=f"floodmark_arms_of_{operator}")
+
+
+def _partitions(operator: str) -> dg.DynamicPartitionsDefinition:
+    return dg.DynamicPartitionsDefinition(name=f"floodmark_experiments_of_{operator}")
+
+
+def _arms(operator: Operator) -> dg.AssetSpec:
+    return dg.AssetSpec(
+        _arms_key(operator.name),
+        metadata={"stream": dg.MetadataValue.asset(output_key(operator.outputs[0]))},  # an edge would crowd its graph
+        partitions_def=_arms_partitions(operator.name),
+        group_name=_PREFIX,
+        kinds={"deltalake"},
+        description=f"Versions of {operator.name} that run beside its stream, each in a lake of its own. The job experiment_start makes them.",
+    )
+
+
+def _report(operator: Operator, streams: Streams) -> dg.AssetsDefinition:
+    key = dg.AssetKey([_PREFIX, operator.name, "report"])
+    what = "Whether every arm finds what the first one finds, as far as all are: enough rows are the same, and no column is missing."
+
+    @dg.multi_asset(
+        name=f"report_of_{operator.name}",
+        specs=[
+            dg.AssetSpec(
+                key,
+                deps=[dg.AssetDep(_arms_key(operator.name), partition_mapping=dg.AllPartitionMapping())],
+                partitions_def=_partitions(operator.name),
+                group_name=_PREFIX,
+                description=f"What the arms of an experiment of {operator.name} differ in, and how they run. Only what has closed since the last report is read.",
+            )
+        ],
+        check_specs=[dg.AssetCheckSpec(CHECK, asset=key, description=what)],
+    )
+    def compare_step(context: dg.AssetExecutionContext, config: ReportConfig) -> Iterator[Any]:
+        from floodmark.control.experiments import report  # noqa: PLC0415 - definitions load without an engine
+        from floodmark.observe.comparison.compare import How  # noqa: PLC0415 - as above
+        from floodmark.observe.comparison.report import markdown  # noqa: PLC0415 - as above
+
+        with failing(operator.name):
+            bounds = {name: Within.parse(text, f"tolerance of {name}") for name, text in config.tolerances.items()}
+            how = How(tolerances=bounds, without=tuple(config.without))
+            made = report(streams.fleet(context.log.info), context.partition_key, how, match=config.match)
+        about: dict[str, Any] = {f"verdict on {arm.name}": made.verdict(arm) for arm in made.others}
+        about |= {"report": dg.MetadataValue.md(markdown(made)), "state": made.experiment.state}
+        check = dg.AssetCheckResult(
+            check_name=CHECK, passed=made.same, severity=dg.AssetCheckSeverity.WARN, metadata=dict(about)
+        )
+        yield dg.MaterializeResult(asset_key=key, metadata=about, check_results=[check])
+
+    return compare_step
+
+
+def _starting(streams: Streams, names: Any) -> dg.JobDefinition:
+    class Config(StartConfig):
+        operator: names = whose(names)
+
+    @dg.op(name="start_experiment")
+    def act(context: dg.OpExecutionContext, config: Config) -> None:
+        from floodmark.control.experiments import start  # noqa: PLC0415 - definitions load without an engine
+
+        operator = tagged(context, config.operator.value)
+        with failing(operator):
+            fleet = streams.fleet(context.log.info)
+            fleet.check_supervised([operator])
+            made = interruptible(
+                lambda: start(
+                    fleet,
+                    config.name,
+                    operator,
+                    config.arms,
+                    savepoint=config.savepoint,
+                    forward_only=config.forward_only,
+                    rebuild=config.rebuild,
+                    why=config.note,
+                ),
+                lambda: None,  # it is finished, or started again
+            )
+        for name, keys in _keys([made], [operator]).items():
+            context.instance.add_dynamic_partitions(name, keys)
+        for event in _materialized(made):
+            context.log_event(event)
+
+    return job_of(
+        "experiment_start", "Let versions of a stream run beside it from one savepoint; the stream itself goes on.", act
+    )
+
+
+def _stopping(streams: Streams) -> dg.JobDefinition:
+    @dg.op(name="stop_experiment")
+    def act(context: dg.OpExecutionContext) -> None:
+        from floodmark.control.experiments import set_state  # noqa: PLC0415 - definitions load without an engine
+
+        with failing():
+            made = set_state(streams.fleet(context.log.info), context.partition_key, "stopped")
+        tagged(context, made.operator)
+
+    return job_of(
+        "experiment_stop",
+        "End the experiment that is chosen as partition; its tables stay.",
+        act,
+        partitions_def=EXPERIMENTS,
+    )
+
+
+def _promoting(streams: Streams) -> dg.JobDefinition:
+    @dg.op(name="promote_arm")
+    def act(context: dg.OpExecutionContext, config: PromoteConfig) -> None:
+        from floodmark.control.experiments import promote  # noqa: PLC0415 - definitions load without an engine
+        from floodmark.control.verification import Verification  # noqa: PLC0415 - as above
+
+        wanted = Verification(patience=config.patience_seconds, soak=config.soak_seconds, set_aside=config.set_aside)
+        with failing():
+            fleet = streams.fleet(context.log.info)
+            made, action = interruptible(
+                lambda: promote(fleet, context.partition_key, config.arm, wanted),
+                lambda: None,  # it is finished, or the next one finishes it
+            )
+            tagged(context, made.operator)
+            context.add_output_metadata(
+                {"outcome": action.step, "version": action.version, "savepoint": action.savepoint or ""}
+            )
+            if action.step != "done":
+                fix = f"Mend it, and launch it again. What it said: floodmark logs {made.operator}"
+                where, got = f"promotion of {config.arm}", f"{action.step}: {action.reason}"
+                raise LifecycleError(where, "a version that passes", got, fix, code="LIFECYCLE-056")
+
+    what = "Let the stream be what an arm is of the experiment that is chosen as partition; the job rollback takes it back."
+    return job_of("experiment_promote", what, act, partitions_def=EXPERIMENTS)
+
+
+# ---- what there is
+
+
+def experiments_listed(instance: dg.DagsterInstance, lake: Lake, operators: Iterable[str]) -> list[Any]:
+    """Requests that make the lists of experiments and arms those of a lake."""
+    from floodmark.lake import experiments  # noqa: PLC0415 - definitions load without Delta
+
+    requests = list[Any]()
+    for name, keys in _keys(experiments.known(lake), operators).items():
+        partitions, listed = dg.DynamicPartitionsDefinition(name=name), set(instance.get_dynamic_partitions(name))
+        if new := sorted(set(keys) - listed):
+            requests.append(partitions.build_add_request(new))
+        if gone := sorted(listed - set(keys)):
+            requests.append(partitions.build_delete_request(gone))
+    return requests
+
+
+def _keys(known: Iterable["Experiment"], operators: Iterable[str]) -> dict[str, list[str]]:
+    """Name of a list -> its keys."""
+    found: dict[str, list[str]] = {str(EXPERIMENTS.name): []}
+    for operator in operators:
+        found |= {str(_partitions(operator).name): [], str(_arms_partitions(operator).name): []}
+    for made in known:
+        found[str(EXPERIMENTS.name)].append(made.name)
+        if str(_partitions(made.operator).name) in found:
+            found[str(_partitions(made.operator).name)].append(made.name)
+            found[str(_arms_partitions(made.operator).name)] += [f"{made.name}.{arm.name}" for arm in made.arms]
+    return found
+
+
+def _materialized(made: "Experiment") -> Iterator[dg.AssetMaterialization]:
+    for arm in made.arms:
+        about: dict[str, Any] = {
+            "code": arm.code,
+            "version": arm.version,
+            "package": arm.package,
+            "began": iso(made.began_at),
+            "savepoint": made.savepoint,
+            "differs": dg.MetadataValue.md("\n".join(f"- {line}" for line in arm.differs) or "nothing"),
+            "path": dg.MetadataValue.path(arm.root),
+        }
+        yield dg.AssetMaterialization(
+            asset_key=_arms_key(made.operator), partition=f"{made.name}.{arm.name}", metadata=about
+        )

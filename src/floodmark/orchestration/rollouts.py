@@ -1,0 +1,300 @@
+"""Rollouts in Dagster: a schedule and jobs that return at once, an asset per rollout with what it waits for, and its gates as checks.
+
+A supervisor looks at rollouts; nothing here waits for one.
+"""
+
+# no `from __future__ import annotations` here: Dagster reads the annotations of a step itself
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+from pydantic import Field
+
+from floodmark.core.fingerprint import digest
+from floodmark.core.time import describe, iso
+from floodmark.orchestration.assets import output_key
+from floodmark.orchestration.jobs import Streams, job_of, tagged, whose
+from floodmark.orchestration.work import failing
+from floodmark.spec.asset import OperatorAsset
+from floodmark.spec.workspace import Workspace
+
+if TYPE_CHECKING:
+    from floodmark.control.fleet import Fleet
+    from floodmark.control.rollout import Record, Rollouts
+    from floodmark.lifecycle.gates import Gate
+
+_LOOK_SECONDS = 30
+_LONGEST_SECONDS = 300
+
+
+def rollout_definitions(workspace: Workspace, streams: Streams) -> dg.Definitions:
+    """What the rollouts that a workspace declares are in Dagster; nothing where it declares none."""
+    declared = [one for one in workspace.operator_assets if one.rollout is not None]
+    if not declared:
+        return dg.Definitions()
+    every = {one.operator.name: one.operator.name for one in declared}
+    # Dagster keeps one config type per name in a process: another workspace's operators must have another name
+    names = Enum(f"Rollouts_{digest(sorted(every))[:8]}", every)  # type: ignore[misc]  # known when it is loaded
+    starting = _starting(streams, names)
+    transition = _transition(streams, names)
+    return dg.Definitions(
+        assets=[_spec(one) for one in declared],
+        asset_checks=[check for one in declared for check in _checks(one, streams)],
+        jobs=[starting, _approving(streams, names), _aborting(streams, names), transition],
+        schedules=[_schedule(one, streams, starting) for one in declared if one.rollout and one.rollout.schedule],
+        sensors=[_sensor(declared, streams, transition)],
+    )
+
+
+def rollout_key(name: str) -> dg.AssetKey:
+    """The asset of an operator's rollouts."""
+    return dg.AssetKey(["rollouts", name])
+
+
+def _spec(asset: OperatorAsset) -> dg.AssetSpec:
+    name = asset.operator.name
+    what = (
+        f"The newest rollout of {name}: a materialization for each state it comes to, with what it waits for; its checks are the gates. "
+        "Job rollout starts one, approve_rollout approves it, abort_rollout ends it."
+    )
+    return dg.AssetSpec(
+        rollout_key(name), deps=[output_key(asset.operator.outputs[0])], group_name=asset.group, description=what
+    )
+
+
+# ---- jobs
+
+
+def _starting(streams: Streams, names: Any) -> dg.JobDefinition:
+    class Config(dg.Config):
+        operator: names = whose(names)
+        note: str = Field(default="", description="Why.")
+
+    @dg.op(name="start_rollout")
+    def act(context: dg.OpExecutionContext, config: Config) -> None:
+        from floodmark.control import rollouts  # noqa: PLC0415 - definitions load without Spark
+
+        name = tagged(context, config.operator.value)
+        asset = next(a for a in streams.place.workspace.operator_assets if a.operator.name == name)
+        with failing(name):
+            record = rollouts.start(streams.fleet(context.log.info), asset, why=config.note)
+        if record is None:
+            context.log.info(f"{asset.operator.version}: nothing has changed")
+        else:
+            context.add_output_metadata(_about(record))
+
+    return job_of("rollout", "Start a rollout with the code as it is now; returns at once.", act)
+
+
+def _approving(streams: Streams, names: Any) -> dg.JobDefinition:
+    class Config(dg.Config):
+        operator: names = whose(names)
+        version: str = Field(
+            description="What is approved, as the asset of the rollout names it; another one is refused."
+        )
+
+    @dg.op(name="approve_rollout_of")
+    def act(context: dg.OpExecutionContext, config: Config) -> None:
+        from floodmark.control import rollouts  # noqa: PLC0415 - definitions load without Spark
+
+        name = tagged(context, config.operator.value)
+        with failing(name):
+            fleet = streams.fleet(context.log.info)
+            record = rollouts.approve(fleet, rollouts.going(fleet, name), config.version)
+        context.add_output_metadata(_about(record))
+
+    return job_of("approve_rollout", "Approve the version that awaits approval; returns at once.", act)
+
+
+def _aborting(streams: Streams, names: Any) -> dg.JobDefinition:
+    class Config(dg.Config):
+        operator: names = whose(names)
+        note: str = Field(default="", description="Why.")
+
+    @dg.op(name="abort_rollout_of")
+    def act(context: dg.OpExecutionContext, config: Config) -> None:
+        from floodmark.control import rollouts  # noqa: PLC0415 - definitions load without Spark
+
+        name = tagged(context, config.operator.value)
+        with failing(name):
+            fleet = streams.fleet(context.log.info)
+            record = rollouts.abort(fleet, rollouts.going(fleet, name), config.note)
+        context.add_output_metadata(_about(record))
+
+    return job_of("abort_rollout", "Stop the new version; after its promotion, let the stream go back.", act)
+
+
+def _transition(streams: Streams, names: Any) -> dg.JobDefinition:
+    class Config(dg.Config):
+        operator: names = whose(names)
+        rollout: int = Field(description="Its number.")
+        step: int = Field(description="Which of its states, from 0.")
+
+    @dg.op(name="report_transition")
+    def act(context: dg.OpExecutionContext, config: Config) -> None:
+        name = tagged(context, config.operator.value)
+        with failing(name):
+            record = _known(streams.fleet(context.log.info)).find(config.rollout)
+        step = record.steps[config.step]
+        about = _about(record) | {"state": step.state, "since": iso(int(step.at * 1000)), "because": step.why or "none"}
+        context.log.info(f"{record.name}: {step.state}{f': {step.why}' if step.why else ''}")
+        context.log_event(dg.AssetMaterialization(rollout_key(name), metadata=about))
+
+    return job_of("rollout_transition", "Shows one state a rollout came to; started by the sensor of rollouts.", act)
+
+
+# ---- what happens by itself
+
+
+def _schedule(asset: OperatorAsset, streams: Streams, job: dg.JobDefinition) -> dg.ScheduleDefinition:
+    assert asset.rollout is not None
+    name = asset.operator.name
+
+    def tick(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
+        if not streams.any:
+            return dg.SkipReason("no stream was started here: floodmark start OPERATOR, or job start")
+        fleet = streams.fleet(context.log.info)
+        if (going := _known(fleet).open(fleet.stream(name))) is not None:
+            return dg.SkipReason(f"{going.name} goes on: it is {going.state}")
+        config = {"operator": name, "note": f"by the schedule rollout_{name}"}
+        tags = {"floodmark/operator": name, "dagster/max_runtime": str(_LONGEST_SECONDS)}
+        return dg.RunRequest(run_config={"ops": {"start_rollout": {"config": config}}}, tags=tags)
+
+    return dg.ScheduleDefinition(
+        name=f"rollout_{name}",
+        job=job,
+        cron_schedule=asset.rollout.schedule,
+        execution_timezone=asset.rollout.timezone,
+        execution_fn=tick,
+        description=f"Let {name}, as its code is then, run beside its stream, and become it when the rule holds.",
+    )
+
+
+def _sensor(declared: Iterable[OperatorAsset], streams: Streams, job: dg.JobDefinition) -> dg.SensorDefinition:
+    names = [one.operator.name for one in declared]
+
+    @dg.sensor(
+        name="rollouts",
+        job=job,
+        minimum_interval_seconds=_LOOK_SECONDS,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description="A run for each state a rollout comes to, and its gates as they change.",
+    )
+    def look(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+        if not streams.any:
+            return dg.SkipReason("no stream was started here: floodmark start OPERATOR, or job start")
+        fleet, known = streams.fleet(context.log.info), json.loads(context.cursor or "{}")
+        requests, events = list[dg.RunRequest](), list[Any]()
+        for name in names:
+            for record in reversed(_known(fleet).of(fleet.stream(name), 5)):
+                requests += _requests(record, known)
+                events += _evaluations(record, known)
+        return dg.SensorResult(run_requests=requests, asset_events=events, cursor=json.dumps(known))
+
+    return look
+
+
+def _requests(record: "Record", known: dict[str, Any]) -> Iterator[dg.RunRequest]:
+    """A run for each state since the last look; ``known`` keeps the number of the last rollout of each operator, and of its states."""
+    number, steps = known.get(record.operator, (0, 0))
+    if record.id < number:
+        return
+    for step in range(steps if record.id == number else 0, len(record.steps)):
+        config = {"operator": record.operator, "rollout": record.id, "step": step}
+        yield dg.RunRequest(
+            run_key=f"rollout {record.id} of {record.operator}: {step}",
+            run_config={"ops": {"report_transition": {"config": config}}},
+            tags={"floodmark/operator": record.operator, "dagster/max_runtime": str(_LONGEST_SECONDS)},
+        )
+    known[record.operator] = (record.id, len(record.steps))
+
+
+def _evaluations(record: "Record", known: dict[str, Any]) -> Iterator[dg.AssetCheckEvaluation]:
+    """The gates whose verdicts have changed since the last look."""
+    place = f"gates of {record.operator}"
+    was = known.get(place, {})
+    if record.judged_at is None or record.id < was.get("rollout", 0):
+        return
+    before = was.get("verdicts", {}) if was.get("rollout") == record.id else {}
+    for gate in record.gates:
+        if before.get(gate.name) != gate.verdict:
+            yield dg.AssetCheckEvaluation(
+                asset_key=rollout_key(record.operator),
+                check_name=check_name(gate.name),
+                passed=gate.holds,
+                metadata=_of_gate(record, gate),
+            )
+    known[place] = {"rollout": record.id, "verdicts": {one.name: one.verdict for one in record.gates}}
+
+
+# ---- gates
+
+
+def check_name(gate: str) -> str:
+    """``match of hourly`` -> ``match_of_hourly``."""
+    return re.sub(r"\W+", "_", gate)
+
+
+def _checks(asset: OperatorAsset, streams: Streams) -> Iterator[dg.AssetChecksDefinition]:
+    from floodmark.lifecycle.gates import names  # noqa: PLC0415 - definitions load without an engine
+
+    assert asset.rollout is not None
+    for name in names(asset.rollout.promote, (one.table for one in asset.operator.outputs if not one.side)):
+        yield _check(asset.operator.name, name, streams)
+
+
+def _check(operator: str, gate: str, streams: Streams) -> dg.AssetChecksDefinition:
+    @dg.asset_check(
+        asset=rollout_key(operator),
+        name=check_name(gate),
+        description=f"Gate '{gate}' of the newest rollout, as it was seen at the last look.",
+    )
+    def judged() -> dg.AssetCheckResult:
+        with failing(operator):
+            fleet = streams.fleet(print)
+            record = next(iter(_known(fleet).of(fleet.stream(operator), 1)), None)
+        found = next((one for one in record.gates if one.name == gate), None) if record is not None else None
+        if record is None or found is None:
+            about = {"sees": "no rollout that was looked at has this gate"}
+            return dg.AssetCheckResult(passed=False, severity=dg.AssetCheckSeverity.WARN, metadata=about)
+        severity = dg.AssetCheckSeverity.ERROR if found.verdict == "fails" else dg.AssetCheckSeverity.WARN
+        return dg.AssetCheckResult(passed=found.holds, severity=severity, metadata=_of_gate(record, found))
+
+    return judged
+
+
+def _of_gate(record: "Record", gate: "Gate") -> dict[str, Any]:
+    at = describe(int((record.judged_at or 0) * 1000))
+    return {"wants": gate.wants, "sees": gate.sees, "verdict": gate.verdict, "at": at, "version": record.version}
+
+
+def _about(record: "Record") -> dict[str, Any]:
+    about: dict[str, Any] = {
+        "rollout": record.id,
+        "version": record.version,
+        "state": record.state,
+        "waits for": record.waits or "nothing",
+        "note": record.why or "none",
+    }
+    if record.reason:
+        about["reason"] = record.reason
+    if record.savepoint:
+        about["go back"] = f"floodmark rollback {record.operator} --to {record.savepoint}"
+    if record.gates:
+        lines = [f"| {one.name} | {one.wants} | {one.sees} | {one.verdict} |" for one in record.gates]
+        about["gates"] = dg.MetadataValue.md("\n".join(["| gate | wants | sees | |", "|---|---|---|---|", *lines]))
+    if record.state == "awaiting approval":
+        about["approve"] = (
+            f"job approve_rollout, or: floodmark rollout approve {record.operator} --version {record.version}"
+        )
+    return about
+
+
+def _known(fleet: "Fleet") -> "Rollouts":
+    from floodmark.control.rollout import Rollouts  # noqa: PLC0415 - definitions load without Spark
+
+    return Rollouts(fleet.store)

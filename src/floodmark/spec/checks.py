@@ -1,0 +1,80 @@
+"""Checks that many declarations share: converters and validators of fields, and settings of methods."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, get_args
+
+from attrs import Attribute, Converter
+
+from floodmark.core.errors import DefinitionError
+from floodmark.spec.contract import Contract, schema
+from floodmark.spec.schema import Schema
+
+_FEW = 2
+"""Words that are quoted one by one."""
+
+
+def converting(_: type, settings: list[Attribute[Any]]) -> list[Attribute[Any]]:
+    """Field transformer of attrs: converters are called with (value, declaration, field), so that errors name both.
+
+    Mypy takes the type of an argument from the first parameter of a converter that is a function, and no other one: the second and the
+    third parameter have defaults.
+    """
+    return [
+        setting if setting.converter is None else setting.evolve(converter=_telling(setting.converter))
+        for setting in settings
+    ]
+
+
+def _telling(converter: Any) -> Converter[Any, Any]:
+    return Converter(converter, takes_self=True, takes_field=True)
+
+
+def written(default: str) -> Any:
+    """A default as users write it, of a field that is kept as the converter makes it: ``"1 day"`` for ms."""
+    return default
+
+
+def one_of(kind: Any, value: object, name: str, where: str) -> None:
+    """Make sure that a setting is one of the words of a ``Literal``.
+
+    Raises:
+        DefinitionError: DEFINITION-055.
+    """
+    words = get_args(kind)
+    if value not in words:
+        listed = " or ".join(f'"{word}"' for word in words) if len(words) <= _FEW else f"one of {', '.join(words)}"
+        fix = f"{name} is {listed}."
+        raise DefinitionError(where, "valid settings", repr(value), fix, code="DEFINITION-055")
+
+
+def unfit_setting(where: str, got: str, fix: str) -> DefinitionError:
+    """DEFINITION-055: a setting that is not valid, alone or beside another."""
+    return DefinitionError(where, "valid settings", got, fix, code="DEFINITION-055")
+
+
+def is_contract(given: object) -> bool:
+    """Whether something is a class derived from ``Contract``."""
+    return isinstance(given, type) and issubclass(given, Contract)
+
+
+def columns_of(contract: type[Contract], where: str, fix: str) -> Schema:
+    """The columns of the contract of a function's rows.
+
+    Raises:
+        DefinitionError: DEFINITION-051, not a contract.
+    """
+    if not is_contract(contract):
+        raise DefinitionError(where, "the contract of its rows", repr(contract), fix, code="DEFINITION-051")
+    return schema(contract)
+
+
+def new_columns(names: Iterable[str], where: str, expected: str, fix: str) -> None:
+    """Refuse names that are not free.
+
+    Raises:
+        DefinitionError: DEFINITION-050.
+    """
+    if taken := ", ".join(names):
+        raise DefinitionError(where, expected, taken, fix, code="DEFINITION-050")

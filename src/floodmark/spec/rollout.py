@@ -1,0 +1,195 @@
+"""Rules of promotion and scheduled rollouts, as declared: when a new version of a stream has shown enough to become the stream."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from floodmark.core.errors import DefinitionError, LifecycleError, closest
+from floodmark.core.time import parse_instant, span, zone
+from floodmark.core.types import parse as parse_type
+from floodmark.spec.cron import check_cron
+from floodmark.spec.operator import Operator
+from floodmark.spec.tolerance import Within
+
+_WHERE = "promotion rule"
+_EXAMPLE = 'For example PromoteWhen(match=0.999, columns={"mean_delay": Within(0.5)}, lag="30 s", soak="2 hours", approve=True).'
+_OPTION = re.compile(r"(?P<name>match|rows|lag|soak|at|every)\s*(?P<sign>>=|<=|=)\s*(?P<value>.+)")
+_COLUMN = re.compile(r"(?P<name>\w+)\s+within\s+(?P<bound>\S+)")
+_SIGNS = {"match": ">=", "rows": ">=", "lag": "<=", "soak": ">=", "at": ">=", "every": "="}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromoteWhen:
+    """What must hold before an arm of an experiment becomes the stream. Each condition is a gate; all gates must hold.
+
+    Args:
+        match: least share of rows that are the same as the first arm's, of each output, 0 to 1 (0 excluded).
+        columns: column -> by how much its values may differ and count as the same. The share of its pairs within that must be ``match``, too.
+        rows: least number of rows compared.
+        lag: most event time the arm may be behind the foremost of the stream and all arms; ``""``: any.
+        soak: time for which all other gates must have held at every look without a break.
+        at: earliest time of the promotion, ISO 8601; ``""``: any.
+        every: time between two looks.
+        approve: whether a person must approve once all gates hold.
+
+    Raises:
+        DefinitionError: DEFINITION-161, a value outside its range; DEFINITION-001, no span of time; DEFINITION-160, no tolerance.
+    """
+
+    match: float = 1.0
+    columns: Mapping[str, Within] = field(default_factory=dict)
+    rows: int = 1
+    lag: str = ""
+    soak: str = "0 s"
+    at: str = ""
+    every: str = "1 minute"
+    approve: bool = False
+
+    def __post_init__(self) -> None:
+        """Check every value."""
+        self._check_values()
+        for name in ("lag", "soak", "every"):
+            text = getattr(self, name)
+            if name == "lag" and text == "":
+                continue
+            least = 1 if name == "every" else 0
+            if span(text, f"{_WHERE}, {name}") < least:
+                raise _wrong(name, f"a span of {least} ms or more", text, 'For example "30 seconds".')
+        if self.at:
+            try:
+                parse_instant(self.at, f"{_WHERE}, at")
+            except LifecycleError as error:
+                raise _wrong("at", error.expected, self.at, error.fix) from None
+
+    def _check_values(self) -> None:
+        if not _number(self.match) or not 0 < self.match <= 1:
+            raise _wrong("match", "a share above 0 and at most 1", self.match, "0.999 is 99.9 %.")
+        if not _number(self.rows) or self.rows != int(self.rows) or self.rows < 1:
+            raise _wrong("rows", "a whole number of 1 or more", self.rows, "1 is the default.")
+        if not isinstance(self.approve, bool):
+            raise _wrong("approve", "True or False", self.approve, _EXAMPLE)
+        bounds = self.columns.values() if isinstance(self.columns, Mapping) else [self.columns]
+        if not all(isinstance(bound, Within) for bound in bounds):
+            raise _wrong("columns", "column -> Within(...)", self.columns, _EXAMPLE)
+
+    @property
+    def lag_ms(self) -> int | None:
+        """``lag`` in ms; None for any."""
+        return span(self.lag) if self.lag else None
+
+    @property
+    def soak_ms(self) -> int:
+        """``soak`` in ms."""
+        return span(self.soak)
+
+    @property
+    def at_ms(self) -> int | None:
+        """``at`` in ms UTC; None for any."""
+        return parse_instant(self.at, _WHERE) if self.at else None
+
+    @property
+    def every_ms(self) -> int:
+        """``every`` in ms."""
+        return span(self.every)
+
+    @staticmethod
+    def parse(texts: Iterable[str]) -> PromoteWhen:
+        """As on the command line: ``match>=99.9%``, ``mean_delay within 0.5``, ``rows>=1000``, ``lag<=30 s``, ``soak>=2 hours``, ``at>=TIME``, ``every=1 minute``, ``approve``.
+
+        Raises:
+            DefinitionError: DEFINITION-161, none of these.
+        """
+        given, columns = dict[str, Any](), dict[str, Within]()
+        for text in texts:
+            if text.strip() == "approve":
+                given["approve"] = True
+            elif found := _COLUMN.fullmatch(text.strip()):
+                columns[found["name"]] = Within.parse(found["bound"], f"{_WHERE}, {found['name']}")
+            elif (found := _OPTION.fullmatch(text.strip())) and found["sign"] in {_SIGNS[found["name"]], "="}:
+                given[found["name"]] = _value(found["name"], found["value"].strip())
+            else:
+                fix = f"One of: {', '.join(f'{name}{sign}...' for name, sign in _SIGNS.items())}, 'COLUMN within N', approve."
+                raise DefinitionError(_WHERE, "a condition", repr(text), fix, code="DEFINITION-161")
+        return PromoteWhen(**given, columns=columns)
+
+    def check(self, operator: Operator) -> None:
+        """Make sure that an operator has the columns of the rule, and that they are numbers.
+
+        Raises:
+            DefinitionError: DEFINITION-162.
+        """
+        types = {name: kind for output in operator.outputs for name, kind in output.schema.types.items()}
+        where = f"{_WHERE} of operator '{operator.name}'"
+        for name in self.columns:
+            if name not in types:
+                fix = f"{closest(name, types)}It has: {', '.join(types)}."
+                raise DefinitionError(where, "a column of its outputs", f"'{name}'", fix, code="DEFINITION-162")
+            if not parse_type(types[name]).is_numeric:
+                fix = "Give tolerances to numbers only; other columns count in match."
+                got = f"'{name}', which is {types[name]}"
+                raise DefinitionError(where, "a column of numbers", got, fix, code="DEFINITION-162")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rollout:
+    """How a changed operator becomes its stream: it runs beside the stream, is compared with it, and is promoted when a rule holds.
+
+    Args:
+        schedule: cron expression: ``"0 3 * * sun"``; ``""``: only when somebody starts it.
+        timezone: it is in.
+        shadow: time for which the new version runs beside the stream before it is judged.
+        promote: the rule.
+        watch: time for which the new version is watched after its promotion; it is taken back when it fails.
+        patience: time after ``shadow`` within which gates that wait must hold; the rollout is stopped then. Approval may take longer.
+        forward_only: accept that open windows hold what the old definition let through.
+        rebuild: a version whose state cannot go on from the stream's, as with another window, computes all input from the first row.
+
+    Raises:
+        DefinitionError: DEFINITION-098 no cron expression, DEFINITION-001 no span of time, DEFINITION-002 no time zone, DEFINITION-161
+            a value outside its range.
+    """
+
+    schedule: str = ""
+    timezone: str = "UTC"
+    shadow: str = "1 hour"
+    promote: PromoteWhen = field(default_factory=PromoteWhen)
+    watch: str = "1 day"
+    patience: str = "1 day"
+    forward_only: bool = False
+    rebuild: bool = True
+
+    def __post_init__(self) -> None:
+        if self.schedule != "":
+            check_cron(self.schedule, "rollout, schedule", 'Rollout(schedule="0 3 * * sun")')
+        zone(self.timezone, "rollout, timezone")
+        for name in ("shadow", "watch", "patience"):
+            if span(getattr(self, name), f"rollout, {name}") < 0:
+                fix = 'For example "2 hours".'
+                got = repr(getattr(self, name))
+                raise DefinitionError(f"rollout, {name}", "a span of 0 or more", got, fix, code="DEFINITION-161")
+        if not isinstance(self.promote, PromoteWhen):
+            got = repr(self.promote)
+            raise DefinitionError("rollout, promote", "a PromoteWhen", got, _EXAMPLE, code="DEFINITION-161")
+
+
+def _number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _wrong(name: str, expected: str, got: object, fix: str) -> DefinitionError:
+    return DefinitionError(f"{_WHERE}, {name}", expected, repr(got), fix, code="DEFINITION-161")
+
+
+def _value(name: str, text: str) -> Any:
+    if name not in {"match", "rows"}:
+        return text
+    try:
+        exact = Decimal(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except InvalidOperation:
+        return text
+    return int(exact) if name == "rows" and exact == exact.to_integral_value() else float(exact)

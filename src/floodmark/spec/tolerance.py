@@ -1,0 +1,55 @@
+"""Tolerances: by how much two numbers may differ and still count as the same."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from floodmark.core.errors import DefinitionError
+
+_WHERE = "tolerance"
+
+
+@dataclass(frozen=True, slots=True)
+class Within:
+    """Two numbers count as the same where one of the two bounds holds them.
+
+    Args:
+        absolute: most difference, in the column's unit, 0 or more.
+        relative: most difference as a share of the greater of the two by amount, 0 to 1.
+
+    Raises:
+        DefinitionError: DEFINITION-160, a bound that is no such number.
+    """
+
+    absolute: float = 0.0
+    relative: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name, most in (("absolute", math.inf), ("relative", 1.0)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= most:
+                expected = "a number of 0 or more" if name == "absolute" else "a share between 0 and 1"
+                fix = "Within(0.5) for half a unit, Within(relative=0.001) for a thousandth."
+                raise DefinitionError(f"{_WHERE}, {name}", expected, repr(value), fix, code="DEFINITION-160")
+
+    @staticmethod
+    def parse(text: str, where: str = _WHERE) -> Within:
+        """``0.5``, or ``0.1%`` for a share.
+
+        Raises:
+            DefinitionError: DEFINITION-160, neither of them.
+        """
+        number, percent = text.strip().removesuffix("%"), text.strip().endswith("%")
+        try:
+            value = float(number)
+        except ValueError:
+            value = math.nan
+        if not 0 <= value <= (100 if percent else math.inf):
+            fix = "For example 0.5, or 0.1% of the greater of the two."
+            raise DefinitionError(where, "a number of 0 or more, or a share", repr(text), fix, code="DEFINITION-160")
+        return Within(relative=value / 100) if percent else Within(value)
+
+    def __str__(self) -> str:
+        parts = [f"{self.absolute:g}"] if self.absolute or not self.relative else []
+        return " or ".join([*parts, *([f"{self.relative * 100:g}%"] if self.relative else [])])

@@ -1,0 +1,40 @@
+"""The first page and the tour: whoever pastes their commands, on a machine without Java, sees what the pages show."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+from console_pages import Reader, blocks, form
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/tour.md"])
+def test_each_command_prints_what_the_page_shows(page: str, tmp_path: Path) -> None:
+    environment = {"PYTHONPATH": os.environ.get("PYTHONPATH", ""), "HOME": str(tmp_path)}
+    reader = Reader(tmp_path, environment)
+    steps = blocks(ROOT / page)
+    assert any(block.kind == "console" for block in steps)
+    for block in steps:
+        assert form(reader.do(block)) == form(block.body)
+
+
+def test_a_command_that_prints_something_else_is_seen(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        '```python say.py\nprint("3 rows in 1.5 s")\n```\n\n```console\n$ python say.py\n4 rows in 2 s\n```\n'
+    )
+    reader = Reader(tmp_path)
+    script, console = blocks(page)
+    reader.do(script)
+    assert form(reader.do(console)) == "$ python say.py\n3 rows in <n> s\n" != form(console.body)
+
+
+def test_no_command_in_a_page_is_left_out() -> None:
+    for page in ("README.md", "docs/tour.md"):
+        text = (ROOT / page).read_text("utf-8")
+        run = [command for block in blocks(ROOT / page) for command, _ in block.commands]
+        assert re.findall(r"^\$ (.*)$", text, re.MULTILINE) == run

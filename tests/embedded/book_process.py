@@ -1,0 +1,147 @@
+"""The books' streams in a process of its own, which a test may kill: book_process.py LAKE OPERATOR."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import floodmark as fm
+from floodmark.engines.embedded.session import Sail
+from floodmark.engines.embedded.unbounded.run import run_unbounded
+from floodmark.lake.paths import Lake
+
+
+class Number(fm.Contract):
+    """A number of a key."""
+
+    at: fm.EventTime
+    key: str
+    value: int
+
+
+class Total(fm.Contract):
+    """A sum so far."""
+
+    total: int
+
+
+class Memory(fm.Contract):
+    """What is known of a key after a row: of each kind of state something."""
+
+    row: int
+    rises: int
+    mean: float
+    history: list[int]
+
+
+class Aside(fm.Contract):
+    """A number of a row."""
+
+    row: int
+
+
+class RunningSum(fm.ProcessFunction):
+    """A sum per key: Flink's ``mapWithState``."""
+
+    total = fm.ValueState(int)
+
+    def on_element(self, row: Mapping[str, Any], ctx: fm.Context) -> Iterator[Mapping[str, Any]]:
+        """The sum with the row."""
+        self.total.update(self.total.get(0) + row["value"])
+        yield {"total": self.total.get()}
+
+
+class Remembering(fm.ProcessFunction):
+    """A pattern that is half matched, a model that learns, and a history."""
+
+    low = fm.ValueState(int)
+    rises = fm.ValueState(int)
+    seen = fm.ValueState(int)
+    mean = fm.ValueState(float)
+    last = fm.ListState(int)
+
+    def on_element(self, row: Mapping[str, Any], ctx: fm.Context) -> Iterator[Mapping[str, Any]]:
+        """Below 30 and then, with anything between, above 70 is a rise; the mean is learned one row after the other; five rows are kept."""
+        value = row["value"]
+        if value < 30:
+            self.low.update(value)
+        elif value > 70 and self.low.exists():
+            self.low.clear()
+            self.rises.update(self.rises.get(0) + 1)
+        self.seen.update(self.seen.get(0) + 1)
+        self.mean.update(self.mean.get(0.0) + (value - self.mean.get(0.0)) / self.seen.get())
+        self.last.update([*self.last.get(), value][-5:])
+        if value % 3 == 0:
+            ctx.output("thirds", {"row": self.seen.get()})
+        yield {
+            "row": self.seen.get(),
+            "rises": self.rises.get(0),
+            "mean": self.mean.get(),
+            "history": list(self.last.get()),
+        }
+
+
+PARITY = "CASE WHEN value % 2 = 1 THEN 'odd' ELSE 'even' END"
+
+
+@fm.operator
+def running_sums(numbers: fm.Stream[Number]) -> fm.Stream:
+    """A sum per key."""
+    return numbers.key_by("key").process(RunningSum(), schema=Total)
+
+
+@fm.operator
+def parity_of_one(numbers: fm.Stream[Number]) -> fm.Stream:
+    """Odd and even sums."""
+    return numbers.with_columns(parity=PARITY).key_by("parity").process(RunningSum(), schema=Total)
+
+
+@fm.operator
+def parity_of_two(left: fm.Stream[Number], right: fm.Stream[Number]) -> fm.Stream:
+    """Odd and even sums of two sources."""
+    both = left.union(right).with_columns(parity=PARITY)
+    return both.key_by("parity").process(RunningSum(), schema=Total, order="arrival")
+
+
+@fm.operator
+def remembering(numbers: fm.Stream[Number]) -> fm.Stream:
+    """Patterns, a model and a history per key."""
+    return numbers.key_by("key").process(Remembering(), schema=Memory, sides={"thirds": Aside})
+
+
+@fm.operator
+def sessions(numbers: fm.Stream[Number]) -> fm.Stream:
+    """Windows that are open for long."""
+    return numbers.key_by("key").window(fm.Session("10ms")).aggregate(n=fm.count(), total=fm.sum("value"))
+
+
+@fm.operator
+def shown_early(numbers: fm.Stream[Number]) -> fm.Stream:
+    """Totals per key, whose last values may be read before they are committed."""
+    return numbers.key_by("key").rolling(total=fm.sum("value"))
+
+
+OPERATORS = {
+    one.name: one
+    for one in (
+        running_sums,
+        parity_of_one,
+        parity_of_two,
+        remembering,
+        sessions,
+        replace(shown_early, isolation="read_uncommitted"),
+    )
+}
+
+
+def main(folder: str, name: str) -> None:
+    """Run until caught up, one commit of the input per micro-batch."""
+    sail = Sail(memory=300)
+    run_unbounded(sail, OPERATORS[name], Lake(folder), until_caught_up=True, files_per_batch=1)
+    sail.close()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

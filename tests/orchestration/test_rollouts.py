@@ -1,0 +1,141 @@
+"""A rollout in Dagster, in a real browser: a schedule starts it, it is approved, promoted and taken back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from dagster_server import Server, serving, until
+
+from floodmark.control.rollout import Record, Rollouts
+from floodmark.control.store import Store, StreamId
+
+from .test_browser import page, picture
+from .test_streams import MORE, OPERATOR, edit, said
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+__all__ = ["page"]
+
+ROLLOUT = (
+    'rollout=Rollout(schedule="* * * * *", shadow="5 s", promote=PromoteWhen(match=1, every="2 s", approve=True)),'
+)
+SECONDS = 300
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    """A workspace whose stream is rolled out every minute, once that is turned on."""
+    folder = tmp_path / "shop"
+    said(tmp_path, "init", "shop")
+    assets = folder / "assets" / "orders.py"
+    text = assets.read_text().replace("Daily, Expectation", "Daily, PromoteWhen, Rollout, Expectation")
+    assets.write_text(text.replace("    partitions=Daily", f"    {ROLLOUT}\n    partitions=Daily"))
+    said(folder, "land", "orders")
+    return folder
+
+
+@pytest.fixture
+def server(shop: Path) -> Iterator[Server]:
+    with serving(shop, shop / ".floodmark" / "dagster", supervise=True) as found:
+        yield found
+
+
+class Watched:
+    """What the control store says of the shop's stream."""
+
+    def __init__(self, shop: Path) -> None:
+        self.shop = shop
+        self.store = Store(f"sqlite:///{shop}/.floodmark/control/control.db")
+        self.stream = StreamId(OPERATOR, str(shop / "lake"))
+
+    @property
+    def record(self) -> Record | None:
+        return next(iter(Rollouts(self.store).of(self.stream, 1)), None)
+
+    @property
+    def version(self) -> str:
+        found = self.store.deployment(self.stream)
+        assert found is not None
+        return found.version
+
+    @property
+    def batch(self) -> int | None:
+        driver = next(iter(self.store.drivers(self.stream, 1)), None)
+        return None if driver is None or driver.state != "running" else driver.batch
+
+    def reaches(self, state: str) -> Record:
+        """The newest rollout, once it is in a state."""
+
+        def look() -> Record | None:
+            record = self.record
+            assert record is None or record.ended_at is None or record.state == state, record
+            return record if record is not None and record.state == state else None
+
+        found: Record = until(look, SECONDS)
+        return found
+
+    def order(self, hours: range) -> None:
+        """Orders of some hours land."""
+        header = "ordered_at,order_id,country,items,cents,voucher"
+        lines = [f"2025-03-01T{hour}:{n:02}:00Z,{hour}{n:02},DE,1,{n * 100}," for hour in hours for n in range(20)]
+        (self.shop / "inbox" / "orders" / f"more-{hours.start}.csv").write_text("\n".join([header, *lines]) + "\n")
+        said(self.shop, "land", "orders")
+
+
+def switch(page: Page, server: Server) -> None:
+    """Turn the schedule on or off."""
+    page.goto(f"{server.url}/locations/{server.location}/schedules/rollout_{OPERATOR}")
+    page.locator("label[class*=formatSwitch]").first.click()
+    page.wait_for_timeout(2000)  # it is sent
+
+
+def shown(page: Page, server: Server, *words: str) -> None:
+    """The newest event of the asset of the rollout says this."""
+
+    def look() -> bool:
+        page.goto(f"{server.url}/assets/rollouts/{OPERATOR}?view=events")
+        page.get_by_text("waits for").first.wait_for()
+        return all(page.get_by_text(text).count() for text in words)
+
+    until(look, SECONDS)
+
+
+@pytest.mark.feature("Z6")
+@pytest.mark.timeout(1500)
+def test_a_rollout_is_started_by_a_schedule_approved_promoted_and_taken_back(
+    page: Page, server: Server, shop: Path, tmp_path: Path
+) -> None:
+    watched = Watched(shop)
+    assert server.ended(server.launch_job("start", {})) == "SUCCESS"
+    until(lambda: watched.batch is not None, SECONDS)
+    old = watched.version
+    edit(shop, *MORE)
+    switch(page, server)
+    watched.reaches("shadowing")
+    watched.order(range(12, 15))
+    waiting = watched.reaches("awaiting approval")
+    switch(page, server)
+    transitions = until(lambda: (found := server.runs("rollout_transition"))[3:] and found, SECONDS)
+    assert all(server.ended(one["runId"]) == "SUCCESS" for one in transitions)
+    shown(page, server, waiting.version, "awaiting approval")
+    picture(page, "rollout", tmp_path)
+
+    approval = {"operator": OPERATOR, "version": old}
+    refused = server.launch_job("approve_rollout", {"ops": {"approve_rollout_of": {"config": approval}}})
+    assert server.ended(refused) == "FAILURE", "something else"
+    approval["version"] = waiting.version
+    approved = server.launch_job("approve_rollout", {"ops": {"approve_rollout_of": {"config": approval}}})
+    assert server.ended(approved) == "SUCCESS"
+    watched.reaches("watching")
+    assert watched.version == waiting.version != old
+    abort = {"operator": OPERATOR, "note": "nobody needs euros"}
+    assert (
+        server.ended(server.launch_job("abort_rollout", {"ops": {"abort_rollout_of": {"config": abort}}})) == "SUCCESS"
+    )
+    watched.reaches("taken back")
+    assert watched.version == old
+    shown(page, server, "nobody needs euros")

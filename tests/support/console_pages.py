@@ -1,0 +1,165 @@
+"""Pages whose commands are run: a page in Markdown is read as steps, the steps are run in a folder, and what they print is compared.
+
+    python tests/support/console_pages.py README.md docs/tour.md     # write what they print now into the pages
+
+- ```` ```python NAME ```` : the block is written to the file NAME.
+- ```` ```diff NAME ```` : the lines of the block that begin with ``-`` are replaced in NAME by those that begin with ``+``.
+- ```` ```console ```` : lines that begin with ``$ `` are commands, those after a command are what it prints, on both streams.
+- ```` ```console quiet ```` : the same, without what is printed.
+
+Other blocks are not run. What changes from run to run is compared by its form alone: times, rates, versions, names of savepoints.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+HOME = "/home/you"
+"""What the page shows for the folder it is run in."""
+FENCE = re.compile(r"^```(?P<kind>\w*) ?(?P<argument>[^\n]*)\n(?P<body>.*?)^```$", re.DOTALL | re.MULTILINE)
+SAVEPOINT = re.compile(r"\d{8}T\d{6}-[0-9a-f]{4}")
+CHANGES = (
+    (SAVEPOINT, "<id>"),
+    (re.compile(r"@[0-9a-f]{8}"), "@<version>"),
+    (re.compile(r"20(?!25-03-01)\d\d-\d\d-\d\dT[\d:.]+Z"), "<now>"),
+    (re.compile(r"[\d,]+ (bytes|rows/s)"), r"<n> \1"),
+    (re.compile(r"\b\d+(\.\d+)? s\b"), "<n> s"),
+    (re.compile(r" +\d\d,\d\d\d +"), " <n> "),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """A fenced block of a page that is run.
+
+    Args:
+        kind: language.
+        argument: what stands behind it.
+        body: text.
+        start: where the body begins in the page.
+    """
+
+    kind: str
+    argument: str
+    body: str
+    start: int
+
+    @property
+    def commands(self) -> Iterator[tuple[str, str]]:
+        """(command, what it prints) of a console's."""
+        for part in re.split(r"^\$ ", self.body, flags=re.MULTILINE)[1:]:
+            command, _, printed = part.partition("\n")
+            yield command, printed
+
+
+def blocks(page: Path) -> list[Block]:
+    """The blocks of a page that are run, in order."""
+    found = [
+        Block(kind=one["kind"], argument=one["argument"], body=one["body"], start=one.start("body"))
+        for one in FENCE.finditer(page.read_text("utf-8"))
+    ]
+    return [one for one in found if one.kind == "console" or (one.kind in {"python", "diff"} and one.argument)]
+
+
+@dataclass(slots=True)
+class Reader:
+    """Somebody who does what a page says.
+
+    Args:
+        folder: empty; the page is read there.
+        environment: variables of the commands.
+    """
+
+    folder: Path
+    environment: dict[str, str] = field(default_factory=lambda: dict(os.environ))
+    _at: Path = field(init=False)
+    _shell: str = field(init=False)
+    _named: dict[str, str] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Begin in the folder."""
+        self._at, self._shell = self.folder, shutil.which("bash") or "bash"
+        folders = [str(Path(sys.executable).parent), self.environment.get("PATH", "")]
+        self.environment |= {"PATH": os.pathsep.join(filter(None, folders)), "PYTHONUNBUFFERED": "1", "COLUMNS": "100"}
+
+    def do(self, block: Block) -> str:
+        """Do what a block says; its body with what is printed now.
+
+        Raises:
+            AssertionError: a command fails, or a line to be replaced is not there.
+        """
+        file = self._at / block.argument
+        if block.kind == "python":
+            file.write_text(block.body, "utf-8")
+        elif block.kind == "diff":
+            file.write_text(_edited(file.read_text("utf-8"), block.body), "utf-8")
+        else:
+            return "".join(self._run(command, printed, block) for command, printed in block.commands)
+        return block.body
+
+    def _run(self, command: str, shown: str, block: Block) -> str:
+        """Run a command, with the names that savepoints of the page have here; the command and what is printed."""
+        for name, here in self._named.items():
+            command = command.replace(name, here)
+        printed = self._printed(command)
+        self._named |= dict(zip(SAVEPOINT.findall(shown), SAVEPOINT.findall(printed), strict=False))
+        return f"$ {command}\n{'' if block.argument == 'quiet' else printed}"
+
+    def _printed(self, command: str) -> str:
+        if command.startswith("cd "):
+            self._at /= command.removeprefix("cd ")
+            return ""
+        done = subprocess.run(
+            [self._shell, "-c", command],
+            cwd=self._at,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+            timeout=240,
+        )
+        assert done.returncode == 0, f"$ {command}\n{done.stdout}"
+        return done.stdout.replace(str(self.folder), HOME)
+
+
+def _edited(text: str, body: str) -> str:
+    for old, new in re.findall(r"((?:^-.*\n)+)((?:^\+.*\n)*)", body, re.MULTILINE):
+        before, after = (re.sub(r"^.", "", lines, flags=re.MULTILINE) for lines in (old, new))
+        assert text.count(before) == 1, f"not there once:\n{before}"
+        text = text.replace(before, after)
+    return text
+
+
+def form(printed: str) -> str:
+    """What is printed, without what changes from run to run."""
+    for pattern, instead in CHANGES:
+        printed = pattern.sub(instead, printed)
+    return re.sub(r" {2,}", "  ", printed)
+
+
+def rewrite(page: Path) -> None:
+    """Write what the commands of a page print now into the page."""
+    text, shift = page.read_text("utf-8"), 0
+    with TemporaryDirectory() as folder:
+        reader = Reader(Path(folder).resolve())
+        for block in blocks(page):
+            body = reader.do(block)
+            start = block.start + shift
+            text = text[:start] + body + text[start + len(block.body) :]
+            shift += len(body) - len(block.body)
+    page.write_text(text, "utf-8")
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:]:
+        rewrite(Path(name))

@@ -1,0 +1,24 @@
+"""What a process of a test's own needs to find the modules beside the tests, and why one has failed."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+_TESTS = Path(__file__).parent.parent
+_EXCEPTION = re.compile(r"^(?:Caused by: .*|[\w.]*(?:Error|Exception|Interrupt|Exit|Warning)\b.*)", re.MULTILINE)
+_MOST = 1_500
+"""Characters of an exception: Spark puts whole query plans behind what went wrong."""
+
+
+def paths() -> str:
+    """``PYTHONPATH`` of such a process: what pytest has on its own by ``pythonpath`` of pyproject.toml."""
+    ours = (_TESTS.parent, _TESTS / "support", _TESTS / "crash")
+    return os.pathsep.join([*map(str, ours), *filter(None, [os.environ.get("PYTHONPATH")])])
+
+
+def failure(stderr: str) -> str:
+    """The exceptions a process has printed, the last one first, each cut; the end of what it has printed where it has printed none."""
+    lines = [found[0][:_MOST] for found in _EXCEPTION.finditer(stderr)]
+    return "\n".join(reversed(lines)) or stderr[-_MOST:]

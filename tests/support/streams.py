@@ -1,0 +1,119 @@
+"""Streams over keyed numbers (``events``), one for each kind of state: sums that are revised, code with timers, a join, sessions, keys seen, the clock."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from events import Event
+
+from floodmark import (
+    Contract,
+    ListState,
+    MapState,
+    Operator,
+    ProcessFunction,
+    Session,
+    Stream,
+    Timer,
+    Tumbling,
+    ValueState,
+    count,
+    operator,
+    sum,
+)
+from floodmark.engines.embedded.memory.run import MemoryRun
+from floodmark.lake.paths import Lake
+from floodmark.testing.lakes import outputs
+from floodmark.testing.log import Log
+from floodmark.testing.runs import final
+
+
+def _windowed(events: Stream[Event]) -> Stream:
+    """Results that are revised, and rows that are too late."""
+    keyed = events.filter("value % 7 <> 0").key_by("key")
+    windowed = keyed.window(Tumbling("10 minutes"), allowed_lateness="15 minutes", late="side_output")
+    return windowed.aggregate(n=count(), total=sum("value"))
+
+
+def _plain(events: Stream[Event]) -> Stream:
+    """No state."""
+    return events.filter("value % 3 = 0").with_columns(double="value * 2")
+
+
+def _clocked(events: Stream[Event]) -> Stream:
+    """Seconds of processing time."""
+    return events.key_by("key").window(Tumbling("1 second"), time="processing").aggregate(n=count(), total=sum("value"))
+
+
+class Watched(Contract):
+    """What was seen of a key until it was quiet for a while."""
+
+    quiet_at: int
+    seen: int
+    values: list[int]
+    total: int
+
+
+def _watching() -> ProcessFunction:
+    """Several kinds of state and a timer. Defined in here, the class travels to workers by value."""
+
+    class Watching(ProcessFunction):
+        seen, values, totals = ValueState(int), ListState(int), MapState(int, int, ttl="2 hours")
+        quiet = Timer()
+
+        def on_element(self, row: Any, ctx: Any) -> None:
+            self.seen.update(self.seen.get(0) + 1)
+            self.values.update([*self.values.get()[-4:], row["value"]])
+            self.totals.put(ctx.timestamp, row["value"])
+            self.quiet.delete()
+            self.quiet.set(ctx.timestamp + 12 * 60_000)
+
+        def on_timer(self, timer: str, ctx: Any) -> Any:
+            total = 0
+            for value in self.totals.values():
+                total += value
+            yield {"quiet_at": ctx.timestamp, "seen": self.seen.get(), "values": self.values.get(), "total": total}
+
+    return Watching()
+
+
+def _watched(events: Stream[Event]) -> Stream:
+    """Code with state and timers."""
+    return events.key_by("key").process(_watching(), schema=Watched)
+
+
+def _paired(events: Stream[Event]) -> Stream:
+    """Each row with those of the next six minutes, and rows without any."""
+    keyed = events.key_by("key")
+    return keyed.interval_join(keyed, "1 minute", "6 minutes", kind="left", prefix="next_")
+
+
+def _visits(events: Stream[Event]) -> Stream:
+    """Sessions that late rows merge."""
+    keyed = events.filter("value % 5 <> 0").key_by("key")
+    return keyed.window(Session("4 minutes"), allowed_lateness="15 minutes").aggregate(n=count(), total=sum("value"))
+
+
+def _once(events: Stream[Event]) -> Stream:
+    """The first row of each remainder within an hour."""
+    return events.with_columns(rest="value % 50").key_by("rest").deduplicate("1 hour")
+
+
+WINDOWED: Operator = operator(_windowed, name="windowed")
+PLAIN: Operator = operator(_plain, name="plain")
+CLOCKED: Operator = operator(_clocked, name="clocked")
+WATCHED: Operator = operator(_watched, name="watched")
+PAIRED: Operator = operator(_paired, name="paired")
+VISITS: Operator = operator(_visits, name="visits")
+ONCE: Operator = operator(_once, name="once")
+
+STREAMS = {one.name: one for one in (WINDOWED, WATCHED, PAIRED, VISITS, ONCE, CLOCKED, PLAIN)}
+
+
+def check(lake: Lake, code: Operator, log: Log) -> None:
+    """Every output has the rows of one run over all of the log."""
+    expected = MemoryRun(code).batch({code.inputs[0].name: log.table()})
+    got = outputs(lake, code)
+    assert final([got[""]])
+    for name, table in expected.items():
+        assert final([got[name]]) == final([table]), name

@@ -1,0 +1,89 @@
+"""The class archive is built once, by one process, in the background; what a killed build leaves is removed by the next one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+
+from floodmark.engines.spark.setup import archive
+
+BUILDER = """
+import sys
+from pathlib import Path
+from floodmark.engines.spark.setup import archive
+
+def warm_up(fresh, folder):
+    fresh.write_text("half")
+    print("building", flush=True)
+    sys.stdin.readline()
+    fresh.write_text("classes")
+
+print(archive.build(Path(sys.argv[1]), warm_up), flush=True)
+"""
+
+
+def builder(target: Path) -> subprocess.Popen[str]:
+    """A process that builds; its warm-up waits for a line."""
+    command = [sys.executable, "-c", BUILDER, str(target)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def test_of_builders_at_the_same_time_one_builds_and_the_others_leave(tmp_path: Path) -> None:
+    target = tmp_path / "classes-a.jsa"
+    with builder(target) as first:
+        assert first.stdout.readline() == "building\n"
+        with ThreadPoolExecutor(3) as pool:
+            others = [pool.submit(lambda: builder(target).communicate("\n")[0]) for _ in range(3)]
+            assert [one.result() for one in others] == ["False\n"] * 3
+        assert not target.exists()
+        assert first.communicate("\n")[0] == "True\n"
+    assert target.read_text() == "classes"
+    assert builder(target).communicate("\n")[0] == "False\n"
+
+
+def test_a_build_that_was_killed_leaves_no_archive_and_the_next_one_removes_its_folder(tmp_path: Path) -> None:
+    target = tmp_path / "classes-a.jsa"
+    with builder(target) as killed:
+        assert killed.stdout.readline() == "building\n"
+        os.kill(killed.pid, signal.SIGKILL)
+    assert not target.exists()
+    assert len(list(tmp_path.glob("building-*"))) == 1
+    assert builder(target).communicate("\n")[0] == "building\nTrue\n"
+    assert target.read_text() == "classes"
+    assert not list(tmp_path.glob("building-*"))
+
+
+def test_a_build_that_fails_is_not_tried_at_each_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target, started = tmp_path / "classes-a.jsa", list[object]()
+    monkeypatch.setattr(subprocess, "Popen", lambda *a, **_: started.append(a))
+
+    def failing(fresh: Path, folder: Path) -> None:
+        raise OSError("no space left")
+
+    with pytest.raises(OSError, match="no space"):
+        archive.build(target, failing)
+    archive.start_build(target)
+    assert not started
+    target.with_suffix(".failed").unlink()
+    archive.start_build(target)
+    assert len(started) == 1
+
+
+def test_nothing_is_started_while_one_is_built_or_when_it_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, started = tmp_path / "classes-a.jsa", list[object]()
+    monkeypatch.setattr(subprocess, "Popen", lambda *a, **_: started.append(a))
+    with FileLock(tmp_path / "classes.lock"):
+        archive.start_build(target)
+    target.touch()
+    archive.start_build(target)
+    assert not started
+    assert archive.options(target)[-4] == f"-XX:SharedArchiveFile={target}"

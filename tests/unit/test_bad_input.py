@@ -1,0 +1,91 @@
+"""Wrong inputs as newcomers write them: each error says where, what was expected, what was found and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from floodmark import Ascending, Contract, EventTime, Files, Rows, Source, Stream, TimeFormat, Workspace, operator
+from floodmark.cli.inference import look
+from floodmark.core.errors import FloodmarkError
+
+
+class Row(Contract):
+    at: EventTime
+    n: int
+    tags: list[str]
+
+
+def built(step: Callable[[Stream], Any]) -> Callable[[Path], Any]:
+    def build(_: Path) -> Any:
+        def wrong(rows: Stream[Row]) -> Stream:
+            return step(rows)
+
+        return operator(wrong)
+
+    return build
+
+
+def looked(name: str, content: str | bytes) -> Callable[[Path], Any]:
+    def build(folder: Path) -> Any:
+        file = folder / name
+        file.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return look(file)
+
+    return build
+
+
+def contract(annotation: Any, **named: Any) -> Callable[[Path], Any]:
+    return lambda _: type("Odd", (Contract,), {"__annotations__": {"x": annotation, **named}}, event_time="ingestion")
+
+
+def source(**settings: Any) -> Callable[[Path], Any]:
+    return lambda _: Source("rows", **{"contract": Row, "connector": Rows([]), "watermark": Ascending(), **settings})
+
+
+def twice(_: Path) -> Any:
+    one = source()(_)
+    return Workspace(sources=[one, one])
+
+
+CASES: list[tuple[str, Callable[[Path], Any], str, str]] = [
+    ("two statements", built(lambda r: r.filter("n > 1; DROP TABLE x")), "DEFINITION-141", "without a semicolon"),
+    ("no such column", built(lambda r: r.filter("m > 1")), "DEFINITION-022", "Columns:"),
+    ("no such method", built(lambda r: r.fliter("n > 1")), "DEFINITION-147", "filter"),
+    ("a step too early", built(lambda r: r.aggregate()), "DEFINITION-147", ".window("),
+    ("an array as key", built(lambda r: r.key_by("tags")), "DEFINITION-053", "tags[0]"),
+    ("any dictionary", contract(dict), "DEFINITION-011", "JsonText"),
+    ("two columns by case", contract(int, X=int), "DEFINITION-144", "Rename one"),
+    ("listed twice", twice, "DEFINITION-070", "Keep one"),
+    ("a share above one", source(max_quarantine_share=2), "DEFINITION-017", "from 0 to 1"),
+    ("an unknown encoding", lambda _: Files("in", encoding="utf-9"), "DEFINITION-153", "encoding"),
+    ("a long delimiter", lambda _: Files("in", delimiter="||"), "DEFINITION-153", "delimiter"),
+    ("a format without a day", lambda _: TimeFormat("%H:%M"), "DEFINITION-150", "epoch ms"),
+    ("a misspelt epoch", lambda _: TimeFormat("epoch mss"), "DEFINITION-150", "Did you mean 'epoch ms'?"),
+    ("nothing there", lambda folder: look(folder / "oders.csv"), "CONNECTOR-080", "a folder or a glob"),
+    ("an empty folder", look, "CONNECTOR-080", "Name another folder"),
+    ("a workbook", looked("a.xlsx", "x"), "CONNECTOR-081", "Save the sheet as CSV"),
+    ("an archive", looked("a.zip", "x"), "CONNECTOR-081", "Unzip it"),
+    ("words", looked("a.log", "some words"), "CONNECTOR-081", "Convert it"),
+    ("a cut gzip", looked("a.csv.gz", b"\x1f\x8b\x08"), "CONNECTOR-082", "Mend the file"),
+    ("a cut array", looked("a.json", '[{"a": 1}'), "CONNECTOR-082", "Mend the file"),
+    ("no Parquet", looked("a.parquet", "x"), "CONNECTOR-082", "Mend the file"),
+    ("an empty file", looked("a.csv", ""), "CONNECTOR-082", "Mend the file"),
+    ("a header alone", looked("a.csv", "a,b\n"), "CONNECTOR-083", "at least one row"),
+    ("one object", looked("a.json", '{"items": [{"a": 1}, {"a": 2}]}'), "CONNECTOR-084", "jq -c"),
+]
+
+
+@pytest.mark.parametrize(("build", "code", "fix"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+def test_the_error_says_where_what_and_what_to_do(
+    tmp_path: Path, build: Callable[[Path], Any], code: str, fix: str
+) -> None:
+    with pytest.raises(FloodmarkError) as caught:
+        build(tmp_path)
+    error = caught.value
+    assert error.code == code
+    assert all(part.strip() for part in (error.where, error.expected, error.got))
+    assert fix in error.fix

@@ -1,0 +1,192 @@
+"""Texts as they come: encodings, headers, decimal commas, JSON documents."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import Field
+from stored import rows
+
+from floodmark import Ascending, Contract, EventTime, Files, LocalTime, Source, TimeFormat
+from floodmark.connectors.documents import json_records
+from floodmark.connectors.unit import Unreadable
+from floodmark.core.errors import ConnectorError, DefinitionError
+from floodmark.engines.embedded.landing.run import land, replay
+from floodmark.engines.embedded.session import Sail
+from floodmark.engines.landing import quarantine
+from floodmark.lake.paths import Lake
+
+
+def no_sail() -> Sail:
+    raise AssertionError("no server is needed")
+
+
+class Payment(Contract):
+    at: Annotated[EventTime, TimeFormat("%d.%m.%Y %H:%M")]
+    shop: str
+    amount: float | None = None
+    tax: Decimal = Field(default=Decimal(0), max_digits=9, decimal_places=2)
+
+
+def source(folder: Path, **settings: Any) -> Source:
+    limits = {key: settings.pop(key) for key in ("max_quarantine_share",) if key in settings}
+    contract = settings.pop("contract", Payment)
+    return Source(
+        "payments", contract=contract, connector=Files(str(folder), **settings), watermark=Ascending(), **limits
+    )
+
+
+def landed(lake: Lake) -> list[Any]:
+    return [row for row in rows(lake.log("payments"), "_sequence") if row._kind == 0]
+
+
+LINES = "at;shop;amount;tax\r\n03.02.2024 10:00;Café;1.234,5;0,19\r\n04.02.2024 10:00;Bar;;1\r\n"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252", "latin-1"])
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_spreadsheet_with_semicolons_and_decimal_commas_lands(
+    lake: Lake, tmp_path: Path, encoding: str, packed: bool
+) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    content = LINES.encode(encoding)
+    (folder / ("a.csv.gz" if packed else "a.csv")).write_bytes(gzip.compress(content) if packed else content)
+    result = land(no_sail, source(folder, delimiter=";", decimal=",", encoding=encoding), lake)
+    assert (result.rows, result.quarantined) == (2, 0)
+    first, second = landed(lake)
+    assert (f"{first.at:%Y-%m-%d %H:%M}", first.shop, first.amount, first.tax) == (
+        "2024-02-03 10:00",
+        "Café",
+        1234.5,
+        Decimal("0.19"),
+    )
+    assert (second.amount, second.tax) == (None, Decimal(1))
+
+
+def test_lines_before_the_header_and_no_header_at_all(lake: Lake, tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "a.csv").write_text("Report of today\n\nat;shop\n03.02.2024 10:00;a\n3.2.;b\n")
+    land(no_sail, source(folder, delimiter=";", skip=2), lake)
+    (entry,) = quarantine.show("payments", lake).newest
+    assert (entry.position, entry.reason) == (5, "at: expected a time written as %d.%m.%Y %H:%M, got '3.2.'")
+    (folder / "b.csv").write_text("04.02.2024 10:00;c\n")
+    land(no_sail, source(folder, delimiter=";", header=("at", "shop")), lake)
+    assert [row.shop for row in landed(lake)] == ["a", "c"]
+
+
+def test_a_row_with_a_decimal_comma_is_read_again_as_it_was(lake: Lake, tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "a.csv").write_text("sep=;\nat;shop;amount\n03.02.2024 10:00;;2,5\n")
+    land(no_sail, source(folder, delimiter=";", decimal=",", null_values=("",)), lake)
+    assert quarantine.show("payments", lake).rows == 1
+
+    class Lenient(Payment):
+        shop: str | None = None  # type: ignore[assignment]  # wider than its base
+
+    mended = Source("payments", contract=Lenient, connector=Files(str(folder)), watermark=Ascending())
+    assert replay(no_sail, mended, lake).landed == 1
+    assert [row.amount for row in landed(lake)] == [2.5]
+
+
+class Stamp(Contract):
+    at: Annotated[EventTime, TimeFormat("%d/%b/%Y:%H:%M:%S"), LocalTime("Europe/Berlin")]
+
+
+class Micro(Contract):
+    at: Annotated[EventTime, TimeFormat("epoch us")]
+
+
+def test_a_time_of_a_zone_and_an_epoch() -> None:
+    assert Stamp.model_validate({"at": "10/Jul/2024:12:00:00"}).at.isoformat() == "2024-07-10T10:00:00+00:00"
+    for value in (1_700_000_000_123_456, "1700000000123456"):
+        assert Micro.model_validate({"at": value}).at.isoformat() == "2023-11-14T22:13:20.123456+00:00"
+    assert Micro.model_validate_json('{"at": -1}').at.isoformat() == "1969-12-31T23:59:59.999999+00:00"
+
+
+@pytest.mark.parametrize("text", ["%d.%m", "%H:%M", "epoch", "day first", "%Q"])
+def test_a_format_without_a_date_is_refused(text: str) -> None:
+    with pytest.raises(DefinitionError, match="DEFINITION-150"):
+        TimeFormat(text)
+
+
+OBJECTS = st.lists(st.dictionaries(st.text(max_size=3), st.integers() | st.text(max_size=5) | st.none(), max_size=3))
+
+
+@given(OBJECTS, st.sampled_from([None, 1, 4]), st.booleans())
+def test_an_array_gives_its_objects_however_it_is_written(
+    objects: list[dict[str, Any]], indent: int | None, ascii_only: bool
+) -> None:
+    text = json.dumps(objects, indent=indent, ensure_ascii=ascii_only)
+    found = list(json_records(iter(text.encode().splitlines(keepends=True))))
+    assert [json.loads(record.raw) for record in found] == objects
+    assert [record.position for record in found] == list(range(1, len(objects) + 1))
+
+
+def test_a_long_array_on_one_line_and_objects_over_several_lines() -> None:
+    many = [{"n": n, "text": "x" * 100} for n in range(5000)]
+    assert [json.loads(r.raw)["n"] for r in json_records(iter([json.dumps(many).encode()]))] == list(range(5000))
+    lines = b'{\n "n": 1\n}\n{\n "n": 2\n}\n'.splitlines(keepends=True)
+    assert [json.loads(r.raw) for r in json_records(iter(lines))] == [{"n": 1}, {"n": 2}]
+
+
+def test_a_first_line_that_is_an_array_of_its_own_is_one_broken_row() -> None:
+    found = list(json_records(iter([b"[1]\n", b'{"n": 1}\n'])))
+    assert [(record.position, record.raw) for record in found] == [(1, b"[1]"), (2, b'{"n": 1}')]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (b'[{"n": 1},\n', "its array is not closed"),
+        (b'[\n{"n": 1},\n{"n"\n', "it is no JSON"),
+        (b'[\n{"n": 1}\n] x\n', "something follows its array of 1 objects"),
+    ],
+)
+def test_a_broken_document_lands_nothing(text: bytes, reason: str) -> None:
+    with pytest.raises(Unreadable, match=reason):
+        list(json_records(iter(text.splitlines(keepends=True))))
+
+
+def test_a_landing_that_would_set_nearly_everything_aside_stops_and_writes_nothing(lake: Lake, tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    bad = [f"2024-02-03 10:00;{n}\n" for n in range(99)]
+    (folder / "a.csv").write_text("at;shop\n" + "".join(bad) + "03.02.2024 10:00;a\n")
+    with pytest.raises(ConnectorError) as caught:
+        land(no_sail, source(folder, delimiter=";"), lake, end=True)
+    error = caught.value
+    assert (error.code, error.where) == ("CONNECTOR-012", "source 'payments'")
+    assert error.got.startswith("99 of 100, in a.csv: row 2: at: expected a time written as %d.%m.%Y %H:%M, got '2024-")
+    assert error.got.count("row ") == 3
+    assert "max_quarantine_share=1" in error.fix
+    assert landed(lake) == []
+    assert quarantine.show("payments", lake).rows == 0
+    result = land(no_sail, source(folder, delimiter=";", max_quarantine_share=1), lake)
+    assert (result.rows, result.quarantined, result.ended) == (1, 99, False)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("delimiter", ""), ("delimiter", ";;"), ("decimal", ";"), ("encoding", "utf-9"), ("skip", -1), ("header", "a,b"),
+        ("header", ("a", "a")), ("format", "xls"), ("order_by", "date"),
+    ],
+)  # fmt: skip
+def test_settings_of_files_are_checked_where_they_are_written(setting: str, value: Any) -> None:
+    with pytest.raises(DefinitionError, match=rf"DEFINITION-153 Files\('in'\): expected .*, got {setting}="):
+        Files("in", **{setting: value})
+
+
+def test_a_comma_is_not_both_delimiter_and_decimal() -> None:
+    with pytest.raises(DefinitionError, match="DEFINITION-153"):
+        Files("in", decimal=",")

@@ -1,0 +1,64 @@
+"""Ranges of floats that the log of a table tells: they leave NaN out."""
+
+from __future__ import annotations
+
+import math
+from datetime import date
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from floodmark.core.errors import CapabilityError
+from floodmark.lake.ranges import unmeasured, without_floats
+
+ROWS = pa.table(
+    {
+        "k": [1, 2, 3, 4],
+        "v": [math.nan, 2.5, math.nan, None],
+        "s": pa.array([1.0, math.nan, 1.0, 1.0], pa.float32()),
+        "day": [date(2020, 1, 1), date(2020, 1, 1), None, date(1, 1, 1)],
+        "word": ["a b", "c%d/e", None, "é"],
+        "n": [{"x": math.nan}, {"x": 1.0}, {"x": math.nan}, None],
+    }
+)
+
+
+def rows(table: DeltaTable) -> list[str]:
+    """Its rows, NaN as they are."""
+    return sorted(repr(row) for row in table.to_pyarrow_table().select(ROWS.column_names).to_pylist())
+
+
+@pytest.mark.parametrize("partition_by", [[], ["day"], ["word", "day"]])
+def test_a_copy_has_the_rows_of_the_version_and_no_range_of_floats(tmp_path: Path, partition_by: list[str]) -> None:
+    path = str(tmp_path / "table")
+    write_deltalake(path, ROWS.slice(0, 3), partition_by=partition_by)
+    write_deltalake(path, ROWS.slice(3), mode="append")
+    write_deltalake(path, ROWS, mode="overwrite")
+    copied, version = without_floats(path, 1, tmp_path / "copy")
+    assert (copied, version) == (str(tmp_path / "copy"), 0)
+    copy = DeltaTable(copied)
+    assert rows(copy) == rows(DeltaTable(path, version=1)) == sorted(map(repr, ROWS.to_pylist()))
+    assert copy.metadata().partition_columns == partition_by
+    told = pa.table(copy.get_add_actions(flatten=True))
+    ranges = [name for name in told.column_names if name.startswith(("min.", "max."))]
+    assert {name.split(".")[1] for name in ranges if told[name].null_count < len(told)} <= {"k", "day", "word"}
+    assert sorted(told["min.k"].to_pylist()) == sorted(
+        pa.table(DeltaTable(path, version=1).get_add_actions(flatten=True))["min.k"].to_pylist()
+    )
+
+
+def test_a_table_without_such_ranges_is_read_itself(tmp_path: Path) -> None:
+    path, plain = str(tmp_path / "table"), ROWS.drop_columns(["n"])
+    write_deltalake(path, plain, writer_properties=unmeasured(plain.schema))
+    assert without_floats(path, 0, tmp_path / "copy") == (path, 0)
+    assert not (tmp_path / "copy").exists()
+
+
+def test_files_that_are_not_all_of_a_table_are_refused(tmp_path: Path) -> None:
+    path = str(tmp_path / "table")
+    write_deltalake(path, ROWS.select(["k", "v"]), configuration={"delta.enableDeletionVectors": "true"})
+    with pytest.raises(CapabilityError, match="deletionVectors") as error:
+        without_floats(path, 0, tmp_path / "copy")
+    assert error.value.code == "CAPABILITY-038"
