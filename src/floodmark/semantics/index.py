@@ -17,6 +17,8 @@ class Chunk:
     from_ends: list[int]
 
 
+TOGETHER = 1_000
+"""Rows that wait in one chunk, unless more have come at once: all of it is read when the first is due."""
 _MANY = 1 << 40
 """Keys in a layer that does not say how many."""
 
@@ -28,6 +30,7 @@ class Index:
     Args:
         parts: chunks of on-time partials.
         pending: chunks of late rows whose windows have not fired -> those windows' ends.
+        waiting: the same chunks -> how many rows; an older release has not counted.
         fired: end of a window that has fired and may refire -> its layers, [chunk, keys] each; what a newer one has of a key replaces
             what older ones have.
         fired_to: progress of the last firing.
@@ -36,9 +39,15 @@ class Index:
 
     parts: dict[int, Chunk] = field(default_factory=dict)
     pending: dict[int, list[int]] = field(default_factory=dict)
+    waiting: dict[int, int] = field(default_factory=dict)
     fired: dict[int, list[list[int]]] = field(default_factory=dict)
     fired_to: int = NEVER - 1
     next: int = 0
+
+    def forget(self, number: int) -> None:
+        """Late rows of a chunk wait no more."""
+        del self.pending[number]
+        self.waiting.pop(number, None)
 
     @staticmethod
     def load(text: bytes | None) -> Index:
@@ -46,14 +55,17 @@ class Index:
         if text is None:
             return Index()
         raw = json.loads(bytes(text))
-        pending, fired = ({int(n): v for n, v in raw[k].items()} for k in ("pending", "fired"))
+        pending, waiting, fired = (
+            {int(n): v for n, v in raw.get(k, {}).items()} for k in ("pending", "waiting", "fired")
+        )
         parts = {int(n): Chunk(*chunk) for n, chunk in raw["parts"].items()}
         # an older release has kept each window in one chunk
         fired = {end: [[layers, _MANY]] if isinstance(layers, int) else layers for end, layers in fired.items()}
-        return Index(parts, pending, fired, raw["fired_to"], raw["next"])
+        return Index(parts, pending, waiting, fired, raw["fired_to"], raw["next"])
 
     def dump(self) -> bytes:
         """As JSON."""
         parts = {n: [c.rows, c.slices, c.from_ends] for n, c in self.parts.items()}
-        rest = {"pending": self.pending, "fired": self.fired, "fired_to": self.fired_to, "next": self.next}
+        late = {"pending": self.pending, "waiting": self.waiting} if self.waiting else {"pending": self.pending}
+        rest = {**late, "fired": self.fired, "fired_to": self.fired_to, "next": self.next}
         return json.dumps({"parts": parts, **rest}, separators=(",", ":")).encode()

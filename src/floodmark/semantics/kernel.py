@@ -21,7 +21,7 @@ from floodmark.semantics.aggregates.accumulators import Partials
 from floodmark.semantics.aggregates.numbers import Ints
 from floodmark.semantics.columnar import GROUP, Stage, by_group, signed
 from floodmark.semantics.columns import decode, encode
-from floodmark.semantics.index import Chunk, Index
+from floodmark.semantics.index import TOGETHER, Chunk, Index
 from floodmark.semantics.revisions import matching, revise
 from floodmark.semantics.store import Store
 from floodmark.semantics.windows import extent
@@ -255,7 +255,7 @@ class Kernels:
         rows = [*([self._read(due)["late"]] if due else []), *late]
         self._remove(due)
         for group, number in due:
-            del self._indexes[group].pending[number]
+            self._indexes[group].forget(number)
         states, refired, ready = [fired] if fired else [], 0, None
         if rows:
             table = pa.concat_tables(rows)
@@ -263,8 +263,7 @@ class Kernels:
             waiting, ready = table.filter(pc.invert(closed)), table.filter(closed)
             for group, tables in by_group({"late": waiting}).items():
                 # late by their stamp, but the on-time pane is not out yet: they wait for it
-                ends = pc.unique(tables["late"]["end"]).to_pylist()
-                self._indexes[group].pending[self._put(group, tables)] = ends
+                self._wait(group, tables["late"])
             refired = ready.num_rows
             states += self._layers(ready)
         state = {n: pa.concat_tables([s[n] for s in states]) for n in states[0]} if states else None
@@ -273,6 +272,18 @@ class Kernels:
         if state is not None:
             self._keep_fired(state, progress)
         return refired
+
+    def _wait(self, group: int, rows: pa.Table) -> None:
+        """Keep late rows, together with those of the newest chunks that are few: chunks are of falling size."""
+        index = self._indexes[group]
+        while index.pending and (size := index.waiting.get(newest := max(index.pending), 0)) < 2 * rows.num_rows:
+            if size + rows.num_rows > TOGETHER:
+                break
+            rows = pa.concat_tables([decode(self.stores[group].get(newest))["late"], rows])
+            self.stores[group].remove(newest)
+            index.forget(newest)
+        number = self._put(group, {"late": rows.combine_chunks()})
+        index.pending[number], index.waiting[number] = pc.unique(rows["end"]).to_pylist(), rows.num_rows
 
     def _revised(self, state: Partials | None, rows: pa.Table, out: list[pa.Table]) -> Partials:
         """Send a revision for each late row; the state after the last one."""

@@ -24,6 +24,7 @@ from floodmark.semantics.directory import NONE
 from floodmark.semantics.elements import ElementStage, ProcessStage
 from floodmark.semantics.entries import Entries, Entry
 from floodmark.semantics.failures import Failure, failure, set_aside
+from floodmark.semantics.index import TOGETHER
 from floodmark.semantics.kernel import Emission, Tick
 from floodmark.semantics.order import order_key
 from floodmark.semantics.store import Store
@@ -165,10 +166,7 @@ class KeyedKernel(ABC):
             table = table.take(pc.sort_indices(table["s"]))
             return table, table["s"].to_pylist()
         held: dict[int, int] = self.entries.extra.setdefault("held", {})
-        for number in [n for n, first in held.items() if first <= progress]:
-            parts.append(_as_now(decode(self.store.get(number))["rows"], self.stage.step.parent.schema))
-            self.store.remove(number)
-            del held[number]
+        parts += [self._released(number) for number in [n for n, first in held.items() if first <= progress]]
         if not parts:
             return None, []
         # those an older version has held may say otherwise what can be null
@@ -177,9 +175,7 @@ class KeyedKernel(ABC):
         ready = pc.less_equal(effective, progress)
         waiting = table.filter(pc.invert(ready))
         if waiting.num_rows:
-            number = self.entries.extra["next"] = self.entries.extra.get("next", 0) - 1
-            self.store.put(number, encode({"rows": waiting}))
-            held[number] = pc.min(effective.filter(pc.invert(ready))).as_py()
+            self._hold(waiting, pc.min(effective.filter(pc.invert(ready))).as_py())
         table, effective = table.filter(ready), effective.filter(ready)
         table = table.set_column(table.column_names.index("w"), "w", pc.subtract(effective, 1))
         data = [name for name in table.column_names if name not in {"s", "side"}]
@@ -190,6 +186,33 @@ class KeyedKernel(ABC):
         events = table["t"].to_pylist()
         order = sorted(range(table.num_rows), key=lambda i: (times[i], inputs[i], events[i], ranks[i]))
         return table.take(pa.array(order, pa.int64())), [times[i] for i in order]
+
+    def _hold(self, rows: pa.Table, first: int) -> None:
+        """Let rows wait in the store, together with those of the newest chunks that are few: chunks are of falling size.
+
+        Args:
+            rows: any.
+            first: the first effective time of them.
+        """
+        extra = self.entries.extra
+        held, sizes = extra["held"], extra.setdefault("sizes", {})
+        while held and (size := sizes.get(newest := min(held), 0)) < 2 * rows.num_rows:
+            if size + rows.num_rows > TOGETHER:
+                break
+            first = min(first, held[newest])
+            rows = pa.concat_tables([self._released(newest), rows], promote_options="permissive")
+        number = extra["next"] = extra.get("next", 0) - 1
+        self.store.put(number, encode({"rows": rows.combine_chunks()}))
+        held[number], sizes[number] = first, rows.num_rows
+
+    def _released(self, number: int) -> pa.Table:
+        """The rows of a chunk, which wait no more."""
+        rows = _as_now(decode(self.store.get(number))["rows"], self.stage.step.parent.schema)
+        self.store.remove(number)
+        extra = self.entries.extra
+        del extra["held"][number]
+        extra.get("sizes", {}).pop(number, None)  # an older version has not counted
+        return rows
 
     def _take(self, table: pa.Table | None, places: Sequence[int], ticks: Sequence[Tick]) -> None:
         """Rows one by one, and the ticks between them."""
