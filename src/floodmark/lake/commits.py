@@ -49,6 +49,7 @@ class Landing:
         units: what became of them in this commit.
         rows: landed by it.
         quarantined: by it.
+        set_aside: by it and all before it; -1 in commits of versions before.
         definition: the canonical form of the source.
         fingerprint: of the source.
         run: of the landing that wrote it, to tell two writers apart.
@@ -63,6 +64,7 @@ class Landing:
     units: tuple[Landed, ...] = ()
     rows: int = 0
     quarantined: int = 0
+    set_aside: int = -1
     definition: dict[str, Any] | None = None
     fingerprint: str = ""
     run: str = ""

@@ -53,7 +53,7 @@ def _source(source: Source, lake: Lake) -> tuple[dict[str, Any], int]:
         last = log.remembered(path)
     if last is None:
         return base | {"state": f"nothing landed yet: floodmark land {source.name}"}, NEVER
-    quarantined = _count(lake.quarantine(source.name))
+    quarantined = last.set_aside if last.set_aside >= 0 else _count(lake.quarantine(source.name))
     entry: dict[str, Any] = {
         "state": "ended" if last.ended else "open",
         "progress": describe(last.progress),
@@ -124,6 +124,7 @@ def _rows(path: str) -> int:
 
 
 def _count(path: str) -> int:
+    """The same, of a table that need not be there."""
     try:
         return _rows(path)
     except TableNotFoundError:

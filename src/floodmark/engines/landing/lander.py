@@ -91,7 +91,9 @@ class Lander:
             crash.point("landing.before_create")
             workers.create_log(source, path)
             crash.point("landing.after_create")
-        last = log.newest(path) or Landing(source=source.name)
+        last = log.newest(path) or Landing(source=source.name, set_aside=0)
+        if last.set_aside < 0:
+            last = replace(last, set_aside=_counted(lake.quarantine(source.name), last.ordinal))
         widen = log.check_fits(source, last.definition)
         if isinstance(source.watermark, Learned) and not last.ended:
             bound, was = source.watermark.bound, log.bound_of(last.definition)
@@ -248,6 +250,7 @@ class Lander:
             ordinal=self.last.ordinal + 1,
             next_sequence=self.last.next_sequence + 1,
             state=self.last.state,
+            set_aside=self.last.set_aside,
             definition=self.source.canonical(),
             fingerprint=self.source.fingerprint,
             run=self.run,
@@ -267,7 +270,7 @@ class Lander:
             for report in decided
         )
         quarantined = sum(report.broken if report.status == "landed" else 1 for report in decided)
-        return replace(landing, units=done, quarantined=quarantined)
+        return replace(landing, units=done, quarantined=quarantined, set_aside=landing.set_aside + quarantined)
 
     def _write_quarantine(
         self, blobs: Blobs, found: Sequence[Unit], decided: Sequence[Report], landing: Landing, now: int
@@ -318,6 +321,13 @@ class Lander:
             fix = "Keep one landing per source; this one has written nothing and can be started again when the other has ended."
             where = f"source '{self.source.name}' in {self.lake.root}"
             raise LifecycleError(where, "no other landing", "a commit of another one", fix, code="LIFECYCLE-010")
+
+
+def _counted(quarantine: str, ordinal: int) -> int:
+    """What landing commits up to one have set aside, where a version before has not said so."""
+    if not Table.is_deltatable(quarantine):
+        return 0
+    return int(Table(quarantine).to_pyarrow_dataset().count_rows(filter=pc.field("_landing") <= ordinal))
 
 
 def refuse_share(source: Source, found: Sequence[Unit], decided: Sequence[Report]) -> None:
