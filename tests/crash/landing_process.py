@@ -1,4 +1,4 @@
-"""The process the crash tests kill: lands an inbox to its end, or replays its quarantine, one file per commit."""
+"""The process the crash tests kill: lands an inbox to its end, takes the end back, or replays its quarantine, one file per commit."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ def act(engine: Computing, action: str, lake: str, inbox: str) -> None:
     if action == "replay":
         engine.replay(source, Lake(lake), clock=lambda: 1_000_000_000_000)
     else:
-        engine.land(source, Lake(lake), end=action == "land to the end", clock=lambda: 1_000_000_000_000)
+        end, reopen = action == "land to the end", action == "reopen"
+        engine.land(source, Lake(lake), end=end, reopen=reopen, clock=lambda: 1_000_000_000_000)
 
 
 if __name__ == "__main__":

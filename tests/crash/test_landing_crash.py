@@ -131,6 +131,19 @@ def test_a_replay_killed_at_every_point_in_turn_lands_every_row_once(engine, tmp
     check(lake, uninterrupted["replay"])
 
 
+@pytest.mark.timeout(1800)
+def test_a_log_that_is_reopened_goes_on_wherever_that_was_killed(engine, tmp_path, inbox, uninterrupted) -> None:
+    lake = tmp_path / "lake"
+    shutil.copytree(uninterrupted["land to the end"], lake)
+    for point in crash.POINTS["reopen"]:
+        die(point, "reopen", lake, inbox, engine=engine.name)
+    program().act(engine, "reopen", str(lake), str(inbox))
+    found, expected = tables(lake), tables(uninterrupted["land"])
+    assert found == expected
+    program().act(engine, "land to the end", str(lake), str(inbox))
+    assert tables(lake)["state"] == tables(uninterrupted["land to the end"])["state"]
+
+
 @pytest.mark.engines(soak=("embedded", "spark"))
 @pytest.mark.parametrize("point", crash.POINTS["landing"])
 def test_a_killed_landing_goes_on_as_if_nothing_had_happened(engine, tmp_path, inbox, uninterrupted, point) -> None:

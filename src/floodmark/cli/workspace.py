@@ -253,7 +253,12 @@ def status(invocation: Invocation) -> None:
 @click.argument("sources", nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="Every source of the workspace.")
 @click.option("--continuous", is_flag=True, help="Keep looking for more, until Ctrl-C. One source.")
-@click.option("--end", is_flag=True, help="Then land the end of input: every window fires, nothing can land any more.")
+@click.option(
+    "--end",
+    is_flag=True,
+    help="Then land the end of input: every window fires, and nothing lands any more until --reopen.",
+)
+@click.option("--reopen", is_flag=True, help="First take back an end of input, while no stream has read it.")
 @click.option("--limit-commits", type=click.IntRange(min=1), help="At most so many landing commits per source.")
 @click.option("--engine", type=click.Choice(["spark", "embedded"]), help="What lands it; by default the settings'.")
 @shared
@@ -265,6 +270,7 @@ def land(
     everything: bool,
     continuous: bool,
     end: bool,
+    reopen: bool,
     limit_commits: int | None,
     engine: Engine | None,
 ) -> None:
@@ -282,7 +288,7 @@ def land(
     from floodmark.lake.paths import Lake
 
     for source in chosen:
-        check_start(source, Lake.of(workspace.settings), Path(workspace.settings.folder))
+        check_start(source, Lake.of(workspace.settings), Path(workspace.settings.folder), reopen=reopen)
     computed, lake, results = computing(opened, console, engine), Lake.of(workspace.settings), []
     if computed.name == "spark":  # its handlers of signals come before ours
         computed.start()
@@ -296,6 +302,7 @@ def land(
                 lake,
                 until_caught_up=not continuous,
                 end=end,
+                reopen=reopen,
                 on_commit=lambda commit: console.note(_commit(commit)),
                 stop=stop,
                 max_commits=limit_commits,

@@ -26,6 +26,10 @@ POINTS = MappingProxyType(
             "landing.before_files",
             "landing.after_files",
         ),
+        "reopen": (
+            "reopen.before_log",
+            "reopen.after_log",
+        ),
         "landed": (
             "landed.before_file",
             "landed.before_commit",

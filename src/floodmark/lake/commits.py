@@ -55,6 +55,7 @@ class Landing:
         run: of the landing that wrote it, to tell two writers apart.
         ended: an end of input has been landed.
         modified: modification time of its first file, ms; it grows from commit to commit, whatever the clock says. 0 in commits of versions before.
+        reopens: it takes back the end of input before it.
     """
 
     source: str
@@ -70,6 +71,7 @@ class Landing:
     run: str = ""
     ended: bool = False
     modified: int = 0
+    reopens: bool = False
 
     @property
     def progress(self) -> int:

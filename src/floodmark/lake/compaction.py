@@ -154,6 +154,13 @@ def carry_out(writer: Writer, plan: Plan) -> int:
     return fewer
 
 
+def without(path: str, table: DeltaTable, file: File, sequence: int) -> tuple[list[RemoveAction], list[AddAction]]:
+    """What takes one row out of a file of a log: the file goes, and one with its other rows comes, where there are any."""
+    if file.first == file.last == sequence:
+        return _removals([file]), []
+    return _removals([file]), [_written(path, table, [file], lambda rows: _without_row(rows, sequence))]
+
+
 def files_of(table: DeltaTable) -> list[File]:
     """The files of a table's newest version, by what its log says of them."""
     divided = table.metadata().partition_columns
@@ -213,6 +220,15 @@ def _runs(files: Sequence[File], target: int) -> Iterator[tuple[File, ...]]:
 
 def _merged(path: str, table: DeltaTable, files: Sequence[File], *, keep_markers: bool) -> AddAction:
     """Write the rows of files into a new one, which nothing names yet."""
+    return _written(path, table, files, iter if keep_markers else _without_markers)
+
+
+def _written(
+    path: str,
+    table: DeltaTable,
+    files: Sequence[File],
+    kept: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+) -> AddAction:
     values = dict(files[0].values)
     whole = pa.schema(table.schema().to_arrow())
     schema = pa.schema([field for field in whole if field.name not in values])
@@ -225,8 +241,7 @@ def _merged(path: str, table: DeltaTable, files: Sequence[File], *, keep_markers
     with pq.ParquetWriter(
         place, schema, filesystem=store, compression="zstd", use_dictionary=columns, metadata_collector=footers
     ) as writer:
-        rows = _rows(path, files, schema)
-        for batch in rows if keep_markers else _without_markers(rows):
+        for batch in kept(_rows(path, files, schema)):
             writer.write_batch(batch)
     size, modified = store.get_file_info(place).size, max(file.modified for file in files)
     return AddAction(name, size, values, modified, False, statistics(footers[0]))
@@ -238,6 +253,11 @@ def _rows(path: str, files: Sequence[File], schema: pa.Schema) -> Iterator[pa.Re
         with source.open_input_file(at) as content:
             for batch in pq.ParquetFile(content).iter_batches(_ROWS):
                 yield _fitted(batch, schema)
+
+
+def _without_row(batches: Iterable[pa.RecordBatch], sequence: int) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield batch.filter(pc.fill_null(pc.not_equal(batch["_sequence"], sequence), True))
 
 
 def _without_markers(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -198,6 +198,30 @@ class Writer:
 
         return retried(attempt, self.path)
 
+    def take_out(
+        self,
+        change: Callable[[DeltaTable], tuple[Sequence[RemoveAction], Sequence[AddAction]]],
+        record: Record,
+        once: tuple[str, int],
+    ) -> None:
+        """Put files in place of others, with a record.
+
+        Args:
+            change: the table -> the files that go, and those that come; asked again where another writer came in between.
+            record: of the commit.
+            once: application id and number of the transaction.
+
+        Raises:
+            LifecycleError: LIFECYCLE-004, another writer came in between every time.
+        """
+
+        def attempt() -> None:
+            table = self.table()
+            old, new = change(table)
+            self._commit(table, [*old, *new], record, [Transaction(*once)])
+
+        retried(attempt, self.path)
+
     def note(self, record: Record, once: tuple[str, int] | None = None, fences: Sequence[Transaction] = ()) -> None:
         """Commit a record, and no file."""
         self._commit(self.table(), [], record, _transactions(once, fences))

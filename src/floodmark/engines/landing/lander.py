@@ -23,7 +23,7 @@ from floodmark.engines.landing import port
 from floodmark.engines.landing.port import Blobs, Workers
 from floodmark.engines.landing.stamping import Stamping
 from floodmark.engines.landing.units import Report
-from floodmark.lake import log
+from floodmark.lake import ending, log
 from floodmark.lake.commits import Landed, Landing
 from floodmark.lake.landed import LandedUnits
 from floodmark.lake.paths import Lake, absolute
@@ -173,6 +173,26 @@ class Lander:
         landing = replace(self.next(), state=replace(self.last.state, watermark=END), ended=True)
         landing = self._write_marker(landing, self.clock())
         crash.point("landing.after_end")
+        return landing
+
+    def reopen(self) -> Landing | None:
+        """Take the end of input back; None where the input goes on.
+
+        Raises:
+            LifecycleError: LIFECYCLE-013, a stream or a savepoint has read the end; LIFECYCLE-003, a stream that reads the log runs.
+        """
+        end = ending.end_of(self.lake.log(self.source.name), self.source.name)
+        if end is None:
+            return None
+        with ending.unread(self.lake, self.source.name, end):
+            landing = replace(self.next(), state=end.before.state, next_sequence=self.last.next_sequence)
+            landing = replace(landing, modified=self.last.modified)
+            crash.point("reopen.before_log")
+            ending.take_back(end, landing)
+            crash.point("reopen.after_log")
+        if not self.lake.is_local:
+            self._check_mine(landing)
+        self.last = landing
         return landing
 
     def write(
@@ -353,7 +373,10 @@ def refuse_ended(source: Source, waiting: Sequence[Unit]) -> None:
     """Raise LifecycleError LIFECYCLE-011 when units wait to land at a source whose log has its end of input."""
     if waiting:
         where, got = f"source '{source.name}'", f"{len(waiting)} more to land, first {waiting[0].name}"
-        fix = "The watermark is at its end, so every row would be late. Land it under a new source name, or into a new lake."
+        fix = (
+            f"The watermark is at its end, so every row would be late. Take the end back, if no stream has read it: floodmark land {source.name} "
+            "--reopen. Otherwise land under a new source name, or into a new lake."
+        )
         raise LifecycleError(where, "nothing after its end of input", got, fix, code="LIFECYCLE-011")
 
 

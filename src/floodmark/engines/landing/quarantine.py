@@ -134,9 +134,10 @@ def check_replay(source: Source, lake: Lake) -> None:
 
 def _refuse_ended(source: Source, last: Landing | None) -> None:
     if last is not None and last.ended:
-        where, fix = (
-            f"source '{source.name}'",
-            "Every row would be late. Land the mended rows under a new source name, or into a new lake.",
+        where = f"source '{source.name}'"
+        fix = (
+            f"Every row would be late. Take the end back, if no stream has read it: floodmark land {source.name} --reopen. Otherwise land the "
+            "mended rows under a new source name, or into a new lake."
         )
         raise LifecycleError(where, "a source that goes on", "its end of input", fix, code="LIFECYCLE-011")
 

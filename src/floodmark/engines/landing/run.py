@@ -92,6 +92,7 @@ class How(TypedDict, total=False):
 
     until_caught_up: bool
     end: bool
+    reopen: bool
     on_commit: Callable[[Committed], None] | None
     stop: Stop | None
     max_commits: int | None
@@ -107,6 +108,7 @@ def land(  # noqa: PLR0913 - each is one decision of the caller's, by name
     *,
     until_caught_up: bool = True,
     end: bool = False,
+    reopen: bool = False,
     on_commit: Callable[[Committed], None] | None = None,
     stop: Stop | None = None,
     max_commits: int | None = None,
@@ -122,6 +124,7 @@ def land(  # noqa: PLR0913 - each is one decision of the caller's, by name
         lake: where the log is.
         until_caught_up: end when nothing is pending; otherwise look again every ``poll_seconds`` until ``stop``.
         end: then land the end of input: the watermark goes to its maximum, every window fires, nothing can land any more.
+        reopen: first take back the end of input, if there is one.
         on_commit: called after each commit.
         stop: asked between commits.
         max_commits: at most so many commits.
@@ -133,14 +136,17 @@ def land(  # noqa: PLR0913 - each is one decision of the caller's, by name
         CapabilityError: CAPABILITY-031 and 033, only the other engine can land it.
         ConnectorError: CONNECTOR-001..011, the input is missing or has another shape; what came before it has landed.
         PlanError: PLAN-010, the source no longer fits its log.
-        LifecycleError: LIFECYCLE-003 another landing is at work, 011 the source has ended, 012 the log is another lake's.
+        LifecycleError: LIFECYCLE-003 another landing is at work, or a stream that reads the log where it is reopened; 011 the source has ended,
+            012 the log is another lake's, 013 a stream or a savepoint has read the end that should be taken back.
     """
     workers.check(source, lake)
     with locked(lake, source):
-        check_start(source, lake, workspace)
+        check_start(source, lake, workspace, reopen=reopen)
         landing = Lander.open(workers, source, lake, clock=clock, workspace=workspace)
         session = _Session(landing, on_commit, stop, max_commits)
         with workers.boundary(f"landing of '{source.name}'", f"floodmark land {source.name}"):
+            if reopen:
+                session.count(landing.reopen())
             session.run(until_caught_up=until_caught_up, poll_seconds=poll_seconds)
             if end and not landing.last.ended and not session.is_over():
                 session.count(landing.end())
@@ -148,13 +154,14 @@ def land(  # noqa: PLR0913 - each is one decision of the caller's, by name
         return session.result()
 
 
-def check_start(source: Source, lake: Lake, workspace: Path | None = None) -> None:
+def check_start(source: Source, lake: Lake, workspace: Path | None = None, *, reopen: bool = False) -> None:
     """Everything that can be said of a landing before an engine is needed.
 
     Args:
         source: that shall land.
         lake: where the log is.
         workspace: the folder relative paths start from; the current one by default.
+        reopen: an end of input is taken back first.
 
     Raises:
         ConnectorError: CONNECTOR-002 the folder is missing, CONNECTOR-003 it is a file.
@@ -167,7 +174,7 @@ def check_start(source: Source, lake: Lake, workspace: Path | None = None) -> No
         reader.check_there()
     if entries.is_table(path) and (last := log.newest(path)):
         log.check_fits(source, last.definition)
-        if last.ended:
+        if last.ended and not reopen:
             refuse_ended(source, reader.pending(LandedUnits.load(lake, last))[0])
 
 

@@ -24,6 +24,7 @@ from floodmark.core.time import NEVER
 from floodmark.engines.frames.inputs import check_columns
 from floodmark.lake import entries, history
 from floodmark.lake.checkpoint import Position
+from floodmark.lake.ending import reopened_since
 from floodmark.lake.paths import Lake
 from floodmark.lake.rows import row_schema
 from floodmark.lake.savepoints import check_inputs
@@ -180,6 +181,8 @@ class Reader:
     def _of_commits(self, at: Position) -> Take | None:
         if not self._looked:
             self._looked = True
+            if self.given.upstream is None and reopened_since(self.path, at.version):
+                return self._over(at)
             far = at.version >= 0 and entries.version_of(self.path) - at.version >= FAR_BEHIND
             if far and (take := self._nearer(at, self._last_read(at))) is not None:
                 return take
@@ -199,7 +202,7 @@ class Reader:
         return take if self._there(files) else self._nearer(at, self._last_read(at)) or take
 
     def _over(self, at: Position) -> Take:
-        """Where the next commit is gone: the files of the newest version that hold what is not read, in order.
+        """Where the next commit is gone, or an end of input behind it: the files of the newest version that hold what is not read, in order.
 
         Raises:
             ExecutionError: EXECUTION-060, the files have no order, rows were replaced, or it is not known which row was the last one read.

@@ -9,6 +9,7 @@ from deltalake import DeltaTable as DeltaRs
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from floodmark.core.errors import ExecutionError
 from floodmark.core.time import NEVER
 from floodmark.engines.frames.compile import CARRIER
 from floodmark.engines.frames.inputs import require_columns
@@ -18,6 +19,7 @@ from floodmark.lake import entries, history, positions
 from floodmark.lake.canonical import Passed
 from floodmark.lake.carrier import SHIFT
 from floodmark.lake.checkpoint import Position
+from floodmark.lake.ending import reopened_since
 from floodmark.lake.readers import unchanged_until
 from floodmark.lake.sequences import FAR_BEHIND, begins_in_order, files_behind, files_of, last_read, noted
 from floodmark.lake.switch import newest_written
@@ -66,9 +68,18 @@ def _nearer(
     if at.snapshot is not None and reading.version == at.snapshot:
         at = Position(at.snapshot, -1, at.table)
         stays = at, None
-    known = _last_read(timeline, given, reading, at) if _is_cut_off(path, given, at) else None
+    reopened = given.upstream is None and reopened_since(path, at.version if at.snapshot is None else at.snapshot)
+    known = _last_read(timeline, given, reading, at) if reopened or _is_cut_off(path, given, at) else None
     found = None if known is None else files_behind(path, at.version, given)
     if known is None or found is None:
+        if reopened:
+            name = timeline.operator
+            where, fix = (
+                f"input '{given.name}' of '{name}'",
+                f"Compute it anew: floodmark run {name} --unbounded --from-scratch",
+            )
+            got = "not known any more; an end of input was taken back behind it"
+            raise ExecutionError(where, "the last row that is read", got, fix, code="EXECUTION-060")
         return stays
     version, files = found
     behind = sum(file.last <= known for file in files)

@@ -1,0 +1,167 @@
+"""The end of input of a log, and taking the end back while no stream has read it.
+
+The end is a marker, the last row of the log. It goes as compaction lets files go, with ``dataChange=false``: a stream that begins does not find
+it. The commit that added it stays in the table's log, so a stream that stopped before it goes on with the files there are now (``reopened_since``),
+not commit by commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from itertools import takewhile
+
+from deltalake import DeltaTable
+from deltalake.transaction import AddAction, RemoveAction
+
+from floodmark.core.errors import LifecycleError
+from floodmark.lake import compaction, entries, history, log, savepoints
+from floodmark.lake.checkpoint import Position, engine_of
+from floodmark.lake.commits import Landing
+from floodmark.lake.outputs import input_path
+from floodmark.lake.paths import Lake
+from floodmark.lake.readers import places
+from floodmark.lake.sequences import in_order
+from floodmark.lake.switch import newest_written, stopped
+from floodmark.lake.timeline import TICKS, Timeline, positions_at, streams
+from floodmark.lake.writer import Writer
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """An end of input.
+
+    Args:
+        path: of the log.
+        version: of the log's table that has it.
+        landing: the commit.
+        before: the commit before it; without ordinal where there is none.
+    """
+
+    path: str
+    version: int
+    landing: Landing
+    before: Landing
+
+    @property
+    def sequence(self) -> int:
+        """Of its marker."""
+        return self.landing.next_sequence - 1
+
+    def read_at(self, at: Position) -> bool:
+        """Whether a reader at a position has read the end, or reads files the end is among."""
+        return max(at.version, -1 if at.snapshot is None else at.snapshot) >= self.version
+
+
+def end_of(path: str, source: str) -> End | None:
+    """The end of input of a log; None where its input goes on.
+
+    Raises:
+        StateError: STATE-010, the commit before it is no longer kept.
+    """
+    last = log.newest(path)
+    if last is None or not last.ended:
+        return None
+    found = log.landings(path)
+    next(found, None)
+    before = next(found, None) or Landing(source=source)
+    version = next(commit.version for commit in history.every(path) if isinstance(commit.record, Landing))
+    return End(path, version, last, before)
+
+
+def reopened_since(path: str, version: int) -> bool:
+    """Whether an end of input was taken back behind a version of a log; the entries behind the version are read."""
+    commits = takewhile(lambda commit: commit.version > version, history.every(path))
+    return any(isinstance(commit.record, Landing) and commit.record.reopens for commit in commits)
+
+
+@contextmanager
+def unread(lake: Lake, source: str, end: End) -> Iterator[None]:
+    """Hold all streams that read a log, in the lake and in those that read it.
+
+    Raises:
+        LifecycleError: LIFECYCLE-003 one of them runs; LIFECYCLE-013 a stream or a savepoint has read the end of input, or would read it in the
+            micro-batch it is in, or it cannot be told from the rows.
+    """
+    with ExitStack() as stack:
+        for place in places(lake):
+            reading = [
+                name
+                for name, deployed in streams(place).items()
+                if end.path in {input_path(place, table) for table in deployed.reads}
+                and Timeline.current(place, name).moved is None
+            ]
+            stack.enter_context(stopped(place, reading))
+            for name in reading:
+                _check_stream(place, name, source, end)
+            _check_savepoints(place, source, end)
+        if in_order(DeltaTable(end.path)) is None:
+            fix = "Land what is to come under a new source name, or into a new lake."
+            expected, got = "files in the order of their rows", "files of which the order is not known"
+            raise LifecycleError(f"log {end.path}", expected, got, fix, code="LIFECYCLE-013")
+        yield
+
+
+def _check_stream(place: Lake, name: str, source: str, end: End) -> None:
+    timeline = Timeline.current(place, name)
+    last = timeline.checkpoint.last_committed()
+    committed, planned = (_positions(timeline, batch, source) for batch in (last, last + 1))
+    if any(end.read_at(at) for at in (*committed, *planned)):
+        got = (
+            f"stream '{name}' in {place.root} has read it, in micro-batch {last + 1 if planned else last} at the latest"
+        )
+    elif planned and engine_of(timeline.checkpoint.path) == "spark" and _is_bound(timeline, last):
+        got = f"stream '{name}' in {place.root} was killed in micro-batch {last + 1}, and reads the end when it resumes"
+    else:
+        return
+    fix = (
+        f"Roll the stream back to a savepoint from before: floodmark savepoint list {name}, floodmark rollback {name} --to SAVEPOINT, then "
+        f"floodmark land {source} --reopen. Without such a savepoint: land what is to come under a new source name, or into a new lake."
+    )
+    raise LifecycleError(
+        f"source '{source}'", "an end of input that no stream has read", got, fix, code="LIFECYCLE-013"
+    )
+
+
+def _positions(timeline: Timeline, batch: int, source: str) -> list[Position]:
+    """In the log of a source at the end of a micro-batch; none where that is not planned."""
+    deployed = timeline.identity.deployed()
+    if deployed is None or batch < 0 or not timeline.checkpoint.positions(batch):
+        return []
+    names = {name for name, table, *_ in deployed.graph["inputs"] if table == source}
+    return [at for name, at in positions_at(timeline, batch).items() if name in names]
+
+
+def _is_bound(timeline: Timeline, last: int) -> bool:
+    """Whether Spark repeats the micro-batch behind ``last`` as it was planned, and reads commit by commit behind it (``shorten``)."""
+    return last < 0 or entries.is_table(timeline.folder(TICKS)) or newest_written(timeline) > last
+
+
+def _check_savepoints(place: Lake, source: str, end: End) -> None:
+    for savepoint in savepoints.all_readable(place):
+        inputs = savepoint.manifest.inputs.values()
+        if any(input_path(place, given.table) == end.path and given.version >= end.version for given in inputs):
+            fix = (
+                f"A rollback to it would take the end with it. Delete it: floodmark savepoint delete {savepoint.id}, then "
+                f"floodmark land {source} --reopen. To keep it: land what is to come under a new source name, or into a new lake."
+            )
+            got = f"savepoint '{savepoint.id}' in {place.root} has read it"
+            expected = "an end of input that no savepoint has read"
+            raise LifecycleError(f"source '{source}'", expected, got, fix, code="LIFECYCLE-013")
+
+
+def take_back(end: End, landing: Landing) -> None:
+    """Commit a landing that takes the marker of the end out of the log.
+
+    Raises:
+        LifecycleError: LIFECYCLE-004, another writer came in between every time.
+    """
+
+    def changed(table: DeltaTable) -> tuple[list[RemoveAction], list[AddAction]]:
+        ends = next(file for file in compaction.files_of(table) if file.last == end.sequence)
+        return compaction.without(end.path, table, ends, end.sequence)
+
+    Writer(end.path).take_out(
+        changed, replace(landing, reopens=True), (log.application(landing.source), landing.ordinal)
+    )
