@@ -192,7 +192,7 @@ class _Tests:
     def _mark(self, test: str, own: Sequence[ast.expr], every: Sequence[ast.expr], words: frozenset[str]) -> Mark:
         calls = [node for node in own if isinstance(node, ast.Call) and _name(node) == "feature"]
         ids = tuple(str(ast.literal_eval(argument)) for call in calls for argument in call.args)
-        runs = NOT_RUN.isdisjoint(map(_name, every)) and SKIPS.isdisjoint(words)
+        runs = NOT_RUN.isdisjoint(map(_name, every)) and SKIPS.isdisjoint(words) and not any(map(_soaks, every))
         risks = _risks(test, every, words)
         return Mark(test=test, ids=ids, runs=runs, risks=risks, lines=tuple(call.lineno for call in calls))
 
@@ -236,6 +236,11 @@ class _Tests:
     @cached_property
     def _constants(self) -> dict[str, ast.expr]:
         return assigned(self.tree)
+
+
+def _soaks(mark: ast.expr) -> bool:
+    """Whether a mark names engines of ``make soak`` alone."""
+    return isinstance(mark, ast.Call) and _name(mark) == "engines" and not mark.args
 
 
 def _risks(test: str, marks: Sequence[ast.expr], words: frozenset[str]) -> frozenset[str]:

@@ -101,6 +101,7 @@ class TestSome:
         "@pytest.fixture\ndef page(): pytest.skip('no browser')\n{mark}\ndef test_one(page): assert page",
         "def found(): pytest.skip('none')\n{mark}\ndef test_one(): assert found()",
         "{mark}\n@pytest.mark.soak\ndef test_one(): assert True",
+        "{mark}\n@pytest.mark.engines(soak=('spark',))\ndef test_one(engine): assert engine",
         "{mark}\n@pytest.mark.parametrize('x', [pytest.param(n, marks=pytest.mark.soak) for n in (1, 2)])\ndef test_one(x): assert x",
         "@pytest.mark.parametrize('x', [pytest.param(1, marks=[{inner}, pytest.mark.xfail])])\ndef test_one(x): assert x",
     ],
@@ -111,8 +112,10 @@ def test_what_is_skipped_expected_to_fail_or_too_long_for_every_run_does_not_wor
         text.replace("xfail(strict=True)", "slow").replace("skipif(True, reason='')", "slow").replace("xfail", "slow")
     )
     kept = (
-        kept.replace("skip(reason='later')", "slow").replace("mark.skip", "mark.slow").replace("pytest.skip", "print")
-    ).replace("mark.soak", "mark.slow")
+        (kept.replace("skip(reason='later')", "slow").replace("mark.skip", "mark.slow").replace("pytest.skip", "print"))
+        .replace("mark.soak", "mark.slow")
+        .replace("engines(soak=('spark',))", "engines('spark')")
+    )
     assert of(tmp_path / "text", text.format(mark=f"@{inner}", inner=inner)) == {}
     assert list(of(tmp_path / "kept", kept.format(mark=f"@{inner}", inner=inner))) == ["A1"]
 

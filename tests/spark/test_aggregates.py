@@ -92,7 +92,6 @@ def decimal_totals(odd: Stream[Odd]) -> Stream[Any]:
     return odd.key_by("case").window(Tumbling("1 day")).aggregate(total=sum("x"))
 
 
-@pytest.mark.feature("Z24")
 @pytest.mark.parametrize(
     ("op", "run"),
     [
