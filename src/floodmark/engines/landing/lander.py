@@ -23,7 +23,7 @@ from floodmark.engines.landing import port
 from floodmark.engines.landing.port import Blobs, Workers
 from floodmark.engines.landing.stamping import Stamping
 from floodmark.engines.landing.units import Report
-from floodmark.lake import ending, log
+from floodmark.lake import log
 from floodmark.lake.commits import Landed, Landing
 from floodmark.lake.landed import LandedUnits
 from floodmark.lake.paths import Lake, absolute
@@ -181,6 +181,8 @@ class Lander:
         Raises:
             LifecycleError: LIFECYCLE-013, a stream or a savepoint has read the end; LIFECYCLE-003, a stream that reads the log runs.
         """
+        from floodmark.lake import ending  # noqa: PLC0415 - it reads streams and savepoints, of which other landings know nothing
+
         end = ending.end_of(self.lake.log(self.source.name), self.source.name)
         if end is None:
             return None
