@@ -6,12 +6,15 @@ import math
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from pydantic import BaseModel
 
 import floodmark as fm
 from floodmark.control.engine import Computing
 from floodmark.core.time import Interval, from_ms
+from floodmark.lake import last_values
 from floodmark.lake.paths import Lake
 from floodmark.lake.ranges import without_floats
 from floodmark.testing import Run
@@ -19,12 +22,17 @@ from floodmark.testing.lakes import as_written, outputs
 from floodmark.testing.log import Log
 
 
+class Inner(BaseModel):
+    v: float | None
+
+
 class Measured(fm.Contract):
-    """Two numbers."""
+    """Two numbers, and one in a part."""
 
     at: fm.EventTime
     v: float | None
     w: float
+    inner: Inner | None
 
 
 @fm.operator
@@ -34,13 +42,22 @@ def great(readings: fm.Stream[Measured]) -> fm.Stream:
 
 
 @fm.operator
+def inside(readings: fm.Stream[Measured]) -> fm.Stream:
+    """As ``great``, of the number in the part."""
+    return readings.filter("inner.v > 5 OR inner IS NULL").select("inner", "w")
+
+
+@fm.operator
 def sums(readings: fm.Stream[Measured]) -> fm.Stream:
     """Values that come out of those of a column."""
     made = readings.filter("NOT v <= 3").with_columns(k="if(isnan(v), 'nan', 'number')").key_by("k")
     return made.window(fm.Tumbling("1 s")).aggregate(n=fm.count(), most=fm.max("v"), least=fm.min("w"))
 
 
-ROWS = [{"at": from_ms(n), "v": v, "w": 1.5} for n, v in enumerate([math.nan, 2.5, math.nan, None, 2.5])]
+ROWS = [
+    {"at": from_ms(n), "v": v, "w": 1.5, "inner": None if v is None else {"v": v}}
+    for n, v in enumerate([math.nan, 2.5, math.nan, None, 2.5])
+]
 
 
 def written(operator: fm.Operator, path: str) -> None:
@@ -52,14 +69,34 @@ def written(operator: fm.Operator, path: str) -> None:
     assert pa.table(DeltaTable(path).get_add_actions(flatten=True))["max.v"].to_pylist() == [2.5]
 
 
-def compare(engine: Computing, operator: fm.Operator, lake: Lake) -> None:
-    """A bounded run has the rows of one in memory."""
-    engine.run_bounded(operator, lake, Interval())
+def compare(engine: Computing, operator: fm.Operator, lake: Lake, mode: str = "bounded") -> None:
+    """A run has the rows of one in memory."""
+    if mode == "bounded":
+        engine.run_bounded(operator, lake, Interval())
+    else:
+        engine.run_unbounded(operator, lake, until_caught_up=True)
     names, (output,) = [column.name for column in operator.outputs[0].schema.columns], operator.outputs
-    found = [{name: row[name] for name in names} for row in outputs(lake, operator)[output.name].to_pylist()]
-    (expected,) = Run("memory", "bounded")(operator, {"readings": ROWS}).values()
+    found = [
+        {name: row[name] for name in names}
+        for row in outputs(lake, operator)[output.name].to_pylist()
+        if row["_kind"] == 0
+    ]
+    (expected,) = Run("memory", mode)(operator, {"readings": ROWS}).values()
     assert sorted(map(repr, found)) == sorted(map(repr, expected))
     assert found
+
+
+@pytest.mark.parametrize(
+    ("operator", "mode"),
+    [(great, "bounded"), (sums, "bounded"), (inside, "bounded"), (inside, "unbounded")],
+    ids=lambda given: getattr(given, "name", given),
+)
+def test_conditions_take_rows_of_nan_whatever_the_ranges_of_a_log_say(
+    engine: Computing, tmp_path: Path, operator: fm.Operator, mode: str
+) -> None:
+    lake = Lake(str(tmp_path))
+    written(operator, lake.input(operator.inputs[0]))
+    compare(engine, operator, lake, mode)
 
 
 @pytest.mark.parametrize("operator", [great, sums], ids=lambda operator: operator.name)
@@ -74,10 +111,27 @@ def test_conditions_take_rows_of_nan_whatever_the_ranges_of_a_file_say(
     compare(engine, operator, lake)
 
 
-@pytest.mark.parametrize("operator", [great, sums], ids=lambda operator: operator.name)
-def test_conditions_take_rows_of_nan_whatever_the_ranges_of_a_log_say(
-    embedded: Computing, tmp_path: Path, operator: fm.Operator
-) -> None:
-    lake = Lake(str(tmp_path))
-    written(operator, lake.input(operator.inputs[0]))
-    compare(embedded, operator, lake)
+@fm.operator
+def rolled(readings: fm.Stream[Measured]) -> fm.Stream:
+    """With a table of last values."""
+    return readings.with_columns(k="1").key_by("k").rolling(most=fm.max("v"), least=fm.min("w"))
+
+
+def test_last_values_tell_no_ranges_of_floats(embedded: Computing, tmp_path: Path) -> None:
+    lake, current = Lake(str(tmp_path)), rolled.outputs[0].current
+    assert current is not None
+    written(rolled, lake.input(rolled.inputs[0]))
+    embedded.run_unbounded(rolled, lake, until_caught_up=True)
+    merged, made = lake.output(current.table), str(tmp_path / "made")
+    changelog = DeltaTable(lake.output(rolled.outputs[0].table))
+    last_values.write(changelog.table_uri, changelog.version(), ["k"], made)
+    for path in (merged, made):
+        table = DeltaTable(path)
+        assert table.to_pyarrow_table().select(["least"]).to_pylist() == [{"least": 1.5}]
+        told = pa.table(table.get_add_actions(flatten=True))
+        assert told["min.k"].to_pylist() == [1]
+        assert {value for side in ("min", "max") for value in told[f"{side}.least"].to_pylist()} == {None}
+        for name in table.file_uris():
+            file = pq.ParquetFile(name)
+            place = file.schema_arrow.names.index("least")
+            assert not file.metadata.row_group(0).column(place).is_stats_set

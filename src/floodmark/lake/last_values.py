@@ -17,6 +17,7 @@ from floodmark.core.sql import literal, quoted
 from floodmark.lake import storage
 from floodmark.lake.copies import remove
 from floodmark.lake.paths import is_local
+from floodmark.lake.ranges import unmeasured
 from floodmark.lake.timeline import Timeline
 from floodmark.spec.schema import MARKER, ROW
 
@@ -63,7 +64,10 @@ def write(changelog: str, version: int, keys: Sequence[str], target: str) -> Non
         last = query(", ".join(map(quoted, rows.schema.names)), "changelog", keys)
         batches = pa.RecordBatchReader.from_stream(engine.sql(last))
         write_deltalake(
-            target, pa.RecordBatchReader.from_batches(rows.schema, _cast(batches, rows.schema)), mode="append"
+            target,
+            pa.RecordBatchReader.from_batches(rows.schema, _cast(batches, rows.schema)),
+            mode="append",
+            writer_properties=unmeasured(rows.schema),
         )
     remove(f"{target}.spill")
 

@@ -181,7 +181,9 @@ def evaluate(rows: "DataFrame", expectations: Sequence[Expectation]) -> list[Jud
         DefinitionError: DEFINITION-096, an expectation or argument that Great Expectations does not know.
     """
     from floodmark.engines.frames.expressions import connected  # noqa: PLC0415 - definitions load without an engine
+    from floodmark.engines.frames.floats import unranged  # noqa: PLC0415 - as above
 
+    rows = unranged(rows)
     if not connected(rows):
         return _validated(rows, expectations)
     from floodmark.engines.embedded.parity.check import check_expectations  # noqa: PLC0415 - as above

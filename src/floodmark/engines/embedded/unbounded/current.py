@@ -9,6 +9,7 @@ from deltalake import DeltaTable
 from floodmark.lake import conflicts
 from floodmark.lake.outputs import check_there
 from floodmark.lake.paths import Lake
+from floodmark.lake.ranges import unmeasured
 from floodmark.spec.operator import Operator, Output
 from floodmark.spec.schema import MARKER, RETRACTION, ROW
 
@@ -34,7 +35,8 @@ def merge(operator: Operator, lake: Lake, output: Output, current: Output, rows:
 
     def attempt() -> None:
         table = DeltaTable(path)
-        merger = table.merge(values, predicate=same, source_alias="s", target_alias="t")
+        written = unmeasured(values.schema)
+        merger = table.merge(values, same, source_alias="s", target_alias="t", writer_properties=written)
         merger = merger.when_matched_delete(f"s.`_kind` = {RETRACTION}").when_matched_update_all()
         merger.when_not_matched_insert_all(f"s.`_kind` = {ROW}").execute()
 

@@ -19,6 +19,7 @@ from floodmark.core.time import END, NEVER, Interval
 from floodmark.engines.frames import fast
 from floodmark.engines.frames.attempts import blaming, explained
 from floodmark.engines.frames.compile import compiled, set_aside_before, stage_rows
+from floodmark.engines.frames.floats import unranged
 from floodmark.engines.frames.inputs import require_columns
 from floodmark.engines.frames.numbering import of_bounded_run
 from floodmark.engines.frames.packing import (
@@ -116,7 +117,7 @@ def read_inputs(spark: SparkSession, operator: Operator, lake: Lake, versions: d
     for given in operator.inputs:
         reader = spark.read.format("delta").option("versionAsOf", versions[given.table])
         rows = require_columns(reader.load(lake.input(given)), operator, given)
-        found[given.name] = rows.filter(F.col("_kind") != MARKER)
+        found[given.name] = unranged(rows).filter(F.col("_kind") != MARKER)
     return found
 
 

@@ -54,8 +54,6 @@ _SETTINGS: Mapping[str, str] = MappingProxyType(
         "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
         "spark.sql.execution.arrow.maxBytesPerBatch": "67108864",  # the default lets one batch grow to 2 GB
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # the default, INT96, has no statistics
-        # by the ranges of floats that Arrow and delta-rs write, Spark leaves out rows of NaN, which is greater than all numbers
-        "spark.sql.parquet.filterPushdown": "false",
         "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
         "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
         "spark.ui.enabled": "false",

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from floodmark.core.errors import ExecutionError
 from floodmark.core.time import NEVER
 from floodmark.engines.frames.compile import CARRIER
+from floodmark.engines.frames.floats import unranged
 from floodmark.engines.frames.inputs import require_columns
 from floodmark.engines.spark.state.checkpoint import checkpoint_of
 from floodmark.engines.spark.unbounded import starts as markers
@@ -136,7 +137,7 @@ def read(spark: SparkSession, operator: Operator, timeline: Timeline, given: Inp
     passed = checkpoint_of(timeline).passed().get(position.table) if position else None
     if passed is not None:  # markers of an output have no sequence
         rows = rows.filter(F.col("_sequence").isNull() | (F.col("_sequence") > passed.sequence))
-    rows = rows.select(*(f"`{name}`" for name in (*given.schema.names, *STAMPS)))
+    rows = unranged(rows.select(*(f"`{name}`" for name in (*given.schema.names, *STAMPS))))
     rows = markers.with_starts(spark, operator, timeline, given, rows)
     carrier = F.expr(f"timestamp_millis(`_progress` + {SHIFT})").alias(CARRIER)
     return rows.select("*", carrier).withWatermark(CARRIER, "1 millisecond")
@@ -166,7 +167,7 @@ def arrived(spark: SparkSession, number: int, *, operator: Operator, timeline: T
             )
             last = known.filter("_progress IS NOT NULL").agg(F.max("_sequence")).collect()[0][0]
             rows = rows if last is None else rows.filter(F.col("_sequence") > last)
-        found[given.name] = rows.select(*(f"`{name}`" for name in (*given.schema.names, *STAMPS)))
+        found[given.name] = unranged(rows.select(*(f"`{name}`" for name in (*given.schema.names, *STAMPS))))
     return found
 
 
