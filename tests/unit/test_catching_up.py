@@ -9,11 +9,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
-from numbered_logs import land, log
+from numbered_logs import SCHEMA, land, log
 from streams import PLAIN
 
+from floodmark.engines.embedded.unbounded.inputs import Reader
 from floodmark.engines.spark.state import checkpoint as checkpoints
 from floodmark.engines.spark.state.checkpoint import Checkpoint
 from floodmark.engines.spark.unbounded import inputs
@@ -128,3 +130,39 @@ def test_a_position_is_written_as_it_is_read(tmp_path: Path) -> None:
         assert checkpoint.positions(0) == [position]
     checkpoint.place(0, 0, Position(5, 4, "t", 9), Passed(17, 5))
     assert checkpoint.positions(0) == [Position(5, 4, "t", 9)]
+
+
+@pytest.mark.parametrize("behind", [-1, 17])
+@pytest.mark.parametrize("forgotten", [False, True])
+def test_a_stream_before_the_first_file_of_a_version_goes_on_with_those_that_are_there(
+    tmp_path: Path, behind: int, *, forgotten: bool
+) -> None:
+    """On the embedded engine: one that another engine has begun, or that was stopped when it went over to files, has read none of them."""
+    lake = Lake(str(tmp_path / "lake"))
+    path = Path(lake.log("s"))
+    DeltaTable.create(str(path), SCHEMA)
+    for ordinal in range(8):
+        land(path, ordinal, [range(10 * ordinal, 10 * ordinal + 10)], modified=1_000 + ordinal)
+    table = DeltaTable(str(path))
+    at = Position(-1 if behind < 0 else 2, -1, str(table.metadata().id), table.version())
+
+    def read() -> list[int]:
+        """Sequences in the files, from the first that is taken to the end."""
+        reader, place, found = Reader(PLAIN, READER.inputs[0], lake, 1, str(tmp_path / "none"), behind), at, list[int]()
+        while (take := reader.next(place)) is not None and take.files:
+            for file in take.files:
+                rows = pq.read_table(path / file.path)["_sequence"].to_pylist()
+                found += [n for n in rows if n > max(take.behind, behind)]
+            place = take.position
+        return found
+
+    assert read() == list(range(behind + 1, 80))
+    compact(str(path), 30_000)
+    DeltaTable(str(path)).vacuum(0, dry_run=False, enforce_retention_duration=False)
+    if forgotten:
+        DeltaTable(str(path)).create_checkpoint()
+        for entry in (path / "_delta_log").glob("*.json"):
+            if int(entry.name.split(".")[0]) <= table.version():
+                entry.unlink()
+    assert len(DeltaTable(str(path)).file_uris()) < 8
+    assert read() == list(range(behind + 1, 80))

@@ -60,6 +60,13 @@ POINTS = MappingProxyType(
             "micro_batch.before_current",
             "micro_batch.after_current",
         ),
+        "shorten": (
+            "shorten.after_checksum",
+            "shorten.after_plan",
+            "shorten.after_passed",
+            "shorten.after_first",
+            "shorten.after_place",
+        ),
         "embedded": (
             "embedded.before_files",
             "embedded.after_files",

@@ -218,7 +218,7 @@ class Reader:
     def _last_read(self, at: Position) -> int | None:
         """The last ``_sequence`` that is read; None where it is not known any more."""
         if at.snapshot is not None:
-            return None
+            return self.behind if at.file < 0 else None
         last = last_read(self.path, at.version, at.file, self.given)
         given = TableVersion(table=self.given.table, id=at.table, version=at.version, file=at.file)
         return noted(self.reached, given) if last is None else last

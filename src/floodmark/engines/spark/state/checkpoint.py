@@ -13,6 +13,7 @@ from typing import Any
 
 from pyarrow.fs import FileSelector, FileType
 
+from floodmark.core import crash
 from floodmark.core.time import NEVER
 from floodmark.lake.canonical import Marks, Passed
 from floodmark.lake.carrier import progress_of
@@ -180,6 +181,7 @@ class Checkpoint:
         """
         if passed is not None:  # first: rows up to there are read, whatever the offsets say
             write(f"{self.path}/{_PASSED}", _compact(self.passed() | {position.table: passed}).encode())
+            crash.point("shorten.after_passed")
         offset = json.loads(_offset(position))
         for number in (batch - 1, batch):
             lines = self._lines("offsets", number)
@@ -187,6 +189,7 @@ class Checkpoint:
                 was = lines[2 + source]
                 lines[2 + source] = _compact(offset if was == _NOTHING else json.loads(was) | offset)
                 write(f"{self.path}/offsets/{number}", "\n".join(lines).encode())
+                crash.point("shorten.after_first" if number < batch else "shorten.after_place")
 
     def read_beside(self, count: int) -> None:
         """Let a stream that another engine has begun read a source beside each of its inputs, from the source's first row on.
@@ -206,6 +209,7 @@ class Checkpoint:
         for name in (f".{batch}.crc", f"{batch}"):  # Spark writes no file whose checksum is there already
             if files.get_file_info(f"{folder}/{name}").type != FileType.NotFound:
                 files.delete_file(f"{folder}/{name}")
+                crash.point("shorten.after_checksum" if name.startswith(".") else "shorten.after_plan")
 
     def marks(self, batch: int) -> Marks:
         """Of a committed batch that is kept."""
