@@ -6,6 +6,7 @@ import builtins
 import errno
 import os
 import shutil
+import subprocess
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -382,6 +383,21 @@ def test_state_is_divided_among_more_partitions_and_fewer(
 def doubled(left: Stream[Event], right: Stream[Event]) -> Stream:
     """The first one with a column more."""
     return summed(left, right).with_columns(double="total * 2")
+
+
+@pytest.mark.engines(soak=("spark",))
+def test_a_garbled_plan_goes_by_the_command_that_the_error_names(engine: Computing, begun: Lake, truth: Lake) -> None:
+    offsets = Path(Timeline.current(begun, "totals").checkpoint.path, "offsets")
+    last = max(int(file.name) for file in offsets.iterdir() if file.name.isdecimal())
+    (offsets / str(last + 1)).write_text("")
+    shutil.copy(offsets / f".{last}.crc", offsets / f".{last + 1}.crc")
+    for until, end in ((120, False), (180, True)):
+        put(begun, until, end=end)
+    with pytest.raises(StateError, match="STATE-036") as caught:
+        engine.run_unbounded(totals, begun, until_caught_up=True)
+    subprocess.run(caught.value.fix.split("checksum: ")[1], shell=True, check=True)  # noqa: S602 - as a person does
+    engine.run_unbounded(totals, begun, until_caught_up=True)
+    assert not differences(begun, truth, *TABLES)
 
 
 def fail_at(monkeypatch: pytest.MonkeyPatch, wanted: str) -> None:

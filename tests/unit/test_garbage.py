@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pyarrow as pa
@@ -83,9 +84,13 @@ def test_a_garbled_file_of_the_micro_batch_before_is_named_too(timeline: Timelin
 
 def test_a_garbled_plan_of_a_micro_batch_nobody_has_rows_of_can_go(timeline: Timeline) -> None:
     _put(timeline, "offsets/1", "")
-    with pytest.raises(StateError, match=r"STATE-036 .*an empty file.*Remove the file: rm '.*/offsets/1'"):
+    _put(timeline, "offsets/.1.crc", "crc")
+    with pytest.raises(
+        StateError, match=r"STATE-036 .*an empty file.*Remove the file and its checksum: rm -f "
+    ) as caught:
         check_logs(timeline, clocked=False)
-    Path(timeline.checkpoint.path, "offsets", "1").unlink()
+    subprocess.run(caught.value.fix.split("checksum: ")[1], shell=True, check=True)  # noqa: S602 - as a person does
+    assert sorted(file.name for file in Path(timeline.checkpoint.path, "offsets").iterdir()) == ["0"]
     check_logs(timeline, clocked=False)
 
 

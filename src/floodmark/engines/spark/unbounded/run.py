@@ -203,8 +203,10 @@ def check_logs(timeline: Timeline, *, clocked: bool) -> None:
         if planned <= last or clocked or newest_written(timeline) > last or not error.where.endswith(f"/{planned}"):
             raise
         file = error.where.removeprefix("file ")
+        checksum = f"{file.rsplit('/', 1)[0]}/.{planned}.crc"  # Spark writes no file whose checksum is there
         fix = (
-            f"No table has rows of micro-batch {planned}, so the stream can plan it again. Remove the file: rm '{file}'"
+            f"No table has rows of micro-batch {planned}, so the stream can plan it again. Remove the file and its checksum: "
+            f"rm -f '{file}' '{checksum}'"
         )
         raise StateError(error.where, error.expected, error.got, fix, code=error.code) from error
 
