@@ -11,7 +11,7 @@ from deltalake.exceptions import DeltaError
 
 from floodmark.core.errors import LifecycleError
 from floodmark.lake import entries, history, savepoints, sequences, versions
-from floodmark.lake.commits import Cleaned, Compacted, Fenced, Restored
+from floodmark.lake.commits import Restored
 from floodmark.lake.history import Commit
 from floodmark.lake.outputs import input_path
 from floodmark.lake.paths import Lake
@@ -48,8 +48,9 @@ def agreeing(lake: Lake) -> Agrees:
 
     def agrees(read: TableVersion, back: TableVersion, needs: frozenset[str]) -> bool:
         low, high = sorted((read.version, back.version))
-        touched = next(commits(lake.output(back.table), low, high), None) is not None
-        return not touched and not lacks(back.table, back.version, needs)
+        path = lake.output(back.table)
+        touched = next(commits(path, low, high), None) is not None
+        return not touched and history.told(path, low, high) and not lacks(back.table, back.version, needs)
 
     return agrees
 
@@ -70,17 +71,12 @@ def commits(path: str, since: int, upto: int | None = None) -> Iterator[Commit]:
             return
         if (upto is not None and commit.version > upto) or (undone is not None and commit.version > undone):
             continue
-        match commit.record:
-            case Restored(restored=restored):
-                undone = restored
-                if restored < since:
-                    yield commit
-            case Fenced() | Cleaned() | Compacted():
+        if isinstance(commit.record, Restored):
+            undone = commit.record.restored
+            if undone >= since:
                 continue
-            case None if commit.operation in history.UPKEEP:
-                continue
-            case _:
-                yield commit
+        if commit.changes_rows:
+            yield commit
 
 
 def begun(lake: Lake, names: Iterable[str]) -> list[str]:

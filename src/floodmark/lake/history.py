@@ -58,6 +58,12 @@ class Commit:
     operation: str
     record: Record | None
 
+    @property
+    def changes_rows(self) -> bool:
+        """Whether who reads the table finds other rows behind it."""
+        upkeep = self.record is None and self.operation in UPKEEP
+        return not upkeep and not isinstance(self.record, Fenced | Cleaned | Compacted)
+
 
 def every(path: str, limit: int | None = None, *, upto: int | None = None) -> Iterator[Commit]:
     """Each commit of a table, or the newest ``limit``, newest first.
@@ -112,18 +118,19 @@ def _commit(path: str, version: int, said: Mapping[str, Any]) -> Commit:
 def keep(path: str, first: int) -> None:
     """Keep what counts for ever of the commits before a version, before somebody removes their entries.
 
-    That is: bounded runs, what was put in place of the table, and writes that are not floodmark's, but for those of upkeep. Micro-batches and
-    landings count only while their entries are there.
+    That is: bounded runs, what was put in place of the table, and writes that are not floodmark's, but for those of upkeep; and which commits have
+    changed no row. Micro-batches and landings count only while their entries are there.
 
     Args:
         path: of the table.
         first: the version.
     """
     kept = _Kept.read(path)
-    found: list[list[Any]] = []
+    found, quiet, lost = list[list[Any]](), list[list[int]](), kept.lost
     for version in range(first - 1, kept.upto - 1, -1):
         entry = entries.entry(path, version)
         if entry is None:  # somebody's clean-up has removed it, and all before it
+            lost = version
             break
         said = entries.commit_info(entry)
         commit = _commit(path, version, said)
@@ -131,8 +138,18 @@ def keep(path: str, first: int) -> None:
             commit.record is None and commit.operation not in UPKEEP
         ):
             found.append([version, commit.at, commit.operation, said.get("userMetadata")])
+        if not commit.changes_rows:
+            if quiet and quiet[-1][0] == version + 1:
+                quiet[-1][0] = version
+            else:
+                quiet.append([version, version])
     if kept.upto < first:
-        content = {"upto": first, "commits": [*found, *kept.commits][:_MOST]}
+        content = {
+            "upto": first,
+            "commits": [*found, *kept.commits][:_MOST],
+            "quiet": [*quiet, *kept.quiet][:_MOST],
+            "lost": lost,
+        }
         write(_file(path), json.dumps(content, separators=(",", ":")).encode())
 
 
@@ -143,10 +160,14 @@ class _Kept:
     Args:
         upto: the first version whose entry was not looked at.
         commits: version, time, operation and ``userMetadata`` of each, newest first.
+        quiet: first and last version of commits in a row that have changed no row, newest first.
+        lost: the last version whose entry was gone before it was looked at; -1 for none.
     """
 
     upto: int = 0
     commits: list[list[Any]] = field(default_factory=list)
+    quiet: list[list[int]] = field(default_factory=list)
+    lost: int = -1
 
     @staticmethod
     def read(path: str) -> _Kept:
@@ -159,6 +180,17 @@ class _Kept:
         for number, at, operation, said in self.commits:
             if number < version:
                 yield Commit(number, at, operation, decode(said, f"commit {number} of table {path}"))
+
+
+def told(path: str, since: int, upto: int) -> bool:
+    """Whether it is known of each commit behind a version whether it has changed rows: its entry is there, or was kept; the last one is of ``upto``."""
+    quiet = _Kept.read(path).quiet if since < upto and entries.entry(path, since + 1) is None else []
+    while since < upto and entries.entry(path, since + 1) is None:
+        last = next((last for first, last in quiet if first <= since + 1 <= last), None)
+        if last is None:
+            return False
+        since = last
+    return True
 
 
 def complete(path: str) -> bool:
@@ -216,7 +248,8 @@ def replaced(path: str, since: int) -> bool:
         if commit.record is None and commit.operation not in UPKEEP and commit.version:
             return True
         oldest = commit.version if oldest in {None, commit.version + 1} else oldest
-    return oldest is not None and oldest > since + 1 and _Kept.read(path).upto < oldest
+    kept = _Kept.read(path)
+    return oldest is not None and oldest > since + 1 and (kept.upto < oldest or kept.lost > since)
 
 
 def progress(path: str, version: int | None = None) -> int | None:

@@ -13,7 +13,7 @@ from typing import Any
 from floodmark.core import crash
 from floodmark.core.errors import CapabilityError, ExecutionError, LifecycleError, StateError, closest
 from floodmark.core.time import from_ms
-from floodmark.lake import entries, history, marks, positions, sequences, versions
+from floodmark.lake import entries, history, marks, positions, sequences, spared, versions
 from floodmark.lake.checkpoint import checkpoint_at, engine_of
 from floodmark.lake.commits import MicroBatch, Restored
 from floodmark.lake.copies import copy, files_of, remove
@@ -56,7 +56,7 @@ class Savepoint:
         return f"{self.path}/{folder}" if any(path.startswith(f"{folder}/") for path in self.manifest.files) else ""
 
     def put_back(self, lake: Lake) -> None:
-        """Let the outputs have the versions again that it goes back to, where their logs have lost them.
+        """Let the outputs have the versions again that it goes back to, where their logs have lost them, and the files that somebody has removed.
 
         Args:
             lake: of the outputs.
@@ -64,6 +64,7 @@ class Savepoint:
         for output in self.manifest.outputs:
             if folder := self.holds(output.table):
                 versions.put_back(lake.output(output.table), output.version, folder)
+                spared.put_back(lake.output(output.table), versions.files(folder))
 
 
 def create(

@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 
 from floodmark.core import crash
 from floodmark.core.errors import LifecycleError
-from floodmark.lake import fence, history, last_values, positions, savepoints
+from floodmark.lake import entries, fence, history, last_values, positions, savepoints
 from floodmark.lake.checkpoint import checkpoint_at
 from floodmark.lake.commits import Restored
 from floodmark.lake.copies import remove
@@ -257,6 +257,7 @@ def _take(lake: Lake, targets: Mapping[str, Target], step: Switching) -> None:
             _switch_values(timeline, target, wanted[table.removesuffix("__current")])
         case RestoreTable(table=table):
             _switch_table(timeline, target, wanted[table])
+            history.keep(lake.output(table), entries.version_of(lake.output(table)) + 1)
             if table in timeline.identity.result_keys():
                 version = _switched_at(lake.output(table), target.timeline)
                 last_values.followed(timeline, table, version + 1)

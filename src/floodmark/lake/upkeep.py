@@ -166,6 +166,8 @@ class _Work:
                 dry_run=self.dry_run,
                 writer=work.writer,
             )
+        if not self.dry_run:
+            history.keep(path, entries.version_of(path) + 1)  # somebody's clean-up may come before this one
         if not gone.why:
             needed = [upto, history.reached_by(path), self.needed.entries.get(path), None if ordered else -1]
             first = min([one for one in needed if one is not None], default=entries.version_of(path))

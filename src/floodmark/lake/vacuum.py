@@ -24,7 +24,7 @@ from deltalake.exceptions import DeltaError
 from pyarrow.fs import FileSelector, FileType
 
 from floodmark.core import crash
-from floodmark.lake import entries, history, storage, versions
+from floodmark.lake import entries, history, spared, storage, versions
 from floodmark.lake.commits import Cleaned
 from floodmark.lake.conflicts import retried
 from floodmark.lake.entries import entry_of, log_files
@@ -128,6 +128,7 @@ def vacuum(
     floor = newest if floor is None else min(floor, newest)
     before = time.time_ns() // 1_000_000 - int(hours * _HOUR_MS)
     active = versions.named(table)
+    of_newest = frozenset(active)
     if (why := _unknown(path, seen, floor, kept, active)) != "":
         return Vacuumed(why=why)
     there, folders = _on_disk(path)
@@ -145,6 +146,8 @@ def vacuum(
     ]
     going = [file for file in (*unneeded, *orphans) if file in there]
     if not dry_run:
+        taken_back = {name for name, (added, removed, _) in seen.gone.items() if _between(ordered, added, removed)}
+        spared.spare(path, (taken_back | active) - of_newest)
         if any(file in seen.gone for file in going):
             _mark(writer, seen, seen_at, floor)
         _delete(path, going)
