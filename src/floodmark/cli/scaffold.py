@@ -7,10 +7,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from floodmark.cli.inference import Looked, LookedField, Model
 from floodmark.core.errors import LifecycleError
 from floodmark.spec.source import Files
+
+if TYPE_CHECKING:
+    from floodmark.cli.inference import Looked, LookedField, Model
 
 _TEMPLATES = Path(__file__).with_name("template")
 _ENDING = ".tmpl"

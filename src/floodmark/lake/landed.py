@@ -136,7 +136,7 @@ class LandedUnits(Mapping[str, Landed]):
             crash.point("landing.before_files")
             write_deltalake(
                 self._path,
-                _table(self._unwritten.values()).sort_by("name"),
+                _sorted(_table(self._unwritten.values()), "name"),
                 mode="append",
                 configuration=_PROPERTIES,
                 commit_properties=record,
@@ -161,7 +161,7 @@ class LandedUnits(Mapping[str, Landed]):
         table = DeltaTable(self._path)
         if len(table.file_uris()) <= _MOST_FILES:
             return
-        rows = _newest(_read(table, self._path)).sort_by("name")
+        rows = _sorted(_newest(_read(table, self._path)), "name")
         crash.point("landed.before_file")
         added = _write(rows, self._path)
         crash.point("landed.before_commit")
@@ -351,7 +351,7 @@ def _read(table: DeltaTable, path: str) -> pa.Table:
     if not paths:
         return _SCHEMA.empty_table()
     rows = pq.read_table(paths, schema=_SCHEMA, filesystem=files, partitioning=None)
-    return _counting(rows).sort_by("ordinal")
+    return _sorted(_counting(rows), "ordinal")
 
 
 def _newest(rows: pa.Table) -> pa.Table:
@@ -362,12 +362,17 @@ def _newest(rows: pa.Table) -> pa.Table:
 
 def _counting(rows: pa.Table) -> pa.Table:
     """Without those of files that were written while they landed."""
-    return rows.filter(pc.field("status") != "changing")
+    return rows.filter(pc.not_equal(rows["status"], "changing"))
+
+
+def _sorted(rows: pa.Table, column: str) -> pa.Table:
+    """``Table.sort_by`` imports all of pandas."""
+    return rows.take(pc.sort_indices(rows[column]))
 
 
 def _files(table: DeltaTable) -> list[str]:
     """Data files below a table, oldest first."""
-    added = pa.table(table.get_add_actions()).sort_by("modification_time")["path"].to_pylist()
+    added = _sorted(pa.table(table.get_add_actions()), "modification_time")["path"].to_pylist()
     return [unquote(file) for file in added]
 
 

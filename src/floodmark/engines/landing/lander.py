@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import assert_never
 
+import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable as Table
 
@@ -257,8 +258,7 @@ class Lander:
             return
         if Table.is_deltatable(path):
             table = Table(path)
-            stale = (pc.field("_landing") >= due) | (pc.field("_replayed") >= due)
-            if table.to_pyarrow_dataset().count_rows(filter=stale):
+            if _reaches(table, due):
                 crash.point("landing.before_recover")
                 table.delete(f"_landing >= {due}")
                 table.update(predicate=f"_replayed >= {due}", updates={"_replayed": "NULL"})
@@ -350,6 +350,17 @@ def _counted(quarantine: str, ordinal: int) -> int:
     if not Table.is_deltatable(quarantine):
         return 0
     return int(Table(quarantine).to_pyarrow_dataset().count_rows(filter=pc.field("_landing") <= ordinal))
+
+
+def _reaches(table: Table, ordinal: int) -> bool:
+    """Whether a quarantine may name a landing commit from an ordinal on; the statistics of its files tell, and no row is read."""
+    files = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+    known = [(file.get("max._landing"), file.get("max._replayed"), file.get("null_count._replayed")) for file in files]
+    counts = [file["num_records"] for file in files]
+    return any(
+        landing is None or landing >= ordinal or (nulls != count if replayed is None else replayed >= ordinal)
+        for (landing, replayed, nulls), count in zip(known, counts, strict=True)
+    )
 
 
 def refuse_share(source: Source, found: Sequence[Unit], decided: Sequence[Report]) -> None:

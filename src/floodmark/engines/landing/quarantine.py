@@ -25,7 +25,7 @@ from floodmark.engines.landing.lander import Lander
 from floodmark.engines.landing.port import Workers
 from floodmark.engines.landing.run import locked
 from floodmark.engines.landing.units import KEYS, ROWS, Blob, Report
-from floodmark.lake import log
+from floodmark.lake import entries, log
 from floodmark.lake.commits import Landing
 from floodmark.lake.paths import Lake
 from floodmark.semantics.watermarks import Trace, compress
@@ -105,20 +105,27 @@ class Replayed:
 def show(source: str, lake: Lake, *, limit: int = 20) -> Quarantine:
     """What waits in the quarantine of a source. Needs no engine."""
     path = lake.quarantine(source)
-    if not DeltaTable.is_deltatable(path):
+    if not entries.is_table(path):
         return Quarantine(source=source, rows=0, by_reason=(), newest=())
-    table = DeltaTable(path).to_pyarrow_dataset()
     with duckdb.connect() as connection:
-        rows = connection.register("quarantine", table).table("quarantine").filter(OPEN)
+        rows = _rows(connection, path).filter(OPEN)
         reasons = rows.project("regexp_replace(reason, ', got [^;]*', '', 'g') AS reason")
         counted = reasons.aggregate("reason, count(*) AS n", "reason").order("n DESC, reason").fetchall()
         newest = rows.order("_landing DESC, file, position").limit(limit)
         names = "file, position, reason, raw, _landing, epoch_ms(_quarantined_at)"
-        entries = tuple(
+        shown = tuple(
             Entry(file=file, position=position, reason=reason, raw=raw, landing=landing, at=at)
             for file, position, reason, raw, landing, at in newest.project(names).fetchall()
         )
-    return Quarantine(source=source, rows=sum(n for _, n in counted), by_reason=tuple(counted), newest=entries)
+    return Quarantine(source=source, rows=sum(n for _, n in counted), by_reason=tuple(counted), newest=shown)
+
+
+def _rows(connection: duckdb.DuckDBPyConnection, path: str) -> duckdb.DuckDBPyRelation:
+    """The rows of a quarantine table; on a local disk without opening it, which takes longer than to read it."""
+    files = entries.live_files(path)
+    if files:
+        return connection.read_parquet([f"{path}/{file}" for file in files], union_by_name=True)
+    return connection.register("quarantine", DeltaTable(path).to_pyarrow_dataset()).table("quarantine")
 
 
 def check_replay(source: Source, lake: Lake) -> None:
