@@ -154,6 +154,17 @@ def test_validate_lists_sources_operators_and_warnings(verb: Verb, shop: Path) -
     assert result.stdout.endswith("valid: 1 source, 1 operator\n")
 
 
+def test_validate_warns_of_a_folder_that_is_not_there_and_of_an_expectation_nobody_has(verb: Verb, shop: Path) -> None:
+    assets = shop / "assets" / "orders.py"
+    text = assets.read_text().replace('"inbox/orders"', '"inbox/order"').replace("to_be_between", "to_be_betwen")
+    assets.write_text(text)
+    said = verb("validate").stdout
+    assert "warning: CONNECTOR-002 source 'orders': " in said
+    assert "Did you mean 'orders'?" in said
+    assert "warning: expectation 'column_values_to_be_betwen': " in said
+    assert "Did you mean 'column_values_to_be_between'?" in said
+
+
 def test_definitions_of_another_workspace_are_not_taken_for_this_one(
     shop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import great_expectations as gx
 import pytest
 
 from floodmark import Expectation
 from floodmark.control.engine import Computing
 from floodmark.core.errors import CapabilityError
 from floodmark.orchestration.checks import Judged, evaluate
+from floodmark.spec.expectation import GALLERY
 
 SCHEMA = "id bigint, key string, value double, n int, at timestamp, text string"
 BEGIN = datetime(2020, 1, 1, tzinfo=UTC)
@@ -92,3 +94,10 @@ def test_a_quantile_is_refused_by_the_embedded_engine(engine: Computing, one: Ex
 @pytest.mark.engines("spark")
 def test_a_quantile_is_judged_by_spark(engine: Computing) -> None:
     assert [passed for _, passed, _ in judged(engine, QUANTILES)] == [True, True]
+
+
+def test_the_kinds_that_validate_knows_are_those_of_great_expectations() -> None:
+    known = [name.removeprefix("Expect") for name in dir(gx.expectations) if name.startswith("Expect")]
+    assert {kind.replace("_", "") for kind in GALLERY} == {name.lower() for name in known if name != "Expectation"} - {
+        "ation"
+    }

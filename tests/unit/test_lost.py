@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -64,6 +65,12 @@ def _land(path: str, ordinal: int, first: int, hour: int, unit: str) -> None:
     write_deltalake(path, pa.table(columns), mode="append", commit_properties=properties(landing))
 
 
+def actions(path: str) -> list[dict[str, Any]]:
+    """The files a table's log names."""
+    found: list[dict[str, Any]] = pa.table(DeltaTable(path).get_add_actions(flatten=True)).to_pylist()
+    return found
+
+
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
     """A log of three commits, the file of the second of which is gone."""
@@ -87,6 +94,14 @@ def test_the_file_its_rows_and_what_they_came_from_are_named(lake: Lake) -> None
     )
 
 
+def test_a_file_that_is_cut_short_is_named_with_what_is_left_of_it(lake: Lake) -> None:
+    (gone,) = lost_files(lake.log("events"))
+    Path(gone.path).write_bytes(b"PAR1")
+    (found,) = lost_files(lake.log("events"))
+    assert found.describe().startswith(f"{gone.path} (damaged: 4 of ")
+    assert found.describe().endswith(gone.describe().removeprefix(gone.path))
+
+
 def test_a_table_with_all_its_files_has_lost_none(lake: Lake, tmp_path: Path) -> None:
     _land(str(tmp_path / "whole"), 0, 0, 8, "a.csv")
     assert lost_files(str(tmp_path / "whole")) == []
@@ -104,7 +119,8 @@ def test_a_look_sees_the_files_of_the_newest_commits_and_those_upkeep_has_missed
     assert len(asked) == 1
     note_lost(path)
     assert known_lost(path) == [gone]
-    Path(gone.path).touch()
+    action = next(a for a in actions(path) if gone.path.endswith(a["path"]))
+    Path(gone.path).write_bytes(bytes(action["size_bytes"]))
     assert known_lost(path) == []
     note_lost(path)
     Path(gone.path).unlink()

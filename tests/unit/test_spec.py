@@ -232,6 +232,14 @@ def test_a_contract_becomes_a_schema() -> None:
             a: EventTime
             b: EventTime
 
+    with pytest.raises(DefinitionError, match=r"DEFINITION-013 .*_watermark"):
+
+        class Hidden(Contract):
+            """A name pydantic makes no field of."""
+
+            a: EventTime
+            _watermark: int | None = None
+
 
 def test_an_input_by_name_that_has_to_be_bound_is_told_so() -> None:
     class Row(fm.Contract):

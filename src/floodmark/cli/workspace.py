@@ -19,10 +19,12 @@ from floodmark.cli.loading import Opened, open_workspace
 from floodmark.cli.signals import stopping
 from floodmark.cli.spark import computing
 from floodmark.cli.store import streams, upkeep
+from floodmark.core.errors import CapabilityError, ConnectorError, closest
 from floodmark.core.time import describe, describe_span
 from floodmark.spec.contract import event_time_field
+from floodmark.spec.expectation import GALLERY, Expectation
 from floodmark.spec.operator import Operator
-from floodmark.spec.source import FromColumn, Source
+from floodmark.spec.source import Files, FromColumn, Source
 from floodmark.spec.workspace import Engine, Workspace
 
 if TYPE_CHECKING:
@@ -119,9 +121,8 @@ def validate(invocation: Invocation) -> None:
     console = Console(as_json=invocation.json)
     opened = open_workspace(invocation)
     workspace = opened.workspace
-    _check_files(workspace)
-    warnings = [warning for operator in workspace.operators for warning in operator.warnings]
-    warnings += _refused_in(workspace)
+    warnings = [*_missing(workspace), *_unknown(workspace), *_refused_in(workspace)]
+    warnings += [warning for operator in workspace.operators for warning in operator.warnings]
     console.say(f"workspace {opened.root} ({opened.environment})")
     console.table(
         ("source", "contract", "event time", "watermark", "late judged by"),
@@ -154,14 +155,11 @@ def _refused_in(workspace: Workspace) -> list[str]:
     """What the engine of the environment would refuse to run; the other engine may run it."""
     if workspace.settings.engine != "embedded":
         return []
-    from floodmark.core.errors import CapabilityError
     from floodmark.engines.embedded.parity.check import check_expectations, check_operator
 
-    expected = [asset.expectations for asset in workspace.source_assets]
-    expected += [some for asset in workspace.operator_assets for some in asset.expectations.values()]
     checks = [partial(check_operator, operator) for operator in workspace.operators]
     refused = []
-    for check in [*checks, *(partial(check_expectations, some) for some in expected)]:
+    for check in [*checks, *(partial(check_expectations, [one]) for one in _expectations(workspace))]:
         try:
             check()
         except CapabilityError as error:
@@ -169,15 +167,42 @@ def _refused_in(workspace: Workspace) -> list[str]:
     return refused
 
 
-def _check_files(workspace: Workspace) -> None:
-    """Raise ConnectorError CONNECTOR-003 when a source names a single file; a folder may still come."""
-    from floodmark.connectors.files import FileReader
-    from floodmark.spec.source import Files
+def _expectations(workspace: Workspace) -> list[Expectation]:
+    found = [one for asset in workspace.source_assets for one in asset.expectations]
+    return [
+        *found,
+        *(one for asset in workspace.operator_assets for some in asset.expectations.values() for one in some),
+    ]
 
+
+def _unknown(workspace: Workspace) -> list[str]:
+    """Expectations that Great Expectations does not have; it says so itself when the first asset partition is judged."""
+    kinds = sorted({one.kind for one in _expectations(workspace)} - GALLERY)
+    return [
+        f"expectation '{kind}': Great Expectations 1 has none of this name. {closest(kind, GALLERY)}".rstrip()
+        for kind in kinds
+    ]
+
+
+def _missing(workspace: Workspace) -> list[str]:
+    """Folders of sources that are not there; they may still come, and ``land`` asks for them.
+
+    Raises:
+        ConnectorError: CONNECTOR-003, a source names a single file.
+    """
+    from floodmark.connectors.files import FileReader
+
+    found = []
     for source in workspace.sources:
         if isinstance(source.connector, Files) and "://" not in source.connector.path:
             path = str(Path(workspace.settings.folder, source.connector.path))
-            FileReader(replace(source.connector, path=path), source.contract, source.name).refuse_file()
+            try:
+                FileReader(replace(source.connector, path=path), source.contract, source.name).check_there()
+            except ConnectorError as error:
+                if error.code != "CONNECTOR-002":
+                    raise
+                found.append(str(error))
+    return found
 
 
 def _source_row(source: Source) -> tuple[str, ...]:

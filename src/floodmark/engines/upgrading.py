@@ -213,7 +213,8 @@ def rebuild_steps(operator: Operator, lake: Lake, why: str = "", between: Sequen
     values = [table for table, keeps in outputs.items() if keeps]
     turn = beside_turn(lake, operator.name, _beside(lake, operator).root, outputs, values)
     compute = Compute(operator=operator.name, version=operator.version)
-    before = [compute, *between, compute] if between else [compute, compute, save(operator, why)]
+    again = replace(compute, again=True)
+    before = [compute, *between, again] if between else [compute, again, save(operator, why)]
     return [*before, *turn_steps([turn])]
 
 
@@ -273,7 +274,8 @@ def rebuild(
     reading = readers(operator.name, streams(lake))
     made = pause([operator.name, *reading]) if pause is not None else None
     with stopped(lake, [operator.name, *reading]):
-        take([compute], lambda _: run(operator, beside, until_caught_up=True, on_batch=on_batch))
+        again = replace(compute, again=True)
+        take([again], lambda _: run(operator, beside, until_caught_up=True, on_batch=on_batch))
         if made is None:
             kept = list[Savepoint]()
             take([save(operator, why)], lambda step: kept.append(_with_readers(operator.name, lake, step.why)))

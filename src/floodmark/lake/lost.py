@@ -1,4 +1,4 @@
-"""Data files that a table's commits name and that are not there: which rows are gone with them, and what is left to do. No JVM.
+"""Data files that a table's commits name and that are not there, or are cut short: which rows are gone with them, and what is left to do. No JVM.
 
 Only upkeep, and who has run into a missing file, look at all files of a table. Status looks at the files of the newest commits, and at those that the
 last upkeep has missed.
@@ -35,7 +35,7 @@ _SHOWN = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LostFile:
-    """One file that is gone; what the table's log says of its rows, None where it says nothing.
+    """One file that is gone or cut short; what the table's log says of its rows, None where it says nothing.
 
     Args:
         path: of the file.
@@ -43,6 +43,7 @@ class LostFile:
         sequences: first and last ``_sequence``.
         times: first and last event time, ms.
         units: names of what its rows were landed from; nothing for outputs.
+        cut: how much of the file is there, in words; empty where it is gone.
     """
 
     path: str
@@ -50,10 +51,11 @@ class LostFile:
     sequences: tuple[int, int] | None
     times: tuple[int, int] | None
     units: tuple[str, ...] = ()
+    cut: str = ""
 
     def describe(self) -> str:
         """In words."""
-        said = [self.path, "an unknown number of rows" if self.rows is None else f"{self.rows:,} rows"]
+        said = [self.path + self.cut, "an unknown number of rows" if self.rows is None else f"{self.rows:,} rows"]
         if self.sequences:
             said.append(f"_sequence {self.sequences[0]} to {self.sequences[1]}")
         if self.times:
@@ -64,9 +66,9 @@ class LostFile:
 
 
 def lost_files(table: str) -> list[LostFile]:
-    """The data files of a table's newest version that are not there."""
+    """The data files of a table's newest version that are not there, or of another size than its log says."""
     actions = pa.table(DeltaTable(table).get_add_actions(flatten=True)).to_pylist()
-    gone = [action for action in actions if not _is_there(table, action["path"])]
+    gone = [action for action in actions if _size(table, action["path"]) != action["size_bytes"]]
     landings = [landing for _, landing in history.standing_of(table, Landing, limit=None)] if gone else []
     found = []
     for action in gone:
@@ -79,6 +81,7 @@ def lost_files(table: str) -> list[LostFile]:
                 sequences=sequences,
                 times=times and (_ms(times[0]), _ms(times[1])),
                 units=_units(landings, sequences),
+                cut=_cut(_size(table, action["path"]), action["size_bytes"]),
             )
         )
     return sorted(found, key=lambda file: (file.sequences or (0, 0), file.path))
@@ -121,10 +124,21 @@ def _missed(table: str) -> str:
 
 
 def _is_there(table: str, path: str) -> bool:
+    return _size(table, path) is not None
+
+
+def _size(table: str, path: str) -> int | None:
+    """Of a file, in bytes; None where it is gone."""
     if is_local(table):
-        return any((Path(table) / name).is_file() for name in dict.fromkeys((path, unquote(path))))
+        found = [Path(table, name) for name in dict.fromkeys((path, unquote(path)))]
+        return next((file.stat().st_size for file in found if file.is_file()), None)
     files, place = file_system(f"{table}/{path}")
-    return files.get_file_info(place).type != FileType.NotFound  # type: ignore[no-any-return]  # pyarrow has no types
+    info = files.get_file_info(place)
+    return None if info.type == FileType.NotFound else info.size
+
+
+def _cut(size: int | None, whole: int) -> str:
+    return "" if size is None else f" (damaged: {size:,} of {whole:,} bytes)"
 
 
 def _range(action: dict[str, Any], column: str) -> tuple[Any, Any] | None:
@@ -146,7 +160,7 @@ def _units(landings: list[Landing], sequences: tuple[int, int] | None) -> tuple[
 
 
 def lost(operator: Operator, lake: Lake, error: BaseException, again: str) -> ExecutionError | None:
-    """EXECUTION-060 where a run has failed for a file of its inputs that is gone; None where it has failed for something else.
+    """EXECUTION-060 where a run has failed for a file of its inputs that is gone or damaged; None where it has failed for something else.
 
     Args:
         operator: that ran.
@@ -164,7 +178,7 @@ def lost(operator: Operator, lake: Lake, error: BaseException, again: str) -> Ex
 
 @contextmanager
 def found_lost(operator: Operator, lake: Lake, again: str) -> Iterator[None]:
-    """Around a run: its failure for a file that is gone says so.
+    """Around a run: its failure for a file that is gone or damaged says so.
 
     Raises:
         ExecutionError: EXECUTION-060.
@@ -179,7 +193,7 @@ def found_lost(operator: Operator, lake: Lake, again: str) -> Iterator[None]:
 
 
 def _error(operator: Operator, lake: Lake, given: Input, files: list[LostFile], again: str) -> ExecutionError:
-    got = f"{len(files)} gone: {'; '.join(file.describe() for file in files[:_SHOWN])}"
+    got = f"{len(files)} {'gone or damaged' if any(file.cut for file in files) else 'gone'}: {'; '.join(file.describe() for file in files[:_SHOWN])}"
     got += f"; and {len(files) - _SHOWN} more" if len(files) > _SHOWN else ""
     fix = f"Nothing else is lost. Put a copy of the file back in its place, then: {again}. "
     if given.upstream is not None:

@@ -39,12 +39,15 @@ class Save:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compute:
-    """All input of a stream is computed with another definition, beside the stream; once more when it has stopped, with what came since."""
+    """All input of a stream is computed with another definition, beside the stream; ``again``: what came since, when the stream has stopped."""
 
     operator: str
     version: str
+    again: bool = False
 
     def __str__(self) -> str:
+        if self.again:
+            return f"compute what {self.operator} has read since, once it has stopped"
         return f"compute {self.version} beside {self.operator}, up to the end of its input"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import inspect
 import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +22,7 @@ from floodmark.core.time import zone
 from floodmark.spec.annotations import IsRescued
 from floodmark.spec.builder import check_names
 from floodmark.spec.expectation import Expectation, distinct
-from floodmark.spec.schema import STAMPS, Column, Schema
+from floodmark.spec.schema import Column, Schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,10 +146,11 @@ class Contract(BaseModel):
 def schema(contract: type[Contract]) -> Schema:
     """The columns of a contract, in the order of its fields."""
     columns = []
+    hidden = [name for name in contract.__private_attributes__ if name in inspect.get_annotations(contract)]
+    for name in hidden:  # pydantic makes them no fields
+        fix = "Rename the field; names that begin with an underscore are floodmark's. The source's name is its alias: Field(alias=...)."
+        raise DefinitionError(f"contract '{contract.__name__}'", "field names", name, fix, code="DEFINITION-013")
     for name, field in contract.model_fields.items():
-        if name in STAMPS or name.startswith("_"):
-            fix = "Rename the field; names that begin with an underscore are floodmark's."
-            raise DefinitionError(f"contract '{contract.__name__}'", "field names", name, fix, code="DEFINITION-013")
         kind, nullable = _sql_type(field.annotation, field, f"contract '{contract.__name__}', field '{name}'")
         columns.append(Column(name=name, type=kind, nullable=nullable, description=field.description or ""))
     found = Schema(tuple(columns))

@@ -279,6 +279,10 @@ class Reader:
             fix = f"Put it back, or compute all anew: floodmark run {self.operator.name} --unbounded --from-scratch"
             where = f"input '{self.given.name}' of {self.operator.version}"
             raise ExecutionError(where, f"the file {path}", "none", fix, code="EXECUTION-060") from None
+        except pa.ArrowInvalid as error:
+            fix = f"Put a copy of it in its place, or compute all anew: floodmark run {self.operator.name} --unbounded --from-scratch"
+            where = f"input '{self.given.name}' of {self.operator.version}"
+            raise ExecutionError(where, f"a Parquet file at {path}", str(error), fix, code="EXECUTION-060") from error
         columns = [
             table[field.name].cast(field.type) if field.name in there else self._absent(file, field, table.num_rows)
             for field in wanted
