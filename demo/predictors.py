@@ -1,14 +1,15 @@
 """Two predictors of the delay of a flight, learned as flights become known, as the arms of an experiment: each prediction is scored with what came.
 
-One expects of a route the mean of all its delays so far, the other a mean in which the newest delay counts a twentieth. Both keep the same state,
+The second one becomes the stream when a rule holds. One expects of a route the mean of all its delays so far, the other a mean in which the newest delay counts a twentieth. Both keep the same state,
 so that the second goes on from a savepoint of the first.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import duckdb
@@ -19,14 +20,15 @@ from pydantic import Field
 
 from demo.places import Places, Progress
 from demo.tables import read
-from floodmark import Context, Contract, ProcessFunction, Stream, ValueState, operator
+from floodmark import Context, Contract, ProcessFunction, PromoteWhen, Stream, ValueState, Within, operator
 from floodmark.control.engine import Computing
 from floodmark.engines.upgrading import upgrade
-from floodmark.lake import experiments, savepoints
+from floodmark.lake import experiments, savepoints, switch
 from floodmark.lake.fork import fork
 from floodmark.lake.paths import Lake
 from floodmark.lifecycle.comparison import ColumnDifference, Comparison
 from floodmark.lifecycle.experiment import Arm, Experiment, Operations
+from floodmark.lifecycle.gates import Evidence, judge, told
 from floodmark.lifecycle.plan import plan
 from floodmark.lifecycle.report import Report
 from floodmark.lifecycle.usage import Usage
@@ -41,6 +43,9 @@ from operators.flights import Flight
 WEIGHT = 0.05
 """Of the newest delay of a route, in the second predictor."""
 NAME = "expected_delays"
+RULE = PromoteWhen(match=0.9, columns={"expected": Within(20), "error": Within(20)}, rows=1000)
+"""Nine predictions of ten, and their errors, within twenty minutes of those of the mean: nobody is surprised."""
+_EXPERIMENT = "predictors"
 _BEFORE = 1
 """Files of the log after which the arms part."""
 _GRAIN = ("origin", "dest", "carrier", "flight", "_event_time")
@@ -100,8 +105,8 @@ class Contest:
     Args:
         report: of the experiment.
         compared: the weighted predictor beside the mean.
-        differences: rows of the two arms that pandas computes otherwise.
-        rows: that were looked at.
+        differences: rows of the two arms, and of the stream afterwards, that pandas computes otherwise.
+        rows: of them.
     """
 
     report: Report
@@ -110,13 +115,19 @@ class Contest:
     rows: int
 
     @property
+    def promoted(self) -> bool:
+        """Whether the weighted predictor has become the stream."""
+        return bool(self.report.experiment.promoted)
+
+    @property
     def error(self) -> ColumnDifference:
         """The error of the two."""
         return next(one for one in self.compared.columns if one.name == "error")
 
     def as_json(self) -> dict[str, Any]:
         """For a document."""
-        return self.report.as_json() | {"rows": self.rows, "differences": self.differences}
+        about = {"rows": self.rows, "differences": self.differences, "promoted": self.report.experiment.promoted}
+        return self.report.as_json() | about
 
     def lines(self) -> Iterator[str]:
         """In words."""
@@ -124,10 +135,14 @@ class Contest:
         yield f"{NAME}: two predictors as arms of an experiment, scored as flights become known; {self.rows:,} rows, {self.differences:,} differences to pandas"
         yield f"  mean error: {means[0]:.3f} minutes with the mean of a route, {means[1]:.3f} with the newest delay counting {WEIGHT:.0%}"
         yield f"  error, weighted minus mean, hour by hour: {self.error.drift}"
+        if self.promoted:
+            yield f"  all {len(self.report.gates)} gates hold: the weighted predictor has become the stream"
+        else:
+            yield f"  the stream stays as it is: {told(self.report.gates)}"
 
 
 def contest(computing: Computing, places: Places, progress: Progress) -> Contest | None:
-    """Run the experiment over what has landed, and write its report.
+    """Run the experiment over what has landed, let the second arm become the stream if the rule holds, and write the report.
 
     Args:
         computing: the embedded engine.
@@ -140,6 +155,7 @@ def contest(computing: Computing, places: Places, progress: Progress) -> Contest
     lake = places.experiment
     with progress.step(f"{MEAN.version}: the beginning"):
         _begin(computing, lake)
+    known = _seen(lake)
     origin = savepoints.create(NAME, lake, why="experiment")
     arms = [_arm(lake, name, code, origin) for name, code in (("mean", MEAN), ("weighted", WEIGHTED))]
     operations = []
@@ -147,7 +163,7 @@ def contest(computing: Computing, places: Places, progress: Progress) -> Contest
         with progress.step(f"arm {arm.name}, {code.version}"):
             operations.append(_run(computing, arm, code))
     made = Experiment(
-        name="predictors",
+        name=_EXPERIMENT,
         operator=NAME,
         savepoint=origin.manifest.id,
         arms=tuple(arms),
@@ -156,19 +172,29 @@ def contest(computing: Computing, places: Places, progress: Progress) -> Contest
         why="",
         began_at=origin.manifest.at,
         since=origin.manifest.watermark,
+        promote=RULE,
+        candidate="weighted",
     )
     experiments.keep(lake, made)
     with progress.step("comparing the arms"):
         found = compare_arms(lake, made, WEIGHTED, How(grain=_GRAIN))
-    report = Report(experiment=made, match=1.0, found=found, operations=tuple(operations))
     compared = found["weighted"].get(NAME)
     if compared is None:
         progress.say("the log is one file, too little for an experiment")
         return None
     assert not isinstance(compared, str), compared
+    seen = Evidence(
+        found=found["weighted"], state="has read everything", runs=True, given_up=False, behind=0, now=_now()
+    )
+    judgement, results = judge(RULE, seen), {arm.root: weight for arm, weight in zip(arms, (0.0, WEIGHT), strict=True)}
+    if judgement.holds:
+        with progress.step(f"all gates hold: {WEIGHTED.version} becomes the stream"):
+            made = _promote(computing, lake, made)
+        results[lake.root] = WEIGHT
+    report = Report(experiment=made, match=RULE.match, found=found, operations=tuple(operations), gates=judgement.gates)
     places.page.write_text(page(report), "utf-8")
     with progress.step("asking pandas for the predictions"):
-        wrong, rows = _checked(places, lake, arms)
+        wrong, rows = _checked(places, known, results)
     return Contest(report=report, compared=compared, differences=wrong, rows=rows)
 
 
@@ -185,7 +211,7 @@ def _begin(computing: Computing, lake: Lake) -> None:
 
 
 def _arm(lake: Lake, name: str, code: Operator, origin: savepoints.Savepoint) -> Arm:
-    there = fork(lake, origin, experiments.root_of(lake, "predictors", name))
+    there = fork(lake, origin, experiments.root_of(lake, _EXPERIMENT, name))
     changes = plan(origin.manifest.deployed, code)
     if changes.changes:
         upgrade(code, there, forward_only=True)
@@ -202,7 +228,22 @@ def _run(computing: Computing, arm: Arm, code: Operator) -> Operations:
         usage = usage.plus(Usage(rows=batch.rows_in, late=batch.late, dropped=batch.dropped, busy=batch.seconds))
 
     done = computing.run_unbounded(code, lake, until_caught_up=True, on_batch=told)
-    return Operations(arm=arm, driver="has read everything", progress=done.watermark, usage=usage)
+    return Operations(arm=arm, driver="has read everything", progress=done.watermark, lag=0.0, behind=0.0, usage=usage)
+
+
+def _promote(computing: Computing, lake: Lake, made: Experiment) -> Experiment:
+    """The stream is what the arm is, with a savepoint to go back to, and goes on in its code."""
+    arm = Lake(made.arm(made.candidate).root)
+    back = savepoints.create(NAME, lake, why="before the promotion").manifest.id
+    with switch.stopped(lake, [NAME]), switch.stopped(arm, [NAME]):
+        taken = switch.become(lake, NAME, arm, again="python -m demo", back=back, why="promotion")
+    savepoints.delete(savepoints.find(lake, taken))
+    computing.run_unbounded(WEIGHTED, lake, until_caught_up=True)
+    return experiments.keep(lake, replace(made, state="promoted", promoted=made.candidate, ended_at=_now()))
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000
 
 
 # ---- by pandas and DuckDB
@@ -217,8 +258,20 @@ FROM wanted FULL JOIN held USING (origin, dest, carrier, flight, _event_time)
 """
 
 
-def _checked(places: Places, lake: Lake, arms: Sequence[Arm]) -> tuple[int, int]:
-    """How many predictions of all arms pandas computes otherwise, and how many there are."""
+def _seen(lake: Lake) -> dict[tuple[str, str], int]:
+    """Route -> its flights so far, of which the first one has no prediction."""
+    known = _rows(lake).group_by(["origin", "dest"]).aggregate([([], "count_all")]).to_pylist()
+    return {(one["origin"], one["dest"]): one["count_all"] + 1 for one in known}
+
+
+def _checked(places: Places, seen: Mapping[Any, int], results: Mapping[str, float]) -> tuple[int, int]:
+    """How many predictions pandas computes otherwise, and how many there are.
+
+    Args:
+        places: of the demo.
+        seen: route -> flights before the arms parted.
+        results: root of a lake -> weight of its predictor.
+    """
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")
         connection.register("log", read(places.landed.log("flights")))
@@ -226,14 +279,11 @@ def _checked(places: Places, lake: Lake, arms: Sequence[Arm]) -> tuple[int, int]
         flown = connection.sql(
             f"SELECT {columns} FROM log WHERE _kind = {ROW} AND dep_delay IS NOT NULL ORDER BY _sequence"
         ).df()
-        before = _rows(lake)
-        known = before.group_by(["origin", "dest"]).aggregate([([], "count_all")]).to_pylist()
-        seen = {(one["origin"], one["dest"]): one["count_all"] + 1 for one in known}  # the first one has no prediction
         wrong = rows = 0
-        for arm, weight in zip(arms, (0.0, WEIGHT), strict=True):
+        for root, weight in results.items():
             parts = [_expected(of, seen.get(route, 1), weight) for route, of in flown.groupby(["origin", "dest"])]
             connection.register("wanted", pd.concat(parts).dropna(subset=["expected"]))
-            connection.register("held", _rows(Lake(arm.root)))
+            connection.register("held", _rows(Lake(root)))
             one, of = connection.sql(_WRONG).fetchall()[0]
             wrong, rows = wrong + one, rows + of
     return wrong, rows

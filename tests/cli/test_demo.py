@@ -59,6 +59,9 @@ def test_five_answers_agree_on_the_first_days(tmp_path: Path) -> None:
     assert drift["low"] <= drift["mean"] <= drift["high"] < 0, "the newest delays count"
     page = (tmp_path / "demo" / "experiment.html").read_text("utf-8")
     assert "Experiment predictors of expected_delays" in page
+    assert [one["verdict"] for one in document["experiment"]["gates"]] == ["holds"] * 6
+    assert document["experiment"]["promoted"] == "weighted"
+    assert "The rule by which weighted has become the stream" in page
 
 
 def test_a_folder_that_is_no_demos_is_left_alone(tmp_path: Path) -> None:

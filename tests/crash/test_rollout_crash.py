@@ -2,162 +2,24 @@
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import psutil
 import pytest
 from deltalake import DeltaTable
-from processes import paths
+from rolled_shop import MEAN, OLD, OPERATOR, Shop, running, until
 
-from floodmark.control.rollout import Record, Rollouts
-from floodmark.control.store import CONTROL, Store, StreamId
-from floodmark.control.supervisor import LEASE
-from floodmark.core import crash
 from floodmark.lake import experiments
 from floodmark.lake.paths import Lake
 
-OPERATOR = "hourly_sales"
-ROLLOUT = 'rollout=Rollout(shadow="1 s", watch="{watch}", promote=PromoteWhen(match=1, every="1 s", approve=True)),'
-OLD = 'cents=sum("cents"))'
-MEAN = 'cents=sum("cents"))\n        .with_columns(mean="cents / orders")'
 WRONG = 'cents=sum("cents"))\n        .with_columns(cents="cents + 1")'
-
-
-class Shop:
-    """A workspace whose stream runs, and what the test does with it."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.stream = StreamId(OPERATOR, str(folder / "lake"))
-        self.supervisor: subprocess.Popen[bytes] | None = None
-
-    def supervise(self, *arguments: str) -> None:
-        environment = {**os.environ, "PYTHONPATH": paths()}
-        self.supervisor = subprocess.Popen([sys.executable, *arguments], cwd=self.folder, env=environment)
-
-    def unsupervised(self) -> None:
-        """SIGKILL; its lease is over at once."""
-        assert self.supervisor is not None
-        self.supervisor.kill()
-        self.supervisor.wait()
-        self.store.release(LEASE, self.store.holder(LEASE) or "")
-
-    @property
-    def store(self) -> Store:
-        return Store(f"sqlite:///{self.folder}/.floodmark/control/control.db")
-
-    @property
-    def record(self) -> Record:
-        return Rollouts(self.store).of(self.stream, 1)[0]
-
-    @property
-    def running(self) -> str:
-        deployment = self.store.deployment(self.stream)
-        assert deployment is not None
-        return deployment.version
-
-    def rows(self, *more: str) -> list[tuple[Any, ...]]:
-        table = DeltaTable(str(self.folder / "lake" / "outputs" / OPERATOR)).to_pyarrow_table().to_pylist()
-        columns = ("country", "window_end", "orders", "cents", *more)
-        return sorted(tuple(one[column] for column in columns) for one in table if one["_kind"] == 0)
-
-    def program(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return _run(self.folder, [sys.executable, "-m", "floodmark.cli.main", *arguments])
-
-    def said(self, *arguments: str) -> dict[str, Any]:
-        done = self.program(*arguments, "--json")
-        assert done.returncode == 0, done.stdout + done.stderr
-        found: dict[str, Any] = json.loads(done.stdout)
-        return found
-
-    def look(self, at: str = "") -> int:
-        """One look at the newest rollout, killed at a point; the turn of an action it killed is over at once."""
-        package = self.folder / ".floodmark" / "control" / "packages" / self.record.package
-        command = [sys.executable, "-m", "floodmark.control.rollouts", str(self.record.id), str(package)]
-        more = {CONTROL: self.store.url, crash.VARIABLE: at, "PYTHONPATH": f"{package}{os.pathsep}{paths()}"}
-        done = _run(package, command, **more)
-        assert done.returncode in {0, -signal.SIGKILL}, done.stdout + done.stderr
-        for one in self.store.deployments() if done.returncode else []:
-            self.store.release(one.stream.action, self.store.holder(one.stream.action) or "")
-        return done.returncode
-
-    def killed(self, *points: str) -> None:
-        """Looks that are killed at each of these, in turn."""
-        for point in points:
-            until(
-                lambda point=point: self.look(f"{point}:1") == -signal.SIGKILL, lambda point=point: (point, self.record)
-            )
-
-    def reaches(self, state: str) -> None:
-        """Looks until the newest rollout is in a state."""
-
-        def reached() -> bool:
-            self.look()
-            return self.record.state == state
-
-        until(reached, lambda: self.record)
-
-    def change(self, file: str, old: str, new: str) -> None:
-        path = self.folder / file
-        assert old in path.read_text()
-        path.write_text(path.read_text().replace(old, new))
-
-    def order(self, hours: range) -> None:
-        lines = [
-            f"2025-03-01T{hour}:{n:02}:00Z,{hour}{n:02},{'DE' if n % 2 else 'FR'},1,{n * 100},"
-            for hour in hours
-            for n in range(20)
-        ]
-        inbox = self.folder / "inbox" / "orders"
-        first = sorted(inbox.iterdir())[0].read_text().splitlines()[0]
-        (inbox / f"more-{hours.start}.csv").write_text("\n".join([first, *lines]) + "\n")
-        self.said("land", "orders")
-
-
-def _run(folder: Path, command: list[str], **more: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": paths(), **more}
-    return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
-    )
-
-
-def until(what: Callable[[], object], *seen: object, seconds: float = 120) -> None:
-    end = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < end, [one() if callable(one) else one for one in seen]
-        time.sleep(0.1)
 
 
 @pytest.fixture
 def shop(tmp_path: Path) -> Iterator[Shop]:
-    """Its stream runs, supervised by one that looks at no rollout; nothing of it is left afterwards."""
-    made = Shop(tmp_path / "shop")
-    _run(tmp_path, [sys.executable, "-m", "floodmark.cli.main", "init", "shop"])
-    made.change(
-        "assets/orders.py", "operator_asset, source_asset", "PromoteWhen, Rollout, operator_asset, source_asset"
-    )
-    made.change("assets/orders.py", "    expectations=", f"    {ROLLOUT.format(watch='2 s')}\n    expectations=")
-    made.said("land", "orders")
-    program = str(Path(__file__).parent / "rollout_process.py")
-    made.supervise(program, str(made.folder / ".floodmark" / "control"), made.store.url)
-    try:
-        made.said("start", OPERATOR)
-        until(lambda: DeltaTable.is_deltatable(str(made.folder / "lake" / "outputs" / OPERATOR)))
-        yield made
-    finally:
-        made.unsupervised()
-        for one in made.store.deployments():
-            for driver in made.store.drivers(one.stream, 5):
-                if driver.pid is not None and driver.ended_at is None and psutil.pid_exists(driver.pid):
-                    os.killpg(driver.pid, signal.SIGKILL)
+    """Its stream runs, supervised by one that looks at no rollout."""
+    with running(tmp_path) as found:
+        yield found
 
 
 @pytest.mark.feature("Z6")
@@ -236,7 +98,7 @@ def test_a_rollout_that_differs_is_stopped_and_one_that_fails_is_taken_back(shop
 def test_supervisors_promote_an_arm_by_its_rule_once_it_is_approved(shop: Shop) -> None:
     """Real looks, started by supervisors, of which one is killed while it waits."""
     shop.unsupervised()
-    shop.supervise("-m", "floodmark.cli.main", "supervise")
+    shop.supervise(looks=True)
     shop.change("operators/orders.py", OLD, MEAN)
     rule = ("--promote-when", "match>=100%", "--promote-when", "every=1 s", "--promote-when", "approve")
     refused = shop.program("experiment", "start", "mean", "--of", OPERATOR, "--promote-when", "cent within 1")
@@ -259,7 +121,7 @@ def test_supervisors_promote_an_arm_by_its_rule_once_it_is_approved(shop: Shop) 
     assert "LIFECYCLE-103" in shop.program("experiment", "approve", "mean", "--arm", "a").stderr
     shop.said("experiment", "approve", "mean", "--arm", "b")
     assert shop.running == old
-    shop.supervise("-m", "floodmark.cli.main", "supervise")
+    shop.supervise(looks=True)
     until(lambda: shop.record.state == "done", lambda: shop.record)
     assert shop.running == shop.record.version != old
     assert shop.said("experiment", "show", "mean")["promoted"] == "b"

@@ -22,7 +22,8 @@ def main(folder: str, name: str, clock: str = "") -> None:
     """Run until caught up."""
     code = (STREAMS | {one.name: one for one in (DIVIDED, UNCOMMITTED)})[name]
     sail, at = Sail(memory=300), int(clock) if clock else None
-    run_unbounded(sail, code, Lake(folder), until_caught_up=True, files_per_batch=1, clock=at)
+    lake = Lake.forked(folder) or Lake(folder)
+    run_unbounded(sail, code, lake, until_caught_up=True, files_per_batch=1, clock=at)
     sail.close()
 
 

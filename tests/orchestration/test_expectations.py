@@ -11,7 +11,7 @@ import pytest
 from floodmark import Expectation
 from floodmark.control.engine import Computing
 from floodmark.core.errors import CapabilityError
-from floodmark.orchestration.checks import Judged, evaluate
+from floodmark.observe.expectations import Judged, evaluate
 from floodmark.spec.expectation import GALLERY
 
 SCHEMA = "id bigint, key string, value double, n int, at timestamp, text string"

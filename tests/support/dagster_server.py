@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 LOCATION = "definitions.defs"
 
@@ -26,12 +28,21 @@ class NotLaunchedError(Exception):
 
 @dataclass
 class Server:
-    """A running Dagster."""
+    """A running Dagster; one whose daemon a test has killed ends by itself."""
 
     url: str
     process: subprocess.Popen[str]
     state: Path
     location: str = LOCATION
+    killed: bool = False
+
+    def kill(self, *words: str) -> None:
+        """SIGKILL to its processes whose command has all of these words."""
+        mine = psutil.Process(self.process.pid).children(recursive=True)
+        chosen = [one for one in mine if set(words) <= set(_words(one))]
+        assert chosen, words
+        for one in chosen:
+            one.kill()
 
     def ask(self, query: str, **variables: Any) -> Any:
         """The data of a GraphQL answer."""
@@ -119,6 +130,13 @@ def until(look: Callable[[], Any], seconds: float) -> Any:
     raise AssertionError(msg)
 
 
+def _words(process: psutil.Process) -> list[str]:
+    try:
+        return list(process.cmdline()) if process.status() != psutil.STATUS_ZOMBIE else []
+    except psutil.NoSuchProcess:
+        return []
+
+
 def free_port() -> int:
     """A port nobody listens on."""
     with socket.socket() as probe:
@@ -137,6 +155,7 @@ def serving(
     process = subprocess.Popen(
         command, cwd=folder, env=os.environ | variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
+    found = None
     try:
         told = []
         for line in process.stdout or ():
@@ -145,8 +164,9 @@ def serving(
                 break
         else:
             raise AssertionError("".join(told))
-        yield Server(f"http://127.0.0.1:{port}", process, state, location)
+        found = Server(f"http://127.0.0.1:{port}", process, state, location)
+        yield found
     finally:
         process.send_signal(signal.SIGINT)
         rest = process.communicate(timeout=150)[0]
-        assert "stopped" in rest, rest
+        assert "stopped" in rest or (found is not None and found.killed), rest

@@ -97,7 +97,14 @@ def test_a_rule_is_refused_when_it_is_made(make: Callable[[], object], code: str
 
 
 def test_cron_expressions() -> None:
-    for right in ("0 3 * * sun", "*/5 0-4,8 1 jan-mar 7", "0 0 1 12 0", "59 23 31 dec SAT"):
+    for right in (
+        "0 3 * * sun",
+        "*/5 0-4,8 1 jan-mar 7",
+        "0 0 1 12 0",
+        "59 23 31 dec SAT",
+        "0 0 29 2 *",
+        "0 0 30,31 1-2 *",
+    ):
         check_cron(right, "here", "there")
     for wrong in (
         "* * * *",
@@ -108,6 +115,8 @@ def test_cron_expressions() -> None:
         "* * * * 8",
         "*/0 * * * *",
         "a * * * *",
+        "0 0 30 feb *",
+        "0 0 31 4,6 mon",
         "",
     ):
         with pytest.raises(DefinitionError, match="DEFINITION-098"):
@@ -141,7 +150,7 @@ def test_gates_say_what_they_want_and_see() -> None:
         ("match of out0", "90% of the rows the same", "80%", "fails"),
         ("columns of out0", "all of the first arm's", "lacks n", "fails"),
         ("match of out1", "rows that can be compared", "its rows have no key", "fails"),
-        ("total", "90% of the pairs within 0.5", "95%", "holds"),
+        ("column total", "90% of the pairs within 0.5", "95%", "holds"),
         ("lag", "at most 30 seconds of event time behind", "31 seconds", "waits"),
     ]
 

@@ -14,6 +14,7 @@ from floodmark.core.errors import ExecutionError, SetupError
 FULL = "Job aborted: [TASK_WRITE_FAILED] Task failed.\nCaused by: java.io.IOException: No space left on device\n\tat x"
 RUST = "Generic LocalFileSystem error: Unable to open file /lake/a#1: Read-only file system (os error 30)"
 MKDIRS = "java.io.IOException: Mkdirs failed to create file:/lake/x/_temporary/0 (exists=false, cwd=file:/)"
+DUCKDB = 'IO Error: Could not write file "/tmp/x/duckdb_temp_1.tmp": No space left on device'
 DENIED = "o50.parquet: java.nio.file.AccessDeniedException: /lake/logs"
 
 
@@ -26,6 +27,7 @@ DENIED = "o50.parquet: java.nio.file.AccessDeniedException: /lake/logs"
         (errno.EPERM, "SETUP-051"),
         (errno.ENOSPC, "SETUP-052"),
         (errno.EDQUOT, "SETUP-052"),
+        (errno.EFBIG, "SETUP-052"),
         (errno.EMFILE, "SETUP-053"),
         (errno.ENFILE, "SETUP-053"),
         (errno.EIO, "SETUP-056"),
@@ -41,7 +43,8 @@ def test_each_refusal_of_the_system_has_a_code_and_names_the_path(number: int, c
 
 
 @pytest.mark.parametrize(
-    ("text", "code"), [(FULL, "SETUP-052"), (RUST, "SETUP-051"), (MKDIRS, "SETUP-051"), (DENIED, "SETUP-051")]
+    ("text", "code"),
+    [(FULL, "SETUP-052"), (RUST, "SETUP-051"), (MKDIRS, "SETUP-051"), (DENIED, "SETUP-051"), (DUCKDB, "SETUP-052")],
 )
 def test_java_and_rust_say_the_same_in_their_own_words(text: str, code: str) -> None:
     error = machine.refused(RuntimeError(text), "a run")

@@ -153,7 +153,16 @@ def test_a_schedule_starts_a_rollout_unless_one_goes_on(there: There) -> None:
 def test_gates_are_checks_that_can_be_run(there: There) -> None:
     checks = [one for one in there.definitions.asset_checks or () if isinstance(one, dg.AssetChecksDefinition)]
     mine = {key.name: one for one in checks for key in one.check_keys if key.asset_key == rollout_key("per_hour")}
-    assert list(mine) == ["arm", "rows", "match_of_per_hour", "columns_of_per_hour", "soak", "approval"]
+    assert list(mine) == [
+        "arm",
+        "rows",
+        "match_of_per_hour",
+        "columns_of_per_hour",
+        "soak",
+        "approval",
+        "watch_stream",
+        "watch_rows_set_aside",
+    ]
     record = there.begun()
     there.known.note(record, gates=GATES, judged_at=1.0)
     for name, passed in (("match_of_per_hour", True), ("soak", False), ("arm", False)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 import time
 from dataclasses import replace
@@ -19,8 +20,9 @@ from floodmark.control.fleet import Fleet
 from floodmark.control.looks import Looks
 from floodmark.control.rollout import Record, Rollouts
 from floodmark.control.store import Store, StreamId
-from floodmark.core.errors import LifecycleError
+from floodmark.core.errors import ExecutionError, LifecycleError
 from floodmark.lifecycle.gates import Gate
+from floodmark.lifecycle.watch import Memory
 
 STREAM = StreamId("totals", "/lake")
 DECLARED = Rollout(promote=PromoteWhen(match=0.9, columns={"total": Within(0.5)}, soak="2 hours", approve=True))
@@ -106,6 +108,45 @@ def test_a_rollout_needs_a_stream_and_what_declares_it(tmp_path: Path) -> None:
         rollouts.start(streams, replace(asset, rollout=None))
     with pytest.raises(LifecycleError, match="LIFECYCLE-050"):
         rollouts.start(streams, asset)
+    streams.deploy("totals", "p", TOTALS.version, "running")
+    with pytest.raises(LifecycleError, match="LIFECYCLE-030.*expected a stream that has committed a micro-batch"):
+        rollouts.start(streams, asset)
+
+
+@pytest.mark.parametrize(
+    ("error", "state", "words"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device", "/lake/x"), "judging", "SETUP-052"),
+        (OSError(errno.EIO, "Input/output error", "/lake/x"), "judging", "SETUP-056"),
+        (LifecycleError("savepoint", "the only one", "another", "Wait.", code="LIFECYCLE-003"), "judging", "another"),
+        (ExecutionError("diff", "to get through", "Out of Memory", "", code="EXECUTION-003"), "judging", "of Memory"),
+        (LifecycleError("arms", "one grain", "two", "Say which.", code="LIFECYCLE-082"), "stopping", "LIFECYCLE-082"),
+    ],
+)
+def test_a_look_that_the_machine_refuses_waits_and_another_refusal_ends_the_rollout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, state: str, words: str
+) -> None:
+    streams = fleet(tmp_path)
+    known = Rollouts(streams.store)
+    record = known.come_to(begun(known, streams.stream("totals")), "judging")
+
+    def refused(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(rollouts, "_experiment", refused)
+    looked = rollouts.look(streams, record.id)
+    assert looked.state == state
+    assert words in (looked.waits or looked.steps[-1].why)
+
+
+def test_a_rollout_of_an_older_store_is_read(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/control.db"
+    record = begun(Rollouts(Store(url)))
+    with Store(url).transaction() as connection:
+        connection.execute(sa.text("ALTER TABLE floodmark_rollouts DROP COLUMN memory"))
+    known = Rollouts(Store(url))
+    assert known.find(record.id) == record
+    assert known.note(record, memory=Memory(after=3, share=0.5)).memory == Memory(after=3, share=0.5)
 
 
 def test_what_ended_long_ago_is_forgotten_but_the_newest(known: Rollouts) -> None:

@@ -36,13 +36,13 @@ def start(invocation: Invocation, *, operator: str, note: str) -> None:
     console, opened, streams = _opened(invocation)
     from floodmark.control import rollouts
 
-    name = opened.workspace.operator(operator).name
-    asset = next(one for one in opened.workspace.operator_assets if one.operator.name == name)
+    asset = opened.workspace.asset(operator)
     record = rollouts.start(streams, asset, why=note)
     if record is None:
         console.say(f"{asset.operator.version}: nothing has changed")
     else:
         say_rollout(console, record)
+        console.say(f"  see how it goes on: floodmark rollout status {record.operator}")
         if not streams.supervised:
             console.say("no supervisor is at work, so nothing happens yet: floodmark supervise")
     console.document({"lake": opened.lake, "rollout": None if record is None else record.as_json()})
@@ -76,9 +76,9 @@ def approve(invocation: Invocation, *, operator: str, version: str) -> None:
     console, opened, streams = _opened(invocation)
     from floodmark.control import rollouts
 
-    name = opened.workspace.operator(operator).name
-    record = rollouts.approve(streams, rollouts.going(streams, name), version)
+    record = rollouts.approve(streams, _going(opened, streams, operator), version)
     say_rollout(console, record)
+    console.say(f"  approved by {record.approved}; its supervisor goes on at its next look")
     console.document({"lake": opened.lake, **record.as_json()})
 
 
@@ -92,8 +92,7 @@ def abort(invocation: Invocation, *, operator: str, note: str) -> None:
     console, opened, streams = _opened(invocation)
     from floodmark.control import rollouts
 
-    name = opened.workspace.operator(operator).name
-    record = rollouts.abort(streams, rollouts.going(streams, name), note)
+    record = rollouts.abort(streams, _going(opened, streams, operator), note)
     console.say(f"{record.name}: {record.aborted}; its supervisor ends it at its next look")
     console.document({"lake": opened.lake, **record.as_json()})
 
@@ -119,11 +118,17 @@ def history(invocation: Invocation, *, operator: str, limit: int) -> None:
     console.document({"lake": opened.lake, "rollouts": [one.as_json() for one in known]})
 
 
+def _going(opened: Opened, streams: Fleet, operator: str) -> Record:
+    from floodmark.control import rollouts
+
+    return rollouts.going(streams, opened.workspace.operator(operator).name)
+
+
 def say_rollout(console: Console, record: Record) -> None:
     """Tell how a rollout, or the rule of an experiment, is."""
     console.say(f"{record.name} to {record.version}: {record.state} since {describe(int(record.since * 1000))}")
-    if record.reason:
-        console.say(f"  because: {record.reason}")
+    if why := record.reason or record.steps[-1].why:
+        console.say(f"  because: {why}")
     if record.waits and record.ended_at is None:
         console.say(f"  waits for: {record.waits}")
     if record.judged_at is not None:

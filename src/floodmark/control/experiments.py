@@ -336,25 +336,27 @@ def _operations(there: Fleet, operator: str, arm: Arm) -> Operations:
     for one in drivers:
         usage = usage.plus(Usage.parse(one.usage))
     progress = timeline.checkpoint.settled(last) if last >= 0 else None
-    read = _input_progress(there, timeline)
+    behind = lag(there.lake, timeline)
     return Operations(
         arm=arm,
         driver=told(drivers[0]) if drivers else "not started yet",
         progress=progress,
-        lag=None if progress is None or read is None else max(0, read - progress) / 1000,
+        lag=None if behind is None else behind / 1000,
         usage=usage,
         state=_size(timeline.folder(CHECKPOINT)),
     )
 
 
-def _input_progress(there: Fleet, timeline: Timeline) -> int | None:
-    """How far the slowest input of a stream is, ms; None where an input does not say, or has ended."""
-    deployed = timeline.identity.deployed()
-    if deployed is None:
+def lag(lake: Lake, timeline: Timeline) -> int | None:
+    """How far a stream is behind the slowest of its inputs, ms of event time; None where an input does not say, or has ended."""
+    deployed, last = timeline.identity.deployed(), timeline.checkpoint.last_committed()
+    if deployed is None or last < 0:
         return None
-    found = [history.progress(input_path(there.lake, table)) for _, table, *_ in deployed.graph["inputs"]]
+    found = [history.progress(input_path(lake, table)) for _, table, *_ in deployed.graph["inputs"]]
     known = [one for one in found if one is not None]
-    return min(known) if len(known) == len(found) and known and min(known) < END else None
+    if len(known) < len(found) or not known or min(known) >= END:
+        return None
+    return max(0, min(known) - timeline.checkpoint.settled(last))
 
 
 def _size(folder: str) -> int | None:
@@ -384,7 +386,9 @@ def report(fleet: Fleet, name: str, how: How, *, match: float = 1.0) -> Report:
     made = experiments.find(fleet.lake, name)
     operator = next((one for one in fleet.workspace.operators if one.name == made.operator), None)
     found = compare_arms(fleet.lake, made, operator, how)
-    return Report(experiment=made, match=match, found=found, operations=tuple(operations(fleet, made)))
+    of_rule = (one for one in Rollouts(fleet.store).of(fleet.stream(made.operator)) if one.named == name)
+    gates = next((one.gates for one in of_rule), ())
+    return Report(experiment=made, match=match, found=found, operations=tuple(operations(fleet, made)), gates=gates)
 
 
 # ---- one becomes the stream

@@ -15,6 +15,7 @@ from sqlalchemy.exc import IntegrityError
 from floodmark.control.store import ROLLOUTS, Store, StreamId
 from floodmark.core.errors import LifecycleError, SetupError
 from floodmark.lifecycle.gates import Gate
+from floodmark.lifecycle.watch import Memory
 from floodmark.spec.rollout import Rollout
 
 State = Literal[
@@ -26,7 +27,7 @@ three are ends."""
 
 Kind = Literal["rollout", "experiment"]
 
-_DECLARED, _GATES = TypeAdapter(Rollout), TypeAdapter(tuple[Gate, ...])
+_DECLARED, _GATES, _MEMORY = TypeAdapter(Rollout), TypeAdapter(tuple[Gate, ...]), TypeAdapter(Memory)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +76,7 @@ class Record:
         began_at: s since 1970.
         ended_at: likewise; None while it goes on.
         reason: why it ended so.
+        memory: of the watch; None before it.
     """
 
     id: int
@@ -103,6 +105,7 @@ class Record:
     began_at: float
     ended_at: float | None
     reason: str
+    memory: Memory | None = None
 
     @property
     def operator(self) -> str:
@@ -187,10 +190,8 @@ class Rollouts:
 
     def note(self, record: Record, **values: Any) -> Record:
         """Write down what is known now, whatever the state; the record as it is then."""
-        if "gates" in values:
-            values["gates"] = _GATES.dump_json(values["gates"]).decode()
         with self.store.transaction() as connection:
-            connection.execute(ROLLOUTS.update().where(ROLLOUTS.c.id == record.id).values(**values))
+            connection.execute(ROLLOUTS.update().where(ROLLOUTS.c.id == record.id).values(**_row(values)))
         return self.find(record.id)
 
     def ask(self, record: Record, states: Iterable[State], **values: Any) -> bool:
@@ -203,7 +204,7 @@ class Rollouts:
         """The rollout comes to another state, provided nobody was faster; the record as it is then."""
         now = time.time()
         steps = [*(asdict(one) for one in record.steps), asdict(Step(state=state, at=now, why=why))]
-        given = {"state": state, "since": now, "due": now, "waits": "", "steps": json.dumps(steps)} | values
+        given = {"state": state, "since": now, "due": now, "waits": "", "steps": json.dumps(steps)} | _row(values)
         mine = (ROLLOUTS.c.id == record.id, ROLLOUTS.c.state == record.state)
         with self.store.transaction() as connection:
             connection.execute(ROLLOUTS.update().where(*mine).values(**given))
@@ -227,10 +228,17 @@ class Rollouts:
             return [_record(dict(row)) for row in connection.execute(query).mappings()]
 
 
+def _row(values: dict[str, Any]) -> dict[str, Any]:
+    """As the store keeps them."""
+    kinds: dict[str, TypeAdapter[Any]] = {"gates": _GATES, "memory": _MEMORY}
+    return {name: kinds[name].dump_json(one).decode() if name in kinds else one for name, one in values.items()}
+
+
 def _record(row: dict[str, Any]) -> Record:
     row.pop("open")
     stream = StreamId(row.pop("operator"), row.pop("lake"))
     row["declared"] = _DECLARED.validate_json(row["declared"])
     row["gates"] = _GATES.validate_json(row["gates"])
+    row["memory"] = None if row["memory"] is None else _MEMORY.validate_json(row["memory"])
     row["steps"] = tuple(Step(**one) for one in json.loads(row["steps"]))
     return Record(stream=stream, **row)

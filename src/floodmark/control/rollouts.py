@@ -12,9 +12,11 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
-from floodmark.control import actions, experiments
+from floodmark.control import actions, experiments, supervisor
+from floodmark.control.engine import computing
 from floodmark.control.fleet import Fleet, never
 from floodmark.control.package import load
 from floodmark.control.rollout import Record, Rollouts, State
@@ -23,6 +25,7 @@ from floodmark.control.supervisor import BUDGET, FINAL, crashed
 from floodmark.control.verification import Verification
 from floodmark.core import crash
 from floodmark.core.errors import FloodmarkError, LifecycleError
+from floodmark.core.machine import refused
 from floodmark.core.time import describe, describe_span, iso, span
 from floodmark.lake import experiments as kept
 from floodmark.lake import savepoints
@@ -30,8 +33,10 @@ from floodmark.lake.locks import exclusive
 from floodmark.lake.paths import Lake
 from floodmark.lake.timeline import Timeline
 from floodmark.lifecycle.experiment import Arm, Experiment
-from floodmark.lifecycle.gates import Evidence, Judgement, judge, told
+from floodmark.lifecycle.gates import Evidence, Gate, Judgement, judge, told
 from floodmark.lifecycle.plan import plan
+from floodmark.lifecycle.usage import Usage
+from floodmark.lifecycle.watch import GATES, Memory, Seen, expectations, watched
 from floodmark.observe.comparison.arms import compare_arms
 from floodmark.observe.comparison.compare import How
 from floodmark.spec.asset import OperatorAsset
@@ -40,15 +45,19 @@ _OLD, _NEW = "old", "new"
 """Arms of a rollout's experiment."""
 _RETRY_SECONDS = 10.0
 _LATER = (
-    "LIFECYCLE-053",
-    "LIFECYCLE-054",
-    "LIFECYCLE-055",
-    "LIFECYCLE-088",
-    "LIFECYCLE-091",
-    "SETUP-032",
-    "SETUP-040",
+    *(
+        "LIFECYCLE-003",
+        "LIFECYCLE-053",
+        "LIFECYCLE-054",
+        "LIFECYCLE-055",
+        "LIFECYCLE-088",
+        "LIFECYCLE-091",
+        "SETUP-040",
+    ),
+    *("SETUP-051", "SETUP-052", "SETUP-053", "SETUP-056", "SETUP-057", "SETUP-058", "EXECUTION-003", "EXECUTION-009"),
 )
-"""Beginnings of refusals that go away: another action at work, no supervisor, another experiment, a full disk."""
+"""Refusals that go away: another action at work, another savepoint just made, no supervisor, another experiment; a full disk, short memory, a
+store that does not answer."""
 BEFORE: tuple[State, ...] = ("waiting", "shadowing", "judging", "awaiting approval")
 """States in which the stream itself has not been touched."""
 
@@ -75,8 +84,12 @@ def start(fleet: Fleet, asset: OperatorAsset, *, why: str = "") -> Record | None
     fleet.check_engine(operator)
     if fleet.deployments([operator.name]).get(operator.name) is None:
         raise never(operator.name, fleet.elsewhere(operator.name))
-    deployed = Timeline.current(fleet.lake, operator.name).identity.deployed()
-    if deployed is not None and not plan(deployed, operator).changes:
+    timeline = Timeline.current(fleet.lake, operator.name)
+    deployed = timeline.identity.deployed()
+    if deployed is None or timeline.checkpoint.last_committed() < 0:
+        fix = "Wait until it has: floodmark status. A supervisor must be at work: floodmark supervise."
+        raise LifecycleError(where, "a stream that has committed a micro-batch", "none yet", fix, code="LIFECYCLE-030")
+    if not plan(deployed, operator).changes:
         return None
     settings = fleet.workspace.settings
     return Rollouts(fleet.store).begin(
@@ -178,6 +191,10 @@ def look(fleet: Fleet, number: int) -> Record:
             return _STATES[record.state](fleet, known, record)
         except FloodmarkError as error:
             return _refused(known, record, error)
+        except Exception as error:
+            if (machine := refused(error, record.name)) is None:
+                raise
+            return _refused(known, record, machine)
 
 
 def _refused(known: Rollouts, record: Record, error: FloodmarkError) -> Record:
@@ -310,7 +327,13 @@ def _promote(fleet: Fleet, known: Rollouts, record: Record) -> Record:
 def _promoted(fleet: Fleet, known: Rollouts, record: Record) -> Record:
     why = experiments.why_of(record.named, record.arm)
     done = (one for one in fleet.store.actions(record.stream) if one.why == why and one.step == "done")
-    return known.come_to(record, "watching", savepoint=next(one.savepoint or "" for one in done))
+    made, back = kept.find(fleet.lake, record.named), next(one.savepoint or "" for one in done)
+    before = savepoints.find(fleet.lake, back).manifest.version
+    memory = Memory(
+        after=-1 if made.arm(record.arm).anew else savepoints.find(fleet.lake, made.savepoint).manifest.batch,
+        share=_share(_used(fleet, record, before)),
+    )
+    return known.come_to(record, "watching", savepoint=back, memory=memory)
 
 
 def _watch(fleet: Fleet, known: Rollouts, record: Record) -> Record:
@@ -319,19 +342,76 @@ def _watch(fleet: Fleet, known: Rollouts, record: Record) -> Record:
     if deployment is None or deployment.version != record.version:
         got = "nothing" if deployment is None else deployment.version
         return known.end(record, "stopped", f"the stream runs {got} now, by somebody else's doing")
-    crashes = crashed(fleet.store.drivers(record.stream), record.since)
-    if record.aborted or given_up(fleet, record.operator):
-        why = record.aborted or f"it has crashed {len(crashes)} times: {crashes[0].reason}"
-        crash.point("rollout.failed")
-        return known.come_to(record, "taking back", why)
     until = record.since + span(record.declared.watch) / 1000
-    if time.time() < until:
+    over = time.time() >= until
+    if not record.aborted and record.kind == "rollout":
+        record = _watched(fleet, known, record, over=over)
+    gates = [one for one in record.gates if one.name in GATES]
+    failing = [one for one in gates if one.verdict == "fails"]
+    if record.aborted or failing:
+        crash.point("rollout.failed")
+        return known.come_to(record, "taking back", record.aborted or told(failing))
+    if not over:
         wait = min(until - time.time(), record.declared.promote.every_ms / 1000)
         return _later(known, record, f"until {describe(int(until * 1000))}: it is watched", wait)
     if record.kind == "rollout" and _experiment(fleet, record) is not None:
         experiments.clean(fleet, record.named)
     crash.point("rollout.watched")
-    return known.end(record, "done", "")
+    return known.end(record, "done", told(gates))
+
+
+def _watched(fleet: Fleet, known: Rollouts, record: Record, *, over: bool) -> Record:
+    """The record with the gates of a look at the promoted stream."""
+    memory = record.memory or Memory(after=-1, share=0.0)
+    timeline, deployment = Timeline.current(fleet.lake, record.operator), fleet.deployments([record.operator])
+    batch, driver = timeline.checkpoint.last_committed(), fleet.driver(record.operator)
+    promoting = next(one.at for one in reversed(record.steps) if one.state == "promoting")
+    used = _used(fleet, record, record.version, promoting)
+    seen = Seen(
+        state="not started yet" if driver is None else supervisor.told(driver),
+        wanted=deployment[record.operator].desired == "running",
+        given_up=given_up(fleet, record.operator),
+        lag=experiments.lag(fleet.lake, timeline),
+        rows=used.rows,
+        aside=used.set_aside,
+        now=_now(),
+    )
+    gates, late_since = watched(record.declared, seen, memory)
+    memory = replace(memory, late_since=late_since)
+    asset = next((one for one in fleet.workspace.operator_assets if one.operator.name == record.operator), None)
+    if asset is not None and memory.due(batch, over=over) and (gate := _expected(fleet, asset, memory.after)):
+        memory = replace(memory, expected=batch)
+        gates.append(gate)
+    looked = {one.name for one in gates}
+    gates = [*(one for one in record.gates if one.name not in looked), *gates]
+    return known.note(record, gates=tuple(gates), memory=memory, judged_at=time.time())
+
+
+def _expected(fleet: Fleet, asset: OperatorAsset, after: int) -> Gate | None:
+    """The gate of what an asset expects; None where nothing of it blocks."""
+    from floodmark.control.expected import blocking, unmet  # noqa: PLC0415 - needs an engine, which is slow to import
+
+    if not blocking(asset):
+        return None
+    if find_spec("great_expectations") is None:
+        return expectations([], "Great Expectations is not there: pip install 'floodmark[dagster]'")
+    try:
+        return expectations(list(unmet(asset, computing(fleet.workspace.settings), fleet.lake, after)))
+    except FloodmarkError as error:
+        return expectations([], str(error))
+
+
+def _used(fleet: Fleet, record: Record, version: str, since: float = 0.0) -> Usage:
+    """What the drivers of a version have counted."""
+    used = Usage()
+    for driver in fleet.store.drivers(record.stream):
+        if driver.version == version and driver.started_at >= since:
+            used = used.plus(Usage.parse(driver.usage))
+    return used
+
+
+def _share(used: Usage) -> float:
+    return used.set_aside / used.rows if used.rows else 0.0
 
 
 def _take_back(fleet: Fleet, known: Rollouts, record: Record) -> Record:
@@ -387,7 +467,7 @@ def _standing(fleet: Fleet, made: Experiment, arm: Arm) -> Evidence:
         found={},
         state=state if made.state == "running" else made.state,
         runs=runs,
-        given_up=given_up(there, made.operator),
+        given_up=bool(given_up(there, made.operator)),
         behind=None if mine is None else max(known) - mine,
         now=_now(),
     )
@@ -399,13 +479,15 @@ def _progress(lake: Lake, operator: str) -> int | None:
     return checkpoint.settled(last) if last >= 0 else None
 
 
-def given_up(fleet: Fleet, operator: str) -> bool:
-    """Whether a supervisor does not start a stream again by itself."""
+def given_up(fleet: Fleet, operator: str) -> str:
+    """Why a supervisor does not start a stream again by itself; ``""`` where it does."""
     deployment = fleet.deployments([operator]).get(operator)
     if deployment is None or deployment.desired != "running":
-        return False
+        return ""
     crashes = crashed(fleet.store.drivers(fleet.stream(operator)), deployment.changed_at)
-    return bool(crashes) and (len(crashes) >= BUDGET or (crashes[0].reason or "").startswith(FINAL))
+    if crashes and (crashes[0].reason or "").startswith(FINAL):
+        return f"it cannot go on: {crashes[0].reason}"
+    return f"it has crashed {len(crashes)} times: {crashes[0].reason}" if len(crashes) >= BUDGET else ""
 
 
 def _now() -> int:

@@ -139,6 +139,7 @@ ROLLOUTS = sa.Table(
     sa.Column("began_at", sa.Float, nullable=False),
     sa.Column("ended_at", sa.Float),
     sa.Column("reason", sa.Text, nullable=False),
+    sa.Column("memory", sa.Text),
 )
 """Rows of ``control.rollout``."""
 
@@ -310,7 +311,7 @@ class Store:
         there = sa.inspect(self._engine)
         lacking = [
             (table, column)
-            for table in (_DRIVERS, _ACTIONS)
+            for table in (_DRIVERS, _ACTIONS, ROLLOUTS)
             for known in [{one["name"] for one in there.get_columns(table.name)}]
             for column in table.columns
             if column.name not in known

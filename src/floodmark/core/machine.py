@@ -45,6 +45,9 @@ _NOT_WRITABLE = _Refusal(
     "See who may: ls -ld on that path. Then give this user the right (chmod, chown, a mount that is not read-only), or act on another lake: --lake FOLDER.",
 )
 _FULL = _Refusal("SETUP-052", "room on the disk", "a disk that is full", "Make room (df -h shows where).")
+_LIMITED = _Refusal(
+    "SETUP-052", "room on the disk", "a limit of the size of files", "Raise the limit (ulimit -f unlimited)."
+)
 _TOO_MANY_FILES = _Refusal(
     "SETUP-053", "room for open files", "the limit of open files", "Raise the limit (ulimit -n 65536)."
 )
@@ -62,6 +65,7 @@ _REFUSALS: Mapping[int, _Refusal] = MappingProxyType(
         errno.EPERM: _NOT_WRITABLE,
         errno.ENOSPC: _FULL,
         errno.EDQUOT: _FULL,
+        errno.EFBIG: _LIMITED,
         errno.EMFILE: _TOO_MANY_FILES,
         errno.ENFILE: _TOO_MANY_FILES,
         errno.EIO: _BROKEN,
@@ -85,6 +89,7 @@ _OF_STORE = re.compile(r"[^\n]*(?:AWS Error|google::cloud::Status|GcsFileSystem|
 """What Arrow says of a bucket; it has no errno."""
 _OF_RUST = re.compile(r"[^\n]*\(os error (\d+)\)")
 _OF_JAVA = re.compile(r"\bjava\.[\w.]+(?:Exception|Error): [^\n]*")
+_OF_DUCKDB = re.compile(r"^IO Error: [^\n]*")
 _OF_FLOODMARK = re.compile(r"floodmark\.core\.errors\.\w+: ")
 _JAVA_NAMES = {"AccessDeniedException": errno.EACCES, "ReadOnlyFileSystemException": errno.EROFS}
 _MKDIRS = "Mkdirs failed to create"
@@ -185,13 +190,24 @@ def _refusal(error: BaseException) -> tuple[int, str]:
         return 0, ""
     if rust := _OF_RUST.search(text):
         return int(rust[1]), rust[0].strip()
-    for line in (found[0] for found in _OF_JAVA.finditer(text)):
-        for number in _REFUSALS:
-            if os.strerror(number) in line:
-                return number, line
-        for name, number in _JAVA_NAMES.items():
-            if name in line:
-                return number, line
-        if _MKDIRS in line:
-            return errno.EACCES, line
-    return 0, ""
+    if duckdb := _OF_DUCKDB.match(text):
+        return _named(duckdb[0]), duckdb[0]
+    return next(((number, line) for line in _of_java(text) if (number := _of_line(line))), (0, ""))
+
+
+def _of_java(text: str) -> Iterator[str]:
+    return (found[0] for found in _OF_JAVA.finditer(text))
+
+
+def _of_line(line: str) -> int:
+    """The errno of what Java says; 0 for any other."""
+    if number := _named(line):
+        return number
+    return next(
+        (number for name, number in _JAVA_NAMES.items() if name in line), errno.EACCES if _MKDIRS in line else 0
+    )
+
+
+def _named(line: str) -> int:
+    """The errno whose words a line has; 0 for none."""
+    return next((number for number in _REFUSALS if os.strerror(number) in line), 0)

@@ -137,13 +137,21 @@ def _compared(rule: PromoteWhen, seen: Evidence) -> Iterator[Gate]:
         yield Gate(
             name=f"columns of {table}", wants="all of the first arm's", sees=wrong or "all are there", verdict=verdict
         )
-    for name, bound in rule.columns.items():
-        shares = [c.share for one in compared.values() for c in one.columns if c.name == name]
+    for column, bound in rule.columns.items():
+        name, shares = (
+            _of_column(column),
+            [c.share for one in compared.values() for c in one.columns if c.name == column],
+        )
         if shares:
             yield _share(name, rule, min(shares), f"of the pairs within {bound}")
         else:
             wants = f"{_percent(rule.match)} of the pairs within {bound}"
             yield Gate(name=name, wants=wants, sees="nothing compared", verdict="waits")
+
+
+def _of_column(name: str) -> str:
+    """The gate of a column, which may be called as another gate is."""
+    return f"column {name}"
 
 
 def _share(name: str, rule: PromoteWhen, share: float, what: str) -> Gate:
@@ -182,4 +190,4 @@ def names(rule: PromoteWhen, tables: Iterable[str]) -> list[str]:
         "soak": rule.soak_ms,
         "approval": rule.approve,
     }
-    return ["arm", "rows", *shares, *rule.columns, *(name for name, wanted in asked.items() if wanted)]
+    return ["arm", "rows", *shares, *map(_of_column, rule.columns), *(name for name, wanted in asked.items() if wanted)]

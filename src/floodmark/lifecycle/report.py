@@ -8,6 +8,7 @@ from typing import Any
 
 from floodmark.lifecycle.comparison import Comparison
 from floodmark.lifecycle.experiment import Arm, Experiment, Operations
+from floodmark.lifecycle.gates import Gate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,12 +21,14 @@ class Report:
         found: arm -> output -> what it found beside the first arm, or why the two cannot be compared; without outputs of which nothing
             has closed in both.
         operations: of the arms, in their order.
+        gates: of the rule by which an arm becomes the stream, at its last look; none without a rule.
     """
 
     experiment: Experiment
     match: float
     found: Mapping[str, Mapping[str, Comparison | str]]
     operations: tuple[Operations, ...]
+    gates: tuple[Gate, ...] = ()
 
     @property
     def others(self) -> tuple[Arm, ...]:
@@ -57,9 +60,11 @@ class Report:
         if not compared:
             return "nothing has closed in both arms yet"
         rows = sum(one.counts.left + one.counts.only_right for one in compared)
-        same = sum(one.counts.equal + one.counts.within for one in compared)
+        within = sum(one.counts.within for one in compared)
+        same = within + sum(one.counts.equal for one in compared)
         share = "all" if same == rows else f"{100 * same / rows:.6g}%"
         told = f"{share} of {rows:,} rows are the same" if rows else "no rows on either side"
+        told += f", {within:,} of them within a tolerance" if within else ""
         columns = sorted({one.name for found in compared for one in found.schema})
         told += f"; other columns: {', '.join(columns)}" if columns else ""
         return f"{told}; the code is the same, so this is noise" if self.experiment.twin(arm) else told
@@ -95,29 +100,31 @@ class Report:
             "verdicts": {arm.name: self.verdict(arm) for arm in self.others},
             "noise": [arm.name for arm in self.others if self.experiment.twin(arm)],
             "found": found,
+            "gates": [asdict(one) for one in self.gates],
             "operations": [asdict(one) | {"rate": one.usage.rate, "cost": one.usage.cost} for one in self.operations],
         }
 
 
 def operational(operations: Sequence[Operations]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """The rows of the table of operations: what is measured, and its value of each arm in words."""
-
-    def row(what: str, values: list[str | None]) -> tuple[str, tuple[str, ...]]:
-        return what, tuple("unknown" if value is None else value for value in values)
-
-    yield row("version", [one.arm.version for one in operations])
-    yield row("process", [one.driver for one in operations])
-    yield row("behind its input", [_amount(one.lag, "s") for one in operations])
-    yield row("behind the foremost arm", [_amount(one.behind, "s") for one in operations])
-    yield row("rows read", [f"{one.usage.rows:,}" for one in operations])
-    yield row("rows per second of micro-batches", [_amount(one.usage.rate) for one in operations])
-    yield row("processor time", [_amount(one.usage.processor or None, "s", 1) for one in operations])
-    yield row("processor time per million rows", [_amount(one.usage.cost, "s", 1) for one in operations])
-    yield row("greatest memory", [_amount(one.usage.memory / 2**20 or None, "MiB") for one in operations])
-    yield row("state and positions", [None if one.state is None else f"{one.state:,} bytes" for one in operations])
-    yield row("late", [f"{one.usage.late:,}" for one in operations])
-    yield row("dropped as too late", [f"{one.usage.dropped:,}" for one in operations])
-    yield row("set aside", [f"{one.usage.set_aside:,}" for one in operations])
+    """The rows of the table of operations: what is measured, and its value of each arm in words; without what no arm says."""
+    measured: list[tuple[str, list[str | None]]] = [
+        ("version", [one.arm.version for one in operations]),
+        ("process", [one.driver for one in operations]),
+        ("behind its input", [_amount(one.lag, "s") for one in operations]),
+        ("behind the foremost arm", [_amount(one.behind, "s") for one in operations]),
+        ("rows read", [f"{one.usage.rows:,}" for one in operations]),
+        ("rows per second of micro-batches", [_amount(one.usage.rate) for one in operations]),
+        ("processor time", [_amount(one.usage.processor or None, "s", 1) for one in operations]),
+        ("processor time per million rows", [_amount(one.usage.cost, "s", 1) for one in operations]),
+        ("greatest memory", [_amount(one.usage.memory / 2**20 or None, "MiB") for one in operations]),
+        ("state and positions", [None if one.state is None else f"{one.state:,} bytes" for one in operations]),
+        ("late", [f"{one.usage.late:,}" for one in operations]),
+        ("dropped as too late", [f"{one.usage.dropped:,}" for one in operations]),
+        ("set aside", [f"{one.usage.set_aside:,}" for one in operations]),
+    ]
+    for what, values in measured:
+        if any(value is not None for value in values):
+            yield what, tuple("unknown" if value is None else value for value in values)
 
 
 def _amount(value: float | None, unit: str = "", digits: int = 0) -> str | None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import dagster as dg
 
-from floodmark.core.errors import DefinitionError, LifecycleError, StateError
+from floodmark.core.errors import LifecycleError, StateError
 from floodmark.core.time import NEVER, Interval, describe, span
 from floodmark.lake import history, savepoints
 from floodmark.lake.commits import MicroBatch
@@ -38,11 +38,7 @@ _FINISHED = {dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.Dagste
 
 
 def stream_definitions(workspace: Workspace, streams: Streams) -> dg.Definitions:
-    """The jobs, the list of savepoints, the experiments, the sensor that reports, and the schedules of upgrades.
-
-    Raises:
-        DefinitionError: DEFINITION-098, a schedule that is no cron expression.
-    """
+    """The jobs, the list of savepoints, the experiments, the sensor that reports, and the schedules of upgrades."""
     if not workspace.operators:
         return dg.Definitions()
     names = operator_names(workspace)
@@ -92,19 +88,14 @@ def _schedule(name: str, wanted: Upgrades, job: dg.JobDefinition) -> dg.Schedule
             return dg.SkipReason(f"the run before is still at work: {run}; {ended}")
         return dg.RunRequest(run_config={"ops": {"upgrade_stream": {"config": config}}}, tags=tags)
 
-    try:
-        return dg.ScheduleDefinition(
-            name=f"upgrade_{name}",
-            job=job,
-            cron_schedule=wanted.at,
-            execution_timezone=wanted.timezone,
-            execution_fn=tick,
-            description=f"Let the stream of {name} go on under the code there is then; back to its savepoint when that fails.",
-        )
-    except dg.DagsterInvalidDefinitionError as error:
-        fix = 'Minute, hour, day of month, month, day of week: Upgrades("0 3 * * sun") is three at night on Sundays.'
-        where = f"asset of operator '{name}', upgrades"
-        raise DefinitionError(where, "a cron expression", repr(wanted.at), fix, code="DEFINITION-098") from error
+    return dg.ScheduleDefinition(
+        name=f"upgrade_{name}",
+        job=job,
+        cron_schedule=wanted.at,
+        execution_timezone=wanted.timezone,
+        execution_fn=tick,
+        description=f"Let the stream of {name} go on under the code there is then; back to its savepoint when that fails.",
+    )
 
 
 def _saving(name: str, wanted: Savepoints, streams: Streams, job: dg.JobDefinition) -> dg.ScheduleDefinition:

@@ -5,12 +5,10 @@ A stream never lives inside a Dagster run: what runs here is a short command to 
 
 # no `from __future__ import annotations` here: Dagster reads the annotations of a step itself
 
-import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any
@@ -22,19 +20,14 @@ from floodmark.control.package import kept
 from floodmark.core.errors import LifecycleError
 from floodmark.core.fingerprint import digest
 from floodmark.core.time import describe, iso
-from floodmark.orchestration.checks import Judged, evaluate, plain
 from floodmark.orchestration.session import Place
 from floodmark.orchestration.work import failing, interruptible
 from floodmark.spec.asset import OperatorAsset
-from floodmark.spec.schema import BOUNDED, MARKER, ROW, first_sequence
 from floodmark.spec.workspace import Workspace
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from floodmark.control.fleet import Fleet
     from floodmark.control.store import Action
-    from floodmark.control.verification import Check
     from floodmark.lake.savepoints import Savepoint
 
 SAVEPOINTS = dg.DynamicPartitionsDefinition(name="floodmark_savepoints")
@@ -218,7 +211,7 @@ def _upgrading(streams: Streams, names: Any) -> dg.JobDefinition:
         from floodmark.lake import savepoints  # noqa: PLC0415 - definitions load without Spark
 
         name = tagged(context, config.operator.value)
-        asset = next(a for a in streams.place.workspace.operator_assets if a.operator.name == name)
+        asset = streams.place.workspace.asset(name)
         with failing(name):
             action = _upgraded(context, streams, asset, config)
         if action is None:
@@ -266,14 +259,15 @@ def _upgraded(
     context: dg.OpExecutionContext, streams: Streams, asset: OperatorAsset, config: UpgradeConfig
 ) -> "Action | None":
     from floodmark.control.actions import rebuild, upgrade  # noqa: PLC0415 - definitions load without Spark
-    from floodmark.control.verification import Verification  # noqa: PLC0415 - definitions load without Spark
+    from floodmark.control.expected import expected  # noqa: PLC0415 - as above
+    from floodmark.control.verification import Verification  # noqa: PLC0415 - as above
 
     cancelled, fleet = Event(), streams.fleet(context.log.info)
     verification = Verification(
         patience=config.patience_seconds,
         soak=config.soak_seconds,
         set_aside=config.set_aside,
-        checks=tuple(_expected(asset, streams.place, anew=config.rebuild)),
+        checks=tuple(expected(asset, streams.place.computing, streams.place.lake, anew=config.rebuild)),
         cancelled=cancelled,
     )
 
@@ -289,38 +283,6 @@ def _upgraded(
         return action
 
     return interruptible(work, cancelled.set)
-
-
-def _expected(asset: OperatorAsset, place: Place, *, anew: bool) -> Iterator["Check"]:
-    """The blocking expectations of an asset as checks of the rows a new version has written: all of them if it computed all of them anew."""
-    for name, wanted in asset.expectations.items():
-        blocking = [one for one in wanted if one.blocking]
-        if blocking:
-            yield partial(_unmet, asset, name, blocking, place, anew)
-
-
-def _unmet(
-    asset: OperatorAsset,
-    name: str,
-    wanted: Any,
-    place: Place,
-    anew: bool,  # noqa: FBT001 - bound by partial
-    savepoint: "Savepoint",
-) -> Iterator[str]:
-    from floodmark.engines.frames.results import latest  # noqa: PLC0415 - definitions load without an engine
-
-    output, first = asset.operator.output(name), 0 if anew else first_sequence(savepoint.manifest.batch + 1)
-
-    def judged(session: "SparkSession") -> list[Judged]:
-        table = session.read.format("delta").load(place.lake.output(output.table))
-        rows = table.filter(f"_kind <> {MARKER} AND _sequence >= {first} AND _sequence < {BOUNDED}")  # no bounded run's
-        if output.current is not None:  # the table of last values follows a moment later
-            rows = latest(rows, output)
-        return evaluate(plain(rows.filter(f"_kind = {ROW}")), wanted)
-
-    for expectation, passed, numbers in place.computing.with_session(judged):
-        if not passed:
-            yield f"{expectation.name} of '{output.table}' is not met: {json.dumps(numbers, default=str)}"
 
 
 def _told(action: "Action") -> dict[str, Any]:

@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import dagster as dg
 from pydantic import Field
@@ -79,7 +79,7 @@ def _starting(streams: Streams, names: Any) -> dg.JobDefinition:
         from floodmark.control import rollouts  # noqa: PLC0415 - definitions load without Spark
 
         name = tagged(context, config.operator.value)
-        asset = next(a for a in streams.place.workspace.operator_assets if a.operator.name == name)
+        asset = streams.place.workspace.asset(name)
         with failing(name):
             record = rollouts.start(streams.fleet(context.log.info), asset, why=config.note)
         if record is None:
@@ -99,13 +99,7 @@ def _approving(streams: Streams, names: Any) -> dg.JobDefinition:
 
     @dg.op(name="approve_rollout_of")
     def act(context: dg.OpExecutionContext, config: Config) -> None:
-        from floodmark.control import rollouts  # noqa: PLC0415 - definitions load without Spark
-
-        name = tagged(context, config.operator.value)
-        with failing(name):
-            fleet = streams.fleet(context.log.info)
-            record = rollouts.approve(fleet, rollouts.going(fleet, name), config.version)
-        context.add_output_metadata(_about(record))
+        _asked(context, streams, config.operator.value, "approve", config.version)
 
     return job_of("approve_rollout", "Approve the version that awaits approval; returns at once.", act)
 
@@ -117,15 +111,22 @@ def _aborting(streams: Streams, names: Any) -> dg.JobDefinition:
 
     @dg.op(name="abort_rollout_of")
     def act(context: dg.OpExecutionContext, config: Config) -> None:
-        from floodmark.control import rollouts  # noqa: PLC0415 - definitions load without Spark
-
-        name = tagged(context, config.operator.value)
-        with failing(name):
-            fleet = streams.fleet(context.log.info)
-            record = rollouts.abort(fleet, rollouts.going(fleet, name), config.note)
-        context.add_output_metadata(_about(record))
+        _asked(context, streams, config.operator.value, "abort", config.note)
 
     return job_of("abort_rollout", "Stop the new version; after its promotion, let the stream go back.", act)
+
+
+def _asked(
+    context: dg.OpExecutionContext, streams: Streams, operator: str, what: Literal["approve", "abort"], given: str
+) -> None:
+    """Approve or abort the rollout that goes on."""
+    from floodmark.control import rollouts  # noqa: PLC0415 - definitions load without Spark
+
+    with failing(tagged(context, operator)):
+        fleet = streams.fleet(context.log.info)
+        asked = rollouts.approve if what == "approve" else rollouts.abort
+        record = asked(fleet, rollouts.going(fleet, operator), given)
+    context.add_output_metadata(_about(record))
 
 
 def _transition(streams: Streams, names: Any) -> dg.JobDefinition:
@@ -240,10 +241,12 @@ def check_name(gate: str) -> str:
 
 
 def _checks(asset: OperatorAsset, streams: Streams) -> Iterator[dg.AssetChecksDefinition]:
-    from floodmark.lifecycle.gates import names  # noqa: PLC0415 - definitions load without an engine
+    from floodmark.lifecycle import gates, watch  # noqa: PLC0415 - definitions load without an engine
 
     assert asset.rollout is not None
-    for name in names(asset.rollout.promote, (one.table for one in asset.operator.outputs if not one.side)):
+    expected = any(one.blocking for some in asset.expectations.values() for one in some)
+    tables = (one.table for one in asset.operator.outputs if not one.side)
+    for name in [*gates.names(asset.rollout.promote, tables), *watch.names(asset.rollout, expected=expected)]:
         yield _check(asset.operator.name, name, streams)
 
 

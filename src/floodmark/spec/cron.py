@@ -1,8 +1,9 @@
-"""Cron expressions, checked where they are written: five fields, each within its range."""
+"""Cron expressions, checked where they are written: five fields, each within its range, and some day on which it is time."""
 
 from __future__ import annotations
 
 import re
+from calendar import monthrange
 
 from floodmark.core.errors import DefinitionError
 
@@ -15,6 +16,7 @@ _FIELDS: tuple[tuple[str, int, int, tuple[str, ...]], ...] = (
     ("month", 1, 12, _MONTHS),
     ("day of week", 0, 7, _DAYS),
 )
+_LEAP = 2024
 _PART = re.compile(r"(\*|(?P<low>\w+)(-(?P<high>\w+))?)(/(?P<step>\d+))?")
 
 
@@ -27,26 +29,40 @@ def check_cron(text: str, where: str, example: str) -> None:
         example: of a right one, as the user would write it.
 
     Raises:
-        DefinitionError: DEFINITION-098, it has another number of fields, or a field is outside its range.
+        DefinitionError: DEFINITION-098, it has another number of fields, a field is outside its range, or no month of it has the day.
     """
     fields = text.split() if isinstance(text, str) else []
     wrong = "" if len(fields) == len(_FIELDS) else repr(text)
     if not wrong:
+        found = list[set[int]]()
         for given, (name, low, high, names) in zip(fields, _FIELDS, strict=True):
-            if not all(_fits(part, low, high, names) for part in given.lower().split(",")):
-                wrong = f"{text!r}, whose {name} is {given!r}"
-                break
+            found.append(set())
+            for part in given.lower().split(","):
+                if not (numbers := _numbers(part, low, high, names)):
+                    wrong = wrong or f"{text!r}, whose {name} is {given!r}"
+                found[-1] |= numbers
+        if not wrong and min(found[2]) > max(monthrange(_LEAP, month)[1] for month in found[3]):
+            wrong = f"{text!r}, a day that no month of it has"
     if wrong:
         fix = f"Minute, hour, day of month, month, day of week: {example} is three at night on Sundays."
         raise DefinitionError(where, "a cron expression", wrong, fix, code="DEFINITION-098")
 
 
-def _fits(part: str, low: int, high: int, names: tuple[str, ...]) -> bool:
+def _numbers(part: str, low: int, high: int, names: tuple[str, ...]) -> set[int]:
+    """The numbers of a part of a field; none where it is wrong. A range whose end is before its begin goes on from the lowest."""
     found = _PART.fullmatch(part)
     if found is None or found["step"] == "0":
-        return False
-    ends = [_number(one, low, names) for one in (found["low"], found["high"]) if one is not None]
-    return all(end is not None and low <= end <= high for end in ends)
+        return set()
+    if found["low"] is None:
+        first, last = low, high
+    else:
+        begin = _number(found["low"], low, names)
+        end = begin if found["high"] is None else _number(found["high"], low, names)
+        if begin is None or end is None or not (low <= begin <= high and low <= end <= high):
+            return set()
+        first, last = begin, high if found["high"] is None and found["step"] else end
+    every = range(first, last + 1) if first <= last else [*range(first, high + 1), *range(low, last + 1)]
+    return set(every[:: int(found["step"] or 1)])
 
 
 def _number(text: str, low: int, names: tuple[str, ...]) -> int | None:

@@ -145,6 +145,7 @@ class Rollout:
         shadow: time for which the new version runs beside the stream before it is judged.
         promote: the rule.
         watch: time for which the new version is watched after its promotion; it is taken back when it fails.
+        catch_up: time for which it may be further behind its input than ``promote.lag`` while it is watched.
         patience: time after ``shadow`` within which gates that wait must hold; the rollout is stopped then. Approval may take longer.
         forward_only: accept that open windows hold what the old definition let through.
         rebuild: a version whose state cannot go on from the stream's, as with another window, computes all input from the first row.
@@ -159,6 +160,7 @@ class Rollout:
     shadow: str = "1 hour"
     promote: PromoteWhen = field(default_factory=PromoteWhen)
     watch: str = "1 day"
+    catch_up: str = "15 minutes"
     patience: str = "1 day"
     forward_only: bool = False
     rebuild: bool = True
@@ -167,7 +169,7 @@ class Rollout:
         if self.schedule != "":
             check_cron(self.schedule, "rollout, schedule", 'Rollout(schedule="0 3 * * sun")')
         zone(self.timezone, "rollout, timezone")
-        for name in ("shadow", "watch", "patience"):
+        for name in ("shadow", "watch", "catch_up", "patience"):
             if span(getattr(self, name), f"rollout, {name}") < 0:
                 fix = 'For example "2 hours".'
                 got = repr(getattr(self, name))
@@ -175,6 +177,11 @@ class Rollout:
         if not isinstance(self.promote, PromoteWhen):
             got = repr(self.promote)
             raise DefinitionError("rollout, promote", "a PromoteWhen", got, _EXAMPLE, code="DEFINITION-161")
+
+    @property
+    def catch_up_ms(self) -> int:
+        """``catch_up`` in ms."""
+        return span(self.catch_up)
 
 
 def _number(value: object) -> bool:

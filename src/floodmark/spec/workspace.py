@@ -157,6 +157,11 @@ class Workspace:
         """The operator of that name, or DEFINITION-074 with the names there are."""
         return _named(name, self.operators, "operator")
 
+    def asset(self, name: str) -> OperatorAsset:
+        """How the operator of that name is shown; as ``operator``."""
+        operator = self.operator(name)
+        return next(one for one in self.operator_assets if one.operator is operator)
+
     def _check_names(self) -> None:
         names = Counter([s.name for s in self.sources] + [o.name for o in self.operators])
         for name, times in names.items():

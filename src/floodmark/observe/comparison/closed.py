@@ -191,7 +191,7 @@ def advance(
         CapabilityError: CAPABILITY-041, the results cannot be compared by steps.
         LifecycleError: LIFECYCLE-081 to LIFECYCLE-083 as ``compare``, LIFECYCLE-086 rows were taken out of a side, LIFECYCLE-087 the
             comparison was begun otherwise, LIFECYCLE-088 another process makes a step.
-        SetupError: SETUP-032, no room for what does not fit into memory.
+        SetupError: SETUP-052, no room on the disk for what does not fit into memory.
     """
     with _alone(folder):
         known = _Known.read(folder)

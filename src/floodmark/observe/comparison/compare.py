@@ -99,7 +99,7 @@ def compare(left: Side, right: Side, how: How) -> Comparison:
     Raises:
         LifecycleError: LIFECYCLE-081 a column is not there, LIFECYCLE-082 the two cannot be paired, LIFECYCLE-083 a tolerance of
             what is no number.
-        SetupError: SETUP-032, no room for what does not fit into memory.
+        SetupError: SETUP-052, no room on the disk for what does not fit into memory.
     """
     begun = time.monotonic()
     grain = common_grain(left, right, how)

@@ -38,7 +38,7 @@ def split(
 
     Raises:
         LifecycleError: LIFECYCLE-081, a column is not there; LIFECYCLE-089, it has no numbers.
-        SetupError: SETUP-032, no room for what does not fit into memory.
+        SetupError: SETUP-052, no room on the disk for what does not fit into memory.
     """
     found = []
     with engine(how, f"split of '{left.name}' and '{right.name}'") as (connection, _):

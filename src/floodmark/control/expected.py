@@ -1,0 +1,79 @@
+"""What an asset expects of the rows a version of its operator has written: its blocking expectations, judged on the engine of the workspace."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from floodmark.control.engine import Computing
+from floodmark.control.verification import Check
+from floodmark.engines.frames.results import latest
+from floodmark.lake.paths import Lake
+from floodmark.lake.savepoints import Savepoint
+from floodmark.observe.expectations import Judged, evaluate, plain
+from floodmark.spec.asset import OperatorAsset
+from floodmark.spec.expectation import Expectation
+from floodmark.spec.schema import BOUNDED, MARKER, ROW, first_sequence
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def blocking(asset: OperatorAsset) -> dict[str, list[Expectation]]:
+    """Output -> its expectations that block; without outputs that have none."""
+    found = {name: [one for one in wanted if one.blocking] for name, wanted in asset.expectations.items()}
+    return {name: wanted for name, wanted in found.items() if wanted}
+
+
+def expected(asset: OperatorAsset, computing: Computing, lake: Lake, *, anew: bool) -> Iterable[Check]:
+    """A check of what was written since a savepoint; none where nothing blocks.
+
+    Args:
+        asset: of the operator.
+        computing: an engine.
+        lake: of the outputs.
+        anew: all rows were written since.
+    """
+
+    def look(savepoint: Savepoint) -> Iterator[str]:
+        return unmet(asset, computing, lake, -1 if anew else savepoint.manifest.batch)
+
+    return [look] if blocking(asset) else []
+
+
+def unmet(asset: OperatorAsset, computing: Computing, lake: Lake, after: int) -> Iterator[str]:
+    """Which blocking expectations the rows behind a micro-batch do not meet, with numbers.
+
+    Args:
+        asset: of the operator.
+        computing: an engine.
+        lake: of the outputs.
+        after: number of the micro-batch; -1 for all rows.
+    """
+    for name, wanted in blocking(asset).items():
+        for expectation, passed, numbers in computing.with_session(partial(_judged, asset, name, wanted, lake, after)):
+            if not passed:
+                table = asset.operator.output(name).table
+                yield f"{expectation.name} of '{table}' is not met: {_told(numbers)}"
+
+
+def _told(numbers: Mapping[str, Any]) -> str:
+    if "unexpected_count" not in numbers:
+        return json.dumps(dict(numbers), default=str)
+    example = numbers.get("unexpected, for example")
+    told = f"{numbers['unexpected_count']:,} of {numbers['element_count']:,} rows"
+    return f"{told}, for example {example}" if example else told
+
+
+def _judged(
+    asset: OperatorAsset, name: str, wanted: list[Expectation], lake: Lake, after: int, session: SparkSession
+) -> list[Judged]:
+    output = asset.operator.output(name)
+    first = first_sequence(after + 1) if after >= 0 else 0
+    table = session.read.format("delta").load(lake.output(output.table))
+    rows = table.filter(f"_kind <> {MARKER} AND _sequence >= {first} AND _sequence < {BOUNDED}")  # no bounded run's
+    if output.current is not None:  # the table of last values follows a moment later
+        rows = latest(rows, output)
+    return evaluate(plain(rows.filter(f"_kind = {ROW}")), wanted)

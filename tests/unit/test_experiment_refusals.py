@@ -1,0 +1,117 @@
+"""What is no experiment is refused before anything is made, and what is no arm to promote before anything is stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from events import Event
+from small_lake import TOTALS, make
+
+from floodmark import Ascending, Files, PromoteWhen, Settings, Source, Workspace
+from floodmark.control import experiments
+from floodmark.control.fleet import Fleet
+from floodmark.control.supervisor import LEASE
+from floodmark.control.verification import Verification
+from floodmark.core.errors import LifecycleError
+from floodmark.lake import experiments as kept
+from floodmark.lake import savepoints
+from floodmark.lake.fork import fork
+from floodmark.lake.paths import Lake
+from floodmark.lifecycle.experiment import Arm, Experiment, State
+
+RULE = PromoteWhen()
+
+
+@pytest.fixture
+def streams(tmp_path: Path) -> Fleet:
+    """A stream that is said to run, as far as the control store knows."""
+    make(tmp_path / "lake")
+    source = Source("events", contract=Event, connector=Files("inbox"), watermark=Ascending())
+    settings = Settings(lake=str(tmp_path / "lake"), control=f"sqlite:///{tmp_path}/control.db", engine="embedded")
+    (tmp_path / "pyproject.toml").write_text("")
+    found = Fleet(
+        workspace=Workspace(sources=[source], operators=[TOTALS], settings=settings), root=tmp_path, say=lambda _: None
+    )
+    found.deploy("totals", found.pack(), TOTALS.version, "running")
+    return found
+
+
+def made(streams: Fleet, state: State = "running") -> Experiment:
+    """An experiment of two arms, without drivers."""
+    lake = streams.lake
+    began = savepoints.create("totals", lake)
+    arms = [
+        Arm(name=name, code=".", package="p", version=TOTALS.version, root=kept.root_of(lake, "known", name))
+        for name in ("a", "b")
+    ]
+    for arm in arms:
+        fork(lake, began, arm.root)
+        experiments.of(streams, arm).deploy("totals", "p", TOTALS.version, "running")
+    return kept.keep(
+        lake,
+        Experiment(
+            name="known", operator="totals", savepoint=began.manifest.id, arms=tuple(arms), state=state, who="", why="",
+            began_at=0, since=0,
+        ),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("codes", "rule", "candidate", "code", "words"),
+    [
+        ({"a": "@current"}, None, "", "LIFECYCLE-093", "expected two arms or more, got 1 of them"),
+        ({"a": "@current", "B": "."}, None, "", "LIFECYCLE-093", "got the name 'B'"),
+        ({"a": "@current", "b": "gone"}, None, "", "LIFECYCLE-093", "expected code that is kept, got 'gone'"),
+        ({"a": "@current", "b": "../p"}, None, "", "LIFECYCLE-093", "expected code that is kept"),
+        ({"a": "@current", "b": "."}, RULE, "c", "LIFECYCLE-092", "got 'c'"),
+        ({"a": "@current", "b": "."}, RULE, "a", "LIFECYCLE-092", "got 'a'"),
+        ({"a": "@current", "b": ".", "c": "."}, RULE, "", "LIFECYCLE-092", "got 2 that it could be"),
+    ],
+)
+def test_what_is_no_experiment(
+    streams: Fleet, codes: Mapping[str, str], rule: PromoteWhen | None, candidate: str, code: str, words: str
+) -> None:
+    with pytest.raises(LifecycleError) as refused:
+        experiments.start(streams, "mine", "totals", codes, promote=rule, candidate=candidate)
+    assert refused.value.code == code
+    assert words in str(refused.value)
+    assert refused.value.fix
+    assert not kept.known(streams.lake)
+    assert not savepoints.savepoints(streams.lake, "totals")
+
+
+def test_an_experiment_from_a_savepoint_that_is_not_there_leaves_nothing(streams: Fleet) -> None:
+    with pytest.raises(LifecycleError, match="'totals-gone'"):
+        experiments.start(streams, "mine", "totals", {"a": "@current", "b": "."}, savepoint="totals-gone")
+    assert not kept.known(streams.lake)
+
+
+def test_two_experiments_of_one_operator_and_two_of_one_name(streams: Fleet) -> None:
+    made(streams)
+    with pytest.raises(LifecycleError, match="LIFECYCLE-091.*got 'known', which is running.*experiment stop known"):
+        experiments.start(streams, "mine", "totals", {"a": "@current", "b": "."})
+    with pytest.raises(LifecycleError, match="LIFECYCLE-091.*got one of 'totals' that is running"):
+        experiments.start(streams, "known", "totals", {"a": "@current", "b": "@current"})
+
+
+def test_an_arm_that_cannot_be_promoted(streams: Fleet) -> None:
+    """Unknown, paused, crashed, or with nobody there to stop the stream: nothing is begun."""
+    there = made(streams)
+
+    def refused(arm: str, words: str) -> None:
+        with pytest.raises(LifecycleError, match=words):
+            experiments.promote(streams, "known", arm, Verification())
+        assert not streams.store.actions(streams.stream("totals"))
+
+    refused("c", "LIFECYCLE-092.*'known'")
+    refused("b", "LIFECYCLE-053.*floodmark supervise")
+    streams.store.lease(LEASE, "test", 600)
+    fork_of = experiments.of(streams, there.arm("b"))
+    driver = streams.store.begin(fork_of.deployments(["totals"])["totals"], str(Path("logs")))
+    streams.store.end(driver.id, "crashed", "no memory")
+    refused("b", "LIFECYCLE-096.*expected an arm that runs, got a crash: no memory.*floodmark logs totals --lake")
+    kept.keep(Lake(streams.lake.root), replace(there, state="paused"))
+    refused("b", "LIFECYCLE-095.*expected one whose arms run, got one that is paused")
