@@ -6,9 +6,11 @@ import gzip
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import dagster as dg
 import pytest
+from browser import chromium
 from dagster_runs import Dagster, flights_workspace
 
 from definitions import workspace
@@ -16,6 +18,16 @@ from floodmark import Workspace
 from floodmark.control.engine import Computing
 from floodmark.lake.paths import Lake
 from floodmark.orchestration import build_definitions
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+
+@pytest.fixture
+def page() -> Iterator[Page]:
+    """A page of a real Chromium."""
+    with chromium() as found:
+        yield found
 
 
 @pytest.fixture

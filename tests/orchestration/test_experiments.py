@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import dagster as dg
 import pytest
+from browser import launch, picture, until_done, visit
 from dagster_server import Server, serving, until
 from deltalake import DeltaTable
 
@@ -16,14 +17,13 @@ from floodmark.lake import experiments
 from floodmark.lake.paths import Lake
 from floodmark.orchestration import build_definitions
 
-from .test_browser import page, picture
 from .test_jobs import workspace
 from .test_streams import OPERATOR, edit, more, said, store
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-__all__ = ["page", "store"]
+__all__ = ["store"]
 
 MORE = ('cents=sum("cents"))', 'cents=sum("cents")).with_columns(euros="cents / 100.0")')
 REPORT = f"experiments/{OPERATOR}/report"
@@ -42,27 +42,22 @@ def server(shop: Path) -> Iterator[Server]:
         yield found
 
 
-def launch(page: Page, server: Server, job: str, config: str, partition: str = "") -> str:
-    """Launch a job from its launchpad, with a config that is typed in; how its run has ended."""
-    known = {run["runId"] for run in server.runs(job)}
-    page.goto(f"{server.url}/locations/{server.location}/jobs/{job}/playground")
-    if partition:
-        page.get_by_placeholder("Partition").click()
-        page.get_by_text(partition).first.click()
-    editor = page.locator(".CodeMirror").first
-    editor.click()
-    page.keyboard.press("Control+A")
-    page.keyboard.insert_text(config)
-    button = page.get_by_role("button", name="Launch Run")
-    until(lambda: button.is_enabled() and page.wait_for_timeout(500) is None and button.is_enabled(), 60)
-    button.click()
-    run = until(lambda: next((r for r in server.runs(job) if r["runId"] not in known), None), 60)
-    return server.ended(run["runId"])
-
-
 def windows(root: str) -> int:
     path = Lake(root).output(OPERATOR)
     return DeltaTable(path).to_pyarrow_table().num_rows if DeltaTable.is_deltatable(path) else 0
+
+
+def read(page: Page, url: str) -> None:
+    """The report is shown."""
+
+    def act() -> bool:
+        page.goto(url)
+        page.get_by_text("rows are the same; other columns: euros").first.wait_for()
+        page.get_by_text("Show Markdown").first.click()
+        page.get_by_text("processor time per million rows").first.wait_for()
+        return True
+
+    until_done(act)
 
 
 def reported(server: Server) -> bool:
@@ -83,30 +78,28 @@ def reported(server: Server) -> bool:
 @pytest.mark.feature("R7", "V8")
 @pytest.mark.timeout(900)
 def test_an_experiment_is_started_watched_read_and_promoted(
-    page: Page, server: Server, shop: Path, store: Store, tmp_path: Path
+    page: Page, server: Server, shop: Path, store: Store
 ) -> None:
     assert server.ended(server.launch_job("start", {})) == "SUCCESS"
     until(lambda: windows(str(shop / "lake")), 240)
     edit(shop, *MORE)
     start = f"ops:\n  start_experiment:\n    config:\n      operator: {OPERATOR}\n      name: mean\n      arms: {{a: '@current', b: '.'}}\n"
-    assert launch(page, server, "experiment_start", start) == "SUCCESS"
+    assert server.ended(launch(page, server, "experiment_start", config=start)) == "SUCCESS"
     made = experiments.find(Lake(str(shop / "lake")), "mean")
     assert [one.name for one in made.arms] == ["a", "b"]
 
-    page.goto(f"{server.url}/assets/experiments/{OPERATOR}/arms?view=partitions&partition=mean.b")
-    page.get_by_text(made.arms[1].version).first.wait_for()
-    picture(page, "arms", tmp_path)
+    arms = f"{server.url}/assets/experiments/{OPERATOR}/arms?view=partitions&partition=mean.b"
+    visit(page, arms, made.arms[1].version)
+    picture(page, "arms")
     more(shop)
     said(shop, "land", "orders")
     until(lambda: reported(server), 300)
-    page.goto(f"{server.url}/assets/{REPORT}?view=partitions&partition=mean")
-    page.get_by_text("rows are the same; other columns: euros").first.wait_for()
-    page.get_by_text("Show Markdown").first.click()
-    page.get_by_text("processor time per million rows").first.wait_for()
-    picture(page, "experiment-report", tmp_path)
+    read(page, f"{server.url}/assets/{REPORT}?view=partitions&partition=mean")
+    picture(page, "experiment-report")
 
     promote = "ops:\n  promote_arm:\n    config:\n      arm: b\n      soak_seconds: 0.5\n"
-    assert launch(page, server, "experiment_promote", promote, "mean") == "SUCCESS"
+    run = launch(page, server, "experiment_promote", partition="mean", config=promote)
+    assert server.ended(run) == "SUCCESS"
     assert experiments.find(Lake(str(shop / "lake")), "mean").promoted == "b"
     running = next(one for one in store.deployments() if one.lake == str(shop / "lake"))
     assert (running.version, running.package) == (made.arms[1].version, made.arms[1].package)

@@ -7,22 +7,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from browser import picture, turn, visit
 from dagster_server import Server, serving, until
 
 from floodmark.control.rollout import Record, Rollouts
 from floodmark.control.store import Store, StreamId
 
-from .test_browser import page, picture
 from .test_streams import MORE, OPERATOR, edit, said
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-__all__ = ["page"]
-
 ROLLOUT = (
     'rollout=Rollout(schedule="* * * * *", shadow="5 s", promote=PromoteWhen(match=1, every="2 s", approve=True)),'
 )
+SCHEDULE = f"rollout_{OPERATOR}"
 SECONDS = 300
 
 
@@ -86,19 +85,11 @@ class Watched:
         said(self.shop, "land", "orders")
 
 
-def switch(page: Page, server: Server) -> None:
-    """Turn the schedule on or off."""
-    page.goto(f"{server.url}/locations/{server.location}/schedules/rollout_{OPERATOR}")
-    page.locator("label[class*=formatSwitch]").first.click()
-    page.wait_for_timeout(2000)  # it is sent
-
-
 def shown(page: Page, server: Server, *words: str) -> None:
     """The newest event of the asset of the rollout says this."""
 
     def look() -> bool:
-        page.goto(f"{server.url}/assets/rollouts/{OPERATOR}?view=events")
-        page.get_by_text("waits for").first.wait_for()
+        visit(page, f"{server.url}/assets/rollouts/{OPERATOR}?view=events", "waits for")
         return all(page.get_by_text(text).count() for text in words)
 
     until(look, SECONDS)
@@ -107,22 +98,22 @@ def shown(page: Page, server: Server, *words: str) -> None:
 @pytest.mark.feature("Z6")
 @pytest.mark.timeout(1500)
 def test_a_rollout_is_started_by_a_schedule_approved_promoted_and_taken_back(
-    page: Page, server: Server, shop: Path, tmp_path: Path
+    page: Page, server: Server, shop: Path
 ) -> None:
     watched = Watched(shop)
     assert server.ended(server.launch_job("start", {})) == "SUCCESS"
     until(lambda: watched.batch is not None, SECONDS)
     old = watched.version
     edit(shop, *MORE)
-    switch(page, server)
+    turn(page, server, SCHEDULE, "RUNNING")
     watched.reaches("shadowing")
     watched.order(range(12, 15))
     waiting = watched.reaches("awaiting approval")
-    switch(page, server)
+    turn(page, server, SCHEDULE, "STOPPED")
     transitions = until(lambda: (found := server.runs("rollout_transition"))[3:] and found, SECONDS)
     assert all(server.ended(one["runId"]) == "SUCCESS" for one in transitions)
     shown(page, server, waiting.version, "awaiting approval")
-    picture(page, "rollout", tmp_path)
+    picture(page, "rollout")
 
     approval = {"operator": OPERATOR, "version": old}
     refused = server.launch_job("approve_rollout", {"ops": {"approve_rollout_of": {"config": approval}}})

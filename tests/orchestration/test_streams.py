@@ -1,4 +1,4 @@
-"""Streams in Dagster, in a real browser: a schedule upgrades one, takes a bad version back, and a savepoint is picked from the list."""
+"""Streams in Dagster, in a real browser: a schedule upgrades one and takes a bad version back; a savepoint is picked from the list."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING
 
 import psutil
 import pytest
+from browser import launch, picture, turn, visit
 from dagster_server import Server, serving, until
 from deltalake import DeltaTable
 
 from floodmark.control.engine import Computing
 from floodmark.control.store import Action, Deployment, Driver, Store
 
-from .test_browser import page, picture
-
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-__all__ = ["page"]
-
 OPERATOR = "hourly_sales"
+SCHEDULE = f"upgrade_{OPERATOR}"
+SECONDS = 300
+"""For one step of a stream on a busy machine."""
 MORE = ('cents=sum("cents"))', 'cents=sum("cents")).with_columns(euros="cents / 100.0")')
 BAD = ("orders.key_by", 'orders.filter("CAST(country AS DOUBLE) > 0").key_by')
 UNEXPECTED = ("orders=count()", 'orders=sum("-items")')
@@ -45,8 +45,8 @@ engine.land(found.source("orders"), Lake.of(found.settings), end=True, workspace
 
 
 @pytest.fixture
-def shop(engine: Computing, tmp_path: Path) -> Path:
-    """A workspace whose stream is upgraded every minute, once that is turned on."""
+def shop(tmp_path: Path) -> Path:
+    """A workspace whose stream is upgraded every minute, once that is turned on; what lands in it does so on the embedded engine."""
     folder = tmp_path / "shop"
     said(tmp_path, "init", "shop")
     assets = folder / "assets" / "orders.py"
@@ -56,15 +56,14 @@ def shop(engine: Computing, tmp_path: Path) -> Path:
         '    upgrades=Upgrades("* * * * *", forward_only=True, soak="20 seconds"),\n    partitions=Daily',
     )
     assets.write_text(text.replace("min_value=1)", "min_value=1, blocking=True)"))
-    settings = folder / "resources" / "settings.py"
-    settings.write_text(settings.read_text().replace('"dev": "embedded"', f'"dev": "{engine.name}"'))
     said(folder, "land", "orders")
     return folder
 
 
 @pytest.fixture
-def server(shop: Path) -> Iterator[Server]:
-    with serving(shop, shop / ".floodmark" / "dagster", supervise=True) as found:
+def server(engine: Computing, shop: Path) -> Iterator[Server]:
+    """Its streams run on the engine of the test."""
+    with serving(shop, shop / ".floodmark" / "dagster", supervise=True, FLOODMARK_ENGINE=engine.name) as found:
         yield found
 
 
@@ -97,7 +96,9 @@ def edit(shop: Path, old: str, new: str) -> None:
     operators = shop / "operators" / "orders.py"
     text = operators.read_text()
     assert old in text
-    operators.write_text(text.replace(old, new))
+    whole = operators.with_suffix(".new")
+    whole.write_text(text.replace(old, new))
+    whole.replace(operators)  # at once: the schedule reads it at any time
 
 
 def more(shop: Path) -> None:
@@ -123,14 +124,6 @@ def sales(lake: Path) -> set[tuple[object, ...]]:
     return {tuple(row[name] for name in columns) for row in rows if row["_kind"] == 0}
 
 
-def switch(page: Page, server: Server) -> None:
-    """Turn the schedule on or off."""
-    page.goto(f"{server.url}/locations/{server.location}/schedules/upgrade_{OPERATOR}")
-    toggle = page.locator("label[class*=formatSwitch]").first
-    toggle.click()
-    page.wait_for_timeout(2000)  # it is sent
-
-
 def savepoints(server: Server) -> list[str]:
     """Those in the list of the job that goes back to one."""
     query = """query ($r: RepositorySelector!) { partitionSetsOrError(repositorySelector: $r, pipelineName: "rollback") {
@@ -143,7 +136,7 @@ def savepoints(server: Server) -> list[str]:
 def ended(store: Store, step: str) -> Action:
     """The newest action, once it has ended so."""
     found: Action = until(
-        lambda: next((a for a in store.actions(limit=1) if a.ended_at is not None and a.step == step), None), 300
+        lambda: next((a for a in store.actions(limit=1) if a.ended_at is not None and a.step == step), None), SECONDS
     )
     return found
 
@@ -153,40 +146,67 @@ def running(store: Store, version: str) -> bool:
     return newest is not None and newest.state == "running" and newest.version == version
 
 
-@pytest.mark.feature("V4", "V2", "F8", "Z4")
-@pytest.mark.timeout(1500)
-@pytest.mark.engines("spark", soak=("embedded",))
-def test_a_schedule_upgrades_and_takes_back_and_a_savepoint_is_picked_from_the_list(
-    page: Page, server: Server, shop: Path, store: Store, tmp_path: Path
-) -> None:
+def started(server: Server, store: Store) -> Deployment:
+    """The stream, once it has written something."""
     assert server.ended(server.launch_job("start", {})) == "SUCCESS", "the only operator need not be named"
     first = deployment(store)
-    until(lambda: running(store, first.version) and drivers(store)[0].batch is not None, 200)
+    until(lambda: running(store, first.version) and drivers(store)[0].batch is not None, SECONDS)
+    return first
+
+
+def truth(shop: Path, tmp_path: Path) -> set[tuple[object, ...]]:
+    """What one bounded run over all that has landed finds."""
+    said(shop, "run", OPERATOR, "--lake", str(tmp_path / "bounded"), FLOODMARK_LOGS=str(shop / "lake"))
+    found = sales(tmp_path / "bounded")
+    assert len(found) > 5
+    return found
+
+
+@pytest.mark.feature("V4", "F8", "Z4")
+@pytest.mark.timeout(1800)
+@pytest.mark.engines("spark", soak=("embedded",))
+def test_a_schedule_upgrades_a_stream_and_takes_a_bad_version_back(
+    page: Page, server: Server, shop: Path, store: Store, tmp_path: Path
+) -> None:
+    first = started(server, store)
     edit(shop, *MORE)
-    switch(page, server)
+    turn(page, server, SCHEDULE, "RUNNING")
     done = upgraded(page, server, store)
     assert done.version != first.version
     assert running(store, done.version)
 
     more(shop)
-    taken_back(page, server, store, shop, tmp_path)
-    until(lambda: running(store, done.version), 120)
-    said(shop, "run", OPERATOR, "--lake", str(tmp_path / "bounded"), FLOODMARK_LOGS=str(shop / "lake"))
-    truth = sales(tmp_path / "bounded")
-    assert len(truth) > 5
-    until(lambda: sales(shop / "lake") == truth, 120)
+    taken_back(page, server, store, shop)
+    until(lambda: running(store, done.version), SECONDS)
+    wanted = truth(shop, tmp_path)
+    until(lambda: sales(shop / "lake") == wanted, SECONDS)
 
+
+@pytest.mark.feature("V4", "V2", "Z4")
+@pytest.mark.timeout(1800)
+def test_a_savepoint_is_picked_from_the_list_and_ctrl_c_stops_all(
+    page: Page, server: Server, shop: Path, store: Store, tmp_path: Path
+) -> None:
+    first = started(server, store)
+    edit(shop, *MORE)
+    config = {"operator": OPERATOR, "forward_only": True, "soak_seconds": 0.5}
+    run = server.launch_job("upgrade", {"ops": {"upgrade_stream": {"config": config}}})
+    assert server.ended(run) == "SUCCESS"
+    done = ended(store, "done")
+    more(shop)
+    said(shop, "land", "orders", "--end")
     refused(server, shop, store)
-    until(lambda: running(store, done.version), 200)
-    until(lambda: sales(shop / "lake") == truth, 120)
+    until(lambda: running(store, done.version), SECONDS)
+    wanted = truth(shop, tmp_path)
+    until(lambda: sales(shop / "lake") == wanted, SECONDS)
 
-    rolled_back(page, server, store, str(done.savepoint), tmp_path)
-    until(lambda: running(store, first.version), 200)
-    until(lambda: sales(shop / "lake") == truth, 120)
+    rolled_back(page, server, store, str(done.savepoint))
+    until(lambda: running(store, first.version), SECONDS)
+    until(lambda: sales(shop / "lake") == wanted, SECONDS)
     pid = drivers(store)[0].pid
     assert pid is not None
     server.process.send_signal(signal.SIGINT)
-    server.process.wait(150)
+    server.process.wait(SECONDS)
     assert not psutil.pid_exists(pid), "Ctrl-C stops the streams too"
     assert drivers(store)[0].reason == "stopped at a micro-batch boundary"
     assert deployment(store).desired == "running"
@@ -196,33 +216,33 @@ def upgraded(page: Page, server: Server, store: Store) -> Action:
     """The schedule has upgraded the stream."""
     done = ended(store, "done")
     assert done.kind == "upgrade"
-    run = until(lambda: next((r for r in server.runs("upgrade") if r["status"] == "SUCCESS"), None), 60)
-    page.goto(f"{server.url}/runs/{run['runId']}")
-    page.get_by_text("RUN_SUCCESS").first.wait_for()
+    run = until(lambda: next((r for r in server.runs("upgrade") if r["status"] == "SUCCESS"), None), SECONDS)
+    visit(page, f"{server.url}/runs/{run['runId']}", "RUN_SUCCESS")
     return done
 
 
-def taken_back(page: Page, server: Server, store: Store, shop: Path, tmp_path: Path) -> None:
+def taken_back(page: Page, server: Server, store: Store, shop: Path) -> None:
     """The schedule has started a version that crashes at the orders that land meanwhile, and has taken it back."""
     known, pipe = store.actions(limit=1)[0].id, subprocess.PIPE
     with subprocess.Popen([sys.executable, "-c", LANDER], cwd=shop, stdin=pipe, stdout=pipe, text=True) as lander:
         assert lander.stdout is not None
         assert "ready" in lander.stdout.readline()
         edit(shop, *BAD)
-        until(lambda: (now := store.actions(limit=1)[0]).id > known and now.step != "stopping", 200)
-        lander.communicate("now\n", timeout=120)
+        until(lambda: (now := store.actions(limit=1)[0]).id > known and now.step != "stopping", SECONDS)
+        edit(shop, *reversed(BAD))  # its code is kept already; what the schedule finds from now on is no change
+        lander.communicate("now\n", timeout=SECONDS)
         assert lander.returncode == 0
-    switch(page, server)  # while that run is at work nothing else is launched
-    back = ended(store, "rolled back")
+    turn(page, server, SCHEDULE, "STOPPED")
+    back = until(
+        lambda: next((a for a in store.actions(limit=3) if a.id > known and a.ended_at is not None), None), SECONDS
+    )
+    assert back.step == "rolled back", back
     assert "it crashed: EXECUTION-050" in (back.reason or "")
     assert "CAST(country AS DOUBLE)" in (back.reason or "")
-    failed = until(lambda: next((r for r in server.runs("upgrade") if r["status"] == "FAILURE"), None), 60)
-    edit(shop, *reversed(BAD))
-    page.goto(f"{server.url}/runs/{failed['runId']}")
-    page.get_by_text("LIFECYCLE-056").first.wait_for()
-    page.goto(f"{server.url}/locations/{server.location}/jobs/upgrade/runs")
-    page.get_by_text("Failure").first.wait_for()
-    picture(page, "upgrades", tmp_path)
+    failed = until(lambda: next((r for r in server.runs("upgrade") if r["status"] == "FAILURE"), None), SECONDS)
+    visit(page, f"{server.url}/runs/{failed['runId']}", "LIFECYCLE-056")
+    visit(page, f"{server.url}/locations/{server.location}/jobs/upgrade/runs", "Failure")
+    picture(page, "upgrades")
 
 
 def refused(server: Server, shop: Path, store: Store) -> None:
@@ -235,12 +255,8 @@ def refused(server: Server, shop: Path, store: Store) -> None:
     edit(shop, *reversed(UNEXPECTED))
 
 
-def rolled_back(page: Page, server: Server, store: Store, savepoint: str, tmp_path: Path) -> None:
+def rolled_back(page: Page, server: Server, store: Store, savepoint: str) -> None:
     """Everything is back at a savepoint that was chosen by clicks."""
-    until(lambda: savepoint in savepoints(server), 90)
-    page.goto(f"{server.url}/locations/{server.location}/jobs/rollback/playground")
-    page.get_by_placeholder("Partition").click()
-    page.get_by_text(savepoint).first.click()
-    picture(page, "rollback", tmp_path)
-    page.get_by_role("button", name="Launch Run").click()
+    until(lambda: savepoint in savepoints(server), SECONDS)
+    launch(page, server, "rollback", partition=savepoint, name="rollback")
     assert ended(store, "done").kind == "rollback"

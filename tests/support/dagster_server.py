@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import random
+import re
 import signal
 import socket
 import subprocess
@@ -11,7 +13,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from typing import Any
 import psutil
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+QUICK = Path(__file__).parent / "quick_daemon"
 LOCATION = "definitions.defs"
 
 
@@ -111,12 +114,29 @@ class Server:
             lambda: status if (status := self.status(run)) in {"SUCCESS", "FAILURE", "CANCELED"} else None, seconds
         )
 
+    def schedule(self, name: str) -> str:
+        """RUNNING or STOPPED."""
+        query = """query ($s: ScheduleSelector!) { scheduleOrError(scheduleSelector: $s) { ... on Schedule {
+            scheduleState { status } } } }"""
+        where = {"repositoryLocationName": self.location, "repositoryName": "__repository__", "scheduleName": name}
+        return str(self.ask(query, s=where)["scheduleOrError"]["scheduleState"]["status"])
+
     def backfills(self) -> list[dict[str, Any]]:
         """Newest first."""
         query = """{ partitionBackfillsOrError(limit: 10) { ... on PartitionBackfills {
             results { id status partitionNames } } } }"""
         found: list[dict[str, Any]] = self.ask(query)["partitionBackfillsOrError"]["results"]
         return found
+
+
+def _often(state: Path) -> None:
+    """Dagster's settings as ``floodmark up`` writes them, but it looks every second for runs that have ended, and for pools they held."""
+    text = (ROOT / "src" / "floodmark" / "orchestration" / "dagster.yaml").read_text()
+    state.mkdir(parents=True, exist_ok=True)
+    for name in ("poll_interval_seconds", "free_slots_after_run_end_seconds"):
+        text, found = re.subn(rf"{name}: \d+", f"{name}: 1", text)
+        assert found == 1, name
+    (state / "dagster.yaml").write_text(text)
 
 
 def until(look: Callable[[], Any], seconds: float) -> Any:
@@ -138,10 +158,12 @@ def _words(process: psutil.Process) -> list[str]:
 
 
 def free_port() -> int:
-    """A port nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port nobody listens on, below those the system itself gives away until the server listens there."""
+    while True:
+        port = random.randrange(20_000, 32_000)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 @contextmanager
@@ -152,6 +174,9 @@ def serving(
     port = free_port()
     command = [sys.executable, "-m", "floodmark.cli.main", "up", "--port", str(port), "--state", str(state)]
     command += [] if supervise else ["--no-supervise"]
+    _often(state)
+    path = variables.get("PYTHONPATH") or os.environ.get("PYTHONPATH", "")
+    variables["PYTHONPATH"] = os.pathsep.join(filter(None, [str(QUICK), path]))
     process = subprocess.Popen(
         command, cwd=folder, env=os.environ | variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
@@ -168,5 +193,5 @@ def serving(
         yield found
     finally:
         process.send_signal(signal.SIGINT)
-        rest = process.communicate(timeout=150)[0]
+        rest = process.communicate(timeout=300)[0]
         assert "stopped" in rest or (found is not None and found.killed), rest
