@@ -52,30 +52,39 @@ def engine(request: pytest.FixtureRequest) -> Computing:
     return OnSpark(Settings(), "tests", lambda _: nullcontext(), request.getfixturevalue("spark"))
 
 
+@pytest.fixture(scope="session")
+def engine_name(request: pytest.FixtureRequest) -> str:
+    """As ``engine``, for a test that leaves computing to other processes."""
+    return str(request.param)
+
+
 _STARTS_SPARK = {"spark", "compiled"}
 """Fixtures that start Java."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """A test that asks for an engine runs on the embedded one, and on Spark in ``make soak``, or as its mark says."""
-    if "engine" in metafunc.fixturenames:
+    for fixture in {"engine", "engine_name"}.intersection(metafunc.fixturenames):
         mark = metafunc.definition.get_closest_marker("engines")
         always, soak = (mark.args, mark.kwargs.get("soak", ())) if mark else (("embedded",), ("spark",))
         marks = {"spark": [pytest.mark.spark], "embedded": []}
         params = [pytest.param(name, marks=marks[name]) for name in always]
         params += [pytest.param(name, marks=[*marks[name], pytest.mark.soak]) for name in soak]
-        metafunc.parametrize("engine", params, indirect=True, scope="session")
+        metafunc.parametrize(fixture, params, indirect=True, scope="session")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What a test costs follows from the fixtures it asks for."""
+    """What a test costs follows from the fixtures it asks for; one with a browser is repeated once where a page was late, and only there."""
     for item in items:
         names = set(getattr(item, "fixturenames", ()))
         if not names.isdisjoint(_STARTS_SPARK):
             item.add_marker(pytest.mark.spark)
         if "page" in names:
+            from playwright.sync_api import TimeoutError as LatePageError
+
             item.add_marker(pytest.mark.browser)
+            item.add_marker(pytest.mark.flaky(reruns=1, only_rerun=[LatePageError]))
 
 
 @pytest.hookimpl(wrapper=True)

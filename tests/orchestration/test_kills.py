@@ -19,6 +19,7 @@ from floodmark.engines.spark.bounded.run import run_bounded
 from floodmark.lake.paths import Lake
 from floodmark.orchestration.partitions import definition, interval_of
 
+pytestmark = pytest.mark.spark
 ASSETS = ("hourly_departures", "hourly_departures__late")
 MODULE = """
 from pathlib import Path

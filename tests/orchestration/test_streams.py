@@ -16,7 +16,6 @@ from browser import launch, picture, turn, visit
 from dagster_server import Server, serving, until
 from deltalake import DeltaTable
 
-from floodmark.control.engine import Computing
 from floodmark.control.store import Action, Deployment, Driver, Store
 
 if TYPE_CHECKING:
@@ -61,9 +60,9 @@ def shop(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def server(engine: Computing, shop: Path) -> Iterator[Server]:
+def server(engine_name: str, shop: Path) -> Iterator[Server]:
     """Its streams run on the engine of the test."""
-    with serving(shop, shop / ".floodmark" / "dagster", supervise=True, FLOODMARK_ENGINE=engine.name) as found:
+    with serving(shop, shop / ".floodmark" / "dagster", supervise=True, FLOODMARK_ENGINE=engine_name) as found:
         yield found
 
 
