@@ -198,7 +198,7 @@ def test_ctrl_c_stops_at_a_micro_batch_boundary_and_a_restart_goes_on(shop: Path
             if "micro-batch 0" in line:
                 os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to everything in the group
                 break
-        out, rest = process.communicate(timeout=120)
+        out, rest = process.communicate(timeout=300)
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
@@ -239,7 +239,7 @@ def test_continuous_landing_takes_a_new_file_and_stops_on_sigterm(tmp_path: Path
             if "orders commit 1" in line:
                 process.terminate()
                 break
-        out, rest = process.communicate(timeout=120)
+        out, rest = process.communicate(timeout=300)
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)

@@ -26,7 +26,7 @@ def main(action: str, lake: str, root: str, *names: str) -> None:
     """Do it."""
     if action == "upgrade":
         streams = fleet(Path(root), lake, WIDER, operator(largest, inputs={"totals": WIDER}))
-        _, found = upgrade(streams, WIDER, verification=Verification(patience=60, soak=0.5))
+        _, found = upgrade(streams, WIDER, verification=Verification(patience=300, soak=0.5))
     else:
         streams = fleet(Path(root), lake, TOTALS, LARGEST)
         _, found = roll_back(streams, savepoints.find(streams.lake, names[0]))

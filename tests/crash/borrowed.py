@@ -18,7 +18,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 VARIABLE = "FLOODMARK_TEST_JAVA"
-_PATIENCE_SECONDS = 120
+_PATIENCE_SECONDS = 300
 
 
 def lend(spark: SparkSession) -> dict[str, str]:

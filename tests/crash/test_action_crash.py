@@ -85,7 +85,7 @@ def begin(tmp_path: Path) -> Begin:
     return started
 
 
-def until(what: Callable[[], object], seconds: float = 150) -> None:
+def until(what: Callable[[], object], seconds: float = 300) -> None:
     end = time.monotonic() + seconds
     while not what():
         assert time.monotonic() < end, what
@@ -232,7 +232,7 @@ def test_what_runs_takes_the_steps_that_were_listed(streams: Streams, begin: Beg
     with begin(lake, "") as found:
         now, verification = (
             fleet(found.root, lake.root, WIDER, operator(largest, inputs={"totals": WIDER})),
-            Verification(patience=60, soak=0.5),
+            Verification(patience=300, soak=0.5),
         )
         would = actions.upgrade_steps(now, WIDER, "", verification)
         assert [kind(step) for step in would] == ["stop", "save", "define", "widen", "deploy", "verify"]

@@ -92,7 +92,7 @@ class Chaos:
         answer = self.process.stdout.readline()
         self.told.append(f"{json.dumps(action)} -> {answer.strip()[:300] or 'killed'}")
         if not answer:
-            assert self.process.wait(120) == -signal.SIGKILL, Path(f"{self.lake.root}.log").read_text()[-3000:]
+            assert self.process.wait(300) == -signal.SIGKILL, Path(f"{self.lake.root}.log").read_text()[-3000:]
             self.process, self.kills = None, self.kills + 1
             return None
         return dict(json.loads(answer))

@@ -126,7 +126,7 @@ class World:
         killed = self.draw.random() < 0.5
         process = self.process(action, *names)
         try:
-            process.wait(timeout=self.draw.uniform(1.0, 5.0) if killed else 120)
+            process.wait(timeout=self.draw.uniform(1.0, 5.0) if killed else 300)
         except subprocess.TimeoutExpired:
             assert killed, (self.root / f"{action}.log").read_text()[-3000:]
             os.killpg(process.pid, signal.SIGKILL)
@@ -220,7 +220,7 @@ class World:
             return bool(driver and driver.state == "running" and position(self.lake) == self.landed - 1)
         return False
 
-    def until(self, what: Any, seconds: float = 120) -> None:
+    def until(self, what: Any, seconds: float = 300) -> None:
         end = time.monotonic() + seconds
         while not what():
             if self.supervisors and self.supervisors[-1].poll() is not None:
@@ -322,7 +322,7 @@ def finish(world: World) -> None:
     """Whatever was begun is ended by the next action on the stream, and the stream runs."""
     for _ in range(5):
         process = world.process("upgrade", WIDER.version)
-        process.wait(timeout=180)
+        process.wait(timeout=300)
         if process.returncode == 0:
             break
         text = (world.root / "upgrade.log").read_text().splitlines()[-1]

@@ -85,7 +85,7 @@ def killed(folder: Path, at: str, *arguments: str) -> None:
         found.release(one.stream.action, found.holder(one.stream.action) or "")
 
 
-def until(what: Callable[[], object], seconds: float = 150) -> None:
+def until(what: Callable[[], object], seconds: float = 300) -> None:
     end = time.monotonic() + seconds
     while not what():
         assert time.monotonic() < end, what

@@ -44,7 +44,7 @@ RUNNING = {
     "spark": crash.POINTS["micro_batch"],
     "embedded": (*crash.POINTS["embedded"], "micro_batch.before_current", "micro_batch.after_current"),
 }
-PATIENCE_SECONDS = 120
+PATIENCE_SECONDS = 300
 
 
 @dataclass

@@ -21,7 +21,7 @@ from floodmark.lake.timeline import CHECKPOINT, Timeline
 
 PROGRAM = Path(__file__).with_name("ysb_process.py")
 ROUNDS, FILES = 4, 14
-PATIENCE_SECONDS = 120
+PATIENCE_SECONDS = 300
 
 
 def planned(lake: Lake) -> int:

@@ -64,7 +64,7 @@ class Killed:
                 lost = self._lose_server(process.pid) if victim == "server" else False
                 if victim == "driver":
                     process.kill()
-        _, said = process.communicate(timeout=120)
+        _, said = process.communicate(timeout=300)
         self.told.append(f"{victim} {point or round(instant, 2)}: {process.returncode}")
         if process.returncode == -signal.SIGKILL and victim in {"point", "driver"}:
             self.kills[victim] += 1

@@ -148,7 +148,7 @@ def _run(folder: Path, command: list[str], **more: str) -> subprocess.CompletedP
     )
 
 
-def until(what: Callable[[], object], *seen: object, seconds: float = 120) -> None:
+def until(what: Callable[[], object], *seen: object, seconds: float = 300) -> None:
     end = time.monotonic() + seconds
     while not what():
         assert time.monotonic() < end, [one() if callable(one) else one for one in seen]

@@ -52,7 +52,7 @@ from floodmark.core.errors import LifecycleError, SetupError
 from floodmark.lake.paths import Lake
 from floodmark.spec.source import DeltaTable as TableOfOthers
 
-PATIENCE_SECONDS = 120
+PATIENCE_SECONDS = 300
 FAKE = Path(__file__).parent.parent / "support" / "fake_driver.py"
 
 
