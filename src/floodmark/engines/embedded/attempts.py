@@ -22,9 +22,10 @@ from pyspark.sql import DataFrame
 from floodmark.core.errors import CapabilityError
 from floodmark.core.scratch import Scratch
 from floodmark.engines.embedded.halving import failing
-from floodmark.engines.embedded.prepared import Prepared
+from floodmark.engines.embedded.prepared import Framing, Prepared
 from floodmark.engines.embedded.reasons import reason, refusal
 from floodmark.engines.embedded.session import Connection, Sail, on_sail
+from floodmark.engines.embedded.suspect import Suspect, suspect
 from floodmark.engines.frames.compile import compiled
 from floodmark.engines.frames.expressions import Rendering, value
 from floodmark.semantics.attempts import Attempt, attempts, stage_attempts
@@ -37,6 +38,8 @@ from floodmark.spec.schema import FAILED, FAILURE, RETRACTION, ROW
 
 _PIECE_BYTES = 16_000_000
 """Of rows that are tried together."""
+_FEW = 64
+"""Rows of which so few are tried in halves at once."""
 _PLACE = "_place"
 _ROWS = 1 << 17
 """Rows that are read from a file at once."""
@@ -168,7 +171,7 @@ class _Trial:
     operator: str
     rendering: Rendering
     sail: Sail
-    _prepared: dict[int | None, Prepared] = field(init=False, default_factory=dict)
+    _prepared: dict[tuple[str, int | None], Prepared] = field(init=False, default_factory=dict)
 
     def marked(self, table: pa.Table) -> pa.Table:
         """Rows of the step's parent with those marked for which an attempt fails; of these, retractions are left out."""
@@ -200,8 +203,8 @@ class _Trial:
         for number, attempt in enumerate(self.attempts):
             rows = table.take(left)
             why = dict(self._failing(number, rows))
-            for place, message in why.items():
-                (row,) = rows.slice(place, 1).to_pylist()
+            given = rows.take(pa.array(list(why), pa.int64())).to_pylist() if why else []
+            for (place, message), row in zip(why.items(), given, strict=True):
                 found[int(left[place])] = self._failure(attempt, row, message)
             left = np.delete(left, list(why))
         return found
@@ -214,13 +217,54 @@ class _Trial:
         alike = _alike(rows.select(self._read(number)))
         tried = rows.take(pa.array([places[0] for places in alike], pa.int64()))
 
-        def fails(start: int, stop: int) -> str | None:
-            error = self._error(number, tried.slice(start, stop - start))
-            return None if error is None else reason(self.attempts[number], str(error))
-
-        for place, message in failing(tried.num_rows, fails):
+        for place, message in self._suspected(number, tried):
             for row in alike[place]:
                 yield row, message
+
+    def _suspected(self, number: int, tried: pa.Table) -> Iterator[tuple[int, str]]:
+        """(place, message) of rows that fail: those for which the suspect does, by one query; the others, in halves."""
+        attempt, known = self.attempts[number], dict[int, str]()
+        one = suspect(attempt) if tried.num_rows > _FEW else None
+        if one is not None and (texts := self._shown(number, one, tried)):
+            first, *_ = texts
+            said = self._why(number, tried.slice(first, 1))
+            known = {
+                place: reason(attempt, one.said.format(text)) if one.said else said or ""
+                for place, text in texts.items()
+            }
+            if known[first] != said:  # not in the words that were expected: row by row, then
+                known = {}
+        yield from known.items()
+        places = np.setdiff1d(np.arange(tried.num_rows), list(known))
+        others = tried.take(pa.array(places, pa.int64()))
+        for place, message in failing(
+            len(places), lambda start, stop: self._why(number, others.slice(start, stop - start))
+        ):
+            yield int(places[place]), message
+
+    def _why(self, number: int, rows: pa.Table) -> str | None:
+        """Why an attempt fails for some of the rows; None where it does for none."""
+        error = self._error(number, rows)
+        return None if error is None else reason(self.attempts[number], str(error))
+
+    def _shown(self, number: int, one: Suspect, rows: pa.Table) -> dict[int, str]:
+        """Place -> the text in the message, of rows for which the suspect fails."""
+        found: dict[int, str] = {}
+        size = max(1, rows.num_rows * _PIECE_BYTES // max(rows.nbytes, _PIECE_BYTES))
+        for start in range(0, rows.num_rows, size):
+            piece = rows.slice(start, size)
+            places = pa.array(np.arange(start, start + piece.num_rows), pa.int64())
+            told = on_sail(self.sail, partial(self._told, number, one, piece.append_column(_PLACE, places)))
+            found.update(zip(told[_PLACE].to_pylist(), told["shown"].to_pylist(), strict=True))
+        return dict(sorted(found.items()))
+
+    def _told(self, number: int, one: Suspect, rows: pa.Table, connection: Connection) -> pa.Table:
+        tables = {"": rows.select([*self._read(number), _PLACE])}
+
+        def framing(frames: Mapping[str, DataFrame]) -> DataFrame:
+            return frames[""].filter(one.fails).selectExpr(f"`{_PLACE}`", f"{one.shown} AS shown")
+
+        return self._asked(("suspect", number), tables, framing, connection)
 
     def _read(self, number: int | None) -> list[str]:
         """The columns that an attempt, or all of them, read."""
@@ -250,16 +294,22 @@ class _Trial:
     def _tried(self, number: int | None, rows: pa.Table, connection: Connection) -> None:
         tried = self.attempts if number is None else [self.attempts[number]]
         tables = {"": rows.select([*self._read(number), "_kind"])}
-        prepared = self._prepared.get(number)
+
+        def framing(frames: Mapping[str, DataFrame]) -> DataFrame:
+            values = [value(one.text, one.type, one.schema, self.rendering) for one in tried]
+            named = [f"{text} AS `_tried_{place}`" for place, text in enumerate(values)]
+            return frames[""].selectExpr(*named).selectExpr(*(f"count(`_tried_{n}`)" for n in range(len(named))))
+
+        self._asked(("all", number), tables, framing, connection)
+
+    def _asked(
+        self, key: tuple[str, int | None], tables: Mapping[str, pa.Table], framing: Framing, connection: Connection
+    ) -> pa.Table:
+        """The rows of a frame, which is made once for each server."""
+        prepared = self._prepared.get(key)
         if prepared is None or prepared.session is not connection.spark:
-
-            def framing(frames: Mapping[str, DataFrame]) -> DataFrame:
-                values = [value(one.text, one.type, one.schema, self.rendering) for one in tried]
-                named = [f"{text} AS `_tried_{place}`" for place, text in enumerate(values)]
-                return frames[""].selectExpr(*named).selectExpr(*(f"count(`_tried_{n}`)" for n in range(len(named))))
-
-            prepared = self._prepared[number] = Prepared.of(connection, tables, framing)
-        prepared.rows(tables)
+            prepared = self._prepared[key] = Prepared.of(connection, tables, framing)
+        return prepared.rows(tables)
 
 
 def _alike(rows: pa.Table) -> list[list[int]]:

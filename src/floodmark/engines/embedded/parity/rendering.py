@@ -44,7 +44,8 @@ _INFIX = frozenset(
 )
 _SUFFIXES = {"tinyint": "Y", "smallint": "S", "bigint": "L"}
 _SMALLEST = {"tinyint": -(1 << 7), "smallint": -(1 << 15), "int": -(1 << 31), "bigint": -(1 << 63)}
-_CONDITIONAL = frozenset({"if", "coalesce", "ifnull", "nvl", "nvl2", "and", "or"})
+CONDITIONAL = frozenset({"if", "coalesce", "ifnull", "nvl", "nvl2", "and", "or"})
+"""Calls that compute some of their arguments only where others say so."""
 _STOPPING = frozenset({"exists", "forall"})
 """Calls of which Spark computes the condition up to the element that decides, Sail for all."""
 _NAN = frozenset(
@@ -228,7 +229,7 @@ def as_type(text: str, node: Typed, kind: str) -> str:
 def _call(node: Typed, name: str) -> str:
     if name == "interval":
         return _interval(node)
-    if name in _CONDITIONAL:
+    if name in CONDITIONAL:
         _check_constants(node)
     if name in _STOPPING and any(fails(condition) for condition in node.children[1].children[:1]):  # NULL has none
         message = (
