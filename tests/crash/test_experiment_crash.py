@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,11 @@ def rows(path: Path, *more: str) -> list[tuple[Any, ...]]:
     return sorted(tuple(one[column] for column in columns) for one in table if one["_kind"] == 0)
 
 
+def newest(found: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """The last result of each window: revisions only add orders."""
+    return list({one[:2]: one for one in sorted(found)}.values())
+
+
 def report(shop: Path, lake: Lake) -> None:
     """Ask for a report until something has closed; afterwards upkeep goes on with it."""
     order(shop, range(12, 15))
@@ -228,3 +234,45 @@ def test_an_arm_with_another_window_computes_all_input_and_becomes_the_stream(sh
     until(lambda: rows(shop / "lake" / "outputs" / OPERATOR, "window_start", "mean") == found)
     assert min(one[1] for one in found) < max(one[1] for one in found), "windows from the first row on"
     assert {(one[1] - one[4]).total_seconds() for one in found} == {7200}
+
+
+@pytest.mark.feature("V8", "Z5")
+@pytest.mark.timeout(900)
+def test_a_cut_over_by_event_time_leaves_what_was_final(shop: Path) -> None:
+    """Windows that end before it stay as the old version has made them, the others are the new one's; killed at each step it is the same."""
+    code, lake = shop / "operators" / "orders.py", Lake(str(shop / "lake"))
+    code.write_text(code.read_text().replace('mean="cents / orders"', 'cents="cents * 2"'))
+    made = said(shop, "experiment", "start", "doubled", "--of", OPERATOR)
+    stream, arm = shop / "lake" / "outputs" / OPERATOR, Path(made["arms"][1]["root"]) / "outputs" / OPERATOR
+    known = rows(stream)
+    order(shop, range(12, 19))
+    until(lambda: len(rows(stream)) == len(rows(arm)) > len(known) and rows(stream) != rows(arm))
+    old, new = rows(stream), rows(arm)
+    assert [one[:3] for one in old] == [one[:3] for one in new]
+
+    promotes = ("experiment", "promote", "doubled", "--arm", "b", "--soak", "0.5", "--cutover")
+    late = program(shop, *promotes, "2030-01-01")
+    assert "LIFECYCLE-111" in late.stderr
+    assert "where results are final" in late.stderr
+    assert "LIFECYCLE-002" in program(shop, *promotes, "tomorrow").stderr
+    assert experiments.find(lake, "doubled").state == "running"
+    cut = datetime(2025, 3, 1, 15, tzinfo=UTC)
+    promotes = (*promotes, "2025-03-01T15:00Z")
+    would = [step["origin"] for step in said(shop, *promotes, "--dry-run")["steps"] if step["step"] == "restore_table"]
+    assert all("from 2025-03-01T15:00:00Z on" in origin for origin in would)
+    for point in ("step.restore_values", "graft.before_commit", "step.make_current"):
+        killed(shop, f"{point}:1", *promotes)
+    assert said(shop, *promotes)["promoted"] == "b"
+    expected = [one for one in old if one[1] <= cut] + [one for one in new if one[1] > cut]
+    assert sorted(expected) not in (old, new)
+    assert rows(stream) == sorted(expected)
+    assert rows(Path(f"{stream}__current")) == newest(expected)
+    order(shop, range(19, 22))
+    until(lambda: any(one[1].hour > 19 for one in rows(stream)))
+    fresh = [one for one in rows(stream) if one[1].hour > 19]
+    assert all(one[3] == 2 * 100 * sum(n for n in range(20) if (n % 2 == 1) is (one[0] == "DE")) for one in fresh)
+    until(lambda: newest(rows(stream)) == rows(Path(f"{stream}__current")))
+
+    back = store(shop).actions(limit=1)[0].savepoint
+    said(shop, "rollback", OPERATOR, "--to", str(back))
+    assert set(old) <= set(rows(stream))

@@ -315,12 +315,26 @@ def clean(invocation: Invocation, name: str) -> None:
 @experiment.command()
 @click.argument("name")
 @click.option("--arm", required=True, metavar="ARM", help="That becomes the stream.")
+@click.option(
+    "--cutover",
+    default="",
+    metavar="TIME|closed",
+    help="Results before this event time stay as the stream made them; closed: the latest there is. Default: none since the arms parted.",
+)
 @verified("the arm to come to where the stream is, and for its first micro-batch then.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 @shared
 @pass_invocation
 def promote(
-    invocation: Invocation, *, name: str, arm: str, patience: float, soak: float, set_aside: bool, dry_run: bool
+    invocation: Invocation,
+    *,
+    name: str,
+    arm: str,
+    cutover: str,
+    patience: float,
+    soak: float,
+    set_aside: bool,
+    dry_run: bool,
 ) -> None:
     """Let the stream be what an arm of experiment NAME is: state, code, and tables in one commit each. A rollback takes it back."""
     console, opened, streams = _opened(invocation)
@@ -329,13 +343,13 @@ def promote(
 
     verification = Verification(patience=patience, soak=soak, set_aside=set_aside)
     if dry_run:
-        would = experiments.promote_steps(streams, name, arm, verification)
+        would = experiments.promote_steps(streams, name, arm, verification, cutover)
         console.say(f"arm {arm} of {name} would be the stream")
         console.steps(would)
         console.document({"lake": opened.lake, "done": False, "steps": documents(would)})
         return
     with console.step(f"promoting {arm} of {name}"), recorded() as taken:
-        made, action = experiments.promote(streams, name, arm, verification)
+        made, action = experiments.promote(streams, name, arm, verification, cutover)
     console.say(f"{made.operator} -> {action.version}: {'it runs' if action.step == 'done' else action.step}")
     if action.reason:
         console.say(f"  {action.reason}")

@@ -14,6 +14,8 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from pathlib import Path
 
+from deltalake import DeltaTable
+
 from floodmark.control import actions
 from floodmark.control.fleet import Fleet, never
 from floodmark.control.rollout import Rollouts
@@ -29,6 +31,7 @@ from floodmark.lake.locks import exclusive
 from floodmark.lake.outputs import input_path
 from floodmark.lake.paths import Lake
 from floodmark.lake.timeline import CHECKPOINT, Timeline, inputs_at, streams
+from floodmark.lifecycle.cutover import CLOSED, Cut, chosen, final, numbered, parse
 from floodmark.lifecycle.experiment import Arm, Experiment, Operations, State
 from floodmark.lifecycle.report import Report
 from floodmark.lifecycle.steps import Follow, Step, take
@@ -37,6 +40,7 @@ from floodmark.lifecycle.usage import Usage
 from floodmark.observe.comparison.arms import compare_arms
 from floodmark.observe.comparison.compare import How
 from floodmark.spec.rollout import PromoteWhen, Rollout
+from floodmark.spec.schema import first_sequence
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _CURRENT, _HERE = "@current", "."
@@ -180,6 +184,7 @@ def _set_up(fleet: Fleet, made: Experiment, *, forward_only: bool, rebuild: bool
         crash.point("experiment.after_arm")
     made = made.having(ready)
     if made.promote is not None:
+        _latest(fleet, made, made.arm(made.candidate), made.promote.cutover and CLOSED, lake)
         _follow(fleet, made, made.arm(made.candidate), made.promote)
         crash.point("experiment.after_rule")
     made = experiments.keep(lake, replace(made, state="running"))
@@ -394,7 +399,9 @@ def report(fleet: Fleet, name: str, how: How, *, match: float = 1.0) -> Report:
 # ---- one becomes the stream
 
 
-def promote(fleet: Fleet, name: str, arm: str, verification: Verification) -> tuple[Experiment, Action]:
+def promote(
+    fleet: Fleet, name: str, arm: str, verification: Verification, cutover: str = ""
+) -> tuple[Experiment, Action]:
     """Let the stream be what an arm is: its state, its code, and its tables in one commit each; else all stays as it was.
 
     The stream and those that read it stop; the arm reads what they have read, and stops; the tables of the stream become the arm's; the
@@ -406,13 +413,16 @@ def promote(fleet: Fleet, name: str, arm: str, verification: Verification) -> tu
         name: of the experiment.
         arm: which.
         verification: of the new version.
+        cutover: the event time from which results are the arm's: an instant, ISO 8601, at which results are final, or ``closed`` for the
+            latest of these. By default all results since the versions parted are.
 
     Returns:
         The experiment, and what was done, which ended as ``done`` or ``rolled back``.
 
     Raises:
         LifecycleError: LIFECYCLE-090 no such experiment, LIFECYCLE-092 no such arm, LIFECYCLE-095 it is not running, LIFECYCLE-096 the
-            arm does not run or does not come to where the stream is; else as an upgrade.
+            arm does not run or does not come to where the stream is, LIFECYCLE-110 its results cannot be cut over by
+            event time, LIFECYCLE-111 they are not final then; else as an upgrade.
     """
     made, why = experiments.find(fleet.lake, name), why_of(name, arm)
     chosen, again = made.arm(arm), _again(name, arm)
@@ -429,10 +439,12 @@ def promote(fleet: Fleet, name: str, arm: str, verification: Verification) -> tu
         actions.check_supervised(fleet, old | {operator: old[operator] | {"desired": "running"}})
         switch.refuse_another(fleet.lake, operator, again)
         _check_runs(there, made, chosen)
+        if left is None:
+            _latest(fleet, made, chosen, cutover, fleet.lake)
         old |= {operator: old[operator] | {"next": chosen.package}}
         action = actions.begin(fleet, "upgrade", operator, chosen.version, old, step="rebuilding", why=why)
         try:
-            back = _become(fleet, made, chosen, action, verification, again)
+            back = _become(fleet, made, chosen, action, verification, cutover, again)
         except FloodmarkError as error:
             actions.abandon(fleet, fleet.store.action(action.id), str(error))
             raise
@@ -449,7 +461,7 @@ def promote(fleet: Fleet, name: str, arm: str, verification: Verification) -> tu
         return (_promoted(fleet, made, arm) if done.step == "done" else made), done
 
 
-def promote_steps(fleet: Fleet, name: str, arm: str, verification: Verification) -> list[Step]:
+def promote_steps(fleet: Fleet, name: str, arm: str, verification: Verification, cutover: str = "") -> list[Step]:
     """The steps of a promotion that would succeed. As ``promote``."""
     made, lake = experiments.find(fleet.lake, name), fleet.lake
     chosen, operator = made.arm(arm), made.operator
@@ -466,7 +478,8 @@ def promote_steps(fleet: Fleet, name: str, arm: str, verification: Verification)
     arms = Timeline.current(Lake(chosen.root), operator).identity
     deployed = arms.deployed()
     tables = deployed.tables if deployed is not None else ()
-    turn = switch.beside_turn(lake, operator, chosen.root, tables, arms.result_keys())
+    cut = _cut(fleet, made, chosen, cutover)
+    turn = switch.beside_turn(lake, operator, chosen.root, tables, arms.result_keys(), cut)
     old = actions.wanted(fleet, names, need=False)
     before = actions.pausing(names, old, _before(made, chosen))
     return [*before, Follow(operator=operator, arm=arm), *steps([turn]), *started]
@@ -500,7 +513,9 @@ def _promoted(fleet: Fleet, made: Experiment, arm: str) -> Experiment:
     return made
 
 
-def _become(fleet: Fleet, made: Experiment, arm: Arm, action: Action, verification: Verification, again: str) -> str:
+def _become(
+    fleet: Fleet, made: Experiment, arm: Arm, action: Action, verification: Verification, cutover: str, again: str
+) -> str:
     """The stream stopped, and what the arm is; the savepoint to go back to."""
     lake, operator, there = fleet.lake, made.operator, of(fleet, arm)
     begun, why = switch.pending(lake), _why(made, arm)
@@ -517,9 +532,43 @@ def _become(fleet: Fleet, made: Experiment, arm: Arm, action: Action, verificati
             for one in savepoints.savepoints(lake, operator):  # of a promotion that was killed before its switch
                 if one.manifest.why == why:
                     savepoints.delete(one)
-            taken = switch.become(lake, operator, there.lake, again=again, back=back, why=why)
+            cut = _cut(fleet, made, arm, cutover)
+            taken = switch.become(lake, operator, there.lake, again=again, back=back, why=why, cut=cut)
     savepoints.delete(savepoints.find(lake, taken))
     return back
+
+
+def _cut(fleet: Fleet, made: Experiment, arm: Arm, cutover: str) -> Cut | None:
+    """Which results of the stream stay; None for those from before the versions parted, which are the arm's too."""
+    beside = Lake(arm.root)
+    at = _latest(fleet, made, arm, cutover, fleet.lake, beside)
+    deployed = Timeline.current(beside, made.operator).identity.deployed()
+    if at is None or deployed is None:
+        return None
+    paths = {table: fleet.lake.output(table) for table in deployed.tables}
+    staying = {table: DeltaTable(path).version() for table, path in paths.items() if DeltaTable.is_deltatable(path)}
+    parted = savepoints.find(fleet.lake, made.savepoint).manifest.batch
+    cut = Cut(at=at, since=first_sequence(parted + 1) if numbered(deployed.graph) else None, staying=staying)
+    switch.check_cut(fleet.lake, beside, cut)
+    return cut
+
+
+def _latest(fleet: Fleet, made: Experiment, arm: Arm, cutover: str, *lakes: Lake) -> int | None:
+    """The instant of a cut-over, before which results are final in all of some lakes; None for no cut-over."""
+    if not cutover:
+        return None
+    where = f"experiment '{made.name}', cut-over to arm '{arm.name}'"
+    timelines = [Timeline.current(lake, made.operator) for lake in lakes]
+    parted = savepoints.find(fleet.lake, made.savepoint).manifest
+    if arm.anew or timelines[0].number != parted.timeline:
+        fix = "Leave the cut-over out: all its results are the new version's then."
+        got = "computed all input anew" if arm.anew else f"went back, or another way, since {parted.id}"
+        raise LifecycleError(
+            where, "versions that went on from one savepoint", f"one that {got}", fix, code="LIFECYCLE-110"
+        )
+    found = [(one.identity.deployed(), one.checkpoint.settled(one.checkpoint.last_committed())) for one in timelines]
+    latest = min(final(deployed.graph, settled, where) for deployed, settled in found if deployed is not None)
+    return chosen(parse(cutover, where), latest, where)
 
 
 def _check_runs(there: Fleet, made: Experiment, arm: Arm) -> None:

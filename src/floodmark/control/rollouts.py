@@ -52,12 +52,13 @@ _LATER = (
         "LIFECYCLE-055",
         "LIFECYCLE-088",
         "LIFECYCLE-091",
+        "LIFECYCLE-111",
         "SETUP-040",
     ),
     *("SETUP-051", "SETUP-052", "SETUP-053", "SETUP-056", "SETUP-057", "SETUP-058", "EXECUTION-003", "EXECUTION-009"),
 )
-"""Refusals that go away: another action at work, another savepoint just made, no supervisor, another experiment; a full disk, short memory, a
-store that does not answer."""
+"""Refusals that go away: another action at work, another savepoint just made, no supervisor, another experiment, an instant that is not
+final yet; a full disk, short memory, a store that does not answer."""
 BEFORE: tuple[State, ...] = ("waiting", "shadowing", "judging", "awaiting approval")
 """States in which the stream itself has not been touched."""
 
@@ -315,7 +316,8 @@ def _promote(fleet: Fleet, known: Rollouts, record: Record) -> Record:
         return _promoted(fleet, known, record)
     action = next(iter(fleet.store.actions(record.stream, 1)), None)
     if action is None or (action.why, action.step) != (experiments.why_of(made.name, record.arm), "rolled back"):
-        _, action = experiments.promote(fleet, made.name, record.arm, Verification())
+        cutover = record.declared.promote.cutover
+        _, action = experiments.promote(fleet, made.name, record.arm, Verification(), cutover)
     crash.point("rollout.promoted")
     if action.step != "done":
         if record.kind == "rollout":

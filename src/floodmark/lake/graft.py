@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -20,6 +20,7 @@ from deltalake.transaction import AddAction
 from floodmark.core import crash
 from floodmark.lake.commits import Record
 from floodmark.lake.copies import copy
+from floodmark.lake.cutover import Part
 from floodmark.lake.files import statistics
 from floodmark.lake.storage import file_system
 from floodmark.lake.writer import Writer
@@ -32,6 +33,7 @@ def graft(
     record: Record,
     version: int | None = None,
     fences: Sequence[Transaction] = (),
+    also: Part | None = None,
 ) -> int:
     """Put the rows and columns of one table in place of those of another, once.
 
@@ -42,6 +44,7 @@ def graft(
         record: of the commit.
         version: of the source; by default the newest.
         fences: further transactions of the commit.
+        also: files of another table to take as well; it may be the target.
 
     Returns:
         The version of the target.
@@ -55,18 +58,25 @@ def graft(
     writer = Writer(target)
     if writer.committed(app) is not None:
         return int(writer.table().version())
-    folder, now = uuid.uuid4().hex, time.time_ns() // 1_000_000
     crash.point("graft.before_files")
-    added = list[AddAction]()
+    added = list(_linked(source, given, target))
+    if also is not None:
+        added += _linked(also.path, DeltaTable(also.path, version=also.version), target, also.files)
+    crash.point("graft.before_commit")
+    writer.become(added, record, (app, 1), fences, schema=schema, partition_by=partition_by)
+    return int(writer.table().version())
+
+
+def _linked(source: str, given: DeltaTable, target: str, only: Collection[str] | None = None) -> Iterator[AddAction]:
+    """Link or copy files of a table into a folder of another one's, as a commit names them."""
+    folder, now = uuid.uuid4().hex, time.time_ns() // 1_000_000
     for action in pa.table(given.get_add_actions()).to_pylist():
         path = unquote(action["path"])
+        if only is not None and path not in only:
+            continue
         name = f"{folder}/{uuid.uuid4().hex}-{path.rsplit('/', 1)[-1]}"
         copy(f"{source}/{path}", f"{target}/{name}", touch=True)
         files, place = file_system(f"{target}/{name}")
         with files.open_input_file(place) as stream:
             stats = statistics(pq.read_metadata(stream))
-        values = action.get("partition") or {}
-        added.append(AddAction(name, action["size_bytes"], values, now, True, stats))
-    crash.point("graft.before_commit")
-    writer.become(added, record, (app, 1), fences, schema=schema, partition_by=partition_by)
-    return int(writer.table().version())
+        yield AddAction(name, action["size_bytes"], action.get("partition") or {}, now, True, stats)

@@ -7,17 +7,14 @@ changelog, and ``<output>__current`` with it; a fork begins with both.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-import duckdb
-import pyarrow as pa
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable
+from pyarrow import dataset
 
-from floodmark.core.sql import literal, quoted
-from floodmark.lake import storage
-from floodmark.lake.copies import remove
-from floodmark.lake.paths import is_local
-from floodmark.lake.ranges import unmeasured
+from floodmark.core.sql import quoted
+from floodmark.lake import derived, storage
+from floodmark.lake.cutover import Part
 from floodmark.lake.timeline import Timeline
 from floodmark.spec.schema import MARKER, ROW
 
@@ -40,36 +37,22 @@ def query(columns: str, changelog: str, keys: Sequence[str], where: str = "true"
     )
 
 
-def write(changelog: str, version: int, keys: Sequence[str], target: str) -> None:
+def write(changelog: str, version: int | None, keys: Sequence[str], target: str, also: Part | None = None) -> None:
     """Write the last values of a changelog into a new table; what is there is replaced.
 
     Args:
         changelog: path of the table.
-        version: of it.
+        version: of it; None for the newest.
         keys: columns that identify a result.
         target: path of the new table, with the columns, division and properties of the changelog.
+        also: files of another table that belong to the changelog.
     """
-    remove(target)
     source = DeltaTable(changelog, version=version)
-    metadata, schema = source.metadata(), source.schema()
-    DeltaTable.create(
-        target, schema, partition_by=metadata.partition_columns, configuration=metadata.configuration, mode="error"
-    )
     rows = source.to_pyarrow_dataset()
-    with duckdb.connect() as engine:
-        engine.execute("SET TimeZone = 'UTC'")
-        if is_local(target):  # where sorts that do not fit into memory go
-            engine.execute(f"SET temp_directory = {literal(f'{target}.spill')}")
-        engine.register("changelog", rows)
-        last = query(", ".join(map(quoted, rows.schema.names)), "changelog", keys)
-        batches = pa.RecordBatchReader.from_stream(engine.sql(last))
-        write_deltalake(
-            target,
-            pa.RecordBatchReader.from_batches(rows.schema, _cast(batches, rows.schema)),
-            mode="append",
-            writer_properties=unmeasured(rows.schema),
-        )
-    remove(f"{target}.spill")
+    if also is not None:
+        rows = dataset.UnionDataset(rows.schema, [rows, also.rows(rows.schema)])
+    last = query(", ".join(map(quoted, rows.schema.names)), "changelog", keys)
+    derived.write(target, source, {"changelog": rows}, last)
 
 
 def followed(timeline: Timeline, table: str, first: int) -> None:
@@ -85,9 +68,3 @@ def follows_from(timeline: Timeline, table: str) -> int | None:
 
 def _begins(timeline: Timeline, table: str) -> str:
     return timeline.folder("current", f"{table}.json")
-
-
-def _cast(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterable[pa.RecordBatch]:
-    """Batches with the exact types of a table: DuckDB widens some, and names time zones in its own way."""
-    for batch in batches:
-        yield from pa.Table.from_batches([batch]).cast(schema).to_batches()

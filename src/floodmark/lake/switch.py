@@ -9,10 +9,12 @@ from deltalake import DeltaTable
 
 from floodmark.core import crash
 from floodmark.core.errors import LifecycleError
+from floodmark.core.time import describe
 from floodmark.lake import entries, fence, history, last_values, positions, savepoints
 from floodmark.lake.checkpoint import checkpoint_at
 from floodmark.lake.commits import Restored
 from floodmark.lake.copies import remove
+from floodmark.lake.cutover import Cutover, Part
 from floodmark.lake.graft import graft
 from floodmark.lake.identity import Identity
 from floodmark.lake.locks import data_files, exclusive
@@ -20,6 +22,7 @@ from floodmark.lake.paths import Lake
 from floodmark.lake.storage import file_system, read, write
 from floodmark.lake.timeline import CHECKPOINT, Timeline
 from floodmark.lake.writer import Writer, committed
+from floodmark.lifecycle.cutover import Cut
 from floodmark.lifecycle.savepoint import TableVersion
 from floodmark.lifecycle.steps import (
     Empty,
@@ -38,6 +41,8 @@ _PATIENCE_SECONDS = 60
 """For another switch in the lake, which takes seconds."""
 _UPKEEP_SECONDS = 600
 """For upkeep of the lake, which takes minutes."""
+_CUTOVER = "cutover"
+"""Folder of a timeline: rows of tables of which not all come from one version."""
 
 
 def pending(lake: Lake) -> Switch | None:
@@ -145,7 +150,7 @@ def perform(lake: Lake, switch: Switch) -> None:
         _perform(lake, switch)
 
 
-def become(lake: Lake, operator: str, beside: Lake, *, again: str, back: str, why: str) -> str:
+def become(lake: Lake, operator: str, beside: Lake, *, again: str, back: str, why: str, cut: Cut | None = None) -> str:
     """Let a stopped stream be what a stopped stream of the same operator in another lake is: its state, and its tables in one commit each.
 
     Args:
@@ -155,13 +160,14 @@ def become(lake: Lake, operator: str, beside: Lake, *, again: str, back: str, wh
         again: the command that does it, for whoever has to finish it.
         back: id of the savepoint to go back to.
         why: a note for the savepoint by which the state goes over.
+        cut: which results stay as they are; by default none.
 
     Returns:
         The id of that savepoint, which is of no use afterwards: it names tables of the other lake.
     """
     made = savepoints.create(operator, beside, why=why)
     taken, timeline = savepoints.take_in(lake, made.path).manifest, Timeline.current(lake, operator)
-    target = Target.onto(taken, timeline=timeline.next().number, ends=timeline.number, source=beside.root)
+    target = Target.onto(taken, timeline=timeline.next().number, ends=timeline.number, source=beside.root, cut=cut)
     perform(lake, Switch(again=again, targets=(target,), back=back))
     return taken.id
 
@@ -197,14 +203,26 @@ def _turn(lake: Lake, target: Target, there: Collection[str]) -> Turn:
         operator=target.operator,
         timeline=target.timeline,
         origin=target.source or f"micro-batch {target.batch}",
-        tables={one.table: target.source or f"version {one.version}" for one in target.tables},
+        tables={one.table: _origin(target.source, target.cut) or f"version {one.version}" for one in target.tables},
         values=values,
         retired=_retired(ended, values, _outputs(new) if target.source else None),
         follows=tuple(target.moves.values()),
     )
 
 
-def beside_turn(lake: Lake, operator: str, source: str, tables: Iterable[str], values: Collection[str]) -> Turn:
+def _origin(source: str, cut: Cut | None) -> str:
+    """Where rows come from, in words."""
+    return source if cut is None else f"{source} from {describe(cut.at)} on, and before that what it is"
+
+
+def beside_turn(
+    lake: Lake,
+    operator: str,
+    source: str,
+    tables: Iterable[str],
+    values: Collection[str],
+    cut: Cut | None = None,
+) -> Turn:
     """How a stream would become what one of the same operator in another lake is.
 
     Args:
@@ -213,8 +231,9 @@ def beside_turn(lake: Lake, operator: str, source: str, tables: Iterable[str], v
         source: root of the other lake, which need not be there yet.
         tables: that the other one writes, the main output first.
         values: those of which it keeps the last values.
+        cut: which results stay as they are; by default none.
     """
-    timeline, origins = Timeline.current(lake, operator), dict.fromkeys(tables, source)
+    timeline, origins = Timeline.current(lake, operator), dict.fromkeys(tables, _origin(source, cut))
     return Turn(
         operator=operator,
         timeline=timeline.next().number,
@@ -305,11 +324,47 @@ def _switch_values(timeline: Timeline, target: Target, wanted: TableVersion) -> 
     app = f"{timeline.app(f'current/{wanted.table}')}/switch"
     if keys is None or committed(lake.output(table), app) is not None:
         return
-    origin, scratch = Lake(target.source) if target.source else lake, timeline.folder("switching", table)
-    last_values.write(origin.output(wanted.table), wanted.version, keys, scratch)
+    scratch, (changelog, version, also) = timeline.folder("switching", table), _coming(timeline, target, wanted)
+    last_values.write(changelog, version, keys, scratch, also)
     fences = [fence.follower(_ended(timeline, target), wanted.table)]
     graft(scratch, lake.output(table), app, _record(target, table, -1), fences=fences)
     remove(timeline.folder("switching"))
+
+
+def check_cut(lake: Lake, beside: Lake, cut: Cut) -> None:
+    """Make sure that each table can hold rows of both versions.
+
+    Args:
+        lake: of the stream.
+        beside: of the version that comes, which is there.
+        cut: of all tables.
+
+    Raises:
+        LifecycleError: LIFECYCLE-110, one cannot.
+    """
+    for table in cut.staying:
+        path = beside.output(table)
+        if DeltaTable.is_deltatable(path):
+            _cutover(lake, cut, table, path, DeltaTable(path).version()).check()
+
+
+def _cutover(lake: Lake, cut: Cut, table: str, path: str, version: int) -> Cutover:
+    staying = (lake.output(table), cut.staying[table])
+    return Cutover(table=table, staying=staying, coming=(path, version), at=cut.at, since=cut.since)
+
+
+def _coming(timeline: Timeline, target: Target, wanted: TableVersion) -> tuple[str, int | None, Part | None]:
+    """Path and version of a table whose rows an output gets, and the files that belong to them as well."""
+    origin = Lake(target.source) if target.source else timeline.lake
+    path, cut = origin.output(wanted.table), target.cut
+    if cut is None or wanted.table not in cut.staying:
+        return path, wanted.version, None
+    mixed, cutover = (
+        timeline.folder(_CUTOVER, wanted.table),
+        _cutover(timeline.lake, cut, wanted.table, path, wanted.version),
+    )
+    cutover.write(mixed)
+    return mixed, None, cutover.part
 
 
 def _emptied(timeline: Timeline, target: Target, name: str) -> None:
@@ -327,10 +382,14 @@ def _switch_table(timeline: Timeline, target: Target, wanted: TableVersion) -> N
     path, app = timeline.lake.output(wanted.table), f"{timeline.app(wanted.table)}/switch"
     record = _record(target, wanted.table, -1 if target.source else wanted.version)
     fences = fence.transactions(_ended(timeline, target), wanted.table)
-    if target.source:
-        graft(Lake(target.source).output(wanted.table), path, app, record, wanted.version, fences)
-    elif (writer := Writer(path)).committed(app) is None:
-        writer.restore(wanted.version, record, (app, 1), fences)
+    if committed(path, app) is not None:
+        return
+    if not target.source:
+        Writer(path).restore(wanted.version, record, (app, 1), fences)
+        return
+    origin, version, also = _coming(timeline, target, wanted)
+    graft(origin, path, app, record, version, fences, also)
+    remove(timeline.folder(_CUTOVER))
 
 
 def _switched_at(path: str, timeline: int) -> int:

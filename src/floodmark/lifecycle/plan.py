@@ -58,6 +58,15 @@ class Deployed:
         return sources(self.graph)
 
 
+def stateful_step(graph: Node) -> Node | None:
+    """The step of an operator that has state, without what is below it; None without one.
+
+    Args:
+        graph: of the operator, in its canonical form.
+    """
+    return _path(graph["outputs"][0][1]).stateful
+
+
 def sources(graph: Node) -> tuple[str, ...]:
     """The names of an operator's inputs, in the order in which its query reads them: a stateful one in that of its steps.
 

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field
 
 from pydantic import TypeAdapter
 
+from floodmark.lifecycle.cutover import Cut
 from floodmark.lifecycle.savepoint import Manifest, TableVersion
 from floodmark.lifecycle.steps import Empty, MakeCurrent, RestoreState, RestoreTable, RestoreValues, Seek, Switching
 
@@ -30,6 +31,7 @@ class Target:
         tables: its outputs, with the versions they go back to.
         source: root of a lake whose tables of the same names they become instead; empty for none.
         moves: place of an input -> the table of this switch it reads.
+        cut: which results stay as they are, where those of ``source`` come instead; None for none.
     """
 
     operator: str
@@ -42,9 +44,10 @@ class Target:
     tables: tuple[TableVersion, ...]
     source: str = ""
     moves: Mapping[int, str] = field(default_factory=dict)
+    cut: Cut | None = None
 
     @staticmethod
-    def onto(state: Manifest, *, timeline: int, ends: int, source: str) -> Target:
+    def onto(state: Manifest, *, timeline: int, ends: int, source: str, cut: Cut | None = None) -> Target:
         """Of a stream that goes on from a savepoint which was made in another lake.
 
         Args:
@@ -52,6 +55,7 @@ class Target:
             timeline: see the class.
             ends: see the class.
             source: see the class.
+            cut: see the class.
         """
         return Target(
             operator=state.operator,
@@ -63,6 +67,7 @@ class Target:
             watermark=state.watermark,
             tables=state.outputs,
             source=source,
+            cut=cut,
         )
 
 

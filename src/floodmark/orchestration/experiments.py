@@ -64,6 +64,10 @@ class PromoteConfig(dg.Config):
     """How an arm becomes the stream."""
 
     arm: str = Field(description="Which arm.")
+    cutover: str = Field(
+        default="",
+        description="Results before this event time stay as the stream made them: ISO 8601, or 'closed' for the latest there is.",
+    )
     patience_seconds: float = Field(
         default=180, ge=0, description="For the arm to come to where the stream is, and for its first micro-batch then."
     )
@@ -207,7 +211,7 @@ def _promoting(streams: Streams) -> dg.JobDefinition:
         with failing():
             fleet = streams.fleet(context.log.info)
             made, action = interruptible(
-                lambda: promote(fleet, context.partition_key, config.arm, wanted),
+                lambda: promote(fleet, context.partition_key, config.arm, wanted, config.cutover),
                 lambda: None,  # it is finished, or the next one finishes it
             )
             tagged(context, made.operator)

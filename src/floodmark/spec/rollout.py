@@ -18,9 +18,9 @@ from floodmark.spec.tolerance import Within
 
 _WHERE = "promotion rule"
 _EXAMPLE = 'For example PromoteWhen(match=0.999, columns={"mean_delay": Within(0.5)}, lag="30 s", soak="2 hours", approve=True).'
-_OPTION = re.compile(r"(?P<name>match|rows|lag|soak|at|every)\s*(?P<sign>>=|<=|=)\s*(?P<value>.+)")
+_OPTION = re.compile(r"(?P<name>match|rows|lag|soak|at|every|cutover)\s*(?P<sign>>=|<=|=)\s*(?P<value>.+)")
 _COLUMN = re.compile(r"(?P<name>\w+)\s+within\s+(?P<bound>\S+)")
-_SIGNS = {"match": ">=", "rows": ">=", "lag": "<=", "soak": ">=", "at": ">=", "every": "="}
+_SIGNS = {"match": ">=", "rows": ">=", "lag": "<=", "soak": ">=", "at": ">=", "every": "=", "cutover": "="}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +36,8 @@ class PromoteWhen:
         at: earliest time of the promotion, ISO 8601; ``""``: any.
         every: time between two looks.
         approve: whether a person must approve once all gates hold.
+        cutover: the event time from which results are the new version's: ``"closed"``, the latest at which results are final when it is
+            promoted, or an instant, ISO 8601. ``""``: all results since the versions parted are.
 
     Raises:
         DefinitionError: DEFINITION-161, a value outside its range; DEFINITION-001, no span of time; DEFINITION-160, no tolerance.
@@ -49,6 +51,7 @@ class PromoteWhen:
     at: str = ""
     every: str = "1 minute"
     approve: bool = False
+    cutover: str = ""
 
     def __post_init__(self) -> None:
         """Check every value."""
@@ -60,11 +63,12 @@ class PromoteWhen:
             least = 1 if name == "every" else 0
             if span(text, f"{_WHERE}, {name}") < least:
                 raise _wrong(name, f"a span of {least} ms or more", text, 'For example "30 seconds".')
-        if self.at:
-            try:
-                parse_instant(self.at, f"{_WHERE}, at")
-            except LifecycleError as error:
-                raise _wrong("at", error.expected, self.at, error.fix) from None
+        for name, text in (("at", self.at), ("cutover", self.cutover if self.cutover != "closed" else "")):
+            if text:
+                try:
+                    parse_instant(text, f"{_WHERE}, {name}")
+                except LifecycleError as error:
+                    raise _wrong(name, error.expected, text, error.fix) from None
 
     def _check_values(self) -> None:
         if not _number(self.match) or not 0 < self.match <= 1:
@@ -99,7 +103,7 @@ class PromoteWhen:
 
     @staticmethod
     def parse(texts: Iterable[str]) -> PromoteWhen:
-        """As on the command line: ``match>=99.9%``, ``mean_delay within 0.5``, ``rows>=1000``, ``lag<=30 s``, ``soak>=2 hours``, ``at>=TIME``, ``every=1 minute``, ``approve``.
+        """As on the command line: ``match>=99.9%``, ``mean_delay within 0.5``, ``rows>=1000``, ``lag<=30 s``, ``soak>=2 hours``, ``at>=TIME``, ``every=1 minute``, ``cutover=closed``, ``approve``.
 
         Raises:
             DefinitionError: DEFINITION-161, none of these.

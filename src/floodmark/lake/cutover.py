@@ -1,0 +1,160 @@
+"""Cut-overs by event time: of a table, one version of an operator owns the results before an instant, another one those from it on.
+
+Both versions went on from one savepoint, each in a lake of its own. Results that came since are numbered anew: first those that stay, then
+those that come. So each ``_sequence`` is of one result, and who reads in its order is told of no progress before the results that it stands
+for. Files that hold only what stays are linked. No JVM is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from functools import cached_property
+from urllib.parse import unquote
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from pyarrow import dataset
+
+from floodmark.core.errors import LifecycleError
+from floodmark.core.sql import literal, quoted
+from floodmark.core.time import END, from_ms, iso
+from floodmark.lake import derived
+from floodmark.spec.schema import BOUNDED, MARKER
+
+SET_ASIDE = ("__late", "__quarantine")
+"""Ends of names of outputs whose rows are rows of the input, with their ``_sequence``."""
+_HOW = ("_watermark", "_progress", "_ingest_time")
+"""Stamps that say how a run went, and not which row it is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Some files of a version of a table.
+
+    Args:
+        path: of the table.
+        version: of it.
+        files: their paths in its folder.
+    """
+
+    path: str
+    version: int
+    files: Collection[str]
+
+    def rows(self, schema: pa.Schema) -> dataset.Dataset:
+        """Their rows, with the columns of ``schema``; null in those that a file lacks."""
+        return _some(DeltaTable(self.path, version=self.version), lambda path: path in self.files, schema)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cutover:
+    """One table of a cut-over.
+
+    Args:
+        table: its name.
+        staying: path of the table that is there, and its version before the cut-over.
+        coming: path of the other version's table, and its version.
+        at: results with ``_event_time`` before it stay, ms.
+        since: the first ``_sequence`` of results since the versions parted; None where rows have the ``_sequence`` of input rows.
+    """
+
+    table: str
+    staying: tuple[str, int]
+    coming: tuple[str, int]
+    at: int
+    since: int | None
+
+    @cached_property
+    def _old(self) -> DeltaTable:
+        return DeltaTable(self.staying[0], version=self.staying[1])
+
+    @cached_property
+    def _new(self) -> DeltaTable:
+        return DeltaTable(self.coming[0], version=self.coming[1])
+
+    def check(self) -> None:
+        """Make sure that one table can hold rows of both versions.
+
+        Raises:
+            LifecycleError: LIFECYCLE-110, it cannot.
+        """
+        old, new = (
+            {one.name: one.type.to_json().strip('"') for one in table.schema().fields}
+            for table in (self._old, self._new)
+        )
+        differ = [f"{name} {old[name]} -> {new[name]}" for name in old if name in new and old[name] != new[name]]
+        cuts = [table.metadata().partition_columns for table in (self._old, self._new)]
+        if not differ and cuts[0] == cuts[1]:
+            return
+        got = f"columns of other types: {', '.join(differ)}" if differ else "tables that are divided differently"
+        fix = "Let all results since the versions parted be the new one's: leave the cut-over out."
+        raise LifecycleError(
+            f"cut-over of '{self.table}'", "one table for both versions", got, fix, code="LIFECYCLE-110"
+        )
+
+    @property
+    def part(self) -> Part:
+        """The files of which every row stays as it is."""
+        actions = pa.table(self._old.get_add_actions(flatten=True)).to_pylist()
+        files = [unquote(one["path"]) for one in actions if self._stays(one)]
+        return Part(path=self.staying[0], version=self.staying[1], files=frozenset(files))
+
+    def _stays(self, action: dict[str, object]) -> bool:
+        last, markers = action.get("max._event_time"), action.get("null_count._event_time")
+        if last is None or markers != 0 or self.table.endswith(SET_ASIDE):
+            return False
+        low, high = action.get("min._sequence"), action.get("max._sequence")
+        before = self.since is None or (isinstance(high, int) and high < self.since)
+        bounded = isinstance(low, int) and low >= BOUNDED
+        return bool(last < from_ms(min(self.at, END))) and (before or bounded)  # type: ignore[operator]  # both are times
+
+    def write(self, target: str) -> None:
+        """Write all rows but those of ``part`` into a new table, with the columns of the coming one; what is there is replaced."""
+        coming, skipped = self._new.to_pyarrow_dataset(), self.part.files
+        staying = _some(self._old, lambda path: path not in skipped)
+        names, there = coming.schema.names, set(staying.schema.names)
+        own = ", ".join(quoted(name) if name in there else f"NULL AS {quoted(name)}" for name in names)
+        query = f"WITH staying AS (SELECT {own} FROM old_rows) {self._query(names)}"
+        derived.write(target, self._new, {"old_rows": staying, "coming": coming}, query)
+
+    def _query(self, names: list[str]) -> str:
+        columns, moment = ", ".join(map(quoted, names)), f"TIMESTAMPTZ {literal(iso(min(self.at, END)))}"
+        markers = (
+            f"SELECT {columns} FROM staying WHERE _kind = {MARKER} AND _progress < {self.at} UNION ALL "
+            f"SELECT {columns} FROM coming WHERE _kind = {MARKER} AND _progress >= {self.at}"
+        )
+        old = f"SELECT {columns} FROM staying WHERE _kind <> {MARKER} AND _event_time < {moment}"
+        new = f"SELECT {columns} FROM coming WHERE _kind <> {MARKER} AND _event_time >= {moment}"
+        if self.table.endswith(SET_ASIDE):
+            same = " AND ".join(f"o.{quoted(n)} IS NOT DISTINCT FROM n.{quoted(n)}" for n in names if n not in _HOW)
+            old = f"SELECT {columns} FROM staying o WHERE _kind <> {MARKER} AND (_event_time < {moment} OR _event_time IS NULL)"
+            return (
+                f"{old} AND NOT EXISTS (SELECT 1 FROM coming n WHERE {same}) UNION ALL "
+                f"SELECT {columns} FROM coming WHERE _kind <> {MARKER} UNION ALL {markers}"
+            )
+        if self.since is None:
+            return f"{old} UNION ALL {new} UNION ALL {markers}"
+        came = f"_sequence >= {self.since} AND _sequence < {BOUNDED}"
+        told = f"least(_progress, {self.at - 1})"
+        numbered = ", ".join(map(quoted, names)).replace(
+            quoted("_sequence"),
+            f"{self.since} + dense_rank() OVER (ORDER BY _side, _sequence) - 1 AS _sequence",
+        )
+        numbered = numbered.replace(
+            quoted("_progress"),
+            f"CASE WHEN _side = 0 THEN {told} ELSE greatest(_progress, (SELECT max({told}) FROM staying WHERE _kind <> {MARKER} "
+            f"AND _event_time < {moment} AND {came})) END AS _progress",
+        )
+        return (
+            f"{old} AND NOT ({came}) UNION ALL {new} AND NOT ({came}) UNION ALL {markers} UNION ALL "
+            f"(SELECT {numbered} FROM (SELECT *, 0 AS _side FROM ({old} AND {came}) UNION ALL SELECT *, 1 AS _side FROM ({new} AND {came})) "
+            "ORDER BY _sequence, _kind)"
+        )
+
+
+def _some(table: DeltaTable, wanted: Callable[[str], bool], schema: pa.Schema | None = None) -> dataset.Dataset:
+    """The files of a table that are wanted, by their paths in its folder."""
+    whole = table.to_pyarrow_dataset(schema=schema)
+    found = [one for one in whole.get_fragments() if wanted(unquote(one.path).lstrip("/"))]
+    return dataset.FileSystemDataset(found, schema or whole.schema, whole.format, whole.filesystem)

@@ -1,0 +1,56 @@
+"""New tables of what a query over the rows of others says, with columns, division and properties of one of them. No JVM is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import duckdb
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
+from pyarrow import dataset
+
+from floodmark.core.sql import literal
+from floodmark.lake.copies import remove
+from floodmark.lake.paths import is_local
+from floodmark.lake.ranges import unmeasured
+
+
+def write(target: str, like: DeltaTable, rows: Mapping[str, dataset.Dataset], query: str) -> None:
+    """Write a table; what is there is replaced. What does not fit into memory is spilled beside it.
+
+    Args:
+        target: path of the new table.
+        like: the table whose columns, division and properties it gets.
+        rows: name in the query -> rows.
+        query: DuckDB's SQL, with the columns of ``like`` in their order.
+    """
+    remove(target)
+    metadata, schema = like.metadata(), like.to_pyarrow_dataset().schema
+    DeltaTable.create(
+        target,
+        like.schema(),
+        partition_by=metadata.partition_columns,
+        configuration=metadata.configuration,
+        mode="error",
+    )
+    spilled = f"{target}.spill"
+    with duckdb.connect() as engine:
+        engine.execute("SET TimeZone = 'UTC'")
+        if is_local(target):
+            engine.execute(f"SET temp_directory = {literal(spilled)}")
+        for name, one in rows.items():
+            engine.register(name, one)
+        batches = pa.RecordBatchReader.from_stream(engine.sql(query))
+        write_deltalake(
+            target,
+            pa.RecordBatchReader.from_batches(schema, _exact(batches, schema)),
+            mode="append",
+            writer_properties=unmeasured(schema),
+        )
+    remove(spilled)
+
+
+def _exact(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterable[pa.RecordBatch]:
+    """Batches with the exact types of a table: DuckDB widens some, and names time zones in its own way."""
+    for batch in batches:
+        yield from pa.Table.from_batches([batch]).cast(schema).to_batches()
