@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow.compute as pc
 import pytest
 from browser import picture, turn, visit
 from dagster_server import Server, serving, until
+from deltalake import DeltaTable
 
 from floodmark.control.rollout import Record, Rollouts
 from floodmark.control.store import Store, StreamId
@@ -19,7 +21,8 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 ROLLOUT = (
-    'rollout=Rollout(schedule="* * * * *", shadow="5 s", promote=PromoteWhen(match=1, every="2 s", approve=True)),'
+    'rollout=Rollout(schedule="* * * * *", shadow="5 s", '
+    'promote=PromoteWhen(match=1, every="2 s", approve=True, cutover="closed")),'
 )
 SCHEDULE = f"rollout_{OPERATOR}"
 SECONDS = 300
@@ -66,6 +69,13 @@ class Watched:
         driver = next(iter(self.store.drivers(self.stream, 1)), None)
         return None if driver is None or driver.state != "running" else driver.batch
 
+    @property
+    def euros(self) -> dict[int, bool]:
+        """Hour at which a window ends -> whether its result has the new version's column."""
+        table = DeltaTable(str(self.shop / "lake" / "outputs" / OPERATOR)).to_pyarrow_table()
+        rows = table.filter(pc.equal(table["_kind"], 0)).to_pylist()
+        return {row["window_end"].hour: row["euros"] is not None for row in rows}
+
     def reaches(self, state: str) -> Record:
         """The newest rollout, once it is in a state."""
 
@@ -95,7 +105,7 @@ def shown(page: Page, server: Server, *words: str) -> None:
     until(look, SECONDS)
 
 
-@pytest.mark.feature("Z6")
+@pytest.mark.feature("Z5", "Z6")
 @pytest.mark.timeout(1500)
 def test_a_rollout_is_started_by_a_schedule_approved_promoted_and_taken_back(
     page: Page, server: Server, shop: Path
@@ -107,7 +117,7 @@ def test_a_rollout_is_started_by_a_schedule_approved_promoted_and_taken_back(
     edit(shop, *MORE)
     turn(page, server, SCHEDULE, "RUNNING")
     watched.reaches("shadowing")
-    watched.order(range(12, 15))
+    watched.order(range(12, 19))
     waiting = watched.reaches("awaiting approval")
     turn(page, server, SCHEDULE, "STOPPED")
     transitions = until(lambda: (found := server.runs("rollout_transition"))[3:] and found, SECONDS)
@@ -123,6 +133,8 @@ def test_a_rollout_is_started_by_a_schedule_approved_promoted_and_taken_back(
     assert server.ended(approved) == "SUCCESS"
     watched.reaches("watching")
     assert watched.version == waiting.version != old
+    euros = watched.euros
+    assert {hour: euros[hour] for hour in (10, 13, 17)} == {10: False, 13: False, 17: True}, "what was final has none"
     abort = {"operator": OPERATOR, "note": "nobody needs euros"}
     assert (
         server.ended(server.launch_job("abort_rollout", {"ops": {"abort_rollout_of": {"config": abort}}})) == "SUCCESS"
