@@ -12,12 +12,19 @@ from random import Random
 
 import pytest
 from deltalake import DeltaTable
-from growing import GRAIN, SCHEMA, brute, counted, ms, pair, result
+from events import Event
+from growing import GRAIN, SCHEMA, Output, brute, counted, ms, pair, result
 from processes import paths
 
+from floodmark import Stream, Tumbling, count, operator
 from floodmark.core import crash
 from floodmark.core.errors import CapabilityError, LifecycleError
+from floodmark.core.time import END
+from floodmark.lake.paths import Lake
+from floodmark.lake.timeline import Timeline
+from floodmark.lifecycle.plan import Deployed
 from floodmark.observe.comparison import merging
+from floodmark.observe.comparison.arms import final
 from floodmark.observe.comparison.closed import advance, found
 from floodmark.observe.comparison.compare import How, compare
 from floodmark.observe.comparison.sides import Side
@@ -287,3 +294,28 @@ def test_rows_without_stamps_are_refused(tmp_path: Path) -> None:
     plain = Side.of(path, None, None)
     with pytest.raises(CapabilityError, match="CAPABILITY-041.*none"):
         advance(str(tmp_path / "comparison"), plain, plain, HOW, until=ms(1))
+
+
+def test_what_late_rows_may_still_revise_is_not_closed(tmp_path: Path) -> None:
+    """The longest wait of the definitions counts; without a side that says how far it is, all is closed."""
+    output = Output(str(tmp_path / "a"))
+    output.write(result("x", 1))
+    side = output.side()
+    ahead, behind, ended = (replace(side, reached=reached) for reached in (ms(9), ms(5), None))
+
+    def deployed(lateness: str) -> Deployed:
+        timeline = Timeline.current(Lake(str(tmp_path / lateness[0])), "totals")
+
+        @operator(name="totals")
+        def code(events: Stream[Event]) -> Stream:
+            return events.key_by("key").window(Tumbling("1 hour"), allowed_lateness=lateness).aggregate(n=count())
+
+        timeline.identity.deploy(code)
+        found = timeline.identity.deployed()
+        assert found is not None
+        return found
+
+    short, long = deployed("0 s"), deployed("2 hours")
+    assert final(ahead, behind, [short, short]) == ms(5)
+    assert final(behind, ahead, [short, long]) == final(ended, behind, [long, None]) == ms(3)
+    assert final(ended, ended, [long]) == END

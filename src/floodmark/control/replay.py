@@ -11,7 +11,6 @@ from deltalake import DeltaTable
 
 from floodmark.control.engine import Computing
 from floodmark.core.errors import CapabilityError, FloodmarkError, LifecycleError
-from floodmark.core.time import END
 from floodmark.engines.upgrading import upgrade
 from floodmark.lake import savepoints
 from floodmark.lake.fork import look_on
@@ -21,6 +20,7 @@ from floodmark.lake.timeline import Timeline
 from floodmark.lifecycle.comparison import Comparison
 from floodmark.lifecycle.plan import plan
 from floodmark.lifecycle.replay import Replay
+from floodmark.observe.comparison.arms import final
 from floodmark.observe.comparison.closed import advance, found
 from floodmark.observe.comparison.compare import How
 from floodmark.observe.comparison.sides import Side
@@ -104,8 +104,9 @@ def _compared(
     how = replace(how, tolerances={name: one for name, one in how.tolerances.items() if name in left.types})
     place = Path(folder, "compared", table)
     place.parent.mkdir(exist_ok=True)
+    known = [Timeline.current(one, operator.name).identity.deployed() for one in (production, lake)]
     try:
-        advance(str(place), left, right, how, until=END, since=savepoint.manifest.watermark)
+        advance(str(place), left, right, how, until=final(left, right, known), since=savepoint.manifest.watermark)
     except CapabilityError as error:
         return str(error)
     return found(str(place))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from deltalake import DeltaTable
 
@@ -14,6 +15,7 @@ from floodmark.lake.paths import Lake
 from floodmark.lake.timeline import Timeline
 from floodmark.lifecycle.comparison import Comparison
 from floodmark.lifecycle.experiment import Arm, Experiment
+from floodmark.lifecycle.plan import Deployed
 from floodmark.observe.comparison.closed import MINUTE, advance, begun, found
 from floodmark.observe.comparison.compare import How
 from floodmark.observe.comparison.reasons import explained
@@ -79,6 +81,26 @@ def _outputs(operator: str, *arms: Arm) -> list[str]:
     return sorted(one for one in set.intersection(*tables) if not one.endswith(_NOT))
 
 
+def final(left: Side, right: Side, definitions: Iterable[Deployed | None]) -> int:
+    """Event time before which neither side is revised any more, ms: one that is further has used late rows the other has not read yet.
+
+    Args:
+        left: the one.
+        right: the other.
+        definitions: by which the two are written.
+    """
+    reached = min((side.reached for side in (left, right) if side.reached is not None), default=END)
+    lateness = max((_lateness(one.graph) for one in definitions if one is not None), default=0)
+    return reached if reached >= END else reached - lateness
+
+
+def _lateness(graph: Any) -> int:
+    """The longest that a window of a definition waits for late rows, ms."""
+    parts = graph.values() if isinstance(graph, Mapping) else graph if isinstance(graph, (list, tuple)) else ()
+    own = graph.get("allowed_lateness", 0) if isinstance(graph, Mapping) else 0
+    return max([own if isinstance(own, int) else 0, *map(_lateness, parts)])
+
+
 def _looked(
     lake: Lake, experiment: Experiment, operator: Operator | None, arms: tuple[Arm, Arm], table: str, how: How | None
 ) -> Comparison | str | None:
@@ -99,9 +121,10 @@ def _looked(
     if before is not None and (how is None or not (how.grain or how.tolerances or how.without)):
         how = replace(how or How(), grain=before.grain, tolerances=before.tolerances, without=before.without)
     assert how is not None
+    known = [Timeline.current(Lake(arm.root), experiment.operator).identity.deployed() for arm in arms]
     cell = MINUTE if "window_end" in left.types else _HOUR
     try:
-        advance(folder, left, right, how, until=END, since=experiment.since, cell=cell)
+        advance(folder, left, right, how, until=final(left, right, known), since=experiment.since, cell=cell)
     except CapabilityError as error:
         return str(error)
     comparison = found(folder)
