@@ -19,6 +19,7 @@ from floodmark.control.store import Driver, Store
 from .conftest import command, program
 
 OPERATOR = "hourly_sales"
+LAND = ("land", "orders", "--engine", "embedded")
 
 
 @pytest.fixture(params=["spark", "embedded"])
@@ -26,7 +27,7 @@ def shop(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.Mon
     """A workspace whose orders have landed."""
     monkeypatch.setenv("FLOODMARK_ENGINE", request.param)
     assert program(tmp_path, "init", "shop").returncode == 0
-    done = program(tmp_path / "shop", "land", "orders")
+    done = program(tmp_path / "shop", *LAND)
     assert done.returncode == 0, done.stderr
     return tmp_path / "shop"
 
@@ -59,7 +60,7 @@ def drivers(store: Store) -> list[Driver]:
     return [driver for one in store.deployments() if one.operator == OPERATOR for driver in store.drivers(one.stream)]
 
 
-def until(store: Store, seen: Callable[[Driver], bool], seconds: float = 150) -> Driver:
+def until(store: Store, seen: Callable[[Driver], bool], seconds: float = 300) -> Driver:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         newest = next(iter(drivers(store)), None)
@@ -78,7 +79,7 @@ def sales(shop: Path) -> int:
     return sum(row["orders"] * (1 if row["_kind"] == 0 else -1) for row in rows if row["_kind"] < 1)
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 @pytest.mark.feature("O3")
 def test_a_stream_outlives_its_driver_its_supervisor_and_the_code_it_was_started_from(
     shop: Path, store: Store, supervisor: Callable[[], subprocess.Popen[str]]
@@ -107,7 +108,7 @@ def test_a_stream_outlives_its_driver_its_supervisor_and_the_code_it_was_started
     assert store.driver(first.id).state == "crashed"
 
     before = sales(shop)
-    landed = program(shop, "land", "orders", "--end")
+    landed = program(shop, *LAND, "--end")
     assert landed.returncode == 0, landed.stderr
     until(store, lambda driver: sales(shop) > before)
     refused = program(shop, "start", OPERATOR)
