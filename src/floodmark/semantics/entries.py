@@ -89,7 +89,10 @@ class Entries:
         if codec == _LISTS:
             return Entries(store, extra, Directory(store)).filled(_taken_from_lists(store, buckets[0]))
         if codec != CODEC:
-            fix = "Run with the floodmark release that wrote it."
+            fix = (
+                "Run with the floodmark release that wrote it (floodmark savepoint show SAVEPOINT names it, pip install floodmark==RELEASE), or "
+                "compute it anew: floodmark run OPERATOR --unbounded --from-scratch"
+            )
             raise StateError(
                 "state index", f"format version {CODEC} or {_LISTS}", f"version {codec}", fix, code="STATE-001"
             )
