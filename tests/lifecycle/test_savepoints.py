@@ -388,7 +388,7 @@ def doubled(left: Stream[Event], right: Stream[Event]) -> Stream:
 @pytest.mark.engines(soak=("spark",))
 def test_a_garbled_plan_goes_by_the_command_that_the_error_names(engine: Computing, begun: Lake, truth: Lake) -> None:
     offsets = Path(Timeline.current(begun, "totals").checkpoint.path, "offsets")
-    last = max(int(file.name) for file in offsets.iterdir() if file.name.isdecimal())
+    last = builtins.max(int(file.name) for file in offsets.iterdir() if file.name.isdecimal())
     (offsets / str(last + 1)).write_text("")
     shutil.copy(offsets / f".{last}.crc", offsets / f".{last + 1}.crc")
     for until, end in ((120, False), (180, True)):

@@ -149,13 +149,13 @@ def test_a_vacuum_of_somebody_else_breaks_nothing_that_is_promised(
     clean(lake)  # also of what the rollback has taken out
     put(lake, 180, end=True)
     for one in (totals, largest):
-        engine.run_unbounded(one, lake, until_caught_up=True, files_per_batch=1, on_batch=lambda _: clean(lake))
-        clean(lake)
+        engine.run_unbounded(one, lake, until_caught_up=True, files_per_batch=1, on_batch=lambda _: by_delta_rs(lake))
+        by_delta_rs(lake)
     engine.run_unbounded(added_later, lake, until_caught_up=True)
     assert not differences(lake, truth, *TABLES, "added_later")
     engine.run_unbounded(totals, forked, until_caught_up=True)
     assert not differences(forked, truth, "totals", "totals__late")
-    upgrading.rebuild(engine.run_unbounded, REPLACED, lake, on_batch=lambda _: clean(lake))
+    upgrading.rebuild(engine.run_unbounded, REPLACED, lake, on_batch=lambda _: by_delta_rs(lake))
     clean(lake)
     assert values(lake, "largest") == values(truth, "summed")
 
