@@ -321,6 +321,15 @@ def test_a_folder_and_a_glob_and_what_is_beside(verb: Verb, tmp_path: Path) -> N
     assert look(folder / "1.csv").connector.path == f"{folder}/1[.]csv"
 
 
+def test_fields_between_spaces_have_their_columns(tmp_path: Path) -> None:
+    rows = [f"{n} 2 {n / 4:.2f}" for n in range(9)]
+    looked = look(csv_file(tmp_path, "a.csv", *rows))
+    assert (looked.connector.delimiter, looked.connector.header) == (" ", ("column_1", "column_2", "column_3"))
+    assert list(kinds(look(csv_file(tmp_path, "b.csv", "a b c", *rows)))) == ["a", "b", "c"]
+    prose = csv_file(tmp_path, "c.csv", "said", "a word or two", "and then a few more", "well")
+    assert kinds(look(prose)) == {"said": "str"}
+
+
 def test_no_header_lines_before_it_and_a_name_twice(tmp_path: Path) -> None:
     rows = [f"2024-01-01T00:00:{n:02d},s,{n}" for n in range(9)]
     assert look(csv_file(tmp_path, "a.csv", *rows)).connector.header == ("column_1", "column_2", "column_3")

@@ -30,6 +30,8 @@ NULLS = ("", "NA")
 _SNIFFED = 2_000
 """Lines the dialect of a CSV text is guessed from."""
 _SIGNS = ",;\t|"
+_FIELDS = 3
+"""Lines of so many fields each, and so many lines, from which on a space may be a delimiter."""
 _TYPED = re.compile(r"\s*([-+]?[0-9][0-9.,:/T -]*)?\s*")
 
 
@@ -187,6 +189,8 @@ def dialect_of(lines: Sequence[bytes], *, tabs: bool) -> Dialect:
     if tabs or delimiter not in _SIGNS or not any(delimiter in text for text in texts):
         header = next(text for text in texts[hint:] if text.strip())
         delimiter = "\t" if tabs else max(_SIGNS, key=header.count)
+        if delimiter not in header and _spaced(texts[hint:]):
+            delimiter, has_header = " ", False
     skip = min(skip, len(texts) - hint - 1)
     names = _split(texts[hint + skip], delimiter)
     if not has_header and any(name and _TYPED.fullmatch(name) for name in names):
@@ -196,6 +200,12 @@ def dialect_of(lines: Sequence[bytes], *, tabs: bool) -> Dialect:
     if len({name for name in names if name}) < len([name for name in names if name]):
         return Dialect(delimiter=delimiter, skip=hint + skip + 1, header=tuple(_different(names)))
     return Dialect(delimiter=delimiter, skip=hint + skip)
+
+
+def _spaced(texts: Sequence[str]) -> bool:
+    """Whether a space divides every line into the same number of fields: prose has lines of any length."""
+    counts = {len(text.split(" ")) for text in texts if text.strip()}
+    return len(counts) == 1 and counts.pop() >= _FIELDS and len(texts) >= _FIELDS
 
 
 def _different(names: Iterable[str]) -> Iterator[str]:
