@@ -118,7 +118,7 @@ def _plan_of_an_edit(shop: Path, tmp_path: Path) -> None:
     )
     said = program(folder, "plan", "hourly_sales")
     assert (
-        ": forward-only\n  before 'hourly_sales': new: filter cents > 100\n    forward-only: Spark would go on"
+        ": forward-only\n  before 'hourly_sales': new: filter cents > 100\n    forward-only: Spark would resume"
         in said.stdout
     )
     (found,) = json.loads(program(folder, "plan", "--json").stdout)["plans"]

@@ -486,7 +486,7 @@ def test_a_full_disk_costs_the_savepoint_and_not_the_stream(
         copied(source, target)
 
     monkeypatch.setattr(checkpoint, "copy", full)
-    with pytest.raises(ExecutionError, match=r"EXECUTION-009 .*No space left on device.*the stream goes on"):
+    with pytest.raises(ExecutionError, match=r"EXECUTION-009 .*No space left on device.*the stream keeps running"):
         savepoints.create("clocked", lake)
     monkeypatch.undo()
     assert savepoints.savepoints(lake) == []

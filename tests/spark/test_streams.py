@@ -345,7 +345,9 @@ def test_a_query_whose_worker_did_not_start_in_time_is_started_again(
             got = (
                 "[STREAM_FAILED] Query terminated with exception: Python worker failed to connect back. SQLSTATE: XXKST"
             )
-            raise ExecutionError("unbounded run", "a stream that goes on", got, "Mend the cause.", code="EXECUTION-004")
+            raise ExecutionError(
+                "unbounded run", "a stream that keeps running", got, "Mend the cause.", code="EXECUTION-004"
+            )
         run(*arguments, **settings)
 
     monkeypatch.setattr(unbounded, "_run", slow)

@@ -126,7 +126,7 @@ def _append(timeline: Timeline, rows: pa.Table, record: MicroBatch) -> None:
         table = DeltaTable(path)
         marked = table.transaction_version(app)
         if marked == FENCE:
-            raise FloodmarkError("local driver", "a timeline that goes on", "a fence", "Stop it.", code="LIFECYCLE-057")
+            raise FloodmarkError("local driver", "the current timeline", "a fence", "Stop it.", code="LIFECYCLE-057")
         if marked is not None and marked >= batch:
             return
         for field in pa.schema(table.schema().to_arrow()):

@@ -507,7 +507,7 @@ def test_what_spark_accepts_and_gets_wrong_is_said(edit, before, after, words):
     found = [c for c in plan(deployed(EDITS[edit][0]), EDITS[edit][1]).changes if not c.where.startswith("table")]
     assert [(c.before, c.after) for c in found] == [(before, after)]
     assert words in found[0].otherwise
-    assert "Spark would go on from the same checkpoint without a word" in found[0].otherwise
+    assert "Spark would resume from the same checkpoint without a word" in found[0].otherwise
 
 
 # ---- what would come of it, on the kernels

@@ -44,7 +44,7 @@ class _Wanted:
 
 @click.command()
 @click.argument("operators", nargs=-1, required=True)
-@click.option("--forward-only", is_flag=True, help="Let open windows go on with what the old code put into them.")
+@click.option("--forward-only", is_flag=True, help="Let open windows keep what the old code put into them.")
 @click.option("--rebuild", is_flag=True, help="Compute everything with the new code beside the stream, and switch.")
 @click.option("--note", default="", help="Why, for the savepoint that is made first.")
 @verified("the new version's first micro-batch.")
@@ -149,7 +149,7 @@ def _stopped(opened: Opened, console: Console, operator: Operator, wanted: _Want
     else:
         computing(opened, console).check_deployed(operator, lake)
         upgraded = upgrade(operator, lake, forward_only=wanted.forward_only, why=wanted.note)
-    _say(console, operator, upgraded, f"done. Go on: floodmark run {operator.name} --unbounded")
+    _say(console, operator, upgraded, f"done. Resume it: floodmark run {operator.name} --unbounded")
     return document(upgraded.plan) | {"savepoint": upgraded.savepoint, "readers": list(upgraded.readers)}
 
 

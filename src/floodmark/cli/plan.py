@@ -198,11 +198,11 @@ def _say_packages(console: Console, found: Plan) -> None:
 
 def _ways(found: Plan) -> Iterator[tuple[str, str]]:
     if found.verdict in {"stateless change", "compatible state"}:
-        yield f"floodmark apply {found.operator}", "go on from its state with the new code"
+        yield f"floodmark apply {found.operator}", "resume from its state with the new code"
     if found.verdict == "not comparable":
-        yield f"floodmark apply {found.operator} --forward-only", "if its code has not changed, go on from its state"
+        yield f"floodmark apply {found.operator} --forward-only", "if its code has not changed, resume from its state"
     if found.verdict == "forward-only":
-        yield f"floodmark apply {found.operator} --forward-only", "go on from its state all the same"
+        yield f"floodmark apply {found.operator} --forward-only", "resume from its state all the same"
     yield (
         f"floodmark apply {found.operator} --rebuild",
         "compute all of it with the new code beside the stream, and switch",

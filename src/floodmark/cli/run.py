@@ -174,7 +174,7 @@ def _unbounded(
     for operator in operators:
         made = None if how.from_scratch else computed.take_over(operator, lake)
         if made is not None:
-            text = f"{operator.name} goes on with engine {computed.name}, from micro-batch {made.manifest.batch} on"
+            text = f"{operator.name} resumes on engine {computed.name}, from micro-batch {made.manifest.batch} on"
             console.say(f"{text}; how it was before: savepoint {made.id}")
         computed.check_stream(operator, lake, from_scratch=how.from_scratch, filled=before)
         before.add(operator.name)
@@ -204,7 +204,7 @@ def _stream(
     )
     if stop.is_set():
         console.note(
-            f"stopped at a micro-batch boundary, at {describe(result.watermark)}; run it again to go on from there"
+            f"stopped at a micro-batch boundary, at {describe(result.watermark)}; run it again to resume from there"
         )
     _say(console, result)
     return result

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 @click.option("--to", "name", metavar="SAVEPOINT", required=True, help="Of the operator: floodmark savepoint list.")
 @click.option("--undo-backfills", is_flag=True, help="Also undo bounded runs that came after it.")
 @click.option(
-    "--leave-readers", is_flag=True, help="Leave streams that read it; they refuse to go on until computed anew."
+    "--leave-readers", is_flag=True, help="Leave streams that read it; they refuse to resume until computed anew."
 )
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 @shared

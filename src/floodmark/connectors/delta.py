@@ -113,7 +113,7 @@ class DeltaReader:
             return [_File(a, "delete") for a in removed] + [_File(a, "insert") for a in added]
         if removed or vectors:
             fix = (
-                'Land the changes too: DeltaTable(..., read="changes"), under a new source name. To go on behind it, use a new '
+                'Land the changes too: DeltaTable(..., read="changes"), under a new source name. To resume behind it, use a new '
                 f"source name with starting_version={version + 1}."
             )
             got = f"version {version}, which deletes or updates rows ({made})"

@@ -71,7 +71,7 @@ class ConnectorError(FloodmarkError):
 
 
 class ExecutionError(FloodmarkError):
-    """A run could not go on."""
+    """A run failed."""
 
 
 class UserCodeError(FloodmarkError):

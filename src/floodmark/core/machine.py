@@ -136,10 +136,10 @@ def boundary(
     try:
         yield
     except kinds as error:
-        refusal = refused(error, where, f"Nothing is lost or there twice; go on with: {again}")
+        refusal = refused(error, where, f"Nothing is lost or there twice; run it again: {again}")
         if refusal is not None:
             raise refusal from error
-        fix = f"Nothing is lost or there twice. Mend the cause, then go on: {again}"
+        fix = f"Nothing is lost or there twice. Mend the cause, then run it again: {again}"
         raise ExecutionError(where, "to get through", text(error), fix, code="EXECUTION-003") from error
 
 

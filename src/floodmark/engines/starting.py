@@ -54,7 +54,7 @@ def check_engine(timeline: Timeline, engine: str) -> None:
         return
     name = timeline.operator
     fix = (
-        f"Go on with that one: floodmark run {name} --unbounded --engine {found}. "
+        f"Resume it with that one: floodmark run {name} --unbounded --engine {found}. "
         f"Or compute it anew with this one: floodmark run {name} --unbounded --from-scratch --engine {engine}."
     )
     where = f"checkpoint {timeline.folder(CHECKPOINT)}"

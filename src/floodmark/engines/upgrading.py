@@ -171,7 +171,7 @@ def _refused(found: Plan) -> PlanError:
     told = "; ".join(change.otherwise for change in found.changes if change.verdict == found.verdict)
     where = f"{found.deployed} -> {found.defined}"
     return PlanError(
-        where, "a change its state can go on with", f"one for '{found.verdict}': {told}", fix, code="PLAN-011"
+        where, "a change its state can resume under", f"one for '{found.verdict}': {told}", fix, code="PLAN-011"
     )
 
 

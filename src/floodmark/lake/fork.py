@@ -177,7 +177,7 @@ def move_steps(lake: Lake, operator: str, root: str) -> list[Step]:
     if timeline.moved is None:
         reading = begun(lake, readers(operator, streams(lake)))
         if reading:
-            fix = "Stop them all, and move or copy the whole folder of the lake; they go on there."
+            fix = "Stop them all, and move or copy the whole folder of the lake; they resume there."
             where, got = (
                 f"move of '{operator}' to {target.root}",
                 f"read by {', '.join(reading)}, which would get nothing more",

@@ -88,7 +88,7 @@ class Identity:
             self.deploy(operator)  # by another release of floodmark, and no function in it
         elif same != "same":
             fix = (
-                f"See what has changed and what it means: floodmark plan {operator.name}. Then let the stream go on under the new code "
+                f"See what has changed and what it means: floodmark plan {operator.name}. Then let the stream resume under the new code "
                 f"(floodmark apply {operator.name}, with --rebuild where the plan says so), or restore the code of {identity['version']}."
             )
             got = identity["version"] + (", whose code cannot be compared" if same == "unknown" else "")

@@ -176,7 +176,7 @@ def drafted(operator: str, lake: Lake, name: str = "") -> Iterator[Draft]:
             crash.point("savepoint.after_rename")
         except OSError as error:
             remove(draft.path)
-            fix = "Nothing is left of it, and the stream goes on as it was. Make room, then try again."
+            fix = "Nothing is left of it, and the stream keeps running. Make room, then try again."
             where = f"savepoint of '{operator}' in {home}"
             raise ExecutionError(where, "files that can be written", str(error), fix, code="EXECUTION-009") from error
         except BaseException:

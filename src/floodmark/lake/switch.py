@@ -58,7 +58,7 @@ def refuse_moved(lake: Lake, operator: str) -> None:
         where, got = f"operator '{operator}' in {lake.root}", f"one that has moved to {moved.root}"
         fix = (
             f"Run it there: floodmark run {operator} --unbounded --lake {moved.root}. "
-            f"Or let it go on here too, from where it left: floodmark rollback {operator} --to {moved.savepoint}"
+            f"Or resume it here too, from where it left: floodmark rollback {operator} --to {moved.savepoint}"
         )
         raise LifecycleError(where, "a stream that is here", got, fix, code="LIFECYCLE-042")
 

@@ -44,7 +44,7 @@ def check_open(path: str, app: str, number: int, done: int | None) -> bool:
     if done is not None and done >= FENCE:
         fix = "This process can go. See which one the stream is now: floodmark status"
         where, got = f"transaction '{app}' of table {path}", "one that was ended by a rollback or a rebuild"
-        raise LifecycleError(where, "a timeline that goes on", got, fix, code="LIFECYCLE-057")
+        raise LifecycleError(where, "the current timeline", got, fix, code="LIFECYCLE-057")
     return done is None or done < number
 
 

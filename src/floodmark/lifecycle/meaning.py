@@ -125,7 +125,7 @@ _MEANINGS: Mapping[str, tuple[Verdict, str]] = {
     "keys": (
         "rebuild",
         (
-            "Spark would go on from the same checkpoint without a word: what was gathered under the old keys would come out as results of "
+            "Spark would resume from the same checkpoint without a word: what was gathered under the old keys would come out as results of "
             "the new ones, and rows of the new keys would begin beside it."
         ),
     ),
@@ -179,12 +179,12 @@ def _aggregates(where: str, before: Mapping[str, Node], after: Mapping[str, Node
             otherwise = "What is kept of open windows has it; the table has its column."
         elif was["aggregate"] != now["aggregate"] or was.get("code") != now.get("code"):
             otherwise = (
-                f"Spark would go on from the same checkpoint without a word: the {was['aggregate']} kept of each open window would be taken "
+                f"Spark would resume from the same checkpoint without a word: the {was['aggregate']} kept of each open window would be taken "
                 f"for its {now['aggregate']}, or the run would stop where it finds that it cannot be."
             )
         else:
             otherwise = (
-                f"Spark would go on from the same checkpoint without a word: in open windows it would be the {was['aggregate']} of "
+                f"Spark would resume from the same checkpoint without a word: in open windows it would be the {was['aggregate']} of "
                 f"{was['expression']} up to now and of {now['expression']} from now on."
             )
         yield Change(where=where, before=told[0], after=told[1], otherwise=otherwise, verdict="rebuild")

@@ -273,7 +273,7 @@ def _tables(before: Mapping[str, Sequence[Column]], after: Mapping[str, Sequence
             otherwise = (
                 "It is null in the rows that are there."
                 if added
-                else "The rows that are there have it so; readers would find both."
+                else "Rows written so far have the old type; readers would find both."
             )
             verdict: Verdict = "stateless change" if added else "rebuild"
             yield Change(where=where, before=told[0], after=told[1], otherwise=otherwise, verdict=verdict)
@@ -326,7 +326,7 @@ def _state(was: _Path, now: _Path, operator: Operator) -> Iterator[Change]:
     elif was.stateful is not now.stateful:
         told = ["without state" if path.stateful is None else "with state" for path in (was, now)]
         otherwise = (
-            "A stream with state and one without keep different checkpoints; neither can go on from the other's."
+            "A stream with state and one without keep different checkpoints; neither can resume from the other's."
         )
         yield Change(where="operator", before=told[0], after=told[1], otherwise=otherwise, verdict="rebuild")
 
@@ -354,7 +354,7 @@ def _before_state(where: str, before: Sequence[Node], after: Sequence[Node]) -> 
         return
     for was, now in _differences(before, after):
         otherwise = (
-            "Spark would go on from the same checkpoint without a word: windows that are open hold rows as the old code let them through, "
+            "Spark would resume from the same checkpoint without a word: windows that are open hold rows as the old code let them through, "
             "and get new ones as the new code does. Their results would be neither."
         )
         yield Change(where=where, before=was, after=now, otherwise=otherwise, verdict="forward-only")

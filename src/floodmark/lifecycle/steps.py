@@ -70,7 +70,7 @@ class Define:
     version: str
 
     def __str__(self) -> str:
-        return f"let the state of {self.operator} go on under {self.version}"
+        return f"keep the state of {self.operator} under {self.version}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +138,7 @@ class Seek:
     tables: tuple[str, ...]
 
     def __str__(self) -> str:
-        return f"let {self.operator} go on reading {', '.join(self.tables)} behind that"
+        return f"let {self.operator} resume reading {', '.join(self.tables)} behind that"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +149,7 @@ class MakeCurrent:
     timeline: int
 
     def __str__(self) -> str:
-        return f"let {self.operator} go on with timeline {self.timeline}"
+        return f"resume {self.operator} on timeline {self.timeline}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +160,7 @@ class Leave:
     lake: str
 
     def __str__(self) -> str:
-        return f"let {self.operator} go on in {self.lake} only"
+        return f"resume {self.operator} in {self.lake} only"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -74,7 +74,7 @@ class NoteConfig(dg.Config):
 class UpgradeConfig(dg.Config):
     """How a stream is upgraded."""
 
-    forward_only: bool = Field(default=False, description="Open windows go on with what the old code put into them.")
+    forward_only: bool = Field(default=False, description="Open windows keep what the old code put into them.")
     rebuild: bool = Field(default=False, description="Compute everything with the new code beside it, and switch.")
     note: str = Field(default="", description="Why, for the savepoint that is made first.")
     patience_seconds: float = Field(default=180, ge=0, description="For the new version's first micro-batch.")

@@ -122,7 +122,7 @@ class Sail:
         if self._cancelled:
             fix = "Nothing is lost or there twice; run it again."
             where, got = "embedded engine", "one that was cancelled"
-            raise ExecutionError(where, "a run that goes on", got, fix, code="EXECUTION-072")
+            raise ExecutionError(where, "a run that keeps running", got, fix, code="EXECUTION-072")
         connection = self._taken()
         try:
             yield connection

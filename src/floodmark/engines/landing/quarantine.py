@@ -146,7 +146,7 @@ def _refuse_ended(source: Source, last: Landing | None) -> None:
             f"Every row would be late. Take the end back, if no stream has read it: floodmark land {source.name} --reopen. Otherwise land the "
             "mended rows under a new source name, or into a new lake."
         )
-        raise LifecycleError(where, "a source that goes on", "its end of input", fix, code="LIFECYCLE-011")
+        raise LifecycleError(where, "a source that has not ended", "its end of input", fix, code="LIFECYCLE-011")
 
 
 class Again(TypedDict, total=False):

@@ -264,8 +264,8 @@ def _again(operator: Operator) -> str:
 def _told(operator: Operator, error: Exception) -> Exception:
     """The failure of a micro-batch as an error for people."""
     where, again = f"unbounded run of {operator.version}", _again(operator)
-    refusal = machine.refused(error, where, f"Nothing is lost or there twice; go on with: {again}")
+    refusal = machine.refused(error, where, f"Nothing is lost or there twice; run it again: {again}")
     if refusal is not None:
         return refusal
-    fix = f"Nothing is lost or double. Mend the cause, then go on: {again}"
-    return ExecutionError(where, "a stream that goes on", text_of(error), fix, code="EXECUTION-004")
+    fix = f"Nothing is lost or double. Mend the cause, then run it again: {again}"
+    return ExecutionError(where, "a stream that keeps running", text_of(error), fix, code="EXECUTION-004")

@@ -313,14 +313,14 @@ def _told(operator: Operator, sink: Sink, error: PySparkException) -> FloodmarkE
         return sink.failure
     text = text_of(sink.failure or error)
     where, again = f"unbounded run of {operator.version}", f"floodmark run {operator.name} --unbounded"
-    refusal = machine.refused(sink.failure or error, where, f"Nothing is lost or there twice; go on with: {again}")
+    refusal = machine.refused(sink.failure or error, where, f"Nothing is lost or there twice; run it again: {again}")
     if refusal is not None:
         return refusal
     gone = lost(operator, sink.lake, error, again)
     if gone is not None:
         return gone
-    fix = f"Nothing is lost or double. Mend the cause, then go on: {again}"
-    return ExecutionError(where, "a stream that goes on", text, fix, code="EXECUTION-004")
+    fix = f"Nothing is lost or double. Mend the cause, then run it again: {again}"
+    return ExecutionError(where, "a stream that keeps running", text, fix, code="EXECUTION-004")
 
 
 # ---- the query
