@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from floodmark.core.types import MAX_DIGITS
+from floodmark.engines.embedded.parity.casts import cast
 from floodmark.engines.embedded.parity.evaluation import beside_null, hidden
 from floodmark.engines.embedded.parity.times import refused
 from floodmark.spec.expressions.tree import Column, Literal
@@ -120,7 +121,7 @@ def _of_decimals(operator: str, node: Typed, parts: Sequence[str]) -> str | None
     if sides is None:
         return None
     text = f" {operator} ".join(_exact(node.children, parts)).join("()")
-    if operator != "*" and _needed(operator, *sides) > MAX_DIGITS:
+    if _needed(operator, *sides) > MAX_DIGITS:
         text = _within(f"CAST({text} AS {node.type})", node.type)
     left, right = node.children
     return beside_null(text, node.type, parts[0], left, right)
@@ -212,7 +213,16 @@ def _sides(form: str, node: Typed, parts: Sequence[str]) -> tuple[Sequence[str],
         kind = "bigint"
     elif form == _PMOD and kind in FLOATS:
         return None
-    return ([f"CAST({part} AS {kind})" for part in parts], kind) if kind in {*INTEGERS, *FLOATS} else None
+    if kind not in {*INTEGERS, *FLOATS}:
+        return None
+    if set(node.kinds) & set(
+        INTEGERS
+    ):  # beside these Spark reads a text as a whole number, also where it divides doubles
+        texts = zip(node.children, parts, strict=True)
+        parts = [
+            cast(part, child, "bigint", attempt=False) if child.type == "string" else part for child, part in texts
+        ]
+    return [f"CAST({part} AS {kind})" for part in parts], kind
 
 
 def _scale(node: Typed, own: int) -> int:

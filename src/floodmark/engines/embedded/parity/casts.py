@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from floodmark.engines.embedded.parity.times import refused, seconds
 from floodmark.spec.expressions.typed import Typed
-from floodmark.spec.expressions.widening import FLOATS, INTEGERS
+from floodmark.spec.expressions.widening import FLOATS, INTEGERS, digits
 
 _SUFFIXED = r"^\\s*[-+]?[0-9.]+([eE][-+]?[0-9]+)?[dDfF]\\s*$"
 """A double with Java's suffix."""
@@ -22,6 +22,30 @@ _READ = {
 """Type -> what is found in each text that Spark reads: it fails for all others. A year, or an hour; a digit of any script."""
 
 
+_FAITHFUL = {"float": 7, "double": 15}
+"""Type -> digits of decimals that Sail makes one of as Spark does; one with more is read anew from its text."""
+
+
+def wide(kind: str, most: int = _FAITHFUL["double"]) -> bool:
+    """Whether a type is a decimal of more digits than a double holds, or than so many."""
+    found = digits(kind)
+    return found is not None and found[0] > most
+
+
+def converted(value: str, source: str, target: str, word: str = "CAST") -> str:
+    """A value as another type, where nothing else than the type has to be said.
+
+    Args:
+        value: SQL.
+        source: its type.
+        target: the type.
+        word: of SQL.
+    """
+    if target in _FAITHFUL and wide(source, _FAITHFUL[target]):
+        value = f"CAST({value} AS string)"
+    return f"{word}({value} AS {target})"
+
+
 def cast(value: str, source: Typed, target: str, *, attempt: bool) -> str:
     """A cast as Sail answers it like Spark.
 
@@ -35,6 +59,8 @@ def cast(value: str, source: Typed, target: str, *, attempt: bool) -> str:
     name = "decimal" if target.startswith("decimal") else target
     if kind == "timestamp" and target in INTEGERS:
         value = seconds(value)
+    elif kind == "timestamp" and target in FLOATS:
+        value = f"(CAST(unix_micros({value}) AS double) / 1000000D)"
     elif kind.startswith("decimal") and target == "boolean":
         return f"({value} <> 0)"
     elif (
@@ -50,7 +76,7 @@ def cast(value: str, source: Typed, target: str, *, attempt: bool) -> str:
         fails = f"NOT {value} RLIKE '{_READ[name]}' THEN {_failing(value, target)}"
         unsure = refused(f"a text as {name}", target)
         return f"CASE WHEN {reads} THEN CAST(trim({value}) AS {target}) WHEN {fails} ELSE {unsure} END"
-    return f"{word}({value} AS {target})"
+    return converted(value, kind, target, word)
 
 
 def malformed(value: str, kind: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
 
@@ -14,11 +14,33 @@ from floodmark.engines.embedded.parity.table import table
 from floodmark.spec import steps
 from floodmark.spec.expectation import Expectation
 from floodmark.spec.expressions import Expression, expression
+from floodmark.spec.expressions.tree import Call
+from floodmark.spec.expressions.typed import Typed
+from floodmark.spec.expressions.widening import FLOATS
 from floodmark.spec.operator import Operator
 from floodmark.spec.schema import Schema
 
 _NOT_JUDGED = ("column_median_to_be_between", "column_quantile_values_to_be_between")
 """Kinds of expectations that need DataFrame.approxQuantile, which Sail 0.7 has not. All others that Spark judges were compared."""
+_BLURRED = frozenset(
+    [
+        "<",
+        "<=",
+        ">",
+        ">=",
+        "between",
+        "isnull",
+        "isnotnull",
+        "isnan",
+        "floor",
+        "ceil",
+        "ceiling",
+        "sign",
+        "signum",
+        "size",
+    ]
+)
+"""Calls of which the last digits of a float decide nothing, unless it is as near to another value as that."""
 _MOST = 5
 """So many refusals are listed in one error."""
 
@@ -108,14 +130,41 @@ class _Refusal(str):
 
 @lru_cache(maxsize=4096)
 def _made(read: Expression) -> str | _Refusal:
-    for _, (exact, plain) in whole(read.tree):
+    near: set[int] = set()
+    for node, (exact, plain) in whole(read.tree):
         verdict = table().verdict(exact, plain)
+        if verdict == "close":
+            near.add(id(node))
         if verdict in {None, "refused"}:
-            return _Refusal(f"{exact} in {read.text!r}, {_why(exact, plain, compared=verdict is not None)}")
+            other = _Refusal(f"{exact} in {read.text!r}, {_why(exact, plain, compared=verdict is not None)}")
+            said = _asked(read, near) if verdict is None else other  # what Sail is never asked was not compared
+            return said if isinstance(said, _Refusal) else other
+    return _asked(read, near)
+
+
+def _asked(read: Expression, near: Collection[int]) -> str | _Refusal:
+    """The SQL, or for what Sail is not asked."""
     try:
+        _near(read.tree, near)
         return rendered(read.tree)
     except NotRendered as reason:
         return _Refusal(f"{reason} in {read.text!r}")
+
+
+def _near(node: Typed, near: Collection[int]) -> bool:
+    """Whether a value may differ in its last digits from Spark's.
+
+    Raises:
+        NotRendered: another value is made of it that shows them: a hash, a text, whether it equals something.
+    """
+    found = [child for child in node.children if _near(child, near)]
+    floating = any(kind in node.type for kind in FLOATS)
+    name = node.node.name if isinstance(node.node, Call) else "CAST AS string"
+    shows = name not in _BLURRED if isinstance(node.node, Call) else node.type == "string"
+    if found and shows and not floating:
+        message = f"{name} of a number that is Spark's to 12 digits only"
+        raise NotRendered(message)
+    return floating and (bool(found) or id(node) in near)
 
 
 def _why(exact: str, plain: str, *, compared: bool) -> str:

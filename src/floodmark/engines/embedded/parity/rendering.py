@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from decimal import Decimal
 
 from floodmark.core.types import known
-from floodmark.engines.embedded.parity.casts import cast
+from floodmark.engines.embedded.parity.casts import cast, converted, wide
 from floodmark.engines.embedded.parity.evaluation import fails
 from floodmark.engines.embedded.parity.patterns import OtherPattern
 from floodmark.engines.embedded.parity.rewrites import REWRITES, text_literal
@@ -95,6 +96,28 @@ _NAN = frozenset(
 """Calls that may give NaN with a sign: Sail sorts it before all numbers, and compares it so. Spark has one NaN, behind all numbers."""
 _NUMBER = re.compile(r"[-+]?[0-9]{1,9}([.][0-9]*)?")
 _MOMENTS = ("epoch", "now", "today", "tomorrow", "yesterday")
+_TAKES_NULL = frozenset(
+    [
+        "and",
+        "or",
+        "if",
+        "nvl2",
+        "isnull",
+        "isnotnull",
+        "<=>",
+        "in",
+        "nullif",
+        "greatest",
+        "least",
+        "concat_ws",
+        "array",
+        "struct",
+        "named_struct",
+        "map",
+    ]
+)
+"""Calls that Sail computes all arguments of, though one is NULL for every row."""
+_FIRST_KNOWN = frozenset({"coalesce", "ifnull", "nvl"})
 _UNTYPED = frozenset({"boolean", "void", "variant", "decimal"})
 
 
@@ -115,6 +138,7 @@ def rendered(node: Typed) -> str:
             return quoted(node.column) if node.column else _parameter(name)
         case Cast(type=kind, attempt=attempt):
             _check_moment(node.children[0], kind)
+            _check_single(node.children[0], kind)
             return cast(rendered(node.children[0]), node.children[0], kind, attempt=attempt)
         case Case():
             return _case(node)
@@ -134,6 +158,14 @@ def _check_moment(value: Typed, kind: str) -> None:
             raise NotRendered(message)
         case _:
             return
+
+
+def _check_single(value: Typed, kind: str) -> None:
+    """Refuse a whole number as a float where that may cost digits: Spark leaves the cast out where the float is made a double."""
+    if kind != "float" or value.type not in {"int", "bigint"}:
+        return
+    message = f"CAST({value.type} AS float), which Spark leaves out where a double is made of it (write double)"
+    raise NotRendered(message)
 
 
 def _field(value: Typed, name: str) -> str:
@@ -223,7 +255,11 @@ def _case(node: Typed) -> str:
 
 def as_type(text: str, node: Typed, kind: str) -> str:
     """A value as a type; unchanged if it has the type, or if the type is not known."""
-    return text if node.type == kind or not kind or known(kind) is None or kind == "void" else f"CAST({text} AS {kind})"
+    return (
+        text
+        if node.type == kind or not kind or known(kind) is None or kind == "void"
+        else converted(text, node.type, kind)
+    )
 
 
 def _call(node: Typed, name: str) -> str:
@@ -231,11 +267,17 @@ def _call(node: Typed, name: str) -> str:
         return _interval(node)
     if name in CONDITIONAL:
         _check_constants(node)
+    if name not in _TAKES_NULL | _FIRST_KNOWN and any(map(_nothing, node.children)) and any(map(fails, node.children)):
+        message = f"{name} of NULL beside what may fail, which Sail leaves out,"
+        raise NotRendered(message)
+    if name == "float":
+        _check_single(node.children[0], "float")
     if name in _STOPPING and any(fails(condition) for condition in node.children[1].children[:1]):  # NULL has none
         message = (
             f"{name} with a condition that may fail, which Spark does not compute behind the element that decides,"
         )
         raise NotRendered(message)
+    node = _floating(node)
     parts = [rendered(child) for child in node.children]
     rewrite = REWRITES.get(name)
     try:
@@ -249,6 +291,31 @@ def _call(node: Typed, name: str) -> str:
         text = f"nanvl({text}, CAST('NaN' AS {kind}))"
     parsed = known(kind) if kind not in _UNTYPED else None
     return text if parsed is None or not parsed.is_column else f"CAST({text} AS {kind})"
+
+
+def _nothing(node: Typed) -> bool:
+    """Whether Sail sees that a value is NULL for every row, before it computes one."""
+    match node.node:
+        case Literal(value=None):
+            return True
+        case Call(name=name) if name in _FIRST_KNOWN:
+            return all(map(_nothing, node.children))
+        case Cast() | Call():
+            taking = isinstance(node.node, Call) and node.node.name in _TAKES_NULL
+            return not taking and any(map(_nothing, node.children))
+        case _:
+            return False
+
+
+def _floating(node: Typed) -> Typed:
+    """A call with its decimals as doubles, where it computes with these."""
+    if node.type not in FLOATS:
+        return node
+    return replace(node, children=tuple(_as_double(child) if wide(child.type) else child for child in node.children))
+
+
+def _as_double(node: Typed) -> Typed:
+    return Typed(Cast(value=node.node, type="double"), "double", (node,))
 
 
 def plain(node: Typed, name: str, parts: Sequence[str]) -> str:

@@ -10,12 +10,16 @@ from collections.abc import Mapping, Sequence
 from floodmark.core.types import known
 from floodmark.engines.embedded.parity import arithmetic, times
 from floodmark.engines.embedded.parity.arithmetic import Rewrite
-from floodmark.engines.embedded.parity.evaluation import beside_null, fails, opaque
+from floodmark.engines.embedded.parity.casts import converted
+from floodmark.engines.embedded.parity.evaluation import beside_null, fails, hidden, opaque
 from floodmark.engines.embedded.parity.patterns import OtherPattern, pattern, replacement
-from floodmark.spec.expressions.tree import Call, Literal
+from floodmark.engines.embedded.parity.times import refused
+from floodmark.spec.expressions.tree import Call, Column, Literal
 from floodmark.spec.expressions.typed import Typed
 from floodmark.spec.expressions.widening import FLOATS, INTEGERS, common_of
 
+_DAYS = 90_000_000
+"""Days that no date of the years 1 to 9999 is too far from others for Sail."""
 _NULL_KEY = "[NULL_MAP_KEY] Cannot use null as map key. SQLSTATE: 2200E"
 
 
@@ -66,6 +70,9 @@ def _in(node: Typed, parts: Sequence[str]) -> str | None:
         kind = kind or node.children[0].type
         value, *others = (f"({part} + CAST(0 AS {kind}))" for part in (value, *others))
     if not any(fails(child) for child in node.children[2:]):
+        if not all(isinstance(child.node, (Literal, Column)) for child in node.children[1:]):
+            # in a list with a CASE that is null, Sail finds no null
+            return " OR ".join(f"({value} = {other})" for other in others).join("()")
         return None if [value, *others] == list(parts) else f"({value} IN ({', '.join(others)}))"
     *others, last = others
     found = f"coalesce(CAST({value} = {last} AS int) * 2, 1)"  # 2 for true, 1 for null, 0 for false
@@ -139,7 +146,8 @@ def _common(children: Sequence[Typed]) -> str | None:
 
 def _as(kind: str, children: Sequence[Typed], parts: Sequence[str]) -> list[str]:
     return [
-        part if child.type == kind else f"CAST({part} AS {kind})" for child, part in zip(children, parts, strict=True)
+        part if child.type == kind else converted(part, child.type, kind)
+        for child, part in zip(children, parts, strict=True)
     ]
 
 
@@ -150,7 +158,11 @@ def _substring(node: Typed, parts: Sequence[str]) -> str | None:
         for child in node.children[1:]
     ):
         return None
-    text, place = parts[0], f"CAST({parts[1]} AS bigint)"
+    start = node.children[1]
+    text, place = (
+        parts[0],
+        f"CAST({parts[1] if isinstance(start.node, Literal) else hidden(start, parts[1])} AS bigint)",
+    )
     size = "length" if node.children[0].type == "binary" else "char_length"
     begin = f"CASE WHEN {place} > 0 THEN {place} WHEN {place} = 0 THEN 1L ELSE {size}({text}) + {place} + 1L END"
     if len(parts) == 2:  # noqa: PLR2004 - to the end of the text
@@ -168,7 +180,46 @@ def _end(name: str) -> Rewrite:
         length = node.children[1].node
         if isinstance(length, Literal) and isinstance(length.value, int) and length.value >= 0:
             return None
-        return f"{name}({parts[0]}, CASE WHEN {parts[1]} < 0 THEN 0 ELSE {parts[1]} END)"
+        count = parts[1] if isinstance(length, Literal) else hidden(node.children[1], parts[1])
+        return f"{name}({parts[0]}, CASE WHEN {count} < 0 THEN 0 ELSE {parts[1]} END)"
+
+    return rewrite
+
+
+def _chosen(node: Typed, _: Sequence[str]) -> str | None:
+    """``elt``: an index that is none is an error, which Sail does not raise."""
+    match node.children[0].node:
+        case Literal(value=int() as place) if 0 < place < len(node.children):
+            return None
+    message = "elt with an index that is not the number of an argument"
+    raise OtherPattern(message)
+
+
+def _of_sets(name: str) -> Rewrite:
+    """Sets of values: Spark takes 0.0 and -0.0 for one or for two, as they come."""
+    widened = _widened(f"{name}({{all}})")
+
+    def rewrite(node: Typed, parts: Sequence[str]) -> str | None:
+        if any(float_ in kind for kind in node.kinds for float_ in FLOATS):
+            message = f"{name} of floats, of which 0.0 and -0.0 are one or two,"
+            raise OtherPattern(message)
+        return widened(node, parts)
+
+    return rewrite
+
+
+def _reaching(name: str, most: int, otherwise: Rewrite = lambda _, __: None) -> Rewrite:
+    """A date so far from another: Sail knows none behind the year 262142."""
+
+    def rewrite(node: Typed, parts: Sequence[str]) -> str | None:
+        far = [place for place, child in enumerate(node.children) if child.type in INTEGERS]
+        if node.type != "date" or not far or isinstance(node.children[far[0]].node, Literal):
+            return otherwise(node, parts)
+        count = f"CAST({hidden(node.children[far[0]], parts[far[0]])} AS bigint)"
+        text = f"{name}({', '.join(parts)})" if name.isidentifier() else f" {name} ".join(parts).join("()")
+        far_off = [f"{count} NOT BETWEEN -{most}L AND {most}L"]
+        far_off += [f"{part} IS NOT NULL" for place, part in enumerate(parts) if place != far[0]]
+        return f"CASE WHEN {' AND '.join(far_off)} THEN {refused('a date so far away', 'date')} ELSE {text} END"
 
     return rewrite
 
@@ -253,10 +304,13 @@ REWRITES: Mapping[str, Rewrite] = {
     **{name: _widened(f"{name}({{all}})") for name in ("coalesce", "array")},
     **dict.fromkeys(("ifnull", "nvl"), _coalesced),
     **{name: _widened(f"{name}({{all}})", 1) for name in ("if", "nvl2")},
-    **{
-        name: _widened(f"{name}({{all}})")
-        for name in ("array_union", "array_except", "array_intersect", "arrays_overlap")
-    },
+    **{name: _widened(f"{name}({{all}})") for name in ("array_union", "arrays_overlap")},
+    **{name: _of_sets(name) for name in ("array_except", "array_intersect")},
+    "elt": _chosen,
+    **{name: _reaching(name, _DAYS) for name in ("date_add", "dateadd", "date_sub")},
+    "add_months": _reaching("add_months", _DAYS // 31),
+    "date_from_unix_date": _reaching("date_from_unix_date", _DAYS),
+    **{operator: _reaching(operator, _DAYS, arithmetic.REWRITES[operator]) for operator in "+-"},
     **dict.fromkeys(("bitmap_bucket_number", "bitmap_bit_position"), _of_bigint),
     "map": _map,
     "isnan": lambda _, parts: f"coalesce(isnan({parts[0]}), false)",

@@ -1,0 +1,94 @@
+"""Expressions of which Sail has another value than Spark, found among random ones: refused, or computed in words that give Spark's."""
+
+from __future__ import annotations
+
+from datetime import date
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+
+from floodmark.core.errors import CapabilityError, ExecutionError
+from floodmark.engines.embedded.memory.values import values
+from floodmark.engines.embedded.parity.check import sail_sql
+from floodmark.semantics.attempts import Attempt
+from floodmark.semantics.columns import arrow_schema
+from floodmark.spec.expressions import expression
+from floodmark.spec.schema import Column, Schema
+
+TYPES = {
+    "n": "int",
+    "h": "smallint",
+    "f": "double",
+    "w": "decimal(38,6)",
+    "b": "boolean",
+    "s": "string",
+    "t": "date",
+    "a": "array<bigint>",
+    "p": "array<string>",
+}
+SCHEMA = Schema(tuple(Column(name=name, type=kind) for name, kind in TYPES.items()))
+
+
+def computed(text: str, **row: object) -> object:
+    kind = expression(text, SCHEMA, "one").type
+    rows = pa.Table.from_pylist([dict.fromkeys(TYPES) | row], schema=arrow_schema(SCHEMA))
+    (column,) = values(rows, [Attempt(step="one", text=text, type=kind, schema=SCHEMA)])
+    return column[0].as_py()
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("array_intersect(array(f, f), a)", "0.0 and -0.0"),
+        ("array_except(array(f, f), a)", "0.0 and -0.0"),
+        ("elt(s, s)", "elt with an index"),
+        ("coalesce(CAST(n AS float), f)", "write double"),
+        ("float(n) * 2D", "write double"),
+        ("p[2] || NULL", "beside what may fail"),
+        ("concat(p[2], last_day(NULL))", "beside what may fail"),
+        ("hash(exp(f))", "12 digits only"),
+        ("exp(f) = 1D", "12 digits only"),
+        ("length(acosh(f))", "12 digits only"),
+    ],
+)
+def test_what_sail_would_answer_otherwise_is_refused(text: str, reason: str) -> None:
+    with pytest.raises(CapabilityError, match=reason):
+        sail_sql(text, SCHEMA, "one")
+
+
+@pytest.mark.parametrize("text", ["exp(f) > 1D", "CAST(h AS float)", "if(b, NULL, n + 1)"])
+def test_what_is_like_it_is_let_through(text: str) -> None:
+    assert sail_sql(text, SCHEMA, "one")
+
+
+@pytest.mark.parametrize(
+    ("text", "row", "expected"),
+    [
+        ("f IN (2.345, CASE WHEN b THEN 0.5D ELSE h END)", {"f": 1.0}, None),
+        ("w IN (n, CASE WHEN b THEN 10 ELSE w END)", {"w": Decimal("1.5"), "n": 3}, True),
+        ("right(s, TRY_CAST(h AS tinyint))", {"s": "abc", "h": -1000}, None),
+        ("CAST(w AS double)", {"w": Decimal("18446744073709551616.333333")}, 18446744073709551616.333333),
+        ("w + f", {"w": Decimal("12345678901234567890.123456"), "f": 0.0}, 12345678901234567890.123456),
+        ("CAST(CAST(w AS string) AS double) - w", {"w": Decimal("12345678901234567890.123456")}, 0.0),
+        ("h / s", {"h": 3, "s": "2"}, 1.5),
+        ("t + n", {"t": date(2020, 1, 31), "n": 1}, date(2020, 2, 1)),
+        ("t + n", {"n": 2147483647}, None),
+    ],
+)
+def test_other_words_give_the_values_of_spark(text: str, row: dict[str, object], expected: object) -> None:
+    assert computed(text, **row) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "row", "error"),
+    [
+        ("h / s", {"h": 3, "s": "1.5"}, ExecutionError),
+        ("w * n", {"w": Decimal("9" * 32), "n": 10}, ExecutionError),
+        ("w * n", {"w": Decimal("1" + "0" * 31 + ".000000"), "n": 12}, ExecutionError),
+        ("t + n", {"t": date(2020, 1, 31), "n": 2147483647}, CapabilityError),
+    ],
+)
+def test_a_row_for_which_spark_fails_fails(text: str, row: dict[str, object], error: type[Exception]) -> None:
+    with pytest.raises(error):
+        computed(text, **row)
