@@ -60,10 +60,15 @@ def files(folder: Path) -> dict[str, str]:
     }
 
 
+LATENESS = 3_600_000
+"""Of the shop, ms."""
+
+
 def expected(folder: Path, since: int) -> dict[str, int]:
-    """Rows of production that closed since, by country: counted by DuckDB."""
+    """Rows of production that closed since and that no late row can revise any more, by country: counted by DuckDB."""
     table = DeltaTable(str(folder / "lake" / "outputs" / OPERATOR)).to_pyarrow_table()
-    query = f"SELECT country, count(*) FROM rows WHERE _kind = 0 AND epoch_ms(_event_time) >= {since} GROUP BY ALL"
+    query = f"SELECT country, count(*) FROM rows WHERE _kind = 0 AND epoch_ms(_event_time) >= {since}"
+    query += f" AND epoch_ms(_event_time) < (SELECT max(_watermark) - {LATENESS} FROM rows) GROUP BY ALL"
     with duckdb.connect() as connection:
         connection.register("rows", table)
         return dict(connection.sql(query).fetchall())

@@ -11,6 +11,7 @@ from deltalake import DeltaTable
 
 from floodmark.control.engine import Computing
 from floodmark.core.errors import CapabilityError, FloodmarkError, LifecycleError
+from floodmark.core.time import END
 from floodmark.engines.upgrading import upgrade
 from floodmark.lake import savepoints
 from floodmark.lake.fork import look_on
@@ -18,9 +19,9 @@ from floodmark.lake.paths import Lake
 from floodmark.lake.savepoints import Savepoint
 from floodmark.lake.timeline import Timeline
 from floodmark.lifecycle.comparison import Comparison
-from floodmark.lifecycle.plan import plan
+from floodmark.lifecycle.plan import Deployed, plan
 from floodmark.lifecycle.replay import Replay
-from floodmark.observe.comparison.arms import final
+from floodmark.observe.comparison.arms import final, lateness
 from floodmark.observe.comparison.closed import advance, found
 from floodmark.observe.comparison.compare import How
 from floodmark.observe.comparison.sides import Side
@@ -64,6 +65,7 @@ def replay(
             }
             checkpoint = Timeline.current(lake, operator.name).checkpoint
             until = checkpoint.settled(checkpoint.last_committed())
+            until -= lateness(_definitions(operator.name, production, lake)) if until < END else 0
     except FloodmarkError as error:
         return Replay(plan=change, found={}, refused=str(error), seconds=time.monotonic() - began)
     return Replay(
@@ -93,6 +95,10 @@ def _savepoint(operator: str, production: Lake, span: int) -> Savepoint:
     return max(behind, key=lambda one: one.manifest.watermark) if behind else known[0]
 
 
+def _definitions(operator: str, *lakes: Lake) -> list[Deployed | None]:
+    return [Timeline.current(lake, operator).identity.deployed() for lake in lakes]
+
+
 def _compared(
     operator: Operator, table: str, production: Lake, lake: Lake, savepoint: Savepoint, how: How, folder: str
 ) -> Comparison | str | None:
@@ -104,7 +110,7 @@ def _compared(
     how = replace(how, tolerances={name: one for name, one in how.tolerances.items() if name in left.types})
     place = Path(folder, "compared", table)
     place.parent.mkdir(exist_ok=True)
-    known = [Timeline.current(one, operator.name).identity.deployed() for one in (production, lake)]
+    known = _definitions(operator.name, production, lake)
     try:
         advance(str(place), left, right, how, until=final(left, right, known), since=savepoint.manifest.watermark)
     except CapabilityError as error:

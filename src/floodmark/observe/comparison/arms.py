@@ -90,12 +90,15 @@ def final(left: Side, right: Side, definitions: Iterable[Deployed | None]) -> in
         definitions: by which the two are written.
     """
     reached = min((side.reached for side in (left, right) if side.reached is not None), default=END)
-    lateness = max((_lateness(one.graph) for one in definitions if one is not None), default=0)
-    return reached if reached >= END else reached - lateness
+    return reached if reached >= END else reached - lateness(definitions)
+
+
+def lateness(definitions: Iterable[Deployed | None]) -> int:
+    """The longest that a window of any of these waits for late rows, ms."""
+    return max((_lateness(one.graph) for one in definitions if one is not None), default=0)
 
 
 def _lateness(graph: Any) -> int:
-    """The longest that a window of a definition waits for late rows, ms."""
     parts = graph.values() if isinstance(graph, Mapping) else graph if isinstance(graph, (list, tuple)) else ()
     own = graph.get("allowed_lateness", 0) if isinstance(graph, Mapping) else 0
     return max([own if isinstance(own, int) else 0, *map(_lateness, parts)])
