@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from pyspark.sql import SparkSession
 
 from floodmark import Operator, Stream, Tumbling, operator, sum
 from floodmark.control.engine import Computing
@@ -32,8 +30,8 @@ from floodmark.lake.upkeep import maintain
 
 from .test_savepoints import differences, largest, put, totals, values
 
+pytestmark = pytest.mark.engines("embedded")
 TABLES = ("totals", "totals__late", "largest")
-Clean = Callable[[Lake], None]
 
 
 def summed(totals: Stream) -> Stream:
@@ -61,27 +59,6 @@ def by_delta_rs(lake: Lake) -> None:
     """Somebody's script, by which the data files go that the newest version has not."""
     for path in tables(lake):
         DeltaTable(path).vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
-
-
-def by_spark(spark: SparkSession) -> Clean:
-    """The same in SQL."""
-
-    def clean(lake: Lake) -> None:
-        check = "spark.databricks.delta.retentionDurationCheck.enabled"
-        spark.conf.set(check, "false")
-        try:
-            for path in tables(lake):
-                spark.sql(f"VACUUM delta.`{path}` RETAIN 0 HOURS")
-        finally:
-            spark.conf.unset(check)
-
-    return clean
-
-
-@pytest.fixture
-def clean(engine: Computing, request: pytest.FixtureRequest) -> Clean:
-    """Each engine's users clean with what they have."""
-    return by_delta_rs if engine.name == "embedded" else by_spark(request.getfixturevalue("spark"))
 
 
 def forget(lake: Lake) -> None:
@@ -138,15 +115,15 @@ def again_from(engine: Computing, code: Operator, lake: Lake) -> None:
 @pytest.mark.feature("V1", "V2")
 @pytest.mark.timeout(900)
 def test_a_vacuum_of_somebody_else_breaks_nothing_that_is_promised(
-    engine: Computing, clean: Clean, tmp_path: Path, truth: Lake
+    engine: Computing, tmp_path: Path, truth: Lake
 ) -> None:
     lake = Lake(str(tmp_path / "lake"))
     name, then = begun(engine, lake)
-    clean(lake)
+    by_delta_rs(lake)
     forked = fork(lake, savepoints.find(lake, name), str(tmp_path / "fork"))
     assert roll_back(lake, savepoints.find(lake, name)).undone
     assert {table: values(lake, table) for table in TABLES} == then
-    clean(lake)  # also of what the rollback has taken out
+    by_delta_rs(lake)  # also of what the rollback has taken out
     put(lake, 180, end=True)
     for one in (totals, largest):
         engine.run_unbounded(one, lake, until_caught_up=True, files_per_batch=1, on_batch=lambda _: by_delta_rs(lake))
@@ -156,19 +133,17 @@ def test_a_vacuum_of_somebody_else_breaks_nothing_that_is_promised(
     engine.run_unbounded(totals, forked, until_caught_up=True)
     assert not differences(forked, truth, "totals", "totals__late")
     upgrading.rebuild(engine.run_unbounded, REPLACED, lake, on_batch=lambda _: by_delta_rs(lake))
-    clean(lake)
+    by_delta_rs(lake)
     assert values(lake, "largest") == values(truth, "summed")
 
 
 @pytest.mark.feature("V1", "V2")
 @pytest.mark.timeout(900)
-def test_a_log_that_somebody_cuts_is_no_reason_for_wrong_rows(
-    engine: Computing, clean: Clean, tmp_path: Path, truth: Lake
-) -> None:
+def test_a_log_that_somebody_cuts_is_no_reason_for_wrong_rows(engine: Computing, tmp_path: Path, truth: Lake) -> None:
     lake = Lake(str(tmp_path / "lake"))
     name, then = begun(engine, lake)
     forget(lake)
-    clean(lake)
+    by_delta_rs(lake)
     forked = fork(lake, savepoints.find(lake, name), str(tmp_path / "fork"))
     assert roll_back(lake, savepoints.find(lake, name)).undone
     assert {table: values(lake, table) for table in TABLES} == then, "the reader goes back too"
