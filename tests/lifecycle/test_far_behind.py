@@ -5,11 +5,7 @@ It reads the files that are there in order, some in each micro-batch, whoever ha
 
 from __future__ import annotations
 
-import os
 import random
-import signal
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -17,12 +13,10 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 from events import disorder
-from processes import paths
 from streams import ONCE, VISITS, WATCHED, WINDOWED
 
 from floodmark import Operator, Stream, Tumbling, count, min, operator, sum
 from floodmark.control.engine import Computing
-from floodmark.core import crash
 from floodmark.engines.embedded.unbounded import inputs as of_embedded
 from floodmark.engines.spark.unbounded import inputs as of_spark
 from floodmark.lake.compaction import compact, of_output
@@ -33,7 +27,6 @@ from floodmark.testing.lakes import land, outputs
 from floodmark.testing.runs import final
 
 ROWS, CUTS, SMALL = 160, 20, 20_000
-POINTS = crash.POINTS["shorten"]
 VALUES = {WINDOWED.name: "total", VISITS.name: "total", WATCHED.name: "seen", ONCE.name: "value"}
 
 
@@ -51,12 +44,10 @@ def reader_of(upstream: Operator, name: str = "reader") -> Operator:
 class Behind:
     """A stream of the embedded engine and its reader of any; the reader stops now and then, and the output it reads is merged meanwhile."""
 
-    def __init__(
-        self, embedded: Computing, engine: Computing, root: Path, upstream: Operator, seed: int, parts: int = CUTS
-    ) -> None:
+    def __init__(self, embedded: Computing, engine: Computing, root: Path, upstream: Operator, seed: int) -> None:
         self.embedded, self.engine, self.draw, self.upstream = embedded, engine, random.Random(seed), upstream
         self.lake, self.truth, self.reader = Lake(str(root / "lake")), Lake(str(root / "truth")), reader_of(upstream)
-        self.log, self.landed, self.parts = disorder(upstream, seed, ROWS), 0, parts
+        self.log, self.landed = disorder(upstream, seed, ROWS), 0
         self.in_files = False
 
     def go_on(self, cuts: int) -> None:
@@ -65,7 +56,7 @@ class Behind:
             size = len(self.log.entries)
             if self.landed >= size:
                 break
-            until = self.landed + size // self.parts + 1
+            until = self.landed + size // CUTS + 1
             for lake in (self.lake, self.truth):
                 land(lake, self.upstream, self.log, self.landed, until)
                 self.embedded.run_unbounded(self.upstream, lake, until_caught_up=True)
@@ -142,37 +133,6 @@ def test_it_goes_on_with_the_files_that_are_there(
     maintain(case.lake, hours=0)
     case.check(case.reader)
     case.check(late)
-
-
-@pytest.mark.engines(soak=("spark",))
-@pytest.mark.timeout(1200)
-@pytest.mark.parametrize("far", [4], indirect=True)
-@pytest.mark.parametrize("upstream", [WINDOWED, WATCHED], ids=lambda one: one.name)
-def test_killed_between_its_steps_it_ends_as_one_that_never_stopped(
-    embedded: Computing, engine: Computing, tmp_path: Path, far: int, upstream: Operator
-) -> None:
-    case, left, program = Behind(embedded, engine, tmp_path, upstream, 3, 60), list(POINTS), Path(__file__)
-    case.go_on(2)
-    case.read(case.reader, 1)
-
-    def die(at: str) -> int:
-        arguments = [upstream.name, case.lake.root]
-        command = [sys.executable, str(program.with_name("far_process.py")), *arguments]
-        environment = {**os.environ, "PYTHONPATH": paths(), crash.VARIABLE: at}
-        return subprocess.run(command, env=environment, check=False).returncode
-
-    for point in POINTS:
-        case.go_on(3)
-        assert die("micro_batch.before_evaluate:2") == -signal.SIGKILL  # a micro-batch is planned, and is not written
-        case.go_on(far)
-        case.merge()
-        case.vacuum()
-        if die(point) == -signal.SIGKILL:
-            left.remove(point)
-    assert not left, "it comes to each of them"
-    case.go_on(60)
-    case.merge()
-    case.check(case.reader)
 
 
 @pytest.mark.engines(soak=("embedded", "spark"))

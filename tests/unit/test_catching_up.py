@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
 import random
-from dataclasses import replace
+import signal
+import subprocess
+import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+import shorten_process
 from deltalake import DeltaTable
 from numbered_logs import SCHEMA, land, log
+from processes import paths
+from shorten_process import READER
 from streams import PLAIN
 
+from floodmark.core import crash
 from floodmark.engines.embedded.unbounded.inputs import Reader
 from floodmark.engines.spark.state import checkpoint as checkpoints
 from floodmark.engines.spark.state.checkpoint import Checkpoint
@@ -25,8 +31,6 @@ from floodmark.lake.compaction import compact
 from floodmark.lake.paths import Lake
 from floodmark.lake.sequences import in_order, last_read
 from floodmark.lifecycle.savepoint import TableVersion
-
-READER: Any = SimpleNamespace(inputs=(replace(PLAIN.inputs[0], name="s", table="s"),), stateful=None)
 
 
 def plan(checkpoint: Checkpoint, batch: int, version: int, file: int, table: str) -> None:
@@ -51,13 +55,10 @@ def behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, TableV
         land(path, 6 + more, [range(last + 9 + 30 * more, last + 39 + 30 * more)], modified=6_000 + more)
     compact(str(path), 30_000)
     table = str(DeltaTable(str(path)).metadata().id)
-    checkpoint = Checkpoint(str(tmp_path / "checkpoint"))
+    timeline = shorten_process.timeline(lake.root, str(tmp_path / "checkpoint"))
     for batch in (3, 4):
-        plan(checkpoint, batch, version, 1, table)
-    deployed = SimpleNamespace(graph={"inputs": [["s"]], "outputs": []})
-    identity = SimpleNamespace(deployed=lambda: deployed)
-    timeline = SimpleNamespace(lake=lake, checkpoint=checkpoint, identity=identity)
-    monkeypatch.setattr(inputs, "FAR_BEHIND", 5)
+        plan(timeline.checkpoint, batch, version, 1, table)
+    monkeypatch.setattr(inputs, "FAR_BEHIND", shorten_process.FAR_BEHIND)
     monkeypatch.setattr(inputs, "positions_at", lambda one, n: {"s": one.checkpoint.positions(n)[0]})
     return timeline, TableVersion(table="s", id=table, version=version, file=1), last + 7
 
@@ -102,6 +103,27 @@ def test_stopped_between_two_writes_it_ends_the_same(
     at = timeline.checkpoint.positions(4)[0]
     assert timeline.checkpoint.positions(3)[0] == at
     assert at.snapshot == DeltaTable(timeline.lake.log("s")).version()
+
+
+@pytest.mark.parametrize("point", crash.POINTS["shorten"])
+def test_killed_between_two_of_its_steps_it_ends_the_same(
+    behind: tuple[Any, TableVersion, int], monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    timeline, reading, read = behind
+    plan(timeline.checkpoint, 5, reading.version + 1, -1, reading.id)
+    Path(timeline.checkpoint.path, "offsets", ".5.crc").write_bytes(b"crc")  # as Spark does on a local disk
+    monkeypatch.setattr(inputs, "newest_written", lambda _: 4)
+    place = [timeline.lake.root, timeline.checkpoint.path, reading.id, str(reading.version), str(reading.file)]
+    command = [sys.executable, shorten_process.__file__, *place]
+    environment = {**os.environ, "PYTHONPATH": paths(), crash.VARIABLE: point}
+    assert subprocess.run(command, env=environment, check=False).returncode == -signal.SIGKILL
+    shortened(timeline, reading)
+    at = timeline.checkpoint.positions(4)[0]
+    assert timeline.checkpoint.positions(3)[0] == at
+    assert at.snapshot == DeltaTable(timeline.lake.log("s")).version()
+    assert timeline.checkpoint.passed() == {reading.id: Passed(read, reading.version)}
+    left = sorted(file.name for file in Path(timeline.checkpoint.path, "offsets").iterdir())
+    assert left == ["3", "4"], "it is planned again, and no checksum is in the way"
 
 
 def test_what_is_planned_is_left_where_a_table_has_rows_of_it(
