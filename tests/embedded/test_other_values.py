@@ -19,6 +19,7 @@ from floodmark.spec.schema import Column, Schema
 TYPES = {
     "n": "int",
     "h": "smallint",
+    "i": "bigint",
     "f": "double",
     "w": "decimal(38,6)",
     "b": "boolean",
@@ -74,6 +75,7 @@ def test_what_is_like_it_is_let_through(text: str) -> None:
         ("h / s", {"h": 3, "s": "2"}, 1.5),
         ("t + n", {"t": date(2020, 1, 31), "n": 1}, date(2020, 2, 1)),
         ("t + n", {"n": 2147483647}, None),
+        ("CAST(timestamp_micros(i) AS string)", {"i": 86400000000}, "1970-01-02 00:00:00"),
     ],
 )
 def test_other_words_give_the_values_of_spark(text: str, row: dict[str, object], expected: object) -> None:
@@ -87,6 +89,7 @@ def test_other_words_give_the_values_of_spark(text: str, row: dict[str, object],
         ("w * n", {"w": Decimal("9" * 32), "n": 10}, ExecutionError),
         ("w * n", {"w": Decimal("1" + "0" * 31 + ".000000"), "n": 12}, ExecutionError),
         ("t + n", {"t": date(2020, 1, 31), "n": 2147483647}, CapabilityError),
+        ("CAST(timestamp_micros(i) AS string)", {"i": 9223372036854775807}, CapabilityError),
     ],
 )
 def test_a_row_for_which_spark_fails_fails(text: str, row: dict[str, object], error: type[Exception]) -> None:

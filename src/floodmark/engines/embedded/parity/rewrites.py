@@ -20,6 +20,8 @@ from floodmark.spec.expressions.widening import FLOATS, INTEGERS, common_of
 
 _DAYS = 90_000_000
 """Days that no date of the years 1 to 9999 is too far from others for Sail."""
+_MICROS = 8_200_000_000_000_000_000
+"""The same in microseconds, from 1970 on."""
 _NULL_KEY = "[NULL_MAP_KEY] Cannot use null as map key. SQLSTATE: 2200E"
 
 
@@ -224,6 +226,16 @@ def _reaching(name: str, most: int, otherwise: Rewrite = lambda _, __: None) -> 
     return rewrite
 
 
+def _moment(node: Typed, parts: Sequence[str]) -> str | None:
+    """``timestamp_micros``: of an instant behind the year 262142 Sail makes the text ERROR."""
+    if node.kinds[0] not in INTEGERS or isinstance(node.children[0].node, Literal):
+        return None
+    far = f"CAST({hidden(node.children[0], parts[0])} AS bigint) NOT BETWEEN -{_MICROS}L AND {_MICROS}L"
+    return (
+        f"CASE WHEN {far} THEN {refused('an instant so far away', 'timestamp')} ELSE timestamp_micros({parts[0]}) END"
+    )
+
+
 def _element(node: Typed, parts: Sequence[str]) -> str | None:
     """Of a map Sail takes no key that is computed, but by this function."""
     match node.children[0]:
@@ -307,6 +319,7 @@ REWRITES: Mapping[str, Rewrite] = {
     **{name: _widened(f"{name}({{all}})") for name in ("array_union", "arrays_overlap")},
     **{name: _of_sets(name) for name in ("array_except", "array_intersect")},
     "elt": _chosen,
+    "timestamp_micros": _moment,
     **{name: _reaching(name, _DAYS) for name in ("date_add", "dateadd", "date_sub")},
     "add_months": _reaching("add_months", _DAYS // 31),
     "date_from_unix_date": _reaching("date_from_unix_date", _DAYS),
