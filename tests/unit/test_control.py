@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import signal
@@ -197,6 +198,23 @@ def test_after_too_many_crashes_it_is_left_until_somebody_says_so(store, supervi
     store.want(HERE, "running")
     again = supervisor()
     assert until(again, running).epoch == BUDGET
+
+
+@pytest.mark.feature("F7")
+def test_kills_count_as_crashes_and_each_start_waits_longer(store, supervisor):
+    """As when the machine has too little memory: nobody but the supervisor writes down how such a driver has ended."""
+    one = supervisor()
+    deploy(store)
+    for _ in range(BUDGET):
+        driver = until(one, running)
+        os.kill(driver.pid, signal.SIGKILL)
+        until(one, lambda found, known=driver.id: found.id == known and found.state == "crashed")
+    for _ in range(10):
+        one.tick()
+    found = store.drivers(HERE)[::-1]
+    assert [driver.reason for driver in found] == ["killed by SIGKILL"] * BUDGET
+    waits = [after.started_at - before.ended_at for before, after in itertools.pairwise(found)]
+    assert all(wait > delay(crashes, one.backoff) - 0.01 for crashes, wait in enumerate(waits, 1))
 
 
 def test_what_no_restart_can_mend_is_not_started_again(store, tmp_path):

@@ -155,13 +155,16 @@ class Supervisor:
         several = Counter(one.operator for one in deployments)
         self._several = frozenset(name for name, count in several.items() if count > 1)
         for deployment in deployments:
-            drivers = self.store.drivers(deployment.stream)
-            living = [driver for driver in drivers if driver.ended_at is None and not self._gone(driver)]
+            living = [
+                driver
+                for driver in self.store.drivers(deployment.stream)
+                if driver.ended_at is None and not self._gone(driver)
+            ]
             if deployment.desired == "stopped":
                 for driver in living:
                     self._ask(driver, "it should not run")
             elif not living:
-                self._start(deployment, drivers)
+                self._start(deployment)
             elif living[0].version != deployment.version:
                 self._ask(living[0], f"{deployment.version} should run")
             elif is_here(living[0]) and self._hangs(living[0]):
@@ -197,7 +200,8 @@ class Supervisor:
                     self._ask(driver, "its supervisor ends")
         return living or any(child.poll() is None for child in self._children.values())  # they say so before they have
 
-    def _start(self, deployment: Deployment, drivers: Sequence[Driver]) -> None:
+    def _start(self, deployment: Deployment) -> None:
+        drivers = self.store.drivers(deployment.stream)  # with how those ended that were found gone
         crashes = crashed(drivers, deployment.changed_at)
         if crashes and crashes[0].id not in self._told:
             self._told.add(crashes[0].id)
