@@ -10,17 +10,20 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import DeltaTable
-from pyarrow import dataset
 
 from floodmark.core.errors import LifecycleError
 from floodmark.core.sql import literal, quoted
 from floodmark.core.time import END, from_ms, iso
 from floodmark.lake import derived
 from floodmark.spec.schema import BOUNDED, MARKER
+
+if TYPE_CHECKING:
+    from pyarrow import dataset
 
 SET_ASIDE = ("__late", "__quarantine")
 """Ends of names of outputs whose rows are rows of the input, with their ``_sequence``."""
@@ -155,6 +158,8 @@ class Cutover:
 
 def _some(table: DeltaTable, wanted: Callable[[str], bool], schema: pa.Schema | None = None) -> dataset.Dataset:
     """The files of a table that are wanted, by their paths in its folder."""
+    from pyarrow import dataset  # noqa: PLC0415 - with pandas
+
     whole = table.to_pyarrow_dataset(schema=schema)
     found = [one for one in whole.get_fragments() if wanted(unquote(one.path).lstrip("/"))]
     return dataset.FileSystemDataset(found, schema or whole.schema, whole.format, whole.filesystem)

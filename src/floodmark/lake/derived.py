@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 import duckdb
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
-from pyarrow import dataset
 
 from floodmark.core.sql import literal
 from floodmark.lake.copies import remove
 from floodmark.lake.paths import is_local
 from floodmark.lake.ranges import unmeasured
+
+if TYPE_CHECKING:
+    from pyarrow import dataset
 
 
 def write(target: str, like: DeltaTable, rows: Mapping[str, dataset.Dataset], query: str) -> None:

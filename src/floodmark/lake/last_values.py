@@ -10,7 +10,6 @@ import json
 from collections.abc import Sequence
 
 from deltalake import DeltaTable
-from pyarrow import dataset
 
 from floodmark.core.sql import quoted
 from floodmark.lake import derived, storage
@@ -50,6 +49,8 @@ def write(changelog: str, version: int | None, keys: Sequence[str], target: str,
     source = DeltaTable(changelog, version=version)
     rows = source.to_pyarrow_dataset()
     if also is not None:
+        from pyarrow import dataset  # noqa: PLC0415 - with pandas
+
         rows = dataset.UnionDataset(rows.schema, [rows, also.rows(rows.schema)])
     last = query(", ".join(map(quoted, rows.schema.names)), "changelog", keys)
     derived.write(target, source, {"changelog": rows}, last)
