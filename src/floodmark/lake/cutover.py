@@ -118,41 +118,41 @@ class Cutover:
         staying = _some(self._old, lambda path: path not in skipped)
         names, there = coming.schema.names, set(staying.schema.names)
         own = ", ".join(quoted(name) if name in there else f"NULL AS {quoted(name)}" for name in names)
-        query = f"WITH staying AS (SELECT {own} FROM old_rows) {self._query(names)}"
+        rows = self._set_aside(names) if self.table.endswith(SET_ASIDE) else self._results()
+        markers = (
+            f"SELECT * FROM staying WHERE _kind = {MARKER} AND _progress < {self.at} "
+            f"UNION ALL SELECT * FROM coming WHERE _kind = {MARKER} AND _progress >= {self.at}"
+        )
+        query = f"WITH staying AS (SELECT {own} FROM old_rows) {rows} UNION ALL {markers}"
         derived.write(target, self._new, {"old_rows": staying, "coming": coming}, query)
 
-    def _query(self, names: list[str]) -> str:
-        columns, moment = ", ".join(map(quoted, names)), f"TIMESTAMPTZ {literal(iso(min(self.at, END)))}"
-        markers = (
-            f"SELECT {columns} FROM staying WHERE _kind = {MARKER} AND _progress < {self.at} UNION ALL "
-            f"SELECT {columns} FROM coming WHERE _kind = {MARKER} AND _progress >= {self.at}"
-        )
-        old = f"SELECT {columns} FROM staying WHERE _kind <> {MARKER} AND _event_time < {moment}"
-        new = f"SELECT {columns} FROM coming WHERE _kind <> {MARKER} AND _event_time >= {moment}"
-        if self.table.endswith(SET_ASIDE):
-            same = " AND ".join(f"o.{quoted(n)} IS NOT DISTINCT FROM n.{quoted(n)}" for n in names if n not in _HOW)
-            old = f"SELECT {columns} FROM staying o WHERE _kind <> {MARKER} AND (_event_time < {moment} OR _event_time IS NULL)"
-            return (
-                f"{old} AND NOT EXISTS (SELECT 1 FROM coming n WHERE {same}) UNION ALL "
-                f"SELECT {columns} FROM coming WHERE _kind <> {MARKER} UNION ALL {markers}"
-            )
-        if self.since is None:
-            return f"{old} UNION ALL {new} UNION ALL {markers}"
-        came = f"_sequence >= {self.since} AND _sequence < {BOUNDED}"
-        told = f"least(_progress, {self.at - 1})"
-        numbered = ", ".join(map(quoted, names)).replace(
-            quoted("_sequence"),
-            f"{self.since} + dense_rank() OVER (ORDER BY _side, _sequence) - 1 AS _sequence",
-        )
-        numbered = numbered.replace(
-            quoted("_progress"),
-            f"CASE WHEN _side = 0 THEN {told} ELSE greatest(_progress, (SELECT max({told}) FROM staying WHERE _kind <> {MARKER} "
-            f"AND _event_time < {moment} AND {came})) END AS _progress",
-        )
+    @property
+    def _moment(self) -> str:
+        return f"TIMESTAMPTZ {literal(iso(min(self.at, END)))}"
+
+    def _set_aside(self, names: list[str]) -> str:
+        """What either version has set aside, the old one of its time."""
+        same = " AND ".join(f"o.{quoted(n)} IS NOT DISTINCT FROM n.{quoted(n)}" for n in names if n not in _HOW)
         return (
-            f"{old} AND NOT ({came}) UNION ALL {new} AND NOT ({came}) UNION ALL {markers} UNION ALL "
-            f"(SELECT {numbered} FROM (SELECT *, 0 AS _side FROM ({old} AND {came}) UNION ALL SELECT *, 1 AS _side FROM ({new} AND {came})) "
-            "ORDER BY _sequence, _kind)"
+            f"SELECT * FROM staying o WHERE _kind <> {MARKER} AND (_event_time < {self._moment} OR _event_time IS NULL) "
+            f"AND NOT EXISTS (SELECT 1 FROM coming n WHERE {same}) UNION ALL SELECT * FROM coming WHERE _kind <> {MARKER}"
+        )
+
+    def _results(self) -> str:
+        """Results of both sides of the instant; in new order those that came since."""
+        old = f"SELECT * FROM staying WHERE _kind <> {MARKER} AND _event_time < {self._moment}"
+        new = f"SELECT * FROM coming WHERE _kind <> {MARKER} AND _event_time >= {self._moment}"
+        if self.since is None:
+            return f"{old} UNION ALL {new}"
+        came, told = f"(_sequence BETWEEN {self.since} AND {BOUNDED - 1})", f"least(_progress, {self.at - 1})"
+        both = (
+            f"SELECT *, false AS _new FROM ({old} AND {came}) UNION ALL SELECT *, true AS _new FROM ({new} AND {came})"
+        )
+        number = f"{self.since} - 1 + dense_rank() OVER (ORDER BY _new, _sequence)"
+        reached = f"CASE WHEN _new THEN greatest(_progress, max({told}) FILTER (NOT _new) OVER ()) ELSE {told} END"
+        return (
+            f"{old} AND {came} IS NOT TRUE UNION ALL {new} AND {came} IS NOT TRUE UNION ALL (SELECT * EXCLUDE (_new) "
+            f"REPLACE ({number} AS _sequence, {reached} AS _progress) FROM ({both}) ORDER BY _sequence, _kind)"
         )
 
 
