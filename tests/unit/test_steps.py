@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
+from dataclasses import fields, replace
 from errno import ENOSPC
 from typing import get_args
 
@@ -13,7 +13,15 @@ from floodmark.core import crash
 from floodmark.lifecycle import steps
 from floodmark.lifecycle.steps import Fence, Save, Step, documents, kind, recorded, take
 
-ABOUT = {"operators": ("a", "b"), "tables": ("t", "u"), "timeline": 3, "partitions": 4, "patience": 5.0, "soak": 6.0}
+ABOUT = {
+    "operators": ("a", "b"),
+    "tables": ("t", "u"),
+    "timeline": 3,
+    "partitions": 4,
+    "patience": 5.0,
+    "soak": 6.0,
+    "again": True,
+}
 
 
 @pytest.mark.parametrize("made", get_args(Step))
@@ -26,6 +34,9 @@ def test_each_step_says_all_that_it_is_about(made: type[Step]) -> None:
     assert found == json.loads(json.dumps(about))
     hidden = {"desired", "operator"} if {"table", "tables", "version"} & about.keys() else set()
     for name, value in about.items():
+        if isinstance(value, bool):
+            assert str(replace(step, **{name: not value})) != told, (name, told)
+            continue
         for part in value if isinstance(value, tuple) else [value]:
             assert name in hidden or (f"{part:g}" if isinstance(part, float) else str(part)) in told, (name, told)
 

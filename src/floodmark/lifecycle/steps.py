@@ -47,7 +47,7 @@ class Compute:
 
     def __str__(self) -> str:
         if self.again:
-            return f"compute what {self.operator} has read since, once it has stopped"
+            return f"compute with {self.version} what {self.operator} has read since, once it has stopped"
         return f"compute {self.version} beside {self.operator}, up to the end of its input"
 
 
