@@ -200,6 +200,20 @@ def test_after_too_many_crashes_it_is_left_until_somebody_says_so(store, supervi
     assert until(again, running).epoch == BUDGET
 
 
+def test_a_store_that_several_open_first_at_once_is_made_once(tmp_path):
+    """Each makes the tables that it does not find, which another one is making as well."""
+    several, rounds = 3, 20
+    together = threading.Barrier(several)
+
+    def opened(number: int) -> list[Deployment]:
+        together.wait(PATIENCE_SECONDS)
+        return Store(f"sqlite:///{tmp_path}/{number}/control.db").deployments()
+
+    with ThreadPoolExecutor(several) as pool:
+        for number in range(rounds):
+            assert list(pool.map(opened, [number] * several)) == [[]] * several
+
+
 @pytest.mark.feature("F7")
 def test_kills_count_as_crashes_and_each_start_waits_longer(store, supervisor):
     """As when the machine has too little memory: nobody but the supervisor writes down how such a driver has ended."""

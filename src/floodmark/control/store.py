@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import sqlalchemy as sa
+from filelock import FileLock
 from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError, SQLAlchemyError
 
 from floodmark.core.errors import SetupError
@@ -293,18 +294,37 @@ class Store:
         self.url = url
         parsed = sa.make_url(url)
         with self._told():
-            if parsed.get_backend_name() == "sqlite" and parsed.database:
-                Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
             if parsed.get_backend_name() == "sqlite":
                 self._engine = _sqlite(url)
-                self._held = _written_ahead(parsed.database or ":memory:")
+                self._held = self._made(parsed.database)
             else:
                 self._engine = _server(url)
-            try:
-                _METADATA.create_all(self._engine)
-            except (IntegrityError, OperationalError, ProgrammingError):  # when another process has just made them
-                _METADATA.create_all(self._engine)
+                self._create()
             self._widen()
+
+    def _made(self, path: str | None) -> sqlite3.Connection:
+        """A connection to the file of SQLite, with all tables; who finds it without makes them alone."""
+        if path is None:
+            return self._complete(":memory:")
+        file = Path(path)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        empty = not file.exists() or file.stat().st_size == 0
+        if empty or not set(_METADATA.tables) <= set(sa.inspect(self._engine).get_table_names()):
+            with FileLock(f"{path}.lock", timeout=_PATIENCE_SECONDS):
+                return self._complete(path)
+        return _written_ahead(path)
+
+    def _complete(self, path: str) -> sqlite3.Connection:
+        held = _written_ahead(path)
+        _METADATA.create_all(self._engine)
+        return held
+
+    def _create(self) -> None:
+        """Make the tables that a server lacks; each time that fails because another process was faster, there is one more of them."""
+        for _ in _METADATA.tables:
+            with suppress(IntegrityError, OperationalError, ProgrammingError):
+                return _METADATA.create_all(self._engine)
+        return _METADATA.create_all(self._engine)
 
     def _widen(self) -> None:
         """Add what stores lack that an older floodmark has made."""
