@@ -143,9 +143,10 @@ def _counts(rows: Stamped, size: int, slide: int) -> Contents:
 
 
 def _local(time: int, unit: str, zone: str, offset: int) -> tuple[int, int]:
-    """The longest stretch about the instant whose instants have one local date (week, month)."""
+    """The longest stretch of time about the instant whose instants have one local date (week, month)."""
     name = _label(time, unit, zone, offset)
-    return _edge(time, unit, zone, offset, name, -1), _edge(time, unit, zone, offset, name, 1)
+    start, end = (_edge(time, unit, zone, offset, name, sign) for sign in (-1, 1))
+    return max(start, NEVER), min(end, END + 1)
 
 
 def _edge(time: int, unit: str, zone: str, offset: int, name: int, sign: int) -> int:
