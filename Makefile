@@ -48,10 +48,10 @@ test: .venv/.ready .venv/.browser
 test-fast: .venv/.ready
 	.venv/bin/python tests/run.py --fast
 
-# make soak PART=3/40 runs one of forty parts; SEED=text draws the same schedules again; MINUTES=10 cuts it after ten
+# make soak PART=3/40 runs one of forty parts; SEED=text, new each time where none is given, draws the schedules; MINUTES=10 cuts it after ten
 soak: .venv/.ready
 	@.venv/bin/python -m floodmark.engines.spark.setup.jars
-	$(if $(SEED),FLOODMARK_SEEDS=$(SEED)) .venv/bin/python tests/run.py --soak $(or $(PART),1/1) $(if $(MINUTES),--minutes $(MINUTES))
+	FLOODMARK_SEEDS=$(or $(SEED),$(shell date +%s)) .venv/bin/python tests/run.py --soak $(or $(PART),1/1) $(if $(MINUTES),--minutes $(MINUTES))
 
 bench: .venv/.ready
 	@[ -f bench/run.py ] || { echo "bench/run.py is missing: there is no benchmark in this clone yet."; exit 1; }
