@@ -7,10 +7,24 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable, write_deltalake
 from events import Event
-from small_lake import TOTALS, make
+from small_lake import TOTALS, batch, make, row, totals
 
-from floodmark import Ascending, Files, PromoteWhen, Settings, Source, Workspace
+from floodmark import (
+    Ascending,
+    Files,
+    PromoteWhen,
+    Settings,
+    Source,
+    Stream,
+    Tumbling,
+    Workspace,
+    count,
+    max,
+    operator,
+    sum,
+)
 from floodmark.control import experiments
 from floodmark.control.fleet import Fleet
 from floodmark.control.supervisor import LEASE
@@ -20,7 +34,9 @@ from floodmark.lake import experiments as kept
 from floodmark.lake import savepoints
 from floodmark.lake.fork import fork
 from floodmark.lake.paths import Lake
+from floodmark.lake.timeline import Timeline
 from floodmark.lifecycle.experiment import Arm, Experiment, State
+from floodmark.observe.comparison.compare import How
 
 RULE = PromoteWhen()
 
@@ -115,3 +131,48 @@ def test_an_arm_that_cannot_be_promoted(streams: Fleet) -> None:
     refused("b", "LIFECYCLE-096.*expected an arm that runs, got a crash: no memory.*floodmark logs totals --lake")
     kept.keep(Lake(streams.lake.root), replace(there, state="paused"))
     refused("b", "LIFECYCLE-095.*expected one whose arms run, got one that is paused")
+
+
+def test_an_arm_that_is_behind_is_not_promoted_and_the_stream_runs_on(streams: Fleet) -> None:
+    """An arm that a killed promotion has stopped runs again, so that it can come to where the stream is."""
+    there = made(streams)
+    streams.store.lease(LEASE, "test", 600)
+    batch(streams.lake, 2, [row("d", 4, 7)])
+    arm = experiments.of(streams, there.arm("b"))
+    arm.want("totals", "stopped")
+    with pytest.raises(LifecycleError) as refused:
+        experiments.promote(streams, "known", "b", Verification(patience=0))
+    assert refused.value.code == "LIFECYCLE-096"
+    assert "expected an arm that has read what the stream has, within 0 s" in str(refused.value)
+    assert "--patience" in refused.value.fix
+    (action,) = streams.store.actions(streams.stream("totals"))
+    assert (action.step, action.ended_at is None) == ("refused", False)
+    assert streams.deployments(["totals"])["totals"].desired == "running"
+    assert arm.deployments(["totals"])["totals"].desired == "running"
+    assert kept.find(streams.lake, "known") == there
+    assert totals(streams.lake)["d"] == 4
+
+
+def keyed_by_other(streams: Fleet, arm: Arm) -> None:
+    """The arm's table and definition become those of a version that is keyed by another column."""
+
+    @operator
+    def totals(events: Stream[Event]) -> Stream:
+        windowed = events.with_columns(other="key").key_by("other").window(Tumbling("10 minutes"))
+        return windowed.aggregate(n=count(), total=sum("value"), key=max("key"))
+
+    path = Lake(arm.root).output("totals")
+    rows = DeltaTable(path).to_pyarrow_table()
+    write_deltalake(path, rows.append_column("other", rows["key"]), mode="overwrite", schema_mode="overwrite")
+    Timeline.current(Lake(arm.root), "totals").identity.deploy(totals)
+
+
+def test_outputs_of_arms_with_other_keys_are_not_compared_and_the_report_says_why(streams: Fleet) -> None:
+    there = made(streams)
+    keyed_by_other(streams, there.arm("b"))
+    told = experiments.report(streams, "known", How())
+    why = told.found["b"]["totals"]
+    assert isinstance(why, str)
+    assert "has rows per other, and not rows per key" in why
+    assert not told.passes(there.arm("b"))
+    assert not told.same

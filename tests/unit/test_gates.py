@@ -55,9 +55,9 @@ def verdicts(judgement: Judgement) -> dict[str, str]:
     ("make", "code", "words"),
     [
         (lambda: PromoteWhen(match=1.2), "DEFINITION-161", "1.2"),
-        (lambda: PromoteWhen(match=0), "DEFINITION-161", "share above 0"),
-        (lambda: PromoteWhen(match=True), "DEFINITION-161", "share above 0"),
-        (lambda: PromoteWhen(match=float("nan")), "DEFINITION-161", "share above 0"),
+        (lambda: PromoteWhen(match=-0.1), "DEFINITION-161", "share of 0 to 1"),
+        (lambda: PromoteWhen(match=True), "DEFINITION-161", "share of 0 to 1"),
+        (lambda: PromoteWhen(match=float("nan")), "DEFINITION-161", "share of 0 to 1"),
         (lambda: PromoteWhen(match="most"), "DEFINITION-161", "'most'"),  # type: ignore[arg-type]
         (lambda: PromoteWhen(rows=0), "DEFINITION-161", "1 or more"),
         (lambda: PromoteWhen(columns={"total": 0.5}), "DEFINITION-161", "Within"),  # type: ignore[dict-item]

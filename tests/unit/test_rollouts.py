@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,17 +13,37 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from events import Event
-from small_lake import TOTALS
+from small_lake import TOTALS, make
 
-from floodmark import Ascending, Files, PromoteWhen, Rollout, Settings, Source, Within, Workspace, operator_asset
+from floodmark import (
+    Ascending,
+    Files,
+    Operator,
+    PromoteWhen,
+    Rollout,
+    Settings,
+    Source,
+    Stream,
+    Tumbling,
+    Within,
+    Workspace,
+    count,
+    operator,
+    operator_asset,
+    sum,
+)
 from floodmark.control import rollouts
 from floodmark.control.fleet import Fleet
 from floodmark.control.looks import Looks
-from floodmark.control.rollout import Record, Rollouts
+from floodmark.control.rollout import Record, Rollouts, State
 from floodmark.control.store import Store, StreamId
 from floodmark.core.errors import ExecutionError, LifecycleError
+from floodmark.lake import experiments as kept
+from floodmark.lake import savepoints
+from floodmark.lifecycle.experiment import Arm, Experiment
 from floodmark.lifecycle.gates import Gate
 from floodmark.lifecycle.watch import Memory
+from floodmark.spec.stream import WindowedStream
 
 STREAM = StreamId("totals", "/lake")
 DECLARED = Rollout(promote=PromoteWhen(match=0.9, columns={"total": Within(0.5)}, soak="2 hours", approve=True))
@@ -111,6 +132,124 @@ def test_a_rollout_needs_a_stream_and_what_declares_it(tmp_path: Path) -> None:
     streams.deploy("totals", "p", TOTALS.version, "running")
     with pytest.raises(LifecycleError, match="LIFECYCLE-030.*expected a stream that has committed a micro-batch"):
         rollouts.start(streams, asset)
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Fleet:
+    """A stream of totals that has committed micro-batches, as far as lake and control store know."""
+    make(tmp_path / "lake")
+    streams = fleet(tmp_path)
+    streams.deploy("totals", "p", TOTALS.version, "running")
+    return streams
+
+
+def changed(aggregates: Callable[[WindowedStream], Stream], key: str = "key", size: str = "10 minutes") -> Operator:
+    """Another version of totals."""
+
+    @operator
+    def totals(events: Stream[Event]) -> Stream:
+        keyed = events.with_columns(other="key").key_by(key)
+        return aggregates(keyed.window(Tumbling(size), allowed_lateness="15 minutes", late="side_output"))
+
+    return totals
+
+
+def sums(windowed: WindowedStream) -> Stream:
+    return windowed.aggregate(n=count(), total=sum("value"))
+
+
+def with_mean(windowed: WindowedStream) -> Stream:
+    return sums(windowed).with_columns(mean="total / n")
+
+
+def halves(windowed: WindowedStream) -> Stream:
+    return windowed.aggregate(n=count(), total=sum("value / 2"))
+
+
+@pytest.mark.parametrize(
+    ("version", "rule", "words"),
+    [
+        (changed(sums, key="other"), PromoteWhen(), "got rows per other, and not rows per key"),
+        (changed(sums, size="20 minutes"), PromoteWhen(), "of which no window is one of Tumbling(size=10 minutes)"),
+        (changed(halves), PromoteWhen(), "got 'total' of 'totals' as double, and not bigint"),
+        (changed(with_mean), PromoteWhen(columns={"mean": Within(1)}), "a rule about 'mean'"),
+    ],
+)
+def test_a_version_that_the_rule_can_never_promote_is_refused_before_anything_is_kept(
+    running: Fleet, version: Operator, rule: PromoteWhen, words: str
+) -> None:
+    with pytest.raises(LifecycleError) as refused:
+        rollouts.start(running, operator_asset(version, rollout=Rollout(promote=rule)))
+    assert refused.value.code == "LIFECYCLE-112"
+    assert words in str(refused.value)
+    assert "floodmark apply totals" in refused.value.fix
+    assert not Rollouts(running.store).of(running.stream("totals"))
+    assert not kept.known(running.lake)
+    assert not savepoints.savepoints(running.lake, "totals")
+
+
+def arms(streams: Fleet, record: Record, code: str = "@current") -> Experiment:
+    """The experiment of a rollout, of which no arm has begun."""
+    return kept.keep(
+        streams.lake,
+        Experiment(
+            name=record.named,
+            operator="totals",
+            savepoint="s",
+            arms=tuple(
+                Arm(name=name, code=one, package=package, version=version, root=str(streams.root / name))
+                for name, one, package, version in (
+                    ("old", code, "p", TOTALS.version),
+                    ("new", "p2", "p2", record.version),
+                )
+            ),
+            state="running",
+            who="",
+            why="",
+            began_at=0,
+        ),
+    )
+
+
+@pytest.mark.parametrize("state", ["shadowing", "judging", "awaiting approval", "promoting"])
+def test_a_rollout_ends_where_the_stream_has_become_another_version_meanwhile(running: Fleet, state: State) -> None:
+    """It would put an older version in the place of the newer one."""
+    known = Rollouts(running.store)
+    record = known.come_to(begun(known, running.stream("totals")), state)
+    made = arms(running, record)
+    running.deploy("totals", "p3", "totals@3", "running")
+    looked = rollouts.look(running, record.id)
+    assert looked.state == "stopping"
+    told = f"the stream runs totals@3 now, and no longer {TOTALS.version}, with which it is compared"
+    assert looked.steps[-1].why == told
+    assert running.deployments(["totals"])["totals"].version == "totals@3"
+    assert not running.store.actions(running.stream("totals"))
+    kept.keep(running.lake, replace(made, state="stopped"))
+    assert (rollouts.look(running, record.id).state, known.find(record.id).reason) == ("stopped", told)
+
+
+def test_a_rule_waits_while_the_stream_is_another_version_and_goes_on_then(running: Fleet) -> None:
+    known = Rollouts(running.store)
+    given = begun(known, running.stream("totals"), kind="experiment", experiment="mine")
+    record = known.come_to(given, "promoting")
+    arms(running, record)
+    running.deploy("totals", "p3", "totals@3", "running")
+    assert rollouts.look(running, record.id).state == "judging"
+    assert "the stream runs totals@3 now" in rollouts.look(running, record.id).waits
+    running.deploy("totals", "p", TOTALS.version, "running")
+    looked = rollouts.look(running, record.id)
+    assert looked.state == "judging"
+    assert "the stream runs" not in looked.waits
+
+
+@pytest.mark.parametrize(("version", "package"), [(TOTALS.version, "p3"), ("totals@3", "p")])
+def test_a_restart_of_the_same_code_is_no_other_version(running: Fleet, version: str, package: str) -> None:
+    """The same version in another package, or the same package whose version another release of floodmark calls otherwise."""
+    known = Rollouts(running.store)
+    record = known.come_to(begun(known, running.stream("totals")), "judging")
+    arms(running, record)
+    running.deploy("totals", package, version, "running")
+    assert rollouts.look(running, record.id).state == "judging"
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,12 @@ from floodmark.lake import savepoints
 from floodmark.lake.copies import remove
 from floodmark.lake.paths import Lake
 from floodmark.lake.timeline import Timeline
+from floodmark.lifecycle.pairing import Results
 from floodmark.lifecycle.plan import Plan, plan
 
 
 def main(wanted: str) -> int:
-    """Let the stream of an arm go on under the arm's code; prints the version that is, or why it cannot."""
+    """Let the stream of an arm go on under the arm's code; prints its version and what it writes, or why it cannot."""
     given = json.loads(wanted)
     try:
         answer = _prepared(given)
@@ -43,7 +45,8 @@ def _prepared(given: dict[str, Any]) -> dict[str, Any]:
     else:
         engine.take_over(operator, lake)
         upgrade(operator, lake, forward_only=given["forward_only"], why="for an experiment")
-    return {"version": operator.version, "differs": list(_differs(change)), "anew": anew}
+    results = asdict(Results.of(operator))
+    return {"version": operator.version, "differs": list(_differs(change)), "anew": anew, "results": results}
 
 
 def _begin_anew(operator: str, lake: Lake) -> None:

@@ -33,6 +33,7 @@ from floodmark.lake.paths import Lake
 from floodmark.lake.timeline import CHECKPOINT, Timeline, inputs_at, streams
 from floodmark.lifecycle.cutover import CLOSED, Cut, chosen, final, numbered, parse
 from floodmark.lifecycle.experiment import Arm, Experiment, Operations, State
+from floodmark.lifecycle.pairing import Results, check_paired
 from floodmark.lifecycle.report import Report
 from floodmark.lifecycle.steps import Follow, Step, take
 from floodmark.lifecycle.switch import steps
@@ -82,7 +83,7 @@ def start(  # noqa: PLR0913 - settings by name
         LifecycleError: LIFECYCLE-030 no such stream has begun, LIFECYCLE-050 none runs whose code ``@current`` could be,
             LIFECYCLE-091 the name is taken or the operator has an experiment, LIFECYCLE-093 the arms are not what an experiment
             is made of, LIFECYCLE-092 the candidate is none of them or the first, LIFECYCLE-094 the code of one cannot go on from the
-            savepoint, LIFECYCLE-100 a rollout of the operator goes on. Nothing runs then.
+            savepoint, LIFECYCLE-100 a rollout of the operator goes on, LIFECYCLE-112 the rule can never hold. Nothing runs then.
     """
     if promote is not None:
         candidate = _candidate(name, list(codes), candidate)
@@ -174,16 +175,19 @@ def _package(fleet: Fleet, name: str, operator: str, code: str) -> str:
 
 
 def _set_up(fleet: Fleet, made: Experiment, *, forward_only: bool, rebuild: bool) -> Experiment:
-    lake, ready = fleet.lake, list[Arm]()
+    lake, ready, results = fleet.lake, list[Arm](), dict[str, Results]()
     savepoint = savepoints.find(lake, made.savepoint)
     for arm in made.arms:
         if Timeline.current(Lake(arm.root), made.operator).identity.deployed() is None:
             fork(lake, savepoint, arm.root)
         crash.point("experiment.after_fork")
-        ready.append(_prepared(fleet, made, arm, forward_only=forward_only, rebuild=rebuild))
+        prepared, results[arm.name] = _prepared(fleet, made, arm, forward_only=forward_only, rebuild=rebuild)
+        ready.append(prepared)
         crash.point("experiment.after_arm")
     made = made.having(ready)
     if made.promote is not None:
+        where = f"experiment '{made.name}', arm '{made.candidate}'"
+        check_paired(where, made.operator, results[made.arms[0].name], results[made.candidate], made.promote)
         _latest(fleet, made, made.arm(made.candidate), made.promote.cutover and CLOSED, lake)
         _follow(fleet, made, made.arm(made.candidate), made.promote)
         crash.point("experiment.after_rule")
@@ -214,8 +218,8 @@ def _follow(fleet: Fleet, made: Experiment, arm: Arm, rule: PromoteWhen) -> None
         )
 
 
-def _prepared(fleet: Fleet, made: Experiment, arm: Arm, *, forward_only: bool, rebuild: bool) -> Arm:
-    """Its stream goes on under its own code, which a process of its own loads."""
+def _prepared(fleet: Fleet, made: Experiment, arm: Arm, *, forward_only: bool, rebuild: bool) -> tuple[Arm, Results]:
+    """Its stream goes on under its own code, which a process of its own loads; and what it writes."""
     folder = fleet.home / "packages" / arm.package
     given = {
         "package": str(folder),
@@ -240,7 +244,8 @@ def _prepared(fleet: Fleet, made: Experiment, arm: Arm, *, forward_only: bool, r
         where = f"experiment '{made.name}', arm '{arm.name}'"
         expected = f"code that goes on from {made.savepoint}"
         raise LifecycleError(where, expected, answer["refused"], fix, code="LIFECYCLE-094")
-    return replace(arm, version=answer["version"], differs=tuple(answer["differs"]), anew=bool(answer["anew"]))
+    ready = replace(arm, version=answer["version"], differs=tuple(answer["differs"]), anew=bool(answer["anew"]))
+    return ready, Results(**answer["results"])
 
 
 def _want(fleet: Fleet, made: Experiment) -> None:
@@ -581,6 +586,11 @@ def _check_runs(there: Fleet, made: Experiment, arm: Arm) -> None:
 
 def _brought_up(fleet: Fleet, made: Experiment, arm: Arm, patience: float) -> None:
     """Wait until an arm has read all that the stopped stream has read, and let it stop."""
+    there = of(fleet, arm)
+    if (
+        there.deployments([made.operator])[made.operator].desired == "stopped"
+    ):  # by a promotion that was killed, or by hand
+        there.want(made.operator, "running")
     _catch_up(fleet, made, arm, patience)
     of(fleet, arm).stop([made.operator])
 

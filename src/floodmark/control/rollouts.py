@@ -34,6 +34,7 @@ from floodmark.lake.paths import Lake
 from floodmark.lake.timeline import Timeline
 from floodmark.lifecycle.experiment import Arm, Experiment
 from floodmark.lifecycle.gates import Evidence, Gate, Judgement, judge, told
+from floodmark.lifecycle.pairing import Results, check_paired
 from floodmark.lifecycle.plan import plan
 from floodmark.lifecycle.usage import Usage
 from floodmark.lifecycle.watch import GATES, Memory, Seen, expectations, watched
@@ -74,7 +75,7 @@ def start(fleet: Fleet, asset: OperatorAsset, *, why: str = "") -> Record | None
     Raises:
         DefinitionError: DEFINITION-162, the rule names a column its outputs lack.
         LifecycleError: LIFECYCLE-030 no such stream has begun, LIFECYCLE-050 it was never started, LIFECYCLE-100 there is one already,
-            LIFECYCLE-101 none is declared.
+            LIFECYCLE-101 none is declared, LIFECYCLE-112 its results can never be those of the stream.
     """
     operator, declared = asset.operator, asset.rollout
     where = f"rollout of '{operator.name}'"
@@ -92,6 +93,8 @@ def start(fleet: Fleet, asset: OperatorAsset, *, why: str = "") -> Record | None
         raise LifecycleError(where, "a stream that has committed a micro-batch", "none yet", fix, code="LIFECYCLE-030")
     if not plan(deployed, operator).changes:
         return None
+    runs = Results.deployed(deployed, timeline.identity.result_keys())
+    check_paired(where, operator.name, runs, Results.of(operator), declared.promote)
     settings = fleet.workspace.settings
     return Rollouts(fleet.store).begin(
         fleet.stream(operator.name),
@@ -242,6 +245,8 @@ def _shadow(fleet: Fleet, known: Rollouts, record: Record) -> Record:
     made = _experiment(fleet, record)
     if made is None or made.over:
         return _ended(fleet, known, record, made)
+    if why := _superseded(fleet, made):
+        return _apart(known, record, why)
     judgement = _judged(fleet, record, made)
     record = known.note(record, gates=judgement.gates, held_since=judgement.held_since, judged_at=time.time())
     arm = judgement.gates[0]
@@ -260,6 +265,8 @@ def _decide(fleet: Fleet, known: Rollouts, record: Record) -> Record:
     made = _experiment(fleet, record)
     if made is None or made.over:
         return _ended(fleet, known, record, made)
+    if why := _superseded(fleet, made):
+        return _apart(known, record, why)
     judgement = _judged(fleet, record, made)
     record = known.note(record, gates=judgement.gates, held_since=judgement.held_since, judged_at=time.time())
     if judgement.holds:
@@ -298,6 +305,26 @@ def _stop(known: Rollouts, record: Record, reason: str) -> Record:
     )
 
 
+def _superseded(fleet: Fleet, made: Experiment) -> str:
+    """What the stream runs now, if that is no longer what the arms are compared with; else ``""``."""
+    first, runs = made.arms[0], fleet.deployments([made.operator]).get(made.operator)
+    if first.code != "@current" or (
+        runs is not None and (runs.version == first.version or runs.package == first.package)
+    ):
+        return ""
+    got = "nothing" if runs is None else runs.version
+    return f"the stream runs {got} now, and no longer {first.version}, with which it is compared"
+
+
+def _apart(known: Rollouts, record: Record, why: str) -> Record:
+    """The stream has become another version meanwhile: a rollout ends, the rule of an experiment waits until that is taken back."""
+    if record.kind == "rollout":
+        return _stop(known, record, why)
+    if record.state != "judging":
+        return known.come_to(record, "judging", why)
+    return _later(known, record, why, record.declared.promote.every_ms / 1000)
+
+
 def _stopping(fleet: Fleet, known: Rollouts, record: Record) -> Record:
     """The arms stop, and stay to be looked at; the stream was not touched."""
     made = _experiment(fleet, record)
@@ -315,7 +342,10 @@ def _promote(fleet: Fleet, known: Rollouts, record: Record) -> Record:
     if made.state == "promoted":
         return _promoted(fleet, known, record)
     action = next(iter(fleet.store.actions(record.stream, 1)), None)
-    if action is None or (action.why, action.step) != (experiments.why_of(made.name, record.arm), "rolled back"):
+    begun = action is not None and action.why == experiments.why_of(made.name, record.arm)
+    if not begun and (why := _superseded(fleet, made)):
+        return _apart(known, record, why)
+    if action is None or not begun or action.step != "rolled back":
         cutover = record.declared.promote.cutover
         _, action = experiments.promote(fleet, made.name, record.arm, Verification(), cutover)
     crash.point("rollout.promoted")

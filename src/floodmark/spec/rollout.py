@@ -28,7 +28,7 @@ class PromoteWhen:
     """What must hold before an arm of an experiment becomes the stream. Each condition is a gate; all gates must hold.
 
     Args:
-        match: least share of rows that are the same as the first arm's, of each output, 0 to 1 (0 excluded).
+        match: least share of rows that are the same as the first arm's, of each output, 0 to 1; 0: any.
         columns: column -> by how much its values may differ and count as the same. The share of its pairs within that must be ``match``, too.
         rows: least number of rows compared.
         lag: most event time the arm may be behind the foremost of the stream and all arms; ``""``: any.
@@ -71,8 +71,8 @@ class PromoteWhen:
                     raise _wrong(name, error.expected, text, error.fix) from None
 
     def _check_values(self) -> None:
-        if not _number(self.match) or not 0 < self.match <= 1:
-            raise _wrong("match", "a share above 0 and at most 1", self.match, "0.999 is 99.9 %.")
+        if not _number(self.match) or not 0 <= self.match <= 1:
+            raise _wrong("match", "a share of 0 to 1", self.match, "0.999 is 99.9 %.")
         if not _number(self.rows) or self.rows != int(self.rows) or self.rows < 1:
             raise _wrong("rows", "a whole number of 1 or more", self.rows, "1 is the default.")
         if not isinstance(self.approve, bool):

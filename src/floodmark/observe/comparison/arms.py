@@ -8,13 +8,14 @@ from typing import Any
 
 from deltalake import DeltaTable
 
-from floodmark.core.errors import CapabilityError
+from floodmark.core.errors import CapabilityError, LifecycleError
 from floodmark.core.time import END
 from floodmark.lake.experiments import comparison_of
 from floodmark.lake.paths import Lake
 from floodmark.lake.timeline import Timeline
 from floodmark.lifecycle.comparison import Comparison
 from floodmark.lifecycle.experiment import Arm, Experiment
+from floodmark.lifecycle.pairing import SIDES, other_keys
 from floodmark.lifecycle.plan import Deployed
 from floodmark.observe.comparison.closed import MINUTE, advance, begun, found
 from floodmark.observe.comparison.compare import How
@@ -22,10 +23,10 @@ from floodmark.observe.comparison.reasons import explained
 from floodmark.observe.comparison.sides import Side
 from floodmark.spec.operator import Operator
 
+_APART = "LIFECYCLE-082"
+"""Rows that cannot be paired: other outputs and arms are compared all the same."""
 _HOUR = 60 * MINUTE
 """Cell of rows without windows: so long a stretch of event time counts as one where the means of columns are compared."""
-_NOT = ("__late", "__quarantine", "__current")
-"""Ends of names of tables that say how a version went, and not what it found."""
 
 
 def compare_arms(
@@ -40,7 +41,7 @@ def compare_arms(
         how: it is done; tolerances and columns stay those of the first look, and need not be given again. An experiment's rule has its own.
 
     Returns:
-        Arm -> output -> what was found of it beside the first arm, or why it cannot be compared by steps; without those of which nothing
+        Arm -> output -> what was found of it beside the first arm, or why it cannot be compared; without those of which nothing
         has closed in both.
 
     Raises:
@@ -78,7 +79,7 @@ def _outputs(operator: str, *arms: Arm) -> list[str]:
     """Those that all of some arms have."""
     known = [Timeline.current(Lake(arm.root), operator).identity.deployed() for arm in arms]
     tables = [set(one.tables) if one is not None else set() for one in known]
-    return sorted(one for one in set.intersection(*tables) if not one.endswith(_NOT))
+    return sorted(one for one in set.intersection(*tables) if not one.endswith(SIDES))
 
 
 def final(left: Side, right: Side, definitions: Iterable[Deployed | None]) -> int:
@@ -125,10 +126,17 @@ def _looked(
         how = replace(how or How(), grain=before.grain, tolerances=before.tolerances, without=before.without)
     assert how is not None
     known = [Timeline.current(Lake(arm.root), experiment.operator).identity.deployed() for arm in arms]
+    graphs = [one.graph for one in known if one is not None]
+    if len(graphs) == len(arms) and (told := other_keys(*graphs)):
+        return f"Rows cannot be paired: '{right.name}' has {told}"
     cell = MINUTE if "window_end" in left.types else _HOUR
     try:
         advance(folder, left, right, how, until=final(left, right, known), since=experiment.since, cell=cell)
     except CapabilityError as error:
+        return str(error)
+    except LifecycleError as error:
+        if error.code != _APART:
+            raise
         return str(error)
     comparison = found(folder)
     return None if comparison is None else explained(comparison, table, arms)

@@ -1,0 +1,138 @@
+"""Whether the rows of two versions of an operator can be paired, as their definitions say: known before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from floodmark.compiler.describe import window
+from floodmark.core.errors import LifecycleError
+from floodmark.lifecycle.change import Node
+from floodmark.lifecycle.plan import Deployed, stateful_step
+from floodmark.spec.operator import Operator
+from floodmark.spec.rollout import PromoteWhen
+
+SIDES = ("__late", "__quarantine", "__current")
+"""Ends of names of tables that say how a version went, and not what it found: they are not compared."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Results:
+    """What a version writes, as its definition says.
+
+    Args:
+        graph: of the operator, in its canonical form.
+        tables: output -> column -> type.
+        keys: output whose results are revised -> the columns that identify a result.
+    """
+
+    graph: Node
+    tables: Mapping[str, Mapping[str, str]]
+    keys: Mapping[str, tuple[str, ...]]
+
+    @staticmethod
+    def of(operator: Operator) -> Results:
+        """Those of a definition."""
+        return Results(
+            graph=operator.canonical(),
+            tables={output.table: dict(output.schema.types) for output in operator.outputs},
+            keys={output.table: output.keys for output in operator.outputs if output.current},
+        )
+
+    @staticmethod
+    def deployed(version: Deployed, keys: Mapping[str, tuple[str, ...]]) -> Results:
+        """Those of a stream.
+
+        Args:
+            version: its definition.
+            keys: output whose results are revised -> the columns that identify a result.
+        """
+        return Results(
+            graph=version.graph, tables={table: dict(own) for table, own in version.tables.items()}, keys=keys
+        )
+
+    @property
+    def compared(self) -> Mapping[str, Mapping[str, str]]:
+        """The tables without side outputs."""
+        return {table: columns for table, columns in self.tables.items() if not table.endswith(SIDES)}
+
+
+def check_paired(where: str, operator: str, before: Results, after: Results, rule: PromoteWhen) -> None:
+    """Make sure that a rule can hold: the new version has the grain and the columns that runs have now.
+
+    Args:
+        where: for errors.
+        operator: its name.
+        before: what runs.
+        after: what may replace it.
+        rule: that judges the two.
+
+    Raises:
+        LifecycleError: LIFECYCLE-112, some gate of the rule could never hold; all such reasons are named.
+    """
+    problems = [*_grain(before.graph, after.graph, rule), *_tables(before, after), *_named(before, rule)]
+    if problems:
+        fix = (
+            f"Change the code or the rule; PromoteWhen(match=0) lets windows be others. Or replace the stream without a comparison: "
+            f"floodmark apply {operator}, with --rebuild where floodmark plan {operator} says so."
+        )
+        expected = "rows that can be paired with those of the stream, and all of its columns"
+        raise LifecycleError(where, expected, "; ".join(problems), fix, code="LIFECYCLE-112")
+
+
+def other_keys(before: Node, after: Node) -> str:
+    """By what else the rows of the second version are keyed; ``""`` where both have the same keys.
+
+    Args:
+        before: the graph of the one, in its canonical form.
+        after: that of the other.
+    """
+    old, new = (_keyed(stateful_step(graph)) for graph in (before, after))
+    return "" if old == new else f"{new}, and not {old}"
+
+
+def _grain(before: Node, after: Node, rule: PromoteWhen) -> Iterator[str]:
+    old, new = stateful_step(before), stateful_step(after)
+    if told := other_keys(before, after):
+        yield told
+    was, now = ((step or {}).get("window") for step in (old, new))
+    if rule.match > 0 and was is not None and now is not None and _apart(was, now):
+        yield f"{window(now)}, of which no window is one of {window(was)}"
+
+
+def _keyed(step: Node | None) -> str:
+    if step is None:
+        return "rows without a key"
+    return f"rows per {', '.join(step.get('keys', ())) or 'nothing'}"
+
+
+def _apart(before: Node, after: Node) -> bool:
+    """Whether no window of the one is ever a window of the other."""
+    lengths = [form["size"] if form["kind"] in {"Tumbling", "Sliding"} else None for form in (before, after)]
+    units = [form.get("unit") for form in (before, after)]
+    kinds = {before["kind"], after["kind"]}
+    shifted = kinds == {"Tumbling"} and (before["offset"] - after["offset"]) % before["size"] != 0
+    return (None not in lengths and lengths[0] != lengths[1]) or (None not in units and units[0] != units[1]) or shifted
+
+
+def _tables(before: Results, after: Results) -> Iterator[str]:
+    for table, columns in before.compared.items():
+        if table not in after.tables:
+            yield f"no output '{table}'"
+            continue
+        keys = after.keys.get(table, ())
+        if keys and "window_end" not in keys:
+            yield f"rows of '{table}' that replace earlier ones of the same {', '.join(keys)} at any later time"
+        for name, kind in columns.items():
+            now = after.tables[table].get(name)
+            if now is None:
+                yield f"no column '{name}' in '{table}'"
+            elif now != kind:
+                yield f"'{name}' of '{table}' as {now}, and not {kind}"
+
+
+def _named(before: Results, rule: PromoteWhen) -> Iterator[str]:
+    known = {name for columns in before.compared.values() for name in columns}
+    for name in rule.columns:
+        if name not in known:
+            yield f"a rule about '{name}', a column that the stream does not have"
