@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from deltalake import DeltaTable
 
@@ -238,7 +239,9 @@ def _prepared(fleet: Fleet, made: Experiment, arm: Arm, *, forward_only: bool, r
         "PYTHONPATH": os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")])),
     }
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-    answer = json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else {"refused": done.stderr[-2000:]}
+    answer: dict[str, Any] = (
+        json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else {"refused": done.stderr[-2000:]}
+    )
     if "refused" in answer:
         fix = "Nothing runs of it. Let open windows go on as they are: --forward-only. Let it compute all input anew: --rebuild. Or change its code."
         where = f"experiment '{made.name}', arm '{arm.name}'"
