@@ -321,6 +321,11 @@ def test_status_says_how_far_a_stream_is_after_a_rollback_and_after_a_rebuild(la
     assert all(one["progress"] and one["mode"] == "rollback" for one in after.values())
     rebuild(lake, make(tmp_path / "beside", times=100))
     assert all(one["progress"] and one["mode"] == "rebuild" for one in outputs(workspace, lake))
-    checkpoint = Timeline.current(lake, "totals").checkpoint
-    Path(checkpoint.path, "commits", "1").write_text("")
-    assert all("commits/1" in one["state"] and "floodmark r" in one["state"] for one in outputs(workspace, lake))
+    Path(Timeline.current(lake, "totals").checkpoint.path, "commits", "1").write_text("")
+    kept = savepoints.savepoints(lake, "totals")
+    ways_back = {f"cannot resume, commits/1 is damaged: floodmark rollback totals --to {one.id}" for one in kept}
+    assert {one["state"] for one in outputs(workspace, lake)} <= ways_back
+    for one in kept:
+        savepoints.delete(one)
+    anew = "cannot resume, commits/1 is damaged: floodmark run totals --unbounded --from-scratch"
+    assert {one["state"] for one in outputs(workspace, lake)} == {anew}

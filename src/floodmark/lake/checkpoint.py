@@ -133,14 +133,28 @@ def garbage(checkpoint: str, file: str, content: bytes) -> StateError:
         file: in it.
         content: of the file.
     """
-    stream = _STREAM.fullmatch(checkpoint)
-    name = stream[2] if stream else "OPERATOR"
-    made = [one for one in folders(f"{stream[1]}/savepoints/{name}") if not one.endswith(".draft")] if stream else []
-    newest = made[-1] if made else "SAVEPOINT"
+    name, newest = _newest_savepoint(checkpoint)
     fix = (
         f"Put a copy of the file back, if there is one. Otherwise roll the stream back to a savepoint (floodmark savepoint list {name}, then "
-        f"floodmark rollback {name} --to {newest}), or compute it anew: floodmark run {name} --unbounded --from-scratch."
+        f"floodmark rollback {name} --to {newest or 'SAVEPOINT'}), or compute it anew: floodmark run {name} --unbounded --from-scratch."
     )
     got = f"{len(content):,} bytes that are not: {shown(content)}" if content else "an empty file"
     expected = "what the engine writes there"
     return StateError(f"file {checkpoint}/{file}", expected, got, fix, code="STATE-036")
+
+
+def remedy(checkpoint: str) -> str:
+    """The command that replaces a damaged checkpoint: a rollback to the newest savepoint; where there is none, computing anew."""
+    name, newest = _newest_savepoint(checkpoint)
+    if newest:
+        return f"floodmark rollback {name} --to {newest}"
+    return f"floodmark run {name} --unbounded --from-scratch"
+
+
+def _newest_savepoint(checkpoint: str) -> tuple[str, str]:
+    """(operator, its newest savepoint) of a checkpoint's path; the savepoint is empty where there is none."""
+    stream = _STREAM.fullmatch(checkpoint)
+    if stream is None:
+        return "OPERATOR", ""
+    made = [one for one in folders(f"{stream[1]}/savepoints/{stream[2]}") if not one.endswith(".draft")]
+    return stream[2], made[-1] if made else ""

@@ -11,11 +11,12 @@ from deltalake.exceptions import TableNotFoundError
 from floodmark.core.errors import FloodmarkError, StateError
 from floodmark.core.time import NEVER, describe, describe_span
 from floodmark.lake import entries, history, log
+from floodmark.lake.checkpoint import remedy
 from floodmark.lake.commits import BoundedRun, Landing, MicroBatch, Restored
 from floodmark.lake.lost import known_lost
 from floodmark.lake.paths import Lake
 from floodmark.lake.savepoints import check_inputs
-from floodmark.lake.timeline import Timeline, inputs_at
+from floodmark.lake.timeline import CHECKPOINT, Timeline, inputs_at
 from floodmark.spec.operator import Operator, Output
 from floodmark.spec.source import Source
 from floodmark.spec.workspace import Workspace
@@ -104,10 +105,11 @@ def _output(operator: Operator, output: Output, lake: Lake, reached: dict[str, i
 
 
 def _stale(operator: Operator, lake: Lake) -> str | None:
-    """Why a stream cannot resume: its checkpoint cannot be read, or an input it has read is not there any more."""
+    """Why a stream cannot resume, in one line that ends with the command: its checkpoint is damaged, or an input it has read is gone."""
     try:
         timeline = Timeline.current(lake, operator.name)
-        timeline.checkpoint.check_newest()
+        if damaged := _damaged(timeline):
+            return f"cannot resume, {damaged} is damaged: {remedy(timeline.folder(CHECKPOINT))}"
         last = timeline.checkpoint.last_committed() if timeline.identity.deployed() is not None else -1
         if last >= 0:
             check_inputs(lake, operator.name, inputs_at(timeline, last))
@@ -115,6 +117,18 @@ def _stale(operator: Operator, lake: Lake) -> str | None:
         where = f"{error.where}: " if isinstance(error, StateError) else ""
         return f"{where}{error.got}: {error.fix}"
     return None
+
+
+def _damaged(timeline: Timeline) -> str:
+    """The file of the newest micro-batch that cannot be read, in its checkpoint's folder; empty if all can."""
+    try:
+        timeline.checkpoint.check_newest()
+        timeline.identity.deployed()
+    except StateError as error:
+        if error.code != "STATE-036":
+            raise
+        return error.where.removeprefix(f"file {timeline.folder(CHECKPOINT)}/")
+    return ""
 
 
 def _rows(path: str) -> int:
