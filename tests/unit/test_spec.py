@@ -195,6 +195,55 @@ def test_an_expression_that_reads_the_clock_is_flagged() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "read", "kind"),
+    [
+        ("origin > 5", "origin", "bigint"),
+        ("dep_delay > 1.5 AND origin BETWEEN 1 AND 2", "origin", "bigint"),
+        ("origin IN (1, 2)", "origin", "bigint"),
+        ("upper(origin) = dep_delay", "upper(...)", "bigint"),
+        ("scheduled < origin", "origin", "timestamp"),
+        ("origin + 1 > 2", "origin", "bigint"),
+        ("NOT origin", "origin", "boolean"),
+        ("dep_delay = 'late'", "'late'", "bigint"),
+        ("CASE WHEN dep_delay > 1 THEN 1 ELSE origin END = 1", "origin", "bigint"),
+        ("coalesce(dep_delay, origin) = 1", "origin", "bigint"),
+        ("abs(origin) > 1.5", "origin", "double"),
+        ("-origin > 1.5", "origin", "double"),
+    ],
+)
+def test_text_that_an_expression_takes_for_something_else_is_flagged(text: str, read: str, kind: str) -> None:
+    @operator
+    def typed(flights: Stream[Flight]) -> Stream:
+        return flights.filter(text)
+
+    (warning,) = typed.warnings
+    assert warning.startswith(
+        f"operator 'typed': '{text}' reads the text {read} as {kind}; a row whose text is no {kind} stops the run."
+    )
+    assert f"write try_cast({read} AS {kind})" in warning
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "origin > 'AA'",
+        "scheduled > '2013-01-01'",
+        "dep_delay = '15'",
+        "try_cast(origin AS bigint) > 5",
+        "origin IS NULL OR origin IN ('AA', 'UA')",
+        "concat(origin, 1) = 'AA1'",
+        "CASE WHEN dep_delay > 1 THEN 'late' ELSE origin END = 'late'",
+    ],
+)
+def test_text_that_is_compared_as_text_is_not_flagged(text: str) -> None:
+    @operator
+    def typed(flights: Stream[Flight]) -> Stream:
+        return flights.filter(text)
+
+    assert typed.warnings == ()
+
+
+@pytest.mark.parametrize(
     ("text", "spark"),
     [
         ("größe", "`größe`"),

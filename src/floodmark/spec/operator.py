@@ -19,7 +19,7 @@ from floodmark.spec import steps
 from floodmark.spec.aggregates import check_retracts
 from floodmark.spec.contract import Contract
 from floodmark.spec.contract import schema as contract_schema
-from floodmark.spec.expressions import expression
+from floodmark.spec.expressions import expression, implicit_casts
 from floodmark.spec.partitions import Partitions
 from floodmark.spec.process import ProcessFunction
 from floodmark.spec.purity import impurities
@@ -194,7 +194,7 @@ class Operator:
 
     @cached_property
     def warnings(self) -> tuple[str, ...]:
-        """What ``validate`` flags: what reads a clock or a random number and so breaks the determinism contract, rows kept for ever."""
+        """What ``validate`` flags: expressions that depend on a clock or on chance, text taken for numbers, rows kept for ever."""
         windowed = self.stateful
         walked = [step for _, result in self.results for step in steps.walk(result)]
         texts = [(text, step.parents[0].schema) for step in walked for text in steps.expressions(step)]
@@ -202,6 +202,12 @@ class Operator:
         warnings = [
             f"operator '{self.name}': '{text}' reads a clock or a random number; a replay will differ"
             for text in impure
+        ]
+        warnings += [
+            f"operator '{self.name}': '{text}' reads the text {read} as {target}; a row whose text is no {target} stops the run. "
+            f"To compare text with text, quote the other side; else write try_cast({read} AS {target}), NULL for such a row."
+            for text, schema in dict.fromkeys(texts)
+            for read, target in implicit_casts(expression(text, schema, self.name).tree)
         ]
         warnings += [
             f"operator '{self.name}': {what} uses {', '.join(used)}; a replay will differ. Take it from the row, or from an input of its own."
