@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from floodmark.engines.spark.setup import home, java
+from floodmark.engines.spark.setup import home, jars, java
 
 from .conftest import Verb
 
@@ -78,14 +78,16 @@ def test_without_spark_the_extra_is_named(verb: Verb, shop: Path, monkeypatch: p
     assert "fix:      Run `pip install 'floodmark[spark]'`" in result.stderr
 
 
-def test_a_misspelt_master_is_named_with_the_closest_one(
-    verb: Verb, shop: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_misspelt_master_is_named_with_the_closest_one_before_anything_is_fetched(
+    verb: Verb, shop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(jars, "cache_folder", lambda: tmp_path / "empty")
     monkeypatch.setenv("FLOODMARK_MASTER", "lcoal[2]")
     result = verb("land", "orders", "--engine", "spark")
     assert result.exit_code == 1
     assert result.stderr.startswith("SETUP-054 Spark master\n")
     assert "got:      'lcoal[2]'\n  fix:      Did you mean 'local'?" in result.stderr
+    assert not (tmp_path / "empty").exists()
 
 
 def test_a_lake_that_cannot_be_written_is_refused_before_spark_starts(

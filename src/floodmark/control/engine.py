@@ -122,7 +122,9 @@ class OnSpark:
         """
         if self.session is None:
             from floodmark.engines.spark.setup import jars
+            from floodmark.engines.spark.setup.master import check_master
 
+            check_master(self.settings.master)
             with nullcontext() if jars.fetched() else self.step("fetching Delta's jars, once"):
                 jars.fetch()
             with self.step("starting Spark"):

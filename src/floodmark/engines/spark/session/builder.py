@@ -27,13 +27,14 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from floodmark.core.errors import SetupError, closest
+from floodmark.core.errors import SetupError
 from floodmark.core.import_path import import_folders
 from floodmark.core.scratch import Scratch
 from floodmark.engines.spark.setup import archive
 from floodmark.engines.spark.setup.home import cache_folder, home
 from floodmark.engines.spark.setup.jars import class_path
 from floodmark.engines.spark.setup.java import find_java
+from floodmark.engines.spark.setup.master import check_master
 
 _STATE = "spark.sql.streaming.stateStore"
 _SETTINGS: Mapping[str, str] = MappingProxyType(
@@ -65,10 +66,6 @@ _LOCAL: Mapping[str, str] = MappingProxyType(
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
     }
-)
-_MASTERS = ("local", "local-cluster", "spark", "yarn", "k8s")
-_MASTER = re.compile(
-    r"local(\[\s*(\d+|\*)\s*(,\s*\d+\s*)?\])?|local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*\d+\s*\]|spark://.+:\d+.*|yarn|k8s://.+"
 )
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _LAST_LINES = 20
@@ -151,16 +148,6 @@ def _prepare_process(cores: str) -> None:
     os.environ["JAVA_HOME"] = str(find_java().home)
     if _is_local(cores):  # a Spark of another version in the environment must not be mixed with this pyspark
         os.environ["SPARK_HOME"] = str(home(cache_folder()))
-
-
-def check_master(master: str) -> None:
-    """Raise SetupError SETUP-054 when a text is no master that Spark knows."""
-    if _MASTER.fullmatch(master):
-        return
-    kind = re.split(r"[\[:]", master, maxsplit=1)[0]
-    fix = f"{closest(kind, _MASTERS)}Correct it in resources/settings.py, or set FLOODMARK_MASTER='local[2]'."
-    expected = "local, local[N], local[*], spark://HOST:PORT, yarn or k8s://URL"
-    raise SetupError("Spark master", expected, repr(master), fix, code="SETUP-054")
 
 
 def _is_local(cores: str) -> bool:
