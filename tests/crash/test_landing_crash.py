@@ -39,8 +39,8 @@ IN_TURN = (
     "landing.after_files",
 )
 """One point per gap between two writes. Those left out see the same files as the one before them, and are tried one by one in ``make soak``."""
-ON_SPARK = ("landing.after_quarantine", "landing.after_recover", "landing.after_log", "landing.after_end")
-"""Java is killed at one of them and lives on at the others, where only its driver dies; ``make soak`` tries all, and kills it everywhere."""
+ON_SPARK = ("landing.after_quarantine", "landing.after_log")
+"""Java is killed at the second and lives on at the first, where only its driver dies; ``make soak`` tries all, and kills it everywhere."""
 
 
 def program() -> ModuleType:

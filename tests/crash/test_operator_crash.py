@@ -41,7 +41,7 @@ POINTS = {
         for point in (*crash.POINTS["embedded"], "micro_batch.before_current", "micro_batch.after_current")
         if point not in SEVERAL
     ),
-    ("unbounded", "spark"): ("micro_batch.after_side", "micro_batch.after_main", "micro_batch.before_current"),
+    ("unbounded", "spark"): ("micro_batch.after_side", "micro_batch.after_main"),
     ("bounded", "embedded"): tuple(point for point in crash.POINTS["bounded"] if point not in SAME),
     ("bounded", "spark"): ("bounded.after_side", "bounded.after_current"),
 }

@@ -59,6 +59,7 @@ def test_a_rollout_that_is_killed_between_any_two_steps(shop: Shop) -> None:
     assert [one.stream for one in shop.store.deployments()] == [shop.stream]
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(900)
 def test_a_rollout_that_differs_is_stopped_and_one_that_fails_is_taken_back(shop: Shop) -> None:
     old = shop.running
@@ -94,6 +95,7 @@ def test_a_rollout_that_differs_is_stopped_and_one_that_fails_is_taken_back(shop
     }
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(900)
 def test_supervisors_promote_an_arm_by_its_rule_once_it_is_approved(shop: Shop) -> None:
     """Real looks, started by supervisors, of which one is killed while it waits."""

@@ -180,15 +180,16 @@ def schedule(stream: Moving, log: Log, draw: random.Random, steps: int) -> None:
     assert stream.run(draw.choice(("spark", "embedded")))
 
 
-SOAK = [
-    pytest.param(name, 12, None, marks=pytest.mark.soak, id=f"{name}-{number}")
+SCHEDULES = [
+    pytest.param(name, 12, None, id=f"{name}-{number}")
     for number in range(10)
     for name in ("windowed", "watched", "paired", "visits", "clocked")
 ]
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize(("name", "steps", "seed"), [("watched", 5, 4), *SOAK])
+@pytest.mark.parametrize(("name", "steps", "seed"), [("watched", 5, 4), *SCHEDULES])
 def test_back_and_forth_through_kills_every_row_is_there_once(
     spark: SparkSession,
     lake: Lake,
@@ -198,7 +199,7 @@ def test_back_and_forth_through_kills_every_row_is_there_once(
     steps: int,
     seed: int | None,
 ) -> None:
-    """One known schedule; ``make soak`` draws fifty others."""
+    """One known schedule, and fifty that are drawn."""
     seed = int(os.environ.get("FLOODMARK_SEED", seed_of(request.node.name) if seed is None else seed))
     code, draw = STREAMS[name], random.Random(seed)
     log = disorder(code, seed, 240)
