@@ -34,27 +34,22 @@ def promoted(shop: Shop) -> tuple[str, set[tuple[object, ...]]]:
 def test_code_that_finds_the_same_is_promoted_and_the_same_code_is_not_whoever_is_killed(tmp_path: Path) -> None:
     """Supervisor and looks are killed with SIGKILL in each state."""
     with running(tmp_path, ROLLOUT.format(watch="15 s"), looks=True) as shop:
-
-        def again() -> None:
-            shop.unsupervised()
-            shop.supervise(looks=True)
-
         shop.change("operators/orders.py", OLD, COMMENTED)
         assert shop.said("rollout", "start", OPERATOR)["rollout"] is None, "a comment changes nothing"
         shop.change("operators/orders.py", COMMENTED, EQUAL)
         before, old = set(shop.rows()), shop.running
         shop.said("rollout", "start", OPERATOR)
-        again()
+        shop.again(looks=True)
         reached(shop, "shadowing")
-        again()
+        shop.again(looks=True)
         shop.order(range(12, 15))
         reached(shop, "awaiting approval")
-        again()
+        shop.again(looks=True)
         shop.said("rollout", "approve", OPERATOR, "--version", shop.record.version)
         reached(shop, "promoting")
-        again()
+        shop.again(looks=True)
         reached(shop, "watching")
-        again()
+        shop.again(looks=True)
         reached(shop, "done")
         assert shop.running == shop.record.version != old
         assert before < set(shop.rows()), "no window is lost"

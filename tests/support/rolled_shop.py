@@ -57,6 +57,11 @@ class Shop:
         for lease in (LEASE, *(one.stream.action for one in self.store.deployments())):
             self.store.release(lease, self.store.holder(lease) or "")
 
+    def again(self, *, looks: bool = False) -> None:
+        """SIGKILL to its supervisor; another one takes its place."""
+        self.unsupervised()
+        self.supervise(looks=looks)
+
     @property
     def store(self) -> Store:
         return Store(self.url)

@@ -448,12 +448,23 @@ def _share(used: Usage) -> float:
 
 def _take_back(fleet: Fleet, known: Rollouts, record: Record) -> Record:
     """The stream goes back to the savepoint of before its promotion."""
-    newest = next(iter(fleet.store.actions(record.stream, 1)), None)
-    mine = newest is not None and newest.kind == "rollback" and newest.savepoint == record.savepoint
-    if newest is None or not mine or newest.step != "done":
+    if not _is_back(fleet, record):
+        with actions.taking_turn(fleet, record.operator) as turn:
+            actions.settle(fleet, record.operator, turn)  # a return that was killed is finished, not done once more
+    if not _is_back(fleet, record):
         actions.roll_back(fleet, savepoints.find(fleet.lake, record.savepoint))
     crash.point("rollout.taken_back")
     return known.end(record, "taken back", record.steps[-1].why)
+
+
+def _is_back(fleet: Fleet, record: Record) -> bool:
+    """Whether the newest action on the stream has taken its promotion back."""
+    newest = next(iter(fleet.store.actions(record.stream, 1)), None)
+    return newest is not None and (newest.kind, newest.savepoint, newest.step) == (
+        "rollback",
+        record.savepoint,
+        "done",
+    )
 
 
 _STATES: dict[State, Callable[[Fleet, Rollouts, Record], Record]] = {
