@@ -92,6 +92,7 @@ def test_a_rollout_that_differs_is_stopped_and_one_that_fails_is_taken_back_whoe
     shop.reaches("watching")
     assert shop.running == shop.record.version != old
     before = shop.rows()
+    assert "LIFECYCLE-113" in shop.program("savepoint", "delete", shop.record.savepoint).stderr, "the way back"
     shop.again()
     shop.said("rollout", "abort", OPERATOR, "--note", "too slow")
     shop.killed("rollout.failed", "step.restore_table")

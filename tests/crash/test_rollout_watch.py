@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from rolled_shop import MEAN, OLD, OPERATOR, Shop, running
+from rolled_shop import MEAN, OLD, OPERATOR, Shop, running, until
+
+from floodmark.control.supervisor import BUDGET
 
 ROLLOUT = 'rollout=Rollout(shadow="0 s", watch="1 day", catch_up="2 s", promote=PromoteWhen(lag="30 s", every="1 s")),'
 EXPECTED = '[Expectation("column_values_to_be_between", column="orders", min_value=1)]'
@@ -60,3 +64,38 @@ def test_far_more_rows_that_are_set_aside(shop: Shop) -> None:
     shop.order(range(16, 17), tuple(f"A{n:c}" for n in range(65, 85)), 7777)
     shop.order(range(18, 20))
     taken_back(shop, old, "watch: rows set aside: wants at most 0.1% of the rows read; before it were 0%", "sees 20 of")
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+def test_a_version_whose_driver_is_killed_again_and_again(shop: Shop) -> None:
+    old = promoted(shop, MEAN)
+    before = set(shop.rows())
+    for number in range(1, BUDGET + 1):
+        driver = shop.driver()
+        assert driver.pid is not None
+        os.killpg(driver.pid, signal.SIGKILL)
+        until(lambda driver=driver: shop.store.driver(driver.id).state == "crashed", shop.record)
+        shop.look()
+        assert (shop.record.state == "watching") == (number < BUDGET), shop.record
+    taken_back(shop, old, f"watch: stream: wants a stream that runs, sees it has crashed {BUDGET} times", "SIGKILL")
+    until(lambda: before <= set(shop.rows()), shop.rows)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+def test_a_version_that_stays_behind_its_input(shop: Shop) -> None:
+    """Its driver hangs, and nobody is there to end it, until the watch has seen that for long enough."""
+    old = promoted(shop, MEAN)
+    driver = shop.driver()
+    assert driver.pid is not None
+    shop.unsupervised()
+    os.killpg(driver.pid, signal.SIGSTOP)
+    shop.order(range(16, 19))
+    shop.reaches("taking back")
+    assert shop.record.state == "taking back", "it waits for a supervisor"
+    assert "LIFECYCLE-053" in shop.record.waits
+    assert shop.running == shop.record.version != old
+    os.killpg(driver.pid, signal.SIGCONT)
+    shop.supervise()
+    taken_back(shop, old, "watch: lag: wants at most 30 seconds behind its input", "more than that for")

@@ -27,6 +27,7 @@ from floodmark import (
 )
 from floodmark.control import experiments
 from floodmark.control.fleet import Fleet
+from floodmark.control.retention import check_unneeded
 from floodmark.control.supervisor import LEASE
 from floodmark.control.verification import Verification
 from floodmark.core.errors import LifecycleError
@@ -176,3 +177,12 @@ def test_outputs_of_arms_with_other_keys_are_not_compared_and_the_report_says_wh
     assert "has rows per other, and not rows per key" in why
     assert not told.passes(there.arm("b"))
     assert not told.same
+
+
+def test_the_savepoint_that_arms_began_with_is_not_deleted(streams: Fleet) -> None:
+    there = made(streams)
+    began = savepoints.find(streams.lake, there.savepoint)
+    with pytest.raises(LifecycleError, match="LIFECYCLE-113.*got experiment 'known' began with it.*experiment clean"):
+        check_unneeded(streams, began)
+    kept.forget(streams.lake, there)
+    check_unneeded(streams, began)

@@ -11,8 +11,10 @@ from small_lake import TOTALS, make
 from floodmark import Ascending, Files, PromoteWhen, Rollout, Settings, Source, Workspace
 from floodmark.control import actions, experiments, rollouts
 from floodmark.control.fleet import Fleet
+from floodmark.control.retention import check_unneeded
 from floodmark.control.rollout import Record, Rollouts, State
 from floodmark.control.supervisor import BUDGET
+from floodmark.core.errors import LifecycleError
 from floodmark.lake import savepoints
 from floodmark.lake.savepoints import Savepoint
 from floodmark.lifecycle.watch import LAG, STREAM, Memory
@@ -156,3 +158,12 @@ def test_a_return_that_was_killed_is_finished_and_not_done_once_more(
     assert finished == [killed.id]
     assert not watched.restored
     assert fleet.store.action(killed.id).step == "done"
+
+
+def test_the_savepoint_that_a_watch_may_go_back_to_is_not_deleted(watched: Watched) -> None:
+    with pytest.raises(
+        LifecycleError, match="LIFECYCLE-113.*got rollout 1 of 'totals' may go back to it.*rollout abort"
+    ):
+        check_unneeded(watched.fleet, watched.before)
+    Rollouts(watched.fleet.store).end(watched.record, "done", "")
+    check_unneeded(watched.fleet, watched.before)

@@ -201,11 +201,17 @@ def pin(invocation: Invocation, name: str, *, off: bool) -> None:
 @shared
 @pass_invocation
 def delete(invocation: Invocation, name: str, *, unreadable: bool) -> None:
-    """Delete SAVEPOINT."""
+    """Delete SAVEPOINT, unless an experiment, a rollout or an action that is not finished needs it."""
     console, opened, lake = _opened(invocation)
     from floodmark.lake import savepoints
 
-    savepoints.delete(savepoints.find_any(lake, name) if unreadable else savepoints.find(lake, name))
+    found = savepoints.find_any(lake, name) if unreadable else savepoints.find(lake, name)
+    streams = known(opened, console.say)
+    if streams is not None and isinstance(found, savepoints.Savepoint):
+        from floodmark.control.retention import check_unneeded
+
+        check_unneeded(streams, found)
+    savepoints.delete(found)
     console.say(f"{name}: deleted")
     console.document({"lake": opened.lake, "savepoint": name})
 

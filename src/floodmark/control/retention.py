@@ -17,6 +17,7 @@ from floodmark.lake import experiments, savepoints, switch
 from floodmark.lake.locks import data_files
 from floodmark.lake.removal import Removed, contents, take_away
 from floodmark.lake.removal import clear as clear_removed
+from floodmark.lake.savepoints import Savepoint
 from floodmark.lake.timeline import Timeline
 
 _DAY = 86_400
@@ -84,6 +85,22 @@ def thin(fleet: Fleet, operator: str, why: str, keep: int) -> tuple[list[str], d
                 savepoints.delete(one)
                 gone.append(one.manifest.id)
     return gone, stay
+
+
+def check_unneeded(fleet: Fleet, savepoint: Savepoint) -> None:
+    """Make sure that nothing at work goes back to a savepoint, or begins with it.
+
+    Raises:
+        LifecycleError: LIFECYCLE-113.
+    """
+    reason = _needed(fleet, savepoint.manifest.operator).get(savepoint.id)
+    if reason:
+        fix = (
+            "Wait until that is over, or end it: floodmark rollout abort OPERATOR; floodmark experiment stop NAME, then floodmark experiment clean NAME. "
+            "How things are: floodmark rollout status, floodmark experiment list, floodmark status"
+        )
+        where = f"savepoint '{savepoint.id}'"
+        raise LifecycleError(where, "one that nothing needs", reason, fix, code="LIFECYCLE-113")
 
 
 def _needed(fleet: Fleet, operator: str) -> dict[str, str]:
