@@ -27,8 +27,9 @@ engine with CAPABILITY-031; it runs with `--engine spark`.
 `int +`, `int 0` and `int -` are numbers written out, `string 'x'` and `string ''` texts written out, `pattern` a regular expression of
 the kinds both read alike, `format yyyy` a part of a format of times, `x -> boolean` a lambda with one parameter and a boolean result. `decimal` has up to 18 digits, `decimal(38)` more. In
 arithmetic `decimal(38)` is a decimal whose result needs more than 38 digits, which Spark rounds or refuses. `...` stands for any number of
-arguments of these types. Aggregates are those of the bounded path in SQL; a window with another aggregate is computed
-without SQL.
+arguments of these types. A column that Spark casts by itself, such as a
+bigint in `length(n)`, stands under the type it is cast to: the cast is written out before Sail is asked, and counts like any other cast.
+Aggregates are those of the bounded path in SQL; a window with another aggregate is computed without SQL.
 
 This page is written from the comparison: `make parity` makes it, `python tests/docs/parity_page.py > docs/parity.md` writes the page.
 `python -m parity FOLDER NAME...` in `tests/support` compares some functions anew, and leaves the rest of the table as it is.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from decimal import Decimal
 from importlib.metadata import version
 
@@ -12,6 +13,7 @@ import floodmark as fm
 from floodmark.core.errors import CapabilityError, ExecutionError
 from floodmark.engines.embedded.memory.values import values
 from floodmark.engines.embedded.parity.check import check_operator, place, sail_sql
+from floodmark.engines.embedded.parity.implicit import explicit
 from floodmark.engines.embedded.parity.patterns import OtherPattern, pattern
 from floodmark.engines.embedded.parity.signatures import signatures, tokens
 from floodmark.engines.embedded.parity.table import Function, Table, parted, table
@@ -26,12 +28,39 @@ SCHEMA = Schema(tuple(Column(name=name, type=kind) for name, kind in TYPES.items
 
 def of(text: str) -> list[str]:
     """The signatures of the outermost node, with what is written out."""
-    return [exact for exact, _ in signatures(expression(text, SCHEMA, "test").tree)]
+    return [exact for exact, _ in signatures(explicit(expression(text, SCHEMA, "test").tree))]
 
 
 def test_the_comparison_was_made_with_the_versions_that_are_installed() -> None:
     found = table()
     assert (found.spark, found.sail) == (version("pyspark"), version("pysail")), "run: make parity"
+
+
+@pytest.mark.parametrize(
+    ("text", "cast"),
+    [
+        ("contains(f, lower(d))", "cast(double as string)"),
+        ("floor(CASE WHEN i > 0 THEN f END, -1)", "cast(double as decimal(38))"),
+        ("to_timestamp_ntz(f * 2)", "cast(double as string)"),
+        ("concat_ws('-', s, f)", "cast(double as string)"),
+    ],
+)
+def test_a_cast_that_spark_makes_by_itself_is_refused_as_if_it_was_written(text: str, cast: str) -> None:
+    with pytest.raises(CapabilityError, match=re.escape(cast)):
+        sail_sql(text, SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("year(s)", "year(CAST(s AS date))"),
+        ("length(d * d)", "length(CAST(d * d AS string))"),
+        ("concat_ws('-', s, i)", "concat_ws('-', s, CAST(i AS string))"),
+        ("sqrt(s)", "sqrt(CAST(s AS double))"),
+    ],
+)
+def test_a_cast_that_spark_makes_by_itself_is_asked_of_sail_as_if_it_was_written(text: str, written: str) -> None:
+    assert sail_sql(text, SCHEMA) == sail_sql(written, SCHEMA)
 
 
 class Row(fm.Contract):

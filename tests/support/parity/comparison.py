@@ -15,11 +15,10 @@ from typing import Any
 from parity import spark_run
 from parity.outcome import Outcome, alike
 from parity.sail_side import Sail, column, kind_of
-from parity.values import SCHEMA, table_of, tables
+from parity.values import table_of, tables, tree_of
 
 from floodmark.engines.embedded.parity.rendering import NotRendered, rendered
 from floodmark.engines.embedded.parity.signatures import signatures
-from floodmark.spec.expressions import expression
 from floodmark.spec.expressions.tree import Call, Column, Literal
 from floodmark.spec.expressions.typed import Typed
 
@@ -35,15 +34,15 @@ CHANCE = frozenset(
     ("current_timestamp()", "now()", "current_date()", "curdate()", "rand()", "random()", "randn()", "uuid()")
 )
 """Of the clock and of chance: no two answers are alike, so their types alone are compared."""
-ERRORS = 1
-"""Rows of an expression that fail on Spark of which Sail is asked."""
+ERRORS = 4
+"""Rows of an expression that fail on Spark of which Sail is asked, one by one: of each kind of error first."""
 _SINGLE = re.compile(r"\bfloat\b")
 _UNKNOWN = re.compile(r"^!(?:unknown )?function: (\w+)")
 
 
 def _refused(text: str) -> set[str]:
     """The signatures an expression that differs counts against; none where something in it may be to blame."""
-    tree = expression(text, SCHEMA, "parity").tree
+    tree = tree_of(text)
     plain = all(isinstance(child.node, (Column, Literal)) for child in tree.children)
     return {exact for exact, _ in signatures(tree)} if plain else set()
 
@@ -58,7 +57,7 @@ def in_parts(folder: Path, known: Mapping[str, Outcome] = MappingProxyType({})) 
     """As ``outcomes``, of what Spark was asked in ``folder``, by several processes; expressions of one signature go to one of them."""
     answers = Kept(spark_run.kept(folder))
     accepted = [text for text in answers if answers[text][0] != "refused"]
-    forms = {text: str(signatures(expression(text, SCHEMA, "parity").tree)) for text in accepted}
+    forms = {text: str(signatures(tree_of(text))) for text in accepted}
     parts: list[list[str]] = [[] for _ in range(SERVERS)]
     for place, (_, texts) in enumerate(
         itertools.groupby(sorted(accepted, key=forms.__getitem__), key=forms.__getitem__)
@@ -126,7 +125,7 @@ class _Run:
 
     def take(self, text: str, answer: Sequence[str]) -> None:
         """One more expression, asked now or with others."""
-        tree = expression(text, SCHEMA, "parity").tree
+        tree = tree_of(text)
         try:
             sql = rendered(tree)
         except NotRendered as reason:
@@ -172,8 +171,7 @@ class _Run:
     def with_failing(self, text: str, outcome: Outcome) -> Outcome:
         """The outcome once Sail was asked of rows that fail on Spark, which have to fail there."""
         values = self.answers[text][1:]
-        failing = {value: row for row, value in enumerate(values) if value.startswith("!")}
-        for row in list(failing.values())[:ERRORS]:
+        for row in _failing(values):
             rows = _asked(
                 self.sail,
                 f"SELECT {_among(self.sqls[text], f'r = {row}', self.answers[text][0])} AS x FROM {table_of(text)}",
@@ -181,6 +179,15 @@ class _Run:
             if not isinstance(rows, str):
                 return Outcome("differs", values[row], column(rows.column(0))[row], row=row)
         return outcome
+
+
+def _failing(values: Sequence[str]) -> list[int]:
+    """At most ``ERRORS`` rows that fail: one of each kind of error, then others that are spread over the table."""
+    failing = [row for row, value in enumerate(values) if value.startswith("!")]
+    kinds = list({values[row]: row for row in failing}.values())
+    others = [row for row in failing if row not in kinds]
+    spread = max(1, len(others) // max(1, ERRORS - len(kinds)))
+    return [*kinds, *others[::spread]][:ERRORS]
 
 
 def _among(sql: str, rows: str, kind: str) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from parity.comparison import CHANCE
 from parity.outcome import Outcome
-from parity.values import SCHEMA
+from parity.values import SCHEMA, tree_of
 
 from floodmark.engines.embedded.parity import casts
 from floodmark.engines.embedded.parity.rewrites import rewritten
@@ -60,7 +60,7 @@ def judged(found: Mapping[str, Outcome], *, named: Collection[str] = ()) -> dict
         named: functions that were compared, if not all were; the package's table says which others are let through.
     """
     found = {text: one for text, one in found.items() if not one.sail.startswith("not asked") and _pure(text)}
-    trees = {text: expression(text, SCHEMA, "parity").tree for text in found}
+    trees = {text: tree_of(text) for text in found}
     table: dict[str, Judged] = {}
     waiting = sorted(found, key=lambda text: _depth(trees[text]))
     for text in waiting:
@@ -73,12 +73,21 @@ def judged(found: Mapping[str, Outcome], *, named: Collection[str] = ()) -> dict
         for exact, _ in signatures(tree):
             table.setdefault(exact, Judged()).add(text, outcome, changed(tree))
     pairs = {pair for tree in trees.values() for pair in signatures(tree)}
+    for exact, plain in pairs:
+        if exact != plain and exact in table and plain in table and _other_text(exact, table[exact]):
+            table[plain] = table[exact]  # a column may hold the same text
     redundant = {
         exact
         for exact, plain in pairs
         if exact != plain and plain in table and exact in table and table[plain].verdict == table[exact].verdict
     }
     return {name: one for name, one in table.items() if name not in redundant}
+
+
+def _other_text(signature: str, one: Judged) -> bool:
+    """Whether a text that is written out has another value on Sail, not an error in place of one."""
+    silent = one.outcome is not None and not one.outcome.sail.startswith(("!", "type "))
+    return one.verdict == "refused" and "string '" in signature and silent
 
 
 def _pure(text: str) -> bool:

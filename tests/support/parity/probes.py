@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 
 from parity.templates import OPERATORS, SPECIAL, TEMPLATES
-from parity.values import KINDS, SCHEMA
+from parity.values import KINDS, SCHEMA, tree_of
 
 from floodmark.core.errors import DefinitionError
 from floodmark.engines.embedded.parity.signatures import signatures
@@ -191,7 +191,7 @@ def few(texts: Iterable[str], most: int = 3, names: Collection[str] = ()) -> lis
     counts: Counter[str] = Counter()
     found = []
     for text in readable(texts, names):
-        forms = [exact for exact, _ in signatures(expression(text, SCHEMA, "parity").tree)]
+        forms = [exact for exact, _ in signatures(tree_of(text))]
         if any(counts[form] < most for form in forms):
             found.append(text)
             counts.update(forms)

@@ -39,11 +39,14 @@ class Sail:
         self.session: Any = None
 
     def query(self, sql: str) -> pa.Table:
-        """The rows of a query."""
+        """The rows of a query, in one request; an error is not asked for again."""
+        from pyspark.sql.connect.plan import SQL
+
         self.count += 1
         if self.count >= QUERIES or self.server is None or self.server.poll() is not None:
             self.restart()
-        return self.session.sql(sql).toArrow()
+        client = self.session.client
+        return client.to_table(SQL(sql).to_proto(client), {})[0]
 
     def restart(self) -> None:
         """Another server, with the tables as views."""
@@ -59,6 +62,8 @@ class Sail:
         )
         port = self.server.stdout.readline().strip()
         self.session = SparkSession.builder.remote(f"sc://127.0.0.1:{port}").create()
+        self.session.client.set_retry_policies([])
+        self.session.client.disable_reattachable_execute()
         self.session.conf.set("spark.sql.session.timeZone", "UTC")
         for name in self.tables:
             self.session.read.parquet(str(self.folder / f"{name}.parquet")).createOrReplaceTempView(name)

@@ -11,7 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from floodmark.engines.embedded.parity.implicit import explicit
 from floodmark.semantics.columns import arrow_schema
+from floodmark.spec.expressions import expression
+from floodmark.spec.expressions.typed import Typed
 from floodmark.spec.schema import Column, Schema
 
 NAN, INF = float("nan"), float("inf")
@@ -124,6 +127,11 @@ def tables() -> dict[str, pa.Table]:
 def table_of(text: str) -> str:
     """The table an expression is asked of: ``two`` where it reads a second column of a type."""
     return "two" if re.search(r"\b[a-z]{1,3}[23]\b", text) else "one"
+
+
+def tree_of(text: str) -> Typed:
+    """An expression over the tables' columns as Sail is asked it, with the casts that Spark makes by itself."""
+    return explicit(expression(text, SCHEMA, "parity").tree)
 
 
 def write(folder: Path) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from floodmark.engines.embedded.parity.casts import cast
 from floodmark.engines.embedded.parity.evaluation import fails, hidden
+from floodmark.engines.embedded.parity.implicit import explicit
 from floodmark.engines.embedded.parity.rendering import CONDITIONAL, rendered
 from floodmark.semantics.attempts import Attempt
 from floodmark.spec.expressions import expression
@@ -41,7 +42,7 @@ class Suspect:
 
 def suspect(attempt: Attempt) -> Suspect | None:
     """The one of an expression: a text read as a number, or a division; None where it is another part, or one of several."""
-    node = _innermost(expression(attempt.text, attempt.schema, attempt.step).tree)
+    node = _innermost(explicit(expression(attempt.text, attempt.schema, attempt.step).tree))
     match node:
         case Typed(node=Cast(type=kind, attempt=False), children=(value,)) if value.type == "string" and kind in _ARROW:
             tried = cast(rendered(value), value, kind, attempt=True)

@@ -8,6 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from floodmark.core.errors import CapabilityError
+from floodmark.engines.embedded.parity.implicit import explicit
 from floodmark.engines.embedded.parity.rendering import NotRendered, rendered
 from floodmark.engines.embedded.parity.signatures import whole
 from floodmark.engines.embedded.parity.table import table
@@ -131,24 +132,27 @@ class _Refusal(str):
 @lru_cache(maxsize=4096)
 def _made(read: Expression) -> str | _Refusal:
     near: set[int] = set()
-    for node, (exact, plain) in whole(read.tree):
+    tree = explicit(read.tree)
+    for node, (exact, plain) in whole(tree):
         verdict = table().verdict(exact, plain)
         if verdict == "close":
             near.add(id(node))
         if verdict in {None, "refused"}:
             other = _Refusal(f"{exact} in {read.text!r}, {_why(exact, plain, compared=verdict is not None)}")
-            said = _asked(read, near) if verdict is None else other  # what Sail is never asked was not compared
+            said = (
+                _asked(tree, read.text, near) if verdict is None else other
+            )  # what Sail is never asked was not compared
             return said if isinstance(said, _Refusal) else other
-    return _asked(read, near)
+    return _asked(tree, read.text, near)
 
 
-def _asked(read: Expression, near: Collection[int]) -> str | _Refusal:
+def _asked(tree: Typed, text: str, near: Collection[int]) -> str | _Refusal:
     """The SQL, or for what Sail is not asked."""
     try:
-        _near(read.tree, near)
-        return rendered(read.tree)
+        _near(tree, near)
+        return rendered(tree)
     except NotRendered as reason:
-        return _Refusal(f"{reason} in {read.text!r}")
+        return _Refusal(f"{reason} in {text!r}")
 
 
 def _near(node: Typed, near: Collection[int]) -> bool:

@@ -1,0 +1,49 @@
+"""Casts that Spark makes of arguments though the text has none, written out: Sail makes some of them otherwise, or others."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+from floodmark.engines.embedded.parity.signatures import general, variadic
+from floodmark.spec.expressions.tree import Call, Cast, Literal
+from floodmark.spec.expressions.typed import Typed
+
+FILE = Path(__file__).with_name("implicit.json")
+
+
+def explicit(tree: Typed) -> Typed:
+    """An expression in which each argument has the cast that Spark makes of it; a literal stays, as its form is compared as it stands."""
+    children = tuple(explicit(child) for child in tree.children)
+    if isinstance(tree.node, Call):
+        places = places_of(tree.node.name, len(children))
+        targets = [_casts().get(place, {}) for place in places]
+        children = tuple(_with_cast(child, kinds) for child, kinds in zip(children, targets, strict=True))
+    return replace(tree, children=children)
+
+
+def places_of(name: str, count: int) -> list[str]:
+    """The arguments of a call by the names they have in the file: all of a function that takes any number of them have one.
+
+    Args:
+        name: of the function.
+        count: of its arguments.
+    """
+    return [f"{name}/*" if variadic(name) else f"{name}/{count}/{place}" for place in range(count)]
+
+
+def _with_cast(child: Typed, kinds: Mapping[str, str]) -> Typed:
+    target = kinds.get(general(child.type))
+    if target is None or isinstance(child.node, Literal):
+        return child
+    return Typed(Cast(value=child.node, type=target), target, (child,))
+
+
+@cache
+def _casts() -> Mapping[str, Mapping[str, str]]:
+    """Argument -> type it has -> type Spark casts it to; as ``make parity`` found it."""
+    found: Mapping[str, Mapping[str, str]] = json.loads(FILE.read_text("utf-8"))
+    return found
