@@ -7,17 +7,20 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from small_lake import CHANGELOG, CURRENT, batch, make, row, totals
 
 from floodmark.control.upkeep import keep_up
 from floodmark.core import crash
-from floodmark.lake import savepoints
+from floodmark.lake import quarantines, savepoints, tables, writer
+from floodmark.lake.files import Written
 from floodmark.lake.paths import Lake
 from floodmark.lake.removal import GOING
 from floodmark.lake.rollback import roll_back
@@ -45,12 +48,30 @@ def aged(root: Path) -> tuple[Lake, savepoints.Savepoint]:
     for number in range(5):
         write_deltalake(lake.log("more"), pa.table({"_sequence": [number]}), mode="append")
         time.sleep(0.002)
+    path = lake.quarantine("more")
+    tables.create(path, quarantines.table_schema(), (), {})
+    for number in range(5):
+        quarantines.append(writer.Writer(path), partial(_broken, path, number), "more", number)
     return lake, made
+
+
+def _broken(path: str, number: int) -> Written:
+    folder = Path(path, str(number))
+    folder.mkdir()
+    row = dict.fromkeys(quarantines.COLUMNS.names) | {"file": "a.csv", "position": number, "_landing": number}
+    pq.write_table(pa.Table.from_pylist([row], schema=quarantines.COLUMNS), folder / "part.parquet")
+    return Written(folder=folder)
 
 
 def rows(lake: Lake) -> list[tuple[list[str], int | None]]:
     """Of every table, and how far time has come in it by rows and markers."""
-    paths = [lake.log("events"), lake.log("more"), lake.output(CHANGELOG), lake.output(CURRENT)]
+    paths = [
+        lake.log("events"),
+        lake.log("more"),
+        lake.quarantine("more"),
+        lake.output(CHANGELOG),
+        lake.output(CURRENT),
+    ]
     found = []
     for path in paths:
         table = DeltaTable(path).to_pyarrow_table()
@@ -74,8 +95,9 @@ def test_upkeep_is_killed_and_the_next_one_ends_it(tmp_path: Path, point: str, t
         time.sleep(0.002)
         keep_up([lake], hours=0, days=0)
     assert rows(lake) == before
-    log = lake.log("more")
-    assert len(list(Path(log).glob("*.parquet"))) == len(DeltaTable(log).file_uris()) == 1
+    for path in (lake.log("more"), lake.quarantine("more")):
+        there = [file for file in Path(path).rglob("*.parquet") if "_delta_log" not in file.parts]
+        assert len(there) == len(DeltaTable(path).file_uris()) == 1
     assert not list(tmp_path.rglob(f"*{GOING}"))
     assert not savepoints.verify(made)
     roll_back(lake, savepoints.find(lake, then.id))

@@ -17,7 +17,7 @@ from records import bounded_run, micro_batch, properties, restored
 from floodmark.core.errors import LifecycleError, StateError
 from floodmark.core.time import Interval
 from floodmark.lake import history
-from floodmark.lake.commits import Fenced, Landed, Landing, Record, Ticked, decode, encode, progress_of
+from floodmark.lake.commits import Fenced, Landed, Landing, Record, SetAside, Ticked, decode, encode, progress_of
 from floodmark.lake.writer import FENCE, Writer
 from floodmark.semantics.watermarks import WatermarkState
 
@@ -29,6 +29,7 @@ RECORDS: tuple[Record, ...] = (
     restored(mode="fork", restored=-1),
     Fenced(operator="o", timeline=2),
     Ticked(operator="o", batch=7),
+    SetAside(source="s", ordinal=3),
 )
 numbers = st.integers(-(2**63), 2**63 - 1)
 
@@ -53,7 +54,7 @@ def test_what_a_later_version_adds_to_a_record_is_left_out(record: Record) -> No
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: type(record).__name__)
 def test_a_record_that_lacks_something_is_refused(record: Record) -> None:
     ((key, value),) = json.loads(encode(record)).items()
-    needed = {"landing": "source", "fence": "timeline"}.get(key, "operator")
+    needed = {"landing": "source", "fence": "timeline", "set_aside": "source"}.get(key, "operator")
     del value[needed]
     with pytest.raises(StateError, match=rf"STATE-040 commit 3: .*got one that lacks '{needed}'"):
         decode(json.dumps({key: value}), "commit 3")
@@ -71,7 +72,7 @@ def test_what_others_write_is_no_record(text: str | None) -> None:
 
 
 def test_only_some_records_say_how_far_a_table_has_got() -> None:
-    assert [progress_of(record) for record in RECORDS] == [5, 0, None, 0, None, None]
+    assert [progress_of(record) for record in RECORDS] == [5, 0, None, 0, None, None, None]
 
 
 # ---- what stands

@@ -267,7 +267,20 @@ class Compared:
     step: int
 
 
-Record = Landing | MicroBatch | BoundedRun | Restored | Fenced | Cleaned | Compacted | Ticked | Compared
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetAside:
+    """A landing commit that sets rows aside, or replays some, in the quarantine of its source.
+
+    Args:
+        source: its name.
+        ordinal: of the landing commit; of the one before where the quarantine's rows of a landing commit that never came were removed.
+    """
+
+    source: str
+    ordinal: int
+
+
+Record = Landing | MicroBatch | BoundedRun | Restored | Fenced | Cleaned | Compacted | Ticked | Compared | SetAside
 """What a commit says of itself."""
 
 
@@ -277,7 +290,7 @@ def progress_of(record: Record | None) -> int | None:
 
 
 def encode(record: Record) -> str:
-    """The record as ``userMetadata``: JSON under ``landing``, ``fence``, ``cleaned``, ``compacted``, ``compared`` or ``floodmark``."""
+    """The record as ``userMetadata``: JSON under ``landing``, ``fence``, ``cleaned``, ``compacted``, ``compared``, ``set_aside`` or ``floodmark``."""
     match record:
         case Landing():
             value: dict[str, Any] = {"landing": record.as_json()}
@@ -289,6 +302,8 @@ def encode(record: Record) -> str:
             value = {"compacted": _plain(record)}
         case Compared():
             value = {"compared": _plain(record)}
+        case SetAside():
+            value = {"set_aside": _plain(record)}
         case BoundedRun():
             value = {"floodmark": {"mode": record.mode, **record.as_json()}}
         case MicroBatch():
@@ -324,6 +339,8 @@ def decode(text: str | None, where: str) -> Record | None:
                 return Compacted(**_known(Compacted, compacted))
             case {"compared": dict(compared)}:
                 return Compared(**_known(Compared, compared))
+            case {"set_aside": dict(noted)}:
+                return SetAside(**_known(SetAside, noted))
             case {"floodmark": dict(record)}:
                 return _decoded(record)
     except (KeyError, TypeError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""Compaction of logs and outputs: neighbouring small files become one, in order of ``_sequence``, while streams read them and others write.
+"""Compaction of logs, quarantines and outputs: neighbouring small files become one, in order of ``_sequence``, while streams read them and others write.
 
 The commit says ``dataChange=false``: a stream that reads commit by commit passes over it, and finds the files it has yet to read where they
 were. A stream that begins reads the newest version file by file, in order of their modification times, so the new file has the time of the last
@@ -90,6 +90,12 @@ def of_log(table: DeltaTable, target: int = TARGET) -> Plan:
     """What merges neighbours of a log up to so many bytes; nothing where its files have no order that is known."""
     if in_order(table) is None:
         return Plan()
+    files = sorted(files_of(table), key=lambda file: (file.modified, file.path))
+    return Plan(tuple(_runs(files, target)))
+
+
+def of_quarantine(table: DeltaTable, target: int = TARGET) -> Plan:
+    """What merges neighbours of the quarantine of a source up to so many bytes; its rows say themselves in which order they came."""
     files = sorted(files_of(table), key=lambda file: (file.modified, file.path))
     return Plan(tuple(_runs(files, target)))
 
@@ -241,10 +247,23 @@ def _written(
     with pq.ParquetWriter(
         place, schema, filesystem=store, compression="zstd", use_dictionary=columns, metadata_collector=footers
     ) as writer:
-        for batch in kept(_rows(path, files, schema)):
-            writer.write_batch(batch)
+        for group in _groups(kept(_rows(path, files, schema))):
+            writer.write_table(group)
     size, modified = store.get_file_info(place).size, max(file.modified for file in files)
     return AddAction(name, size, values, modified, False, statistics(footers[0]))
+
+
+def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """The same rows in row groups of ``_ROWS`` rows or more, but for the last one: of each batch the writer would make a row group of its own."""
+    group, size = list[pa.RecordBatch](), 0
+    for batch in batches:
+        group.append(batch)
+        size += batch.num_rows
+        if size >= _ROWS:
+            yield pa.Table.from_batches(group)
+            group, size = [], 0
+    if group:
+        yield pa.Table.from_batches(group)
 
 
 def _rows(path: str, files: Sequence[File], schema: pa.Schema) -> Iterator[pa.RecordBatch]:

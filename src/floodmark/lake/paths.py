@@ -11,6 +11,8 @@ from floodmark.lake.storage import folders, read, write
 from floodmark.spec.operator import Input
 from floodmark.spec.workspace import Settings
 
+QUARANTINE = "__quarantine"
+"""Ends the name of a quarantine, behind that of its log."""
 _FORK = "fork.json"
 
 
@@ -78,7 +80,7 @@ class Lake:
 
     def quarantine(self, log: str) -> str:
         """The table of rows that broke the contract of a log."""
-        return f"{self.logs or self.root}/logs/{log}__quarantine"
+        return f"{self.logs or self.root}/logs/{log}{QUARANTINE}"
 
     def output(self, table: str) -> str:
         """An output of an operator: ``hourly``, ``split__severe``, ``hourly__late``, ``hourly__current``."""

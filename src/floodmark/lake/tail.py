@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from deltalake import DeltaTable
 from deltalake.transaction import AddAction
 
 from floodmark.lake import entries
@@ -49,13 +48,13 @@ class Tail:
     """Whether the disk has hard links."""
 
     @staticmethod
-    def of(table: DeltaTable, path: str) -> Tail | None:
-        """The end of an opened table's log; None where an append takes more than is known here."""
-        protocol = table.protocol()
-        if not is_local(path) or (protocol.min_reader_version, protocol.min_writer_version) > _PLAIN:
+    def of(path: str) -> Tail | None:
+        """The end of a table's log; None where an append takes more than is known here."""
+        head = entries.head_of(path) if is_local(path) else None
+        if head is None or head.protocol > _PLAIN:
             return None
-        interval = table.metadata().configuration.get(_INTERVAL, "100")
-        return Tail(path, table.version(), int(interval)) if interval and interval.isdecimal() else None
+        interval = head.properties.get(_INTERVAL, "100")
+        return Tail(path, head.version, int(interval)) if interval and interval.isdecimal() else None
 
     def follow(self) -> bool:
         """Read what others have committed; False where the table has to be opened."""

@@ -22,7 +22,7 @@ from floodmark.lake.locks import data_files
 from floodmark.lake.log import remember
 from floodmark.lake.lost import note_lost
 from floodmark.lake.outputs import keep_history
-from floodmark.lake.paths import Lake
+from floodmark.lake.paths import QUARANTINE, Lake
 from floodmark.lake.readers import Needs, bounded_reads, needs
 from floodmark.lake.sequences import in_order
 from floodmark.lake.storage import folders
@@ -65,7 +65,7 @@ class Kept:
 
 
 def maintain(lake: Lake, *, hours: int = HOURS, dry_run: bool = False) -> list[Kept]:
-    """Compact every log and output of a lake, and clean the outputs; streams and landings may be at work.
+    """Compact and clean every log, quarantine and output of a lake; streams and landings may be at work.
 
     Args:
         lake: any.
@@ -90,7 +90,7 @@ def _maintained(lake: Lake, hours: int, *, dry_run: bool) -> list[Kept]:
     work = _Work(lake, needed, compared, why, hours, dry_run=dry_run)
     logs = _tables(lake.log("x")) if lake.logs is None else ()
     return [
-        *(work.log(name) for name in logs if not name.endswith("__quarantine")),
+        *((work.quarantine if name.endswith(QUARANTINE) else work.log)(name) for name in logs),
         *(work.output(name) for name in _tables(lake.output("x"))),
     ]
 
@@ -133,6 +133,13 @@ class _Work:
             note_lost(path)
         return kept
 
+    def quarantine(self, name: str) -> Kept:
+        """Make the quarantine of a source few large files; nobody reads its commits one by one."""
+        writer = Writer(self.lake.log(name))
+        work = _Table(writer, before=len(writer.table().file_uris()))
+        self._compact(work, compaction.of_quarantine(writer.table()))
+        return self._cleaned("logs", name, work, floor=None, read=False)
+
     def output(self, name: str) -> Kept:
         """Make an output few large files, and remove what nobody needs of it."""
         path, current = self.lake.output(name), name.endswith("__current")
@@ -147,13 +154,28 @@ class _Work:
     def _compact(self, work: _Table, plan: compaction.Plan) -> None:
         work.fewer = plan.fewer if self.dry_run else compaction.carry_out(work.writer, plan)
 
-    def _cleaned(self, kind: str, name: str, work: _Table, *, floor: int | None, ordered: bool = True) -> Kept:
-        """Remove files and entries; no entry of a log whose files have no order."""
+    def _cleaned(
+        self, kind: str, name: str, work: _Table, *, floor: int | None, ordered: bool = True, read: bool = True
+    ) -> Kept:
+        """Remove files and entries; no entry of a log whose files have no order.
+
+        Args:
+            kind: ``logs`` or ``outputs``.
+            name: of the table.
+            work: on it.
+            floor: the version up to which its slowest reader has read; None without one.
+            ordered: its files have an order.
+            read: streams or bounded runs may read it.
+        """
         path = work.writer.path
         versions = self.needed.kept.get(path, {})
         gone, expired = Vacuumed(why=self.why), Expired()
         if not self.why:
-            upto = None if self.dry_run else changes.keep(path, self.compared.get(path, ()), log=kind == "logs")
+            upto = (
+                None
+                if self.dry_run or not read
+                else changes.keep(path, self.compared.get(path, ()), log=kind == "logs")
+            )
             seen_at = self.lake.internal("upkeep", kind, f"{name}.json")
             owed = self.needed.owed.get(path, set())
             gone = vacuum(
@@ -169,7 +191,8 @@ class _Work:
         if not self.dry_run:
             history.keep(path, entries.version_of(path) + 1)  # somebody's clean-up may come before this one
         if not gone.why:
-            needed = [upto, history.reached_by(path), self.needed.entries.get(path), None if ordered else -1]
+            reached = history.reached_by(path) if read else None
+            needed = [upto, reached, self.needed.entries.get(path), None if ordered else -1]
             first = min([one for one in needed if one is not None], default=entries.version_of(path))
             hours = min(self.hours, expiry.HOURS)
             expired = expire(path, floor=first, hours=hours, dry_run=self.dry_run, writer=work.writer)

@@ -253,10 +253,9 @@ class Writer:
     def _followed(self, app: str) -> Tail | None:
         """The end of the log as it is now, with the last number of an application; None where each commit needs the table."""
         if self._tail is None or app not in self._tail.done or not self._tail.follow():
-            table = self.table()
-            self._tail = Tail.of(table, self.path)
+            self._tail = Tail.of(self.path)
             if self._tail is not None:
-                self._tail.done[app] = table.transaction_version(app)
+                self._tail.done[app] = entries.transaction_of(self.path, app)
         return self._tail
 
     def _done(self, app: str, tail: Tail | None) -> int | None:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import assert_never
 
-import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable as Table
 
@@ -24,7 +23,7 @@ from floodmark.engines.landing import port
 from floodmark.engines.landing.port import Blobs, Workers
 from floodmark.engines.landing.stamping import Stamping
 from floodmark.engines.landing.units import Report
-from floodmark.lake import log
+from floodmark.lake import log, quarantines
 from floodmark.lake.commits import Landed, Landing
 from floodmark.lake.landed import LandedUnits
 from floodmark.lake.paths import Lake, absolute
@@ -252,18 +251,10 @@ class Lander:
         return plan, state
 
     def recover(self) -> None:
-        """Take back what a landing that never came has left in the quarantine."""
-        path, due = self.lake.quarantine(self.source.name), self.last.ordinal + 1
-        if self._clean:
-            return
-        if Table.is_deltatable(path):
-            table = Table(path)
-            if _reaches(table, due):
-                crash.point("landing.before_recover")
-                table.delete(f"_landing >= {due}")
-                table.update(predicate=f"_replayed >= {due}", updates={"_replayed": "NULL"})
-                crash.point("landing.after_recover")
-        self._clean = True
+        """Take back what a landing commit that never came has left in the quarantine."""
+        if not self._clean:
+            quarantines.take_back(self.lake.quarantine(self.source.name), self.source.name, self.last.ordinal + 1)
+            self._clean = True
 
     def next(self) -> Landing:
         """The coming commit, before anything is known of its rows."""
@@ -300,14 +291,15 @@ class Lander:
         self.recover()
         if landing.quarantined:
             crash.point("landing.before_quarantine")
-            by_unit = {report.unit: report for report in decided}
             names = [unit.name for unit in found]
             by_unit = {report.unit: report for report in decided}
             path = self.lake.quarantine(self.source.name)
+            self._clean = False  # until the landing commit is there
             blobs.set_aside(path, names, by_unit, source=self.source.name, ordinal=landing.ordinal, now=now)
             crash.point("landing.after_quarantine")
 
     def _write_marker(self, landing: Landing, now: int) -> Landing:
+        self.recover()
         plan = Stamping(
             starts={},
             last=0,
@@ -330,7 +322,7 @@ class Lander:
             self.workers.append_marker(path, landing, schema, plan, modified=modified, widen=self.widen)
         else:
             blobs.append(path, landing, schema, plan, modified=modified, widen=self.widen)
-        self.widen = False
+        self.widen, self._clean = False, True
         crash.point("landing.after_log")
         if not self.lake.is_local:
             self._check_mine(landing)
@@ -350,17 +342,6 @@ def _counted(quarantine: str, ordinal: int) -> int:
     if not Table.is_deltatable(quarantine):
         return 0
     return int(Table(quarantine).to_pyarrow_dataset().count_rows(filter=pc.field("_landing") <= ordinal))
-
-
-def _reaches(table: Table, ordinal: int) -> bool:
-    """Whether a quarantine may name a landing commit from an ordinal on; the statistics of its files tell, and no row is read."""
-    files = pa.table(table.get_add_actions(flatten=True)).to_pylist()
-    known = [(file.get("max._landing"), file.get("max._replayed"), file.get("null_count._replayed")) for file in files]
-    counts = [file["num_records"] for file in files]
-    return any(
-        landing is None or landing >= ordinal or (nulls != count if replayed is None else replayed >= ordinal)
-        for (landing, replayed, nulls), count in zip(known, counts, strict=True)
-    )
 
 
 def refuse_share(source: Source, found: Sequence[Unit], decided: Sequence[Report]) -> None:

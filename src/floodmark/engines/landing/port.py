@@ -32,13 +32,13 @@ class Blobs(Protocol):
         ...
 
     def set_aside(
-        self, path: str, files: Sequence[str], reports: Mapping[int, Report], *, source: str, ordinal: int, now: int
+        self, path: str, names: Sequence[str], reports: Mapping[int, Report], *, source: str, ordinal: int, now: int
     ) -> None:
         """Append to the quarantine table: the broken rows of units that land, one entry for each unit that does not.
 
         Args:
             path: of the table, which is created where there is none.
-            files: names of all units of the commit.
+            names: of all units of the commit.
             reports: by unit, of those that are decided.
             source: its name.
             ordinal: of the landing commit.

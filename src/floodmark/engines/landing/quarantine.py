@@ -25,7 +25,7 @@ from floodmark.engines.landing.lander import Lander
 from floodmark.engines.landing.port import Workers
 from floodmark.engines.landing.run import locked
 from floodmark.engines.landing.units import KEYS, ROWS, Blob, Report
-from floodmark.lake import entries, log
+from floodmark.lake import entries, log, quarantines
 from floodmark.lake.commits import Landing
 from floodmark.lake.paths import Lake
 from floodmark.semantics.watermarks import Trace, compress
@@ -192,6 +192,8 @@ def _replay(lander: Lander) -> Replayed:
         reports = {report.unit: report for report in blobs.reports}
         landed = sum(report.rows for report in reports.values())
         broken = sum(report.broken for report in reports.values())
+        if landed:
+            quarantines.announce(path, source.name, lander.last.ordinal + 1)
         if landed + broken:
             crash.point("replay.before_mark")
             blobs.mark(path, lander.last.ordinal + 1)

@@ -20,27 +20,13 @@ from floodmark.connectors.validation import ASKED, Broken, Rules, trace_of
 from floodmark.core.errors import FloodmarkError
 from floodmark.core.time import NEVER
 from floodmark.lake.commits import Status
+from floodmark.lake.quarantines import COLUMNS
 from floodmark.semantics.watermarks import Trace, compress
 
 ROWS, BROKEN, REPORT, KEYS = 0, 1, 2, 3
 """Kinds of blobs; ``KEYS`` says what became of quarantined rows that were checked again."""
 EXAMPLES = 3
 """Broken rows of a unit that are shown where a landing stops because of them."""
-_MICROSECONDS = pa.timestamp("us", tz="UTC")
-QUARANTINED = pa.schema(
-    [
-        ("source", pa.string()),
-        ("file", pa.string()),
-        ("position", pa.int64()),
-        ("reason", pa.string()),
-        ("raw", pa.string()),
-        ("_landing", pa.int64()),
-        ("_quarantined_at", _MICROSECONDS),
-        ("_replayed", pa.int64()),
-        ("_replay", pa.string()),
-    ]
-)
-"""Columns of the quarantine table."""
 
 Blob = tuple[int, int, int, bytes]
 Piece = tuple[int, int, bytes]
@@ -246,5 +232,5 @@ def _entries(
         [None] * size,
         replays,
     ]
-    arrays = [pa.array(value, type=column.type) for value, column in zip(values, QUARANTINED, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=QUARANTINED)
+    arrays = [pa.array(value, type=column.type) for value, column in zip(values, COLUMNS, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=COLUMNS)

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from tempfile import SpooledTemporaryFile
 
 import pyarrow as pa
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable
 
 from floodmark.engines.embedded.landing import files
 from floodmark.engines.landing import quarantine, stamping, units
 from floodmark.engines.landing.stamping import Stamping
 from floodmark.engines.landing.units import KEYS, REPORT, Blob, Piece, Report
-from floodmark.lake import log
+from floodmark.lake import entries, log, quarantines, tables
 from floodmark.lake.commits import Landing
+from floodmark.lake.conflicts import retried
+from floodmark.lake.files import Written
 from floodmark.lake.rows import row_schema
 from floodmark.lake.writer import Writer
 from floodmark.semantics.delays import Delays
@@ -32,10 +34,12 @@ class KeptBlobs:
     Args:
         file: of all of them, one pickled tuple behind the other.
         reports: of all units.
+        writers: of tables, by path; a landing opens each table once.
     """
 
     file: SpooledTemporaryFile[bytes]
     reports: list[Report]
+    writers: dict[str, Writer] = field(default_factory=dict)
 
     def pieces(self) -> Iterator[Piece]:
         """All of them, in order; one reader at a time."""
@@ -52,29 +56,40 @@ class KeptBlobs:
         return stamping.measured(self.pieces(), plan)
 
     def set_aside(
-        self, path: str, files: Sequence[str], reports: Mapping[int, Report], *, source: str, ordinal: int, now: int
+        self, path: str, names: Sequence[str], reports: Mapping[int, Report], *, source: str, ordinal: int, now: int
     ) -> None:
         """As ``port.Blobs``."""
-        rows = units.entries(self.pieces(), files, reports, source=source, ordinal=ordinal, now=now)
-        write_deltalake(path, pa.RecordBatchReader.from_batches(units.QUARANTINED, rows), mode="append")
+        if not entries.is_table(path):
+            tables.create(path, quarantines.table_schema(), (), {})
+
+        def write() -> Written:
+            rows = units.entries(self.pieces(), names, reports, source=source, ordinal=ordinal, now=now)
+            return files.write(path, rows, quarantines.COLUMNS)
+
+        quarantines.append(self.writers.setdefault(path, Writer(path)), write, source, ordinal)
 
     def mark(self, path: str, ordinal: int) -> None:
         """As ``port.Blobs``. Taken back if the commit never comes."""
-        rows = quarantine.marks(data for _, kind, data in self.pieces() if kind == KEYS)
-        merge = DeltaTable(path).merge(
-            pa.RecordBatchReader.from_batches(quarantine.MARKS, rows),
-            "q.file = k.file AND q.position = k.position AND q._landing = k._landing",
-            source_alias="k",
-            target_alias="q",
-        )
-        merge = merge.when_matched_update({"_replayed": str(ordinal)}, "k.now_broken IS NULL")
-        merge.when_matched_update({"reason": "k.now_broken"}, "k.now_broken <> q.reason").execute()
+
+        def attempt() -> None:
+            rows = quarantine.marks(data for _, kind, data in self.pieces() if kind == KEYS)
+            merge = DeltaTable(path).merge(
+                pa.RecordBatchReader.from_batches(quarantine.MARKS, rows),
+                "q.file = k.file AND q.position = k.position AND q._landing = k._landing",
+                source_alias="k",
+                target_alias="q",
+            )
+            merge = merge.when_matched_update({"_replayed": str(ordinal)}, "k.now_broken IS NULL")
+            merge.when_matched_update({"reason": "k.now_broken"}, "k.now_broken <> q.reason").execute()
+
+        retried(attempt, path)  # upkeep may have merged its files meanwhile
 
     def append(
         self, path: str, landing: Landing, schema: Schema, plan: Stamping, *, modified: int, widen: bool
     ) -> None:
         """As ``port.Blobs``."""
-        append(path, stamping.stamped(self.pieces(), schema, plan), landing, schema, modified=modified, widen=widen)
+        writer, rows = self.writers.setdefault(path, Writer(path)), stamping.stamped(self.pieces(), schema, plan)
+        append(writer, rows, landing, schema, modified=modified, widen=widen)
 
     def release(self) -> None:
         """As ``port.Blobs``."""
@@ -96,7 +111,7 @@ def kept(blobs: Iterable[Blob]) -> KeptBlobs:
 
 
 def append(
-    path: str,
+    writer: Writer,
     rows: Iterator[pa.RecordBatch],
     landing: Landing,
     schema: Schema,
@@ -107,6 +122,6 @@ def append(
     """Append stamped rows to a log, once."""
     columns, once = row_schema(schema), (log.application(landing.source), landing.ordinal)
     if widen:
-        Writer(path).append_wider(pa.RecordBatchReader.from_batches(columns, rows), landing, once)
+        writer.append_wider(pa.RecordBatchReader.from_batches(columns, rows), landing, once)
     else:
-        Writer(path).append(lambda: files.write(path, rows, columns), landing, once, modified=modified)
+        writer.append(lambda: files.write(writer.path, rows, columns), landing, once, modified=modified)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import duckdb
@@ -25,6 +25,7 @@ from floodmark.lake import log
 from floodmark.lake.commits import Landing
 from floodmark.lake.outputs import table_schema
 from floodmark.lake.paths import Lake
+from floodmark.lake.writer import Writer
 from floodmark.spec.schema import Schema
 from floodmark.spec.source import Source
 
@@ -43,6 +44,7 @@ class EmbeddedWorkers:
     """
 
     sail: Callable[[], Sail]
+    _writers: dict[str, Writer] = field(default_factory=dict, init=False)
 
     def check(self, source: Source, lake: Lake) -> None:
         """Refuse what it cannot land with Spark's answer.
@@ -74,7 +76,7 @@ class EmbeddedWorkers:
             for index, unit in enumerate(units):
                 yield from blobs_of(index, reader, unit, rules)
 
-        return punctuation.judged(parse, source, self.sail)
+        return replace(punctuation.judged(parse, source, self.sail), writers=self._writers)
 
     def replayed(self, path: str, source: Source, now: int) -> KeptBlobs:
         """As ``port.Workers``."""
@@ -87,14 +89,15 @@ class EmbeddedWorkers:
                 batches = rows.project(", ".join(quarantine.READ)).to_arrow_reader(_READ_ROWS)
                 yield from quarantine.blobs_of(0, batches, Rules(source, now, refused))
 
-        return punctuation.judged(parse, source, self.sail)
+        return replace(punctuation.judged(parse, source, self.sail), writers=self._writers)
 
     def append_marker(
         self, path: str, landing: Landing, schema: Schema, plan: Stamping, *, modified: int, widen: bool
     ) -> None:
         """As ``port.Workers``."""
         rows = iter([stamping.only_marker(schema, plan)])
-        blobs.append(path, rows, landing, schema, modified=modified, widen=widen)
+        writer = self._writers.setdefault(path, Writer(path))
+        blobs.append(writer, rows, landing, schema, modified=modified, widen=widen)
 
     def boundary(self, where: str, again: str) -> AbstractContextManager[None]:
         """As ``port.Workers``."""

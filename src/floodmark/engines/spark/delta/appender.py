@@ -37,10 +37,10 @@ class Appender:
     """
 
     path: str
-    _writer: Writer = field(init=False)
+    writer: Writer = field(init=False)
 
     def __post_init__(self) -> None:
-        self._writer = Writer(self.path)
+        self.writer = Writer(self.path)
 
     def append(
         self,
@@ -66,7 +66,7 @@ class Appender:
             LifecycleError: LIFECYCLE-004 another writer came in between, LIFECYCLE-057 a rollback has ended this one.
         """
         if is_local(self.path):
-            return self._writer.append(lambda: self.write(rows, partition_by), record, (app, number), modified=modified)
+            return self.writer.append(lambda: self.write(rows, partition_by), record, (app, number), modified=modified)
         if not check_open(self.path, app, number, committed_by_spark(rows.sparkSession, self.path, app)):
             return False
         append_by_spark(rows, self.path, app, number, record)
@@ -82,7 +82,7 @@ class Appender:
 
     def replace(self, written: Written, first: datetime, last: datetime, record: Record) -> bool:
         """Put written files in place of those with event times in [first, last]; as ``Writer.replace``."""
-        return self._writer.replace(written, first, last, record)
+        return self.writer.replace(written, first, last, record)
 
 
 def committed_by_spark(spark: SparkSession, path: str, app: str) -> int | None:

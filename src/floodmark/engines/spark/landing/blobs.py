@@ -14,9 +14,11 @@ from pyspark.sql import DataFrame, SparkSession
 from floodmark.engines.landing import port, quarantine, stamping, units
 from floodmark.engines.landing.stamping import Stamping
 from floodmark.engines.landing.units import BROKEN, KEYS, REPORT, ROWS, Blob, Piece, Report
-from floodmark.engines.spark.delta.appender import Appender, append_by_spark
-from floodmark.lake import log
+from floodmark.engines.spark.delta.appender import Appender, append_by_spark, retried
+from floodmark.lake import entries, log, quarantines
 from floodmark.lake.commits import Landing
+from floodmark.lake.paths import is_local
+from floodmark.lake.tables import create
 from floodmark.semantics.delays import Delays
 from floodmark.spec.schema import STAMP_DDL, Schema
 
@@ -74,15 +76,22 @@ class SparkBlobs:
         return reduce(Delays.plus, (Delays.from_json(json.loads(row["delays"])) for row in told), Delays())
 
     def set_aside(
-        self, path: str, files: Sequence[str], reports: Mapping[int, Report], *, source: str, ordinal: int, now: int
+        self, path: str, names: Sequence[str], reports: Mapping[int, Report], *, source: str, ordinal: int, now: int
     ) -> None:
         """As ``port.Blobs``."""
 
         def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            yield from units.entries(pieces(batches), files, reports, source=source, ordinal=ordinal, now=now)
+            yield from units.entries(pieces(batches), names, reports, source=source, ordinal=ordinal, now=now)
 
         rows = self.rows.where(f"_kind in ({BROKEN}, {REPORT})").mapInArrow(run, _QUARANTINE_DDL)
-        rows.coalesce(1).write.format("delta").mode("append").save(path)
+        rows = rows.coalesce(1)
+        if not is_local(path):
+            rows.write.format("delta").mode("append").save(path)
+            return
+        if not entries.is_table(path):
+            create(path, quarantines.table_schema(), (), {})
+        appender = self.appenders.setdefault(path, Appender(path))
+        quarantines.append(appender.writer, lambda: appender.write(rows), source, ordinal)
 
     def mark(self, path: str, ordinal: int) -> None:
         """As ``port.Blobs``. Taken back if the commit never comes."""
@@ -93,9 +102,13 @@ class SparkBlobs:
 
         found = self.rows.where(f"_kind = {KEYS}").select("_data").mapInArrow(run, _MARKS_DDL)
         same = "q.file = k.file AND q.position = k.position AND q._landing = k._landing"
-        merge = Table.forPath(self.rows.sparkSession, path).alias("q").merge(found.alias("k"), same)
-        merge = merge.whenMatchedUpdate("k.now_broken IS NULL", {"_replayed": str(ordinal)})
-        merge.whenMatchedUpdate("k.now_broken <> q.reason", {"reason": "k.now_broken"}).execute()
+
+        def attempt() -> None:
+            merge = Table.forPath(self.rows.sparkSession, path).alias("q").merge(found.alias("k"), same)
+            merge = merge.whenMatchedUpdate("k.now_broken IS NULL", {"_replayed": str(ordinal)})
+            merge.whenMatchedUpdate("k.now_broken <> q.reason", {"reason": "k.now_broken"}).execute()
+
+        retried(attempt, path)  # upkeep may have merged its files meanwhile
 
     def append(
         self, path: str, landing: Landing, schema: Schema, plan: Stamping, *, modified: int, widen: bool
