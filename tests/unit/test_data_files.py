@@ -3,8 +3,10 @@
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 
 from floodmark.lake.files import Written
 
@@ -16,3 +18,16 @@ def test_rows_are_counted_per_kind(tmp_path: Path, kinds: list[int], counts: dic
     rows = pa.table({"of": inner, "_kind": pa.array(kinds, pa.int32())})
     pq.write_table(rows, tmp_path / "part.parquet", write_statistics=statistics, row_group_size=2)
     assert +Written(folder=tmp_path).kinds() == counts
+
+
+def test_nulls_of_a_column_without_a_range_are_found(tmp_path: Path) -> None:
+    path = str(tmp_path)
+    rows = pa.table({"text": ["x" * 50, None, "y" * 50], "share": [0.5, None, None], "day": ["a", None, "b"]})
+    DeltaTable.create(path, rows.schema)
+    (tmp_path / "new").mkdir()
+    pq.write_table(rows, tmp_path / "new" / "part.parquet")
+    table = DeltaTable(path)
+    table.create_write_transaction(Written(folder=tmp_path / "new").actions(), "append", table.schema(), [])
+    found = DeltaTable(path).to_pyarrow_dataset()
+    counts = {name: found.count_rows(filter=pc.field(name).is_null()) for name in rows.column_names}
+    assert counts == {"text": 1, "share": 2, "day": 1}

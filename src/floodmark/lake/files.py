@@ -187,15 +187,19 @@ def _added(written: Written, file: Path, footer: pq.FileMetaData, modified: int)
 
 
 def statistics(footer: pq.FileMetaData) -> str:
-    """Delta's statistics of a Parquet file: rows, nulls, and the range of numbers, instants and short texts."""
+    """Delta's statistics of a Parquet file: rows, nulls, and the range of numbers, instants and short texts.
+
+    Nulls are counted in columns without a range too: a reader takes a column without both for one that has no null.
+    """
     nulls: dict[str, int] = {}
     ranges: dict[str, tuple[Any, Any]] = {}
+    uncounted: set[str] = set()
     unknown: set[str] = set()
     for group in (footer.row_group(i) for i in range(footer.num_row_groups)):
         for column in (group.column(i) for i in range(group.num_columns)):
             name, bounds = column.path_in_schema, column.statistics
             if "." in name or bounds is None or not bounds.has_null_count:
-                unknown.add(name)
+                uncounted.add(name)
                 continue
             nulls[name] = nulls.get(name, 0) + bounds.null_count
             if bounds.null_count == group.num_rows:
@@ -205,10 +209,8 @@ def statistics(footer: pq.FileMetaData) -> str:
                 continue
             low, high = ranges.get(name, (bounds.min, bounds.max))
             ranges[name] = min(low, bounds.min), max(high, bounds.max)
-    known = {name: pair for name, pair in ranges.items() if name not in unknown}
-    return described(
-        footer.num_rows, {name: count for name, count in nulls.items() if name in known or name not in unknown}, known
-    )
+    known = {name: pair for name, pair in ranges.items() if name not in unknown | uncounted}
+    return described(footer.num_rows, {name: count for name, count in nulls.items() if name not in uncounted}, known)
 
 
 def described(rows: int | None, nulls: Mapping[str, int], ranges: Mapping[str, tuple[Any, Any]]) -> str:
