@@ -24,7 +24,7 @@ from floodmark.lake.compaction import carry_out, compact, of_output
 from floodmark.lake.files import Written
 from floodmark.lake.outputs import table_schema
 from floodmark.lake.rows import marker, row_schema
-from floodmark.lake.sequences import in_order, last_read, results_in_order
+from floodmark.lake.sequences import last_read, results_in_order
 from floodmark.lake.writer import Writer
 from floodmark.spec.operator import Input, OutputRef
 from floodmark.spec.partitions import Hourly
@@ -162,7 +162,7 @@ def test_rows_and_progress_stay_and_markers_go(tmp_path: Path, seed: int, divide
     compact(output.path, plan=of_output)
     output.check()
     if not divided:
-        assert in_order(DeltaTable(output.path)) is not None
+        assert results_in_order(DeltaTable(output.path)) is not None
     assert sum(row["_kind"] == MARKER for row in output.read()) <= 2
     assert not compact(output.path, plan=of_output) or divided
 
@@ -266,7 +266,7 @@ def test_a_disk_that_is_full_in_the_middle_leaves_the_table_as_it_was(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(pq.ParquetWriter, "write_batch", full)
+        patched.setattr(pq.ParquetWriter, "write_table", full)
         with pytest.raises(OSError, match="No space left"):
             carry_out(Writer(output.path), compaction.Plan(of_output(DeltaTable(output.path)).runs, keep_markers=False))
     assert output.files() == files
