@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from events import Event
 from small_lake import TOTALS, make
 
 from floodmark import Ascending, Files, PromoteWhen, Rollout, Settings, Source, Workspace
-from floodmark.control import actions, experiments, rollouts
+from floodmark.control import actions, experiments, rollouts, standing
 from floodmark.control.fleet import Fleet
 from floodmark.control.retention import check_unneeded
 from floodmark.control.rollout import Record, Rollouts, State
@@ -38,7 +39,7 @@ class Watched:
         self.fleet.deploy("totals", "p", TOTALS.version, "running")
         self.before = savepoints.create("totals", self.fleet.lake)
         self.now, self.lag, self.restored = 0, 0, list[str]()
-        patch.setattr(rollouts, "_now", lambda: self.now)
+        patch.setattr(standing, "now", lambda: self.now)
         patch.setattr(experiments, "lag", lambda *_: self.lag)
         patch.setattr(actions, "roll_back", self._restore)
         known = Rollouts(self.fleet.store)
@@ -167,3 +168,34 @@ def test_the_savepoint_that_a_watch_may_go_back_to_is_not_deleted(watched: Watch
         check_unneeded(watched.fleet, watched.before)
     Rollouts(watched.fleet.store).end(watched.record, "done", "")
     check_unneeded(watched.fleet, watched.before)
+
+
+def test_a_return_that_is_refused_is_asked_for_again_until_somebody_has_made_it(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For bounded runs since the promotion, which only a person may undo."""
+
+    def refused(*_: object) -> None:
+        fix = "Undo them too: floodmark rollback totals --to S --undo-backfills"
+        raise LifecycleError("rollback", "no bounded run since", "one", fix, code="LIFECYCLE-035")
+
+    monkeypatch.setattr(actions, "roll_back", refused)
+    watched.crash("STATE-003 checkpoint: another version")
+    watched.look()
+    for _ in range(2):
+        looked = watched.look()
+        assert looked.state == "taking back"
+        assert "--undo-backfills" in looked.waits
+    watched._restore(watched.fleet, watched.before)
+    assert watched.look().state == "taken back"
+
+
+def test_a_way_back_that_is_gone_ends_the_rollout_and_another_may_begin(watched: Watched) -> None:
+    shutil.rmtree(watched.before.path)
+    watched.crash("STATE-003 checkpoint: another version")
+    assert watched.look().state == "taking back"
+    ended = watched.look()
+    assert ended.state == "stopped"
+    assert "its promotion stays, as it cannot be taken back: LIFECYCLE-031" in ended.reason
+    assert not watched.restored
+    assert Rollouts(watched.fleet.store).open(watched.fleet.stream("totals")) is None

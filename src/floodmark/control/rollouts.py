@@ -11,17 +11,14 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 
-from floodmark.control import actions, experiments, supervisor
-from floodmark.control.engine import computing
+from floodmark.control import actions, experiments
 from floodmark.control.fleet import Fleet, never
 from floodmark.control.package import load
 from floodmark.control.rollout import Record, Rollouts, State
+from floodmark.control.standing import judged, now, share_aside, superseded, watch
 from floodmark.control.store import CONTROL, Store
-from floodmark.control.supervisor import BUDGET, FINAL, crashed
 from floodmark.control.verification import Verification
 from floodmark.core import crash
 from floodmark.core.errors import FloodmarkError, LifecycleError
@@ -30,16 +27,12 @@ from floodmark.core.time import describe, describe_span, iso, span
 from floodmark.lake import experiments as kept
 from floodmark.lake import savepoints
 from floodmark.lake.locks import exclusive
-from floodmark.lake.paths import Lake
 from floodmark.lake.timeline import Timeline
-from floodmark.lifecycle.experiment import Arm, Experiment
-from floodmark.lifecycle.gates import Evidence, Gate, Judgement, judge, told
+from floodmark.lifecycle.experiment import Experiment
+from floodmark.lifecycle.gates import told
 from floodmark.lifecycle.pairing import Results, check_paired
 from floodmark.lifecycle.plan import plan
-from floodmark.lifecycle.usage import Usage
-from floodmark.lifecycle.watch import GATES, Memory, Seen, expectations, watched
-from floodmark.observe.comparison.arms import compare_arms
-from floodmark.observe.comparison.compare import How
+from floodmark.lifecycle.watch import GATES, Memory
 from floodmark.spec.asset import OperatorAsset
 
 _OLD, _NEW = "old", "new"
@@ -60,6 +53,8 @@ _LATER = (
 )
 """Refusals that go away: another action at work, another savepoint just made, no supervisor, another experiment, an instant that is not
 final yet; a full disk, short memory, a store that does not answer."""
+_GONE = "LIFECYCLE-031"
+"""There is no such savepoint."""
 BEFORE: tuple[State, ...] = ("waiting", "shadowing", "judging", "awaiting approval")
 """States in which the stream itself has not been touched."""
 
@@ -143,7 +138,7 @@ def approve(fleet: Fleet, record: Record, version: str = "") -> Record:
     )
     if version and version != record.version:
         raise LifecycleError(where, f"version {record.version}", version, fix, code="LIFECYCLE-103")
-    approved = f"{getpass.getuser()}, {iso(_now())}"
+    approved = f"{getpass.getuser()}, {iso(now())}"
     if not Rollouts(fleet.store).ask(record, ["awaiting approval"], approved=approved):
         got = f"one that is {Rollouts(fleet.store).find(record.id).state}"
         raise LifecycleError(where, "a rollout that awaits approval", got, fix, code="LIFECYCLE-103")
@@ -203,6 +198,8 @@ def look(fleet: Fleet, number: int) -> Record:
 
 def _refused(known: Rollouts, record: Record, error: FloodmarkError) -> Record:
     """A step could not be taken: later, or never."""
+    if record.state == "taking back" and error.code == _GONE:
+        return known.end(record, "stopped", f"its promotion stays, as it cannot be taken back: {error}")
     if error.code in _LATER or record.kind == "experiment" or record.state not in {*BEFORE, "promoting"}:
         return _later(known, record, str(error))
     return _stop(known, record, str(error))
@@ -245,9 +242,9 @@ def _shadow(fleet: Fleet, known: Rollouts, record: Record) -> Record:
     made = _experiment(fleet, record)
     if made is None or made.over:
         return _ended(fleet, known, record, made)
-    if why := _superseded(fleet, made):
+    if why := superseded(fleet, made):
         return _apart(known, record, why)
-    judgement = _judged(fleet, record, made)
+    judgement = judged(fleet, record, made)
     record = known.note(record, gates=judgement.gates, held_since=judgement.held_since, judged_at=time.time())
     arm = judgement.gates[0]
     if arm.verdict == "fails":
@@ -265,9 +262,9 @@ def _decide(fleet: Fleet, known: Rollouts, record: Record) -> Record:
     made = _experiment(fleet, record)
     if made is None or made.over:
         return _ended(fleet, known, record, made)
-    if why := _superseded(fleet, made):
+    if why := superseded(fleet, made):
         return _apart(known, record, why)
-    judgement = _judged(fleet, record, made)
+    judgement = judged(fleet, record, made)
     record = known.note(record, gates=judgement.gates, held_since=judgement.held_since, judged_at=time.time())
     if judgement.holds:
         crash.point("rollout.judged")
@@ -305,17 +302,6 @@ def _stop(known: Rollouts, record: Record, reason: str) -> Record:
     )
 
 
-def _superseded(fleet: Fleet, made: Experiment) -> str:
-    """What the stream runs now, if that is no longer what the arms are compared with; else ``""``."""
-    first, runs = made.arms[0], fleet.deployments([made.operator]).get(made.operator)
-    if first.code != "@current" or (
-        runs is not None and (runs.version == first.version or runs.package == first.package)
-    ):
-        return ""
-    got = "nothing" if runs is None else runs.version
-    return f"the stream runs {got} now, and no longer {first.version}, with which it is compared"
-
-
 def _apart(known: Rollouts, record: Record, why: str) -> Record:
     """The stream has become another version meanwhile: a rollout ends, the rule of an experiment waits until that is taken back."""
     if record.kind == "rollout":
@@ -343,7 +329,7 @@ def _promote(fleet: Fleet, known: Rollouts, record: Record) -> Record:
         return _promoted(fleet, known, record)
     action = next(iter(fleet.store.actions(record.stream, 1)), None)
     begun = action is not None and action.why == experiments.why_of(made.name, record.arm)
-    if not begun and (why := _superseded(fleet, made)):
+    if not begun and (why := superseded(fleet, made)):
         return _apart(known, record, why)
     if action is None or not begun or action.step != "rolled back":
         cutover = record.declared.promote.cutover
@@ -363,7 +349,7 @@ def _promoted(fleet: Fleet, known: Rollouts, record: Record) -> Record:
     before = savepoints.find(fleet.lake, back).manifest.version
     memory = Memory(
         after=-1 if made.arm(record.arm).anew else savepoints.find(fleet.lake, made.savepoint).manifest.batch,
-        share=_share(_used(fleet, record, before)),
+        share=share_aside(fleet, record, before),
     )
     return known.come_to(record, "watching", savepoint=back, memory=memory)
 
@@ -377,7 +363,8 @@ def _watch(fleet: Fleet, known: Rollouts, record: Record) -> Record:
     until = record.since + span(record.declared.watch) / 1000
     over = time.time() >= until
     if not record.aborted and record.kind == "rollout":
-        record = _watched(fleet, known, record, over=over)
+        seen, memory = watch(fleet, record, over=over)
+        record = known.note(record, gates=seen, memory=memory, judged_at=time.time())
     gates = [one for one in record.gates if one.name in GATES]
     failing = [one for one in gates if one.verdict == "fails"]
     if record.aborted or failing:
@@ -390,60 +377,6 @@ def _watch(fleet: Fleet, known: Rollouts, record: Record) -> Record:
         experiments.clean(fleet, record.named)
     crash.point("rollout.watched")
     return known.end(record, "done", told(gates))
-
-
-def _watched(fleet: Fleet, known: Rollouts, record: Record, *, over: bool) -> Record:
-    """The record with the gates of a look at the promoted stream."""
-    memory = record.memory or Memory(after=-1, share=0.0)
-    timeline, deployment = Timeline.current(fleet.lake, record.operator), fleet.deployments([record.operator])
-    batch, driver = timeline.checkpoint.last_committed(), fleet.driver(record.operator)
-    promoting = next(one.at for one in reversed(record.steps) if one.state == "promoting")
-    used = _used(fleet, record, record.version, promoting)
-    seen = Seen(
-        state="not started yet" if driver is None else supervisor.told(driver),
-        wanted=deployment[record.operator].desired == "running",
-        given_up=given_up(fleet, record.operator),
-        lag=experiments.lag(fleet.lake, timeline),
-        rows=used.rows,
-        aside=used.set_aside,
-        now=_now(),
-    )
-    gates, late_since = watched(record.declared, seen, memory)
-    memory = replace(memory, late_since=late_since)
-    asset = next((one for one in fleet.workspace.operator_assets if one.operator.name == record.operator), None)
-    if asset is not None and memory.due(batch, over=over) and (gate := _expected(fleet, asset, memory.after)):
-        memory = replace(memory, expected=batch)
-        gates.append(gate)
-    looked = {one.name for one in gates}
-    gates = [*(one for one in record.gates if one.name not in looked), *gates]
-    return known.note(record, gates=tuple(gates), memory=memory, judged_at=time.time())
-
-
-def _expected(fleet: Fleet, asset: OperatorAsset, after: int) -> Gate | None:
-    """The gate of what an asset expects; None where nothing of it blocks."""
-    from floodmark.control.expected import blocking, unmet  # noqa: PLC0415 - needs an engine, which is slow to import
-
-    if not blocking(asset):
-        return None
-    if find_spec("great_expectations") is None:
-        return expectations([], "Great Expectations is not there: pip install 'floodmark[dagster]'")
-    try:
-        return expectations(list(unmet(asset, computing(fleet.workspace.settings), fleet.lake, after)))
-    except FloodmarkError as error:
-        return expectations([], str(error))
-
-
-def _used(fleet: Fleet, record: Record, version: str, since: float = 0.0) -> Usage:
-    """What the drivers of a version have counted."""
-    used = Usage()
-    for driver in fleet.store.drivers(record.stream):
-        if driver.version == version and driver.started_at >= since:
-            used = used.plus(Usage.parse(driver.usage))
-    return used
-
-
-def _share(used: Usage) -> float:
-    return used.set_aside / used.rows if used.rows else 0.0
 
 
 def _take_back(fleet: Fleet, known: Rollouts, record: Record) -> Record:
@@ -479,9 +412,6 @@ _STATES: dict[State, Callable[[Fleet, Rollouts, Record], Record]] = {
 }
 
 
-# ---- evidence
-
-
 def _experiment(fleet: Fleet, record: Record) -> Experiment | None:
     try:
         return kept.find(fleet.lake, record.named)
@@ -489,52 +419,6 @@ def _experiment(fleet: Fleet, record: Record) -> Experiment | None:
         if error.code != "LIFECYCLE-090":
             raise
         return None
-
-
-def _judged(fleet: Fleet, record: Record, made: Experiment) -> Judgement:
-    rule, arm = record.declared.promote, made.arm(record.arm)
-    operator = next((one for one in fleet.workspace.operators if one.name == record.operator), None)
-    found = compare_arms(fleet.lake, made, operator, How()).get(arm.name, {})
-    return judge(rule, replace(_standing(fleet, made, arm), found=found), record.held_since, record.approved)
-
-
-def _standing(fleet: Fleet, made: Experiment, arm: Arm) -> Evidence:
-    there = experiments.of(fleet, arm)
-    driver = there.driver(made.operator)
-    runs = driver is not None and driver.ended_at is None and driver.state == "running" and made.state == "running"
-    state = "not started yet" if driver is None else f"{driver.state}{f': {driver.reason}' if driver.reason else ''}"
-    lakes = [fleet.lake, *(Lake(one.root) for one in made.arms)]
-    progress = [_progress(lake, made.operator) for lake in lakes]
-    mine, known = _progress(Lake(arm.root), made.operator), [one for one in progress if one is not None]
-    return Evidence(
-        found={},
-        state=state if made.state == "running" else made.state,
-        runs=runs,
-        given_up=bool(given_up(there, made.operator)),
-        behind=None if mine is None else max(known) - mine,
-        now=_now(),
-    )
-
-
-def _progress(lake: Lake, operator: str) -> int | None:
-    checkpoint = Timeline.current(lake, operator).checkpoint
-    last = checkpoint.last_committed()
-    return checkpoint.settled(last) if last >= 0 else None
-
-
-def given_up(fleet: Fleet, operator: str) -> str:
-    """Why a supervisor does not start a stream again by itself; ``""`` where it does."""
-    deployment = fleet.deployments([operator]).get(operator)
-    if deployment is None or deployment.desired != "running":
-        return ""
-    crashes = crashed(fleet.store.drivers(fleet.stream(operator)), deployment.changed_at)
-    if crashes and (crashes[0].reason or "").startswith(FINAL):
-        return f"it cannot go on: {crashes[0].reason}"
-    return f"it has crashed {len(crashes)} times: {crashes[0].reason}" if len(crashes) >= BUDGET else ""
-
-
-def _now() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def main(number: str, package: str) -> int:

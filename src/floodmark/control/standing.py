@@ -1,0 +1,144 @@
+"""How an arm of a rollout, or the stream after its promotion, stands: what its rule and its watch judge, read from the lake and the control store."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from importlib.util import find_spec
+
+from floodmark.control import experiments, supervisor
+from floodmark.control.engine import computing
+from floodmark.control.fleet import Fleet
+from floodmark.control.rollout import Record
+from floodmark.control.supervisor import BUDGET, FINAL, crashed
+from floodmark.core.errors import FloodmarkError
+from floodmark.lake.paths import Lake
+from floodmark.lake.timeline import Timeline
+from floodmark.lifecycle.experiment import Arm, Experiment
+from floodmark.lifecycle.gates import Evidence, Gate, Judgement, judge
+from floodmark.lifecycle.usage import Usage
+from floodmark.lifecycle.watch import Memory, Seen, expectations, watched
+from floodmark.observe.comparison.arms import compare_arms
+from floodmark.observe.comparison.compare import How
+from floodmark.spec.asset import OperatorAsset
+
+
+def superseded(fleet: Fleet, made: Experiment) -> str:
+    """What the stream runs now, if that is no longer what the arms are compared with; else ``""``."""
+    first, runs = made.arms[0], fleet.deployments([made.operator]).get(made.operator)
+    if first.code != "@current" or (
+        runs is not None and (runs.version == first.version or runs.package == first.package)
+    ):
+        return ""
+    got = "nothing" if runs is None else runs.version
+    return f"the stream runs {got} now, and no longer {first.version}, with which it is compared"
+
+
+def judged(fleet: Fleet, record: Record, made: Experiment) -> Judgement:
+    """The gates of a rule at one look; what has closed since the last look is compared."""
+    rule, arm = record.declared.promote, made.arm(record.arm)
+    operator = next((one for one in fleet.workspace.operators if one.name == record.operator), None)
+    found = compare_arms(fleet.lake, made, operator, How()).get(arm.name, {})
+    return judge(rule, replace(_evidence(fleet, made, arm), found=found), record.held_since, record.approved)
+
+
+def _evidence(fleet: Fleet, made: Experiment, arm: Arm) -> Evidence:
+    there = experiments.of(fleet, arm)
+    driver = there.driver(made.operator)
+    runs = driver is not None and driver.ended_at is None and driver.state == "running" and made.state == "running"
+    state = "not started yet" if driver is None else f"{driver.state}{f': {driver.reason}' if driver.reason else ''}"
+    lakes = [fleet.lake, *(Lake(one.root) for one in made.arms)]
+    progress = [_progress(lake, made.operator) for lake in lakes]
+    mine, known = _progress(Lake(arm.root), made.operator), [one for one in progress if one is not None]
+    return Evidence(
+        found={},
+        state=state if made.state == "running" else made.state,
+        runs=runs,
+        given_up=bool(given_up(there, made.operator)),
+        behind=None if mine is None else max(known) - mine,
+        now=now(),
+    )
+
+
+def _progress(lake: Lake, operator: str) -> int | None:
+    checkpoint = Timeline.current(lake, operator).checkpoint
+    last = checkpoint.last_committed()
+    return checkpoint.settled(last) if last >= 0 else None
+
+
+def given_up(fleet: Fleet, operator: str) -> str:
+    """Why a supervisor does not start a stream again by itself; ``""`` where it does."""
+    deployment = fleet.deployments([operator]).get(operator)
+    if deployment is None or deployment.desired != "running":
+        return ""
+    crashes = crashed(fleet.store.drivers(fleet.stream(operator)), deployment.changed_at)
+    if crashes and (crashes[0].reason or "").startswith(FINAL):
+        return f"it cannot go on: {crashes[0].reason}"
+    return f"it has crashed {len(crashes)} times: {crashes[0].reason}" if len(crashes) >= BUDGET else ""
+
+
+def watch(fleet: Fleet, record: Record, *, over: bool) -> tuple[tuple[Gate, ...], Memory]:
+    """The gates of a look at a promoted stream, and what the next look has to know.
+
+    Args:
+        fleet: of the stream.
+        record: of its rollout.
+        over: this is the last look.
+    """
+    memory = record.memory or Memory(after=-1, share=0.0)
+    timeline, deployment = Timeline.current(fleet.lake, record.operator), fleet.deployments([record.operator])
+    batch, driver = timeline.checkpoint.last_committed(), fleet.driver(record.operator)
+    promoting = next(one.at for one in reversed(record.steps) if one.state == "promoting")
+    usage = _used(fleet, record, record.version, promoting)
+    seen = Seen(
+        state="not started yet" if driver is None else supervisor.told(driver),
+        wanted=deployment[record.operator].desired == "running",
+        given_up=given_up(fleet, record.operator),
+        lag=experiments.lag(fleet.lake, timeline),
+        rows=usage.rows,
+        aside=usage.set_aside,
+        now=now(),
+    )
+    gates, late_since = watched(record.declared, seen, memory)
+    memory = replace(memory, late_since=late_since)
+    asset = next((one for one in fleet.workspace.operator_assets if one.operator.name == record.operator), None)
+    if asset is not None and memory.due(batch, over=over) and (gate := _expected(fleet, asset, memory.after)):
+        memory = replace(memory, expected=batch)
+        gates.append(gate)
+    looked = {one.name for one in gates}
+    gates = [*(one for one in record.gates if one.name not in looked), *gates]
+    return tuple(gates), memory
+
+
+def _expected(fleet: Fleet, asset: OperatorAsset, after: int) -> Gate | None:
+    """The gate of what an asset expects; None where nothing of it blocks."""
+    from floodmark.control.expected import blocking, unmet  # noqa: PLC0415 - needs an engine, which is slow to import
+
+    if not blocking(asset):
+        return None
+    if find_spec("great_expectations") is None:
+        return expectations([], "Great Expectations is not there: pip install 'floodmark[dagster]'")
+    try:
+        return expectations(list(unmet(asset, computing(fleet.workspace.settings), fleet.lake, after)))
+    except FloodmarkError as error:
+        return expectations([], str(error))
+
+
+def _used(fleet: Fleet, record: Record, version: str, since: float = 0.0) -> Usage:
+    """What the drivers of a version have counted."""
+    used = Usage()
+    for driver in fleet.store.drivers(record.stream):
+        if driver.version == version and driver.started_at >= since:
+            used = used.plus(Usage.parse(driver.usage))
+    return used
+
+
+def share_aside(fleet: Fleet, record: Record, version: str) -> float:
+    """Share of the rows read that a version has set aside, 0 to 1."""
+    used = _used(fleet, record, version)
+    return used.set_aside / used.rows if used.rows else 0.0
+
+
+def now() -> int:
+    """Ms UTC."""
+    return time.time_ns() // 1_000_000
