@@ -32,7 +32,7 @@ from floodmark import (
     operator_asset,
     sum,
 )
-from floodmark.control import rollouts
+from floodmark.control import experiments, rollouts
 from floodmark.control.fleet import Fleet
 from floodmark.control.looks import Looks
 from floodmark.control.rollout import Record, Rollouts, State
@@ -240,6 +240,26 @@ def test_a_rule_waits_while_the_stream_is_another_version_and_goes_on_then(runni
     looked = rollouts.look(running, record.id)
     assert looked.state == "judging"
     assert "the stream runs" not in looked.waits
+
+
+@pytest.mark.parametrize(
+    ("got", "state"), [("a crash: killed by SIGKILL", "judging"), ("one at 2020-01-01T00:00:00Z", "stopping")]
+)
+def test_an_arm_that_is_killed_as_it_is_promoted_is_judged_again_and_one_that_stays_behind_ends(
+    running: Fleet, monkeypatch: pytest.MonkeyPatch, got: str, state: str
+) -> None:
+    """A supervisor starts a killed driver again: that says nothing of the version."""
+
+    def refused(*_: object) -> None:
+        raise LifecycleError("arm 'new'", "an arm that runs", got, "Wait.", code="LIFECYCLE-096")
+
+    monkeypatch.setattr(experiments, "promote", refused)
+    known = Rollouts(running.store)
+    record = known.come_to(begun(known, running.stream("totals")), "promoting")
+    arms(running, record)
+    looked = rollouts.look(running, record.id)
+    assert looked.state == state
+    assert got in looked.steps[-1].why
 
 
 @pytest.mark.parametrize(("version", "package"), [(TOTALS.version, "p3"), ("totals@3", "p")])

@@ -48,6 +48,8 @@ _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _CURRENT, _HERE = "@current", "."
 _FEWEST = 2
 """Arms."""
+CRASHED = "a crash"
+"""What is found, LIFECYCLE-096, of an arm whose driver has crashed; a supervisor may start it again."""
 _POLL_SECONDS = 0.2
 _DESIRED: dict[State, Desired] = {"running": "running", "paused": "stopped", "stopped": "stopped"}
 
@@ -584,7 +586,7 @@ def _check_runs(there: Fleet, made: Experiment, arm: Arm) -> None:
     if driver is not None and driver.ended_at is not None and driver.state == "crashed":
         fix = f"See what its driver says: floodmark logs {made.operator} --lake {arm.root}"
         where = f"experiment '{made.name}', arm '{arm.name}'"
-        raise LifecycleError(where, "an arm that runs", f"a crash: {driver.reason}", fix, code="LIFECYCLE-096")
+        raise LifecycleError(where, "an arm that runs", f"{CRASHED}: {driver.reason}", fix, code="LIFECYCLE-096")
 
 
 def _brought_up(fleet: Fleet, made: Experiment, arm: Arm, patience: float) -> None:

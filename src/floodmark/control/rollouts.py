@@ -53,6 +53,8 @@ _LATER = (
 )
 """Refusals that go away: another action at work, another savepoint just made, no supervisor, another experiment, an instant that is not
 final yet; a full disk, short memory, a store that does not answer."""
+_BEHIND = "LIFECYCLE-096"
+"""An arm does not run, or does not come to where the stream is."""
 _GONE = "LIFECYCLE-031"
 """There is no such savepoint."""
 BEFORE: tuple[State, ...] = ("waiting", "shadowing", "judging", "awaiting approval")
@@ -333,7 +335,12 @@ def _promote(fleet: Fleet, known: Rollouts, record: Record) -> Record:
         return _apart(known, record, why)
     if action is None or not begun or action.step != "rolled back":
         cutover = record.declared.promote.cutover
-        _, action = experiments.promote(fleet, made.name, record.arm, Verification(), cutover)
+        try:
+            _, action = experiments.promote(fleet, made.name, record.arm, Verification(), cutover)
+        except LifecycleError as error:
+            if error.code == _BEHIND and error.got.startswith(experiments.CRASHED):  # its gates say whether for good
+                return known.come_to(record, "judging", str(error))
+            raise
     crash.point("rollout.promoted")
     if action.step != "done":
         if record.kind == "rollout":
