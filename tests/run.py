@@ -24,6 +24,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
+from zlib import crc32
 
 ROOT = Path(__file__).resolve().parent.parent
 PRINTED = ROOT / "build" / "tests"
@@ -117,6 +118,7 @@ def soak(part: str, minutes: float | None) -> int:
     command = [sys.executable, "-m", "pytest", "tests", "-m", "soak", "-v", "--color=no", "--durations=0"]
     command += ["--splits", parts, "--group", group, "--splitting-algorithm", "least_duration"]
     command += ["--durations-path", str(ROOT / "tests" / "soak_seconds.json")]
+    command += [f"--hypothesis-seed={crc32(os.environ.get('FLOODMARK_SEEDS', '').encode())}"]
     if minutes is None:
         return _soak(command, apart=False).wait()
     pytest = _soak([*command, "--exitfirst"], apart=True)  # so that what is cut had no failure

@@ -25,11 +25,10 @@ from floodmark import (
     operator,
     sum,
 )
-from floodmark.control import experiments
+from floodmark.control import experiments, promotion
 from floodmark.control.fleet import Fleet
 from floodmark.control.retention import check_unneeded
 from floodmark.control.supervisor import LEASE
-from floodmark.control.verification import Verification
 from floodmark.core.errors import LifecycleError
 from floodmark.lake import experiments as kept
 from floodmark.lake import savepoints
@@ -37,7 +36,7 @@ from floodmark.lake.fork import fork
 from floodmark.lake.paths import Lake
 from floodmark.lake.timeline import Timeline
 from floodmark.lifecycle.experiment import Arm, Experiment, State
-from floodmark.observe.comparison.compare import How
+from floodmark.lifecycle.requests import ComparisonRequest, ExperimentRequest, PromotionRequest
 
 RULE = PromoteWhen()
 
@@ -92,7 +91,7 @@ def test_what_is_no_experiment(
     streams: Fleet, codes: Mapping[str, str], rule: PromoteWhen | None, candidate: str, code: str, words: str
 ) -> None:
     with pytest.raises(LifecycleError) as refused:
-        experiments.start(streams, "mine", "totals", codes, promote=rule, candidate=candidate)
+        experiments.start(streams, "mine", "totals", ExperimentRequest(arms=codes, promote=candidate), rule)
     assert refused.value.code == code
     assert words in str(refused.value)
     assert refused.value.fix
@@ -102,16 +101,16 @@ def test_what_is_no_experiment(
 
 def test_an_experiment_from_a_savepoint_that_is_not_there_leaves_nothing(streams: Fleet) -> None:
     with pytest.raises(LifecycleError, match="'totals-gone'"):
-        experiments.start(streams, "mine", "totals", {"a": "@current", "b": "."}, savepoint="totals-gone")
+        experiments.start(streams, "mine", "totals", ExperimentRequest(savepoint="totals-gone"))
     assert not kept.known(streams.lake)
 
 
 def test_two_experiments_of_one_operator_and_two_of_one_name(streams: Fleet) -> None:
     made(streams)
     with pytest.raises(LifecycleError, match="LIFECYCLE-091.*got 'known', which is running.*experiment stop known"):
-        experiments.start(streams, "mine", "totals", {"a": "@current", "b": "."})
+        experiments.start(streams, "mine", "totals", ExperimentRequest())
     with pytest.raises(LifecycleError, match="LIFECYCLE-091.*got one of 'totals' that is running"):
-        experiments.start(streams, "known", "totals", {"a": "@current", "b": "@current"})
+        experiments.start(streams, "known", "totals", ExperimentRequest(arms={"a": "@current", "b": "@current"}))
 
 
 def test_an_arm_that_cannot_be_promoted(streams: Fleet) -> None:
@@ -120,7 +119,7 @@ def test_an_arm_that_cannot_be_promoted(streams: Fleet) -> None:
 
     def refused(arm: str, words: str) -> None:
         with pytest.raises(LifecycleError, match=words):
-            experiments.promote(streams, "known", arm, Verification())
+            promotion.promote(streams, "known", PromotionRequest(arm=arm))
         assert not streams.store.actions(streams.stream("totals"))
 
     refused("c", "LIFECYCLE-092.*'known'")
@@ -142,7 +141,7 @@ def test_an_arm_that_is_behind_is_not_promoted_and_the_stream_runs_on(streams: F
     arm = experiments.of(streams, there.arm("b"))
     arm.want("totals", "stopped")
     with pytest.raises(LifecycleError) as refused:
-        experiments.promote(streams, "known", "b", Verification(patience=0))
+        promotion.promote(streams, "known", PromotionRequest(arm="b", patience=0))
     assert refused.value.code == "LIFECYCLE-096"
     assert "expected an arm that has read what the stream has, within 0 s" in str(refused.value)
     assert "--patience" in refused.value.fix
@@ -171,7 +170,7 @@ def keyed_by_other(streams: Fleet, arm: Arm) -> None:
 def test_outputs_of_arms_with_other_keys_are_not_compared_and_the_report_says_why(streams: Fleet) -> None:
     there = made(streams)
     keyed_by_other(streams, there.arm("b"))
-    told = experiments.report(streams, "known", How())
+    told = experiments.report(streams, "known", ComparisonRequest())
     why = told.found["b"]["totals"]
     assert isinstance(why, str)
     assert "has rows per other, and not rows per key" in why

@@ -32,7 +32,7 @@ from floodmark import (
     operator_asset,
     sum,
 )
-from floodmark.control import experiments, rollouts
+from floodmark.control import promotion, rollouts
 from floodmark.control.fleet import Fleet
 from floodmark.control.looks import Looks
 from floodmark.control.rollout import Record, Rollouts, State
@@ -253,7 +253,7 @@ def test_an_arm_that_is_killed_as_it_is_promoted_is_judged_again_and_one_that_st
     def refused(*_: object) -> None:
         raise LifecycleError("arm 'new'", "an arm that runs", got, "Wait.", code="LIFECYCLE-096")
 
-    monkeypatch.setattr(experiments, "promote", refused)
+    monkeypatch.setattr(promotion, "promote", refused)
     known = Rollouts(running.store)
     record = known.come_to(begun(known, running.stream("totals")), "promoting")
     arms(running, record)

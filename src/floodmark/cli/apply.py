@@ -4,13 +4,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from floodmark.cli.console import Console
-from floodmark.cli.invocation import Invocation, pass_invocation, shared, verified
+from floodmark.cli.invocation import Invocation, asked, pass_invocation, shared
 from floodmark.cli.loading import Opened
 from floodmark.cli.plan import document
 from floodmark.cli.signals import stopping
@@ -18,63 +17,44 @@ from floodmark.cli.spark import computing
 from floodmark.cli.store import known
 from floodmark.cli.workspace import opened_lake
 from floodmark.core.errors import LifecycleError
+from floodmark.lifecycle.requests import UpgradeRequest
 from floodmark.lifecycle.steps import documents, recorded
 
 if TYPE_CHECKING:
     from floodmark.control.fleet import Fleet
     from floodmark.control.store import Action
-    from floodmark.control.verification import Verification
     from floodmark.engines.upgrading import Upgraded
     from floodmark.lake.paths import Lake
     from floodmark.lifecycle.steps import Step
     from floodmark.spec.operator import Operator
 
 
-@dataclass(frozen=True, slots=True)
-class _Wanted:
-    """The options of the verb."""
-
-    forward_only: bool
-    rebuild: bool
-    note: str
-    patience: float
-    soak: float
-    set_aside: bool
-
-
 @click.command()
 @click.argument("operators", nargs=-1, required=True)
-@click.option("--forward-only", is_flag=True, help="Let open windows keep what the old code put into them.")
-@click.option("--rebuild", is_flag=True, help="Compute everything with the new code beside the stream, and switch.")
-@click.option("--note", default="", help="Why, for the savepoint that is made first.")
-@verified("the new version's first micro-batch.")
+@asked(UpgradeRequest)
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 @shared
 @pass_invocation
-def apply(invocation: Invocation, /, operators: tuple[str, ...], *, dry_run: bool, **options: Any) -> None:
+def apply(invocation: Invocation, /, operators: tuple[str, ...], *, dry_run: bool, request: UpgradeRequest) -> None:
     """Let the streams of OPERATORS go on under the definitions the code has now.
 
     A stream that a supervisor runs is stopped with a savepoint, started in the new version and watched; when that fails, it is taken
     back. Any other has to be stopped, and stays so.
     """
-    wanted = _Wanted(**options)
-    if wanted.forward_only and wanted.rebuild:
-        msg = "--forward-only goes on from the state there is, --rebuild does not: give one of them"
-        raise click.UsageError(msg)
     console = Console(as_json=invocation.json)
     opened = opened_lake(invocation, console)
-    asked = {opened.workspace.operator(name).name for name in operators}
+    named = {opened.workspace.operator(name).name for name in operators}
     streams, applied = known(opened, console.say), []
-    for operator in (one for one in opened.workspace.operators if one.name in asked):
+    for operator in (one for one in opened.workspace.operators if one.name in named):
         run_by = streams if streams is not None and streams.deployments([operator.name]) else None
         if dry_run:
-            applied.append(_checked(opened, console, run_by, operator, wanted))
+            applied.append(_checked(opened, console, run_by, operator, request))
             continue
         with recorded() as taken:
             if run_by is not None:
-                applied.append(_supervised(opened, console, run_by, operator, wanted))
+                applied.append(_supervised(opened, console, run_by, operator, request))
             else:
-                applied.append(_stopped(opened, console, operator, wanted))
+                applied.append(_stopped(opened, console, operator, request))
         applied[-1]["steps"] = documents(taken)
     console.document({"lake": opened.lake, "done": not dry_run, "applied": applied})
     for one in applied:
@@ -85,20 +65,20 @@ def apply(invocation: Invocation, /, operators: tuple[str, ...], *, dry_run: boo
 
 
 def _checked(
-    opened: Opened, console: Console, streams: Fleet | None, operator: Operator, wanted: _Wanted
+    opened: Opened, console: Console, streams: Fleet | None, operator: Operator, request: UpgradeRequest
 ) -> dict[str, Any]:
     from floodmark.engines.upgrading import Upgraded, check, check_rebuild
     from floodmark.lake.paths import Lake
 
     lake = Lake.of(opened.workspace.settings)
-    if wanted.rebuild:
+    if request.rebuild:
         would = check_rebuild(operator, lake)
     else:
-        would = Upgraded(plan=check(operator, lake, forward_only=wanted.forward_only))
+        would = Upgraded(plan=check(operator, lake, forward_only=request.forward_only))
     if would.plan.deployed is not None and would.plan.changes:
         computing(opened, console).check_deployed(operator, lake)
-    console.say(_would(operator, would, rebuild=wanted.rebuild))
-    steps = _steps(lake, streams, operator, wanted) if would.plan.deployed is not None and would.plan.changes else []
+    console.say(_would(operator, would, rebuild=request.rebuild))
+    steps = _steps(lake, streams, operator, request) if would.plan.deployed is not None and would.plan.changes else []
     console.steps(steps)
     for reader in would.readers:
         console.say(f"  {reader} would have read what is replaced, and would have to be computed anew")
@@ -106,17 +86,20 @@ def _checked(
     return document(would.plan) | effects
 
 
-def _steps(lake: Lake, streams: Fleet | None, operator: Operator, wanted: _Wanted) -> list[Step]:
+def _steps(lake: Lake, streams: Fleet | None, operator: Operator, request: UpgradeRequest) -> list[Step]:
     """What would be done, one after the other."""
     from floodmark.engines.upgrading import rebuild_steps, upgrade_steps
 
     if streams is None:
-        steps = rebuild_steps(operator, lake, wanted.note) if wanted.rebuild else upgrade_steps(operator, wanted.note)
+        steps = (
+            rebuild_steps(operator, lake, request.note) if request.rebuild else upgrade_steps(operator, request.note)
+        )
         return list(steps)
     from floodmark.control import actions
+    from floodmark.control.verification import Verification
 
-    would = actions.rebuild_steps if wanted.rebuild else actions.upgrade_steps
-    return would(streams, operator, wanted.note, _verification(wanted))
+    would = actions.rebuild_steps if request.rebuild else actions.upgrade_steps
+    return would(streams, operator, request.note, Verification.of(request))
 
 
 def _would(operator: Operator, would: Upgraded, *, rebuild: bool) -> str:
@@ -136,54 +119,49 @@ def _would(operator: Operator, would: Upgraded, *, rebuild: bool) -> str:
     return f"{changes.deployed} -> {changes.defined}: {changes.verdict}; {way}"
 
 
-def _stopped(opened: Opened, console: Console, operator: Operator, wanted: _Wanted) -> dict[str, Any]:
+def _stopped(opened: Opened, console: Console, operator: Operator, request: UpgradeRequest) -> dict[str, Any]:
     from floodmark.engines.upgrading import rebuild, upgrade
     from floodmark.lake.paths import Lake
 
     lake = Lake.of(opened.workspace.settings)
-    if wanted.rebuild:
+    if request.rebuild:
         run = computing(opened, console)
         run.start()
         with stopping(console, "this micro-batch") as stop, console.step(f"rebuilding {operator.version}"):
-            upgraded = rebuild(run.run_unbounded, operator, lake, why=wanted.note, stop=stop)
+            upgraded = rebuild(run.run_unbounded, operator, lake, why=request.note, stop=stop)
     else:
         computing(opened, console).check_deployed(operator, lake)
-        upgraded = upgrade(operator, lake, forward_only=wanted.forward_only, why=wanted.note)
+        upgraded = upgrade(operator, lake, forward_only=request.forward_only, why=request.note)
     _say(console, operator, upgraded, f"done. Resume it: floodmark run {operator.name} --unbounded")
     return document(upgraded.plan) | {"savepoint": upgraded.savepoint, "readers": list(upgraded.readers)}
 
 
 def _supervised(
-    opened: Opened, console: Console, streams: Fleet, operator: Operator, wanted: _Wanted
+    opened: Opened, console: Console, streams: Fleet, operator: Operator, request: UpgradeRequest
 ) -> dict[str, Any]:
     from floodmark.control import actions
+    from floodmark.control.verification import Verification
     from floodmark.engines.upgrading import Upgraded
 
-    verification = _verification(wanted)
+    verification = Verification.of(request)
     action: Action | None
-    if wanted.rebuild:
+    if request.rebuild:
         run = computing(opened, console)
         run.start()
         with stopping(console, "this micro-batch") as stop, console.step(f"rebuilding {operator.version}"):
             found, action = actions.rebuild(
-                streams, run.run_unbounded, operator, why=wanted.note, stop=stop, verification=verification
+                streams, run.run_unbounded, operator, why=request.note, stop=stop, verification=verification
             )
     else:
         with console.step(f"applying {operator.version}"):
             plan, action = actions.upgrade(
-                streams, operator, forward_only=wanted.forward_only, why=wanted.note, verification=verification
+                streams, operator, forward_only=request.forward_only, why=request.note, verification=verification
             )
         found = Upgraded(plan=plan, savepoint=action.savepoint if action else None)
     told = "nothing to do" if action is None else action.step if action.step != "done" else "it runs"
     _say(console, operator, found, told)
     about = {"step": action.step, "reason": action.reason} if action else {}
     return document(found.plan) | {"savepoint": found.savepoint, "readers": list(found.readers)} | about
-
-
-def _verification(wanted: _Wanted) -> Verification:
-    from floodmark.control.verification import Verification
-
-    return Verification(patience=wanted.patience, soak=wanted.soak, set_aside=wanted.set_aside)
 
 
 def _say(console: Console, operator: Operator, found: Upgraded, told: str) -> None:

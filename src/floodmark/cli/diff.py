@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from floodmark.cli.console import Console
-from floodmark.cli.invocation import Invocation, pass_invocation, shared
+from floodmark.cli.invocation import Invocation, asked, pass_invocation, shared
 from floodmark.cli.workspace import opened_lake
-from floodmark.core.errors import DefinitionError, LifecycleError
+from floodmark.core.errors import LifecycleError
 from floodmark.core.time import describe, parse_instant
-from floodmark.spec.tolerance import Within
+from floodmark.lifecycle.requests import ComparisonRequest
 
 if TYPE_CHECKING:
     from floodmark.lake.paths import Lake
@@ -35,22 +35,13 @@ _WIDEST = 40
 @click.option(
     "--key", multiple=True, metavar="COLUMN", help="Rows of one key belong together; by default the operator's."
 )
-@click.option("--tolerance", multiple=True, metavar="COLUMN=N", help="0.5 for half a unit, 0.1% for a thousandth.")
-@click.option("--without", multiple=True, metavar="COLUMN", help="Leave a column out.")
+@asked(ComparisonRequest)
 @click.option("--upto", metavar="TIME", help="Rows before this event time. Default: as far as the slower one is.")
 @click.option("--all", "everything", is_flag=True, help="All rows, however far the two are.")
-@click.option(
-    "--match",
-    type=click.FloatRange(0, 1),
-    default=1.0,
-    show_default=True,
-    help="Least share of rows that are the same.",
-)
 @click.option(
     "--samples", type=click.IntRange(min=0), default=5, show_default=True, help="Rows shown of each kind of difference."
 )
 @click.option("--html", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Also write a page.")
-@click.option("--memory", default="2GB", show_default=True, help="Above it, the comparison spills to disk.")
 @click.option("--spill", type=click.Path(exists=True, file_okay=False), metavar="FOLDER", help="... into this folder.")
 @shared
 @pass_invocation
@@ -61,14 +52,11 @@ def diff(  # noqa: PLR0913 - one per option
     other: str | None,
     against: str | None,
     key: tuple[str, ...],
-    tolerance: tuple[str, ...],
-    without: tuple[str, ...],
+    request: ComparisonRequest,
     upto: str | None,
     everything: bool,
-    match: float,
     samples: int,
     html: Path | None,
-    memory: str,
     spill: str | None,
 ) -> None:
     """Compare TABLE with OTHER, each an output or the path of a Delta table, with @VERSION or @SAVEPOINT behind it where it is not the newest.
@@ -94,12 +82,12 @@ def diff(  # noqa: PLR0913 - one per option
     )
     how = How(
         grain=key,
-        tolerances=dict(bound(text) for text in tolerance),
-        without=without,
+        tolerances=request.bounds,
+        without=request.without,
         upto=None if upto is None else parse_instant(upto, "--upto"),
         everything=everything,
         samples=samples,
-        memory=memory,
+        memory=request.memory,
         spill=spill,
     )
     with console.step(f"{sides[0].name} and {sides[1].name}"):
@@ -110,7 +98,7 @@ def diff(  # noqa: PLR0913 - one per option
 
         html.write_text(page(comparison), "utf-8")
         console.say(f"page: {html}")
-    same = not comparison.schema and comparison.counts.match >= match
+    same = not comparison.schema and comparison.counts.match >= request.match
     console.document({"lake": opened.lake, "same": same, "match": comparison.counts.match, **asdict(comparison)})
     if not same:
         raise SystemExit(1)
@@ -168,15 +156,6 @@ def _version(lake: Lake, table: str, at: str) -> int:
         fix = f"It holds {', '.join(known)}."
         raise LifecycleError(f"savepoint '{at}'", f"one that holds '{table}'", "one without", fix, code="LIFECYCLE-085")
     return known[table]
-
-
-def bound(text: str) -> tuple[str, Within]:
-    """A column, and by how much its values may differ: ``mean_delay=0.5``."""
-    column, equals, bound = text.partition("=")
-    if not equals:
-        fix = "For example --tolerance mean_delay=0.5, or --tolerance mean_delay=0.1%"
-        raise DefinitionError("--tolerance", "COLUMN=N", repr(text), fix, code="DEFINITION-160")
-    return column, Within.parse(bound, f"--tolerance {column}")
 
 
 def say(console: Console, comparison: Comparison) -> None:

@@ -12,23 +12,21 @@ from typing import TYPE_CHECKING
 import click
 
 from floodmark.cli.console import Console
-from floodmark.cli.diff import bound, say
-from floodmark.cli.invocation import Invocation, pass_invocation, shared, verified
+from floodmark.cli.diff import say
+from floodmark.cli.invocation import Invocation, asked, pass_invocation, shared
 from floodmark.cli.loading import Opened
 from floodmark.cli.rollout import say_rollout
 from floodmark.cli.store import fleet
 from floodmark.cli.workspace import opened_lake
 from floodmark.core.errors import LifecycleError
 from floodmark.core.time import describe
+from floodmark.lifecycle.requests import ComparisonRequest, ExperimentRequest, PromotionRequest
 from floodmark.lifecycle.steps import documents, recorded
-from floodmark.spec.rollout import PromoteWhen
 
 if TYPE_CHECKING:
     from floodmark.control.fleet import Fleet
     from floodmark.control.rollout import Record
     from floodmark.lifecycle.experiment import Experiment, Operations, State
-
-_ARMS = ("a=@current", "b=.")
 
 
 @click.group()
@@ -40,85 +38,29 @@ def experiment() -> None:
 @experiment.command()
 @click.argument("name")
 @click.option("--of", "operator", required=True, metavar="OPERATOR", help="Whose stream it is about.")
-@click.option(
-    "--arm",
-    "arms",
-    multiple=True,
-    metavar="NAME=CODE",
-    help="@current: what the stream runs; .: the code as it is now; or a package. Default: a=@current b=.",
-)
-@click.option("--from", "savepoint", default="", metavar="SAVEPOINT", help="All begin with it. Default: one made now.")
-@click.option("--forward-only", is_flag=True, help="Let open windows of an arm go on with what the old code put in.")
-@click.option("--rebuild", is_flag=True, help="An arm that cannot go on from it computes all input from the first row.")
-@click.option(
-    "--promote-when",
-    "conditions",
-    multiple=True,
-    metavar="CONDITION",
-    help="'match>=99.9%', 'mean_delay within 0.5', 'lag<=30 s', 'soak>=2 hours', 'at>=TIME', approve: an arm becomes the stream once all hold.",
-)
-@click.option(
-    "--promote", "candidate", default="", metavar="ARM", help="Which. Default: the only one besides the first."
-)
-@click.option("--note", default="", help="Why.")
+@asked(ExperimentRequest)
 @shared
 @pass_invocation
-def start(  # noqa: PLR0913 - one per option
-    invocation: Invocation,
-    *,
-    name: str,
-    operator: str,
-    arms: tuple[str, ...],
-    savepoint: str,
-    forward_only: bool,
-    rebuild: bool,
-    conditions: tuple[str, ...],
-    candidate: str,
-    note: str,
-) -> None:
+def start(invocation: Invocation, *, name: str, operator: str, request: ExperimentRequest) -> None:
     """Let arms run, each a fork in a lake of its own. Again after it was killed, it goes on."""
-    rule = PromoteWhen.parse(conditions) if conditions else None
-    if candidate and rule is None:
-        msg = "--promote says which arm, and no --promote-when says when"
-        raise click.UsageError(msg)
     console, opened, streams = _opened(invocation)
     from floodmark.control import experiments
 
-    codes = dict(_arm(text) for text in arms or _ARMS)
     chosen = opened.workspace.operator(operator)
-    if rule is not None:
-        rule.check(chosen)
+    if request.rule is not None:
+        request.rule.check(chosen)
     with console.step(f"experiment {name}"):
-        made = experiments.start(
-            streams,
-            name,
-            chosen.name,
-            codes,
-            savepoint=savepoint,
-            forward_only=forward_only,
-            rebuild=rebuild,
-            promote=rule,
-            candidate=candidate,
-            why=note,
-        )
+        made = experiments.start(streams, name, chosen.name, request)
     console.say(f"{name}: {len(made.arms)} arms of '{chosen.name}' from {made.savepoint}")
     for arm in made.arms:
         anew = ", computes all input from the first row" if arm.anew else ""
         console.say(f"  {arm.name}: {arm.version}, package {arm.package}{anew}")
-    if rule is not None:
+    if made.promote is not None:
         console.say(f"{made.candidate} becomes the stream when all gates hold: floodmark experiment show {name}")
     if not streams.supervised:
         console.say("no supervisor is at work, so nothing happens yet: floodmark supervise")
     console.say(f"compare them: floodmark experiment report {name}")
     console.document({"lake": opened.lake, **asdict(made)})
-
-
-def _arm(text: str) -> tuple[str, str]:
-    name, equals, code = text.partition("=")
-    if not equals or not code:
-        msg = f"{text!r} is no arm: --arm NAME=CODE, for example --arm b=."
-        raise click.BadParameter(msg)
-    return name, code
 
 
 @experiment.command("list")
@@ -207,23 +149,11 @@ def _say_operations(console: Console, made: Experiment, arms: Sequence[Operation
 
 @experiment.command()
 @click.argument("name")
-@click.option("--tolerance", multiple=True, metavar="COLUMN=N", help="0.5 for half a unit, 0.1% for a thousandth.")
-@click.option("--without", multiple=True, metavar="COLUMN", help="Leave a column out.")
-@click.option("--match", type=click.FloatRange(0, 1), default=1.0, show_default=True, help="Least share of same rows.")
+@asked(ComparisonRequest)
 @click.option("--html", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Also write a page.")
-@click.option("--memory", default="2GB", show_default=True, help="Above it, the comparison spills to disk.")
 @shared
 @pass_invocation
-def report(
-    invocation: Invocation,
-    *,
-    name: str,
-    tolerance: tuple[str, ...],
-    without: tuple[str, ...],
-    match: float,
-    html: Path | None,
-    memory: str,
-) -> None:
+def report(invocation: Invocation, *, name: str, request: ComparisonRequest, html: Path | None) -> None:
     """Compare what the arms of experiment NAME have found, in all windows that have closed in both; only new ones are read.
 
     The exit status is 0 where at least --match of the rows of every output are the same, and no column is
@@ -231,12 +161,10 @@ def report(
     """
     console, opened, streams = _opened(invocation)
     from floodmark.control import experiments
-    from floodmark.observe.comparison.compare import How
     from floodmark.observe.comparison.report import page
 
-    how = How(tolerances=dict(bound(text) for text in tolerance), without=without, memory=memory)
     with console.step(f"what has closed in {name}"):
-        made = experiments.report(streams, name, how, match=match)
+        made = experiments.report(streams, name, request)
     first = made.experiment.arms[0].name
     for arm in made.others:
         console.say(f"{first} and {arm.name}: {made.verdict(arm)}")
@@ -314,42 +242,23 @@ def clean(invocation: Invocation, name: str) -> None:
 
 @experiment.command()
 @click.argument("name")
-@click.option("--arm", required=True, metavar="ARM", help="That becomes the stream.")
-@click.option(
-    "--cutover",
-    default="",
-    metavar="TIME|closed",
-    help="Results before this event time stay as the stream made them; closed: the latest there is. Default: none since the arms parted.",
-)
-@verified("the arm to come to where the stream is, and for its first micro-batch then.")
+@asked(PromotionRequest)
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 @shared
 @pass_invocation
-def promote(
-    invocation: Invocation,
-    *,
-    name: str,
-    arm: str,
-    cutover: str,
-    patience: float,
-    soak: float,
-    set_aside: bool,
-    dry_run: bool,
-) -> None:
+def promote(invocation: Invocation, *, name: str, request: PromotionRequest, dry_run: bool) -> None:
     """Let the stream be what an arm of experiment NAME is: state, code, and tables in one commit each. A rollback takes it back."""
     console, opened, streams = _opened(invocation)
-    from floodmark.control import experiments
-    from floodmark.control.verification import Verification
+    from floodmark.control import promotion
 
-    verification = Verification(patience=patience, soak=soak, set_aside=set_aside)
     if dry_run:
-        would = experiments.promote_steps(streams, name, arm, verification, cutover)
-        console.say(f"arm {arm} of {name} would be the stream")
+        would = promotion.promote_steps(streams, name, request)
+        console.say(f"arm {request.arm} of {name} would be the stream")
         console.steps(would)
         console.document({"lake": opened.lake, "done": False, "steps": documents(would)})
         return
-    with console.step(f"promoting {arm} of {name}"), recorded() as taken:
-        made, action = experiments.promote(streams, name, arm, verification, cutover)
+    with console.step(f"promoting {request.arm} of {name}"), recorded() as taken:
+        made, action = promotion.promote(streams, name, request)
     console.say(f"{made.operator} -> {action.version}: {'it runs' if action.step == 'done' else action.step}")
     if action.reason:
         console.say(f"  {action.reason}")

@@ -1,12 +1,15 @@
-"""What every verb accepts: the environment, the lake, and whether to answer in JSON."""
+"""What verbs accept: all of them the environment, the lake, and whether to answer in JSON; those that act on streams, the options of their request."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from dataclasses import MISSING, dataclass
+from functools import partial, wraps
+from typing import Any, TypeVar, cast
 
 import click
+
+from floodmark.lifecycle.requests import Option, options
 
 ENVIRONMENTS = ("dev", "prod")
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -67,33 +70,53 @@ pass_invocation = click.make_pass_decorator(Invocation, ensure=True)
 """Hands a verb its ``Invocation``."""
 
 
-def verified(patience: str) -> Callable[[Command], Command]:
-    """Add ``--patience``, ``--soak`` and ``--set-aside``: what a new version has to do before it counts, as ``control.verification``.
+def asked(request: type) -> Callable[[Command], Command]:
+    """Add the options of a request; the verb gets it as ``request``.
 
     Args:
-        patience: what the seconds of it are for.
+        request: one of ``lifecycle.requests``.
     """
 
     def added(command: Command) -> Command:
-        options = (
-            click.option("--set-aside", is_flag=True, help="Let it set rows aside, though the old version did not."),
-            click.option(
-                "--soak",
-                default=10.0,
-                show_default=True,
-                type=click.FloatRange(min=0),
-                help="Seconds it must run without a crash.",
-            ),
-            click.option(
-                "--patience",
-                default=180.0,
-                show_default=True,
-                type=click.FloatRange(min=0),
-                help=f"Seconds for {patience}",
-            ),
-        )
-        for option in options:
-            command = option(command)
-        return command
+        every = list(options(request))
+
+        @wraps(command)
+        def verb(*arguments: Any, **given: Any) -> Any:
+            wanted = {one.name: given.pop(one.name) for one in every}
+            return command(*arguments, request=request(**{k: v for k, v in wanted.items() if v is not None}), **given)
+
+        built: Any = verb
+        for one in reversed(every):
+            built = _option(one)(built)
+        return cast("Command", built)
 
     return added
+
+
+def _option(one: Option) -> Callable[[Any], Any]:
+    names = (one.given, one.name)
+    if one.kind is bool:
+        return click.option(*names, is_flag=True, help=one.says)
+    if one.kind is tuple:
+        return click.option(*names, multiple=True, metavar=one.form, help=one.says)
+    if one.kind is dict:
+        return click.option(*names, multiple=True, metavar=one.form, callback=partial(_pairs, one), help=one.says)
+    about: dict[str, Any] = {"metavar": one.form or one.unit.upper() or None, "help": one.says}
+    if one.default is MISSING:
+        return click.option(*names, required=True, **about)
+    if one.kind is not str:
+        ranged = click.IntRange if one.kind is int else click.FloatRange
+        about["type"] = ranged(min=one.least, max=one.most)  # type: ignore[arg-type]  # bounds of int options are int
+    return click.option(*names, default=one.default, show_default=bool(one.default), **about)
+
+
+def _pairs(one: Option, _: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> dict[str, str] | None:
+    """``NAME=VALUE``, each name once; None where none is given."""
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name or not value or name in found:
+            msg = f"{one.given} {text}: {'a second one for it' if name in found else f'it is {one.form}'}"
+            raise click.BadParameter(msg)
+        found[name] = value
+    return found or None

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from floodmark.cli.console import Console
-from floodmark.cli.diff import bound, say
-from floodmark.cli.invocation import ENVIRONMENTS, Invocation, pass_invocation, shared
+from floodmark.cli.diff import say
+from floodmark.cli.invocation import ENVIRONMENTS, Invocation, asked, pass_invocation, shared
 from floodmark.cli.workspace import opened_lake
 from floodmark.core.errors import CapabilityError, closest
 from floodmark.core.time import span
 from floodmark.lifecycle.plan import Plan
 from floodmark.lifecycle.replay import Replay
-from floodmark.spec.tolerance import Within
+from floodmark.lifecycle.requests import ReplayRequest
 
 if TYPE_CHECKING:
     from floodmark.lake.paths import Lake
@@ -37,15 +37,7 @@ if TYPE_CHECKING:
     metavar="SPAN",
     help="Let changed code go on from a savepoint of --against that is so far back ('1 day'), on the embedded engine, and compare the results.",
 )
-@click.option("--forward-only", is_flag=True, help="... with open windows as the old code has filled them.")
-@click.option("--tolerance", multiple=True, metavar="COLUMN=N", help="0.5 for half a unit, 0.1% for a thousandth.")
-@click.option(
-    "--match",
-    type=click.FloatRange(0, 1),
-    default=1.0,
-    show_default=True,
-    help="Least share of rows that are the same.",
-)
+@asked(ReplayRequest)
 @click.option("--markdown", is_flag=True, help="The result of --replay as a comment for a pull request.")
 @shared
 @pass_invocation
@@ -55,9 +47,7 @@ def plan(
     operators: tuple[str, ...],
     against: str | None,
     stretch: str | None,
-    forward_only: bool,
-    tolerance: tuple[str, ...],
-    match: float,
+    request: ReplayRequest,
     markdown: bool,
 ) -> None:
     """Compare OPERATORS, by default all, with what their streams were started with. Changes nothing.
@@ -71,19 +61,18 @@ def plan(
     if against is not None:
         invocation = _there(invocation, against)
     if stretch is not None:
-        rules = (dict(bound(text) for text in tolerance), match, forward_only)
-        _replayed(invocation, operators, str(against), span(stretch, "--replay"), rules, markdown=markdown)
+        _replayed(invocation, operators, str(against), span(stretch, "--replay"), request, markdown=markdown)
         return
     console = Console(as_json=invocation.json)
     opened = opened_lake(invocation, console)
-    asked = {opened.workspace.operator(name).name for name in operators}
+    named = {opened.workspace.operator(name).name for name in operators}
     from floodmark.lake.paths import Lake
     from floodmark.lake.timeline import Timeline
     from floodmark.lifecycle.plan import plan as planned
 
     lake, plans = Lake.of(opened.workspace.settings), []
     for operator in opened.workspace.operators:
-        if not asked or operator.name in asked:
+        if not named or operator.name in named:
             found = planned(Timeline.current(lake, operator.name).identity.deployed(), operator)
             refusal = _refusal(opened.workspace.settings, operator, lake)
             _say(console, found, refusal)
@@ -105,21 +94,21 @@ def _replayed(
     operators: tuple[str, ...],
     against: str,
     stretch: int,
-    rules: tuple[dict[str, Within], float, bool],
+    request: ReplayRequest,
     *,
     markdown: bool,
 ) -> None:
-    tolerances, match, forward_only = rules
+    tolerances, match, forward_only = request.bounds, request.match, request.forward_only
     console = Console(as_json=invocation.json or markdown)
     opened = opened_lake(invocation, console)
-    asked = {opened.workspace.operator(name).name for name in operators}
+    named = {opened.workspace.operator(name).name for name in operators}
     from floodmark.control.engine import computing
     from floodmark.control.replay import replay
     from floodmark.lake.paths import Lake
     from floodmark.lifecycle.replay import markdown as told
     from floodmark.observe.comparison.compare import How
 
-    chosen = [one for one in opened.workspace.operators if not asked or one.name in asked]
+    chosen = [one for one in opened.workspace.operators if not named or one.name in named]
     columns = {name for operator in chosen for output in operator.outputs for name in output.schema.names}
     if unknown := [name for name in tolerances if name not in columns]:
         msg = f"--tolerance: no output has a column {unknown[0]}. {closest(unknown[0], columns)}"

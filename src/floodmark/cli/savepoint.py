@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from floodmark.cli.console import Console
-from floodmark.cli.invocation import Invocation, pass_invocation, shared
+from floodmark.cli.invocation import Invocation, asked, pass_invocation, shared
 from floodmark.cli.loading import Opened
 from floodmark.cli.spark import start
 from floodmark.cli.store import fleet, known
 from floodmark.cli.workspace import opened_lake
 from floodmark.core.time import describe, iso
+from floodmark.lifecycle.requests import SavepointRequest
 from floodmark.lifecycle.savepoint import Manifest, broken, differences
 from floodmark.spec.workspace import Engine
 
@@ -33,16 +34,10 @@ def savepoint() -> None:
 
 @savepoint.command()
 @click.argument("operator")
-@click.option("--note", default="", help="Why it is made.")
-@click.option("--with-downstream", is_flag=True, help="And of every stream that reads it, at one cut.")
-@click.option(
-    "--keep",
-    type=click.IntRange(min=1),
-    help="Of those made with this --note, retain the newest so many, and what is needed.",
-)
+@asked(SavepointRequest)
 @shared
 @pass_invocation
-def create(invocation: Invocation, operator: str, note: str, *, with_downstream: bool, keep: int | None) -> None:
+def create(invocation: Invocation, operator: str, *, request: SavepointRequest) -> None:
     """Make a savepoint of the stream of OPERATOR; a running stream goes on meanwhile."""
     console, opened, lake = _opened(invocation)
     from floodmark.lake import savepoints
@@ -51,22 +46,22 @@ def create(invocation: Invocation, operator: str, note: str, *, with_downstream:
     name, code = opened.workspace.operator(operator).name, code_of(opened.root)
     streams = known(opened, console.say)
     codes = {one.name: code for one in opened.workspace.operators} | (streams.codes() if streams else {})
-    if with_downstream:
-        made = together(name, lake, why=note, codes=codes)
+    if request.with_downstream:
+        made = together(name, lake, why=request.note, codes=codes)
     else:
-        made = [savepoints.create(name, lake, why=note, code=codes[name])]
+        made = [savepoints.create(name, lake, why=request.note, code=codes[name])]
     for one in made:
         found = one.manifest
         console.say(f"{found.id}: {found.version} at micro-batch {found.batch}, {describe(found.watermark)}")
         console.say(f"  {len(found.files)} files, {found.size:,} bytes")
-    gone = [] if keep is None else _thinned(console, opened, name, note, keep)
+    gone = _thinned(console, opened, name, request) if request.keep else []
     console.document({"lake": opened.lake, "savepoints": [_document(one) for one in made], "deleted": gone})
 
 
-def _thinned(console: Console, opened: Opened, name: str, note: str, keep: int) -> list[str]:
+def _thinned(console: Console, opened: Opened, name: str, request: SavepointRequest) -> list[str]:
     from floodmark.control.retention import thin
 
-    gone, stay = thin(fleet(opened, console.say), name, note, keep)
+    gone, stay = thin(fleet(opened, console.say), name, request.note, request.keep)
     for one in gone:
         console.say(f"deleted: {one}")
     for one, why in stay.items():

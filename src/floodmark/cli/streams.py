@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 import click
 
 from floodmark.cli.console import Console
-from floodmark.cli.invocation import Invocation, pass_invocation, shared
+from floodmark.cli.invocation import Invocation, asked, pass_invocation, shared
 from floodmark.cli.spark import start
 from floodmark.cli.store import known
 from floodmark.cli.workspace import opened_lake
 from floodmark.core.time import describe
+from floodmark.lifecycle.requests import RollbackRequest
 from floodmark.lifecycle.steps import Step, documents, recorded
 
 if TYPE_CHECKING:
@@ -28,16 +29,11 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("operator")
 @click.option("--to", "name", metavar="SAVEPOINT", required=True, help="Of the operator: floodmark savepoint list.")
-@click.option("--undo-backfills", is_flag=True, help="Also undo bounded runs that came after it.")
-@click.option(
-    "--leave-readers", is_flag=True, help="Leave streams that read it; they refuse to resume until computed anew."
-)
+@asked(RollbackRequest)
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 @shared
 @pass_invocation
-def rollback(
-    invocation: Invocation, *, operator: str, name: str, undo_backfills: bool, leave_readers: bool, dry_run: bool
-) -> None:
+def rollback(invocation: Invocation, *, operator: str, name: str, request: RollbackRequest, dry_run: bool) -> None:
     """Take the stream of OPERATOR back to a savepoint: state, positions and tables, with every stream that reads it.
 
     Those that a supervisor runs are stopped for it, and run again in the code of their savepoints; others have to be stopped.
@@ -52,16 +48,18 @@ def rollback(
     savepoint = savepoints.of(lake, chosen.name, name)
     streams, taken = known(opened, console.say), list[Step]()
     if dry_run:
-        found = prepare(lake, savepoint, backfills=undo_backfills, alone=leave_readers, keep=False)
+        found = prepare(lake, savepoint, backfills=request.undo_backfills, alone=request.leave_readers, keep=False)
         taken = _steps(lake, streams, found)
     else:
         with console.step(f"rollback of {chosen.name}"), recorded() as taken:
             if streams is None:
-                found = roll_back(lake, savepoint, backfills=undo_backfills, alone=leave_readers)
+                found = roll_back(lake, savepoint, backfills=request.undo_backfills, alone=request.leave_readers)
             else:
                 from floodmark.control.actions import roll_back as with_streams
 
-                found, _ = with_streams(streams, savepoint, backfills=undo_backfills, alone=leave_readers)
+                found, _ = with_streams(
+                    streams, savepoint, backfills=request.undo_backfills, alone=request.leave_readers
+                )
     _say(console, found, dry_run=dry_run)
     if dry_run:
         console.steps(taken)

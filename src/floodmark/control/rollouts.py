@@ -13,13 +13,12 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from floodmark.control import actions, experiments
+from floodmark.control import actions, experiments, promotion
 from floodmark.control.fleet import Fleet, never
 from floodmark.control.package import load
 from floodmark.control.rollout import Record, Rollouts, State
 from floodmark.control.standing import judged, now, share_aside, superseded, watch
 from floodmark.control.store import CONTROL, Store
-from floodmark.control.verification import Verification
 from floodmark.core import crash
 from floodmark.core.errors import FloodmarkError, LifecycleError
 from floodmark.core.machine import refused
@@ -32,6 +31,7 @@ from floodmark.lifecycle.experiment import Experiment
 from floodmark.lifecycle.gates import told
 from floodmark.lifecycle.pairing import Results, check_paired
 from floodmark.lifecycle.plan import plan
+from floodmark.lifecycle.requests import ExperimentRequest, PromotionRequest
 from floodmark.lifecycle.watch import GATES, Memory
 from floodmark.spec.asset import OperatorAsset
 
@@ -216,17 +216,14 @@ def _begin(fleet: Fleet, known: Rollouts, record: Record) -> Record:
     name, made = record.named, _experiment(fleet, record)
     if made is None or made.state == "starting":
         _clean_earlier(fleet, known, record)
-        experiments.start(
-            fleet,
-            name,
-            record.operator,
-            {_OLD: "@current", _NEW: record.package},
-            promote=record.declared.promote,
-            candidate=_NEW,
+        request = ExperimentRequest(
+            arms={_OLD: "@current", _NEW: record.package},
+            promote=_NEW,
             forward_only=record.declared.forward_only,
             rebuild=record.declared.rebuild,
-            why=record.why,
+            note=record.why,
         )
+        experiments.start(fleet, name, record.operator, request, record.declared.promote)
     crash.point("rollout.begun")
     return known.come_to(record, "shadowing", experiment=name)
 
@@ -330,15 +327,15 @@ def _promote(fleet: Fleet, known: Rollouts, record: Record) -> Record:
     if made.state == "promoted":
         return _promoted(fleet, known, record)
     action = next(iter(fleet.store.actions(record.stream, 1)), None)
-    begun = action is not None and action.why == experiments.why_of(made.name, record.arm)
+    begun = action is not None and action.why == promotion.why_of(made.name, record.arm)
     if not begun and (why := superseded(fleet, made)):
         return _apart(known, record, why)
     if action is None or not begun or action.step != "rolled back":
-        cutover = record.declared.promote.cutover
+        request = PromotionRequest(arm=record.arm, cutover=record.declared.promote.cutover)
         try:
-            _, action = experiments.promote(fleet, made.name, record.arm, Verification(), cutover)
+            _, action = promotion.promote(fleet, made.name, request)
         except LifecycleError as error:
-            if error.code == _BEHIND and error.got.startswith(experiments.CRASHED):  # its gates say whether for good
+            if error.code == _BEHIND and error.got.startswith(promotion.CRASHED):  # its gates say whether for good
                 return known.come_to(record, "judging", str(error))
             raise
     crash.point("rollout.promoted")
@@ -350,7 +347,7 @@ def _promote(fleet: Fleet, known: Rollouts, record: Record) -> Record:
 
 
 def _promoted(fleet: Fleet, known: Rollouts, record: Record) -> Record:
-    why = experiments.why_of(record.named, record.arm)
+    why = promotion.why_of(record.named, record.arm)
     done = (one for one in fleet.store.actions(record.stream) if one.why == why and one.step == "done")
     made, back = kept.find(fleet.lake, record.named), next(one.savepoint or "" for one in done)
     before = savepoints.find(fleet.lake, back).manifest.version
@@ -439,7 +436,7 @@ def main(number: str, package: str) -> int:
             record = after
     except Exception as error:  # noqa: BLE001 - whatever it is, the rollout says so, and is looked at again
         traceback.print_exc()
-        if not str(error).startswith("LIFECYCLE-003"):
+        if getattr(error, "code", "") != "LIFECYCLE-003":  # another look is at work
             _later(known, record, f"{type(error).__name__}: {error}", 6 * _RETRY_SECONDS)
         return 1
     sys.stdout.write(f"{after.name}: {after.state}\n")

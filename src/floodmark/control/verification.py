@@ -6,16 +6,20 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from deltalake import DeltaTable
 
 from floodmark.control.fleet import Fleet
+from floodmark.core.time import span
 from floodmark.lake import history
 from floodmark.lake.commits import MicroBatch
 from floodmark.lake.outputs import input_path
 from floodmark.lake.savepoints import Savepoint
 from floodmark.lake.timeline import Timeline, inputs_at
+from floodmark.lifecycle.requests import PromotionRequest, UpgradeRequest
 from floodmark.lifecycle.savepoint import Manifest
+from floodmark.spec.asset import PATIENCE, SOAK
 
 _POLL_SECONDS = 0.2
 
@@ -35,11 +39,21 @@ class Verification:
         cancelled: when set, the new version is taken back.
     """
 
-    patience: float = 180.0
-    soak: float = 10.0
+    patience: float = span(PATIENCE) / 1000
+    soak: float = span(SOAK) / 1000
     checks: tuple[Check, ...] = ()
     set_aside: bool = False
     cancelled: threading.Event = field(default_factory=threading.Event)
+
+    @staticmethod
+    def of(request: UpgradeRequest | PromotionRequest, **more: Any) -> Verification:
+        """As it is asked for.
+
+        Args:
+            request: any.
+            more: ``checks``, ``cancelled``.
+        """
+        return Verification(patience=request.patience, soak=request.soak, set_aside=request.set_aside, **more)
 
 
 def verify(

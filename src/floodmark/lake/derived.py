@@ -53,6 +53,11 @@ def write(target: str, like: DeltaTable, rows: Mapping[str, dataset.Dataset], qu
     remove(spilled)
 
 
+def whole(target: str) -> bool:
+    """Whether a table is there that was written to its end: it is made empty, and all its rows come in one commit."""
+    return DeltaTable.is_deltatable(target) and DeltaTable(target).version() > 0
+
+
 def _exact(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterable[pa.RecordBatch]:
     """Batches with the exact types of a table: DuckDB widens some, and names time zones in its own way."""
     for batch in batches:

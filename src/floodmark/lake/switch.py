@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 from floodmark.core import crash
 from floodmark.core.errors import LifecycleError
 from floodmark.core.time import describe
-from floodmark.lake import entries, fence, history, last_values, positions, savepoints
+from floodmark.lake import derived, entries, fence, history, last_values, positions, savepoints
 from floodmark.lake.checkpoint import checkpoint_at
 from floodmark.lake.commits import Restored
 from floodmark.lake.copies import remove
@@ -283,6 +283,7 @@ def _take(lake: Lake, targets: Mapping[str, Target], step: Switching) -> None:
         case Seek():
             _seek(timeline, target, targets)
         case MakeCurrent():
+            remove(timeline.folder(_CUTOVER))
             timeline.make_current()
 
 
@@ -359,11 +360,10 @@ def _coming(timeline: Timeline, target: Target, wanted: TableVersion) -> tuple[s
     path, cut = origin.output(wanted.table), target.cut
     if cut is None or wanted.table not in cut.staying:
         return path, wanted.version, None
-    mixed, cutover = (
-        timeline.folder(_CUTOVER, wanted.table),
-        _cutover(timeline.lake, cut, wanted.table, path, wanted.version),
-    )
-    cutover.write(mixed)
+    mixed = timeline.folder(_CUTOVER, wanted.table)
+    cutover = _cutover(timeline.lake, cut, wanted.table, path, wanted.version)
+    if not derived.whole(mixed):  # the last values, and then the table, are made of it
+        cutover.write(mixed)
     return mixed, None, cutover.part
 
 
@@ -389,7 +389,7 @@ def _switch_table(timeline: Timeline, target: Target, wanted: TableVersion) -> N
         return
     origin, version, also = _coming(timeline, target, wanted)
     graft(origin, path, app, record, version, fences, also)
-    remove(timeline.folder(_CUTOVER))
+    remove(timeline.folder(_CUTOVER, wanted.table))
 
 
 def _switched_at(path: str, timeline: int) -> int:

@@ -1,13 +1,18 @@
-"""What may be set when a run is launched: the config of the assets' steps."""
+"""What may be set when a run is launched: the config of the assets' steps and of the jobs."""
 
 from __future__ import annotations
 
-from typing import Literal
+from dataclasses import MISSING
+from typing import Any, Literal, TypeVar
 
 import dagster as dg
-from pydantic import Field
+from pydantic import Field, create_model
 
+from floodmark.lifecycle.requests import options
 from floodmark.spec.asset import OperatorAsset
+
+Request = TypeVar("Request")
+_TYPES: dict[type, Any] = {tuple: list[str], dict: dict[str, str]}
 
 
 class OperatorConfig(dg.Config):
@@ -46,3 +51,23 @@ def defaults(asset: OperatorAsset) -> type[OperatorConfig]:
         )
 
     return Config
+
+
+def config_of(request: type) -> Any:
+    """A config with the fields of a request; numbers are named with their unit.
+
+    Args:
+        request: one of ``lifecycle.requests``.
+    """
+    built: dict[str, Any] = {}
+    for one in options(request):
+        default = list(one.default) if one.kind is tuple else ... if one.default is MISSING else one.default
+        about = Field(default=default, ge=one.least, le=one.most, description=one.says)
+        built[one.configured] = (_TYPES.get(one.kind, one.kind), about)
+    return create_model(f"{request.__name__}Config", __base__=dg.Config, __doc__=request.__doc__, **built)
+
+
+def request_of(request: type[Request], config: Any) -> Request:
+    """What a config asks for."""
+    given = {one.name: getattr(config, one.configured) for one in options(request)}
+    return request(**{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()})

@@ -15,11 +15,12 @@ from pydantic import Field
 from floodmark.core.errors import LifecycleError
 from floodmark.core.time import iso
 from floodmark.lake.paths import Lake
+from floodmark.lifecycle.requests import ComparisonRequest, ExperimentRequest, PromotionRequest
 from floodmark.orchestration.assets import output_key
+from floodmark.orchestration.config import config_of, request_of
 from floodmark.orchestration.jobs import Streams, job_of, tagged, whose
 from floodmark.orchestration.work import failing, interruptible
 from floodmark.spec.operator import Operator
-from floodmark.spec.tolerance import Within
 from floodmark.spec.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -29,50 +30,6 @@ EXPERIMENTS = dg.DynamicPartitionsDefinition(name="floodmark_experiments")
 """The experiments of a lake, to choose one from a list."""
 CHECK = "arms_find_the_same"
 _PREFIX = "experiments"
-
-
-class StartConfig(dg.Config):
-    """How an experiment starts."""
-
-    name: str = Field(description="Of the experiment: lower-case letters, digits and underscores.")
-    arms: dict[str, str] = Field(
-        default={"a": "@current", "b": "."},
-        description="Arm -> its code: @current is what the stream runs, . the code as it is now, or the name of a package. The others are compared with the first.",
-    )
-    savepoint: str = Field(default="", description="All arms begin with it. Empty: one is made now.")
-    forward_only: bool = Field(
-        default=False, description="Open windows of an arm go on with what the old code put into them."
-    )
-    rebuild: bool = Field(
-        default=False,
-        description="An arm whose code cannot go on from the savepoint computes all input, from the first row.",
-    )
-    note: str = Field(default="", description="Why.")
-
-
-class ReportConfig(dg.Config):
-    """How the arms are compared; tolerances and columns stay those of the first report."""
-
-    match: float = Field(
-        default=1.0, ge=0, le=1, description="Least share of the rows of each output that must be the same."
-    )
-    tolerances: dict[str, str] = Field(default={}, description="Column -> 0.5 for half a unit, 0.1% for a thousandth.")
-    without: list[str] = Field(default=[], description="Columns that are left out.")
-
-
-class PromoteConfig(dg.Config):
-    """How an arm becomes the stream."""
-
-    arm: str = Field(description="Which arm.")
-    cutover: str = Field(
-        default="",
-        description="Results before this event time stay as the stream made them: ISO 8601, or 'closed' for the latest there is.",
-    )
-    patience_seconds: float = Field(
-        default=180, ge=0, description="For the arm to come to where the stream is, and for its first micro-batch then."
-    )
-    soak_seconds: float = Field(default=10, ge=0, description="It must run without a crash.")
-    set_aside: bool = Field(default=False, description="Let it set rows aside, though the stream did not.")
 
 
 def experiment_definitions(workspace: Workspace, streams: Streams, names: Any) -> dg.Definitions:
@@ -117,6 +74,9 @@ def _report(operator: Operator, streams: Streams) -> dg.AssetsDefinition:
     key = dg.AssetKey([_PREFIX, operator.name, "report"])
     what = "Whether every arm finds what the first one finds, as far as all are: enough rows are the same, and no column is missing."
 
+    class Config(config_of(ComparisonRequest)):  # type: ignore[misc]  # made of the request
+        pass
+
     @dg.multi_asset(
         name=f"report_of_{operator.name}",
         specs=[
@@ -130,15 +90,13 @@ def _report(operator: Operator, streams: Streams) -> dg.AssetsDefinition:
         ],
         check_specs=[dg.AssetCheckSpec(CHECK, asset=key, description=what)],
     )
-    def compare_step(context: dg.AssetExecutionContext, config: ReportConfig) -> Iterator[Any]:
+    def compare_step(context: dg.AssetExecutionContext, config: Config) -> Iterator[Any]:
         from floodmark.control.experiments import report  # noqa: PLC0415 - definitions load without an engine
-        from floodmark.observe.comparison.compare import How  # noqa: PLC0415 - as above
         from floodmark.observe.comparison.report import markdown  # noqa: PLC0415 - as above
 
         with failing(operator.name):
-            bounds = {name: Within.parse(text, f"tolerance of {name}") for name, text in config.tolerances.items()}
-            how = How(tolerances=bounds, without=tuple(config.without))
-            made = report(streams.fleet(context.log.info), context.partition_key, how, match=config.match)
+            request = request_of(ComparisonRequest, config)
+            made = report(streams.fleet(context.log.info), context.partition_key, request)
         about: dict[str, Any] = {f"verdict on {arm.name}": made.verdict(arm) for arm in made.others}
         about |= {"report": dg.MetadataValue.md(markdown(made)), "state": made.experiment.state}
         check = dg.AssetCheckResult(
@@ -150,7 +108,8 @@ def _report(operator: Operator, streams: Streams) -> dg.AssetsDefinition:
 
 
 def _starting(streams: Streams, names: Any) -> dg.JobDefinition:
-    class Config(StartConfig):
+    class Config(config_of(ExperimentRequest)):  # type: ignore[misc]  # made of the request
+        name: str = Field(description="Of the experiment: lower-case letters, digits and underscores.")
         operator: names = whose(names)
 
     @dg.op(name="start_experiment")
@@ -161,17 +120,9 @@ def _starting(streams: Streams, names: Any) -> dg.JobDefinition:
         with failing(operator):
             fleet = streams.fleet(context.log.info)
             fleet.check_supervised([operator])
+            request = request_of(ExperimentRequest, config)
             made = interruptible(
-                lambda: start(
-                    fleet,
-                    config.name,
-                    operator,
-                    config.arms,
-                    savepoint=config.savepoint,
-                    forward_only=config.forward_only,
-                    rebuild=config.rebuild,
-                    why=config.note,
-                ),
+                lambda: start(fleet, config.name, operator, request),
                 lambda: None,  # it is finished, or started again
             )
         for name, keys in _keys([made], [operator]).items():
@@ -202,16 +153,18 @@ def _stopping(streams: Streams) -> dg.JobDefinition:
 
 
 def _promoting(streams: Streams) -> dg.JobDefinition:
-    @dg.op(name="promote_arm")
-    def act(context: dg.OpExecutionContext, config: PromoteConfig) -> None:
-        from floodmark.control.experiments import promote  # noqa: PLC0415 - definitions load without an engine
-        from floodmark.control.verification import Verification  # noqa: PLC0415 - as above
+    class Config(config_of(PromotionRequest)):  # type: ignore[misc]  # made of the request
+        pass
 
-        wanted = Verification(patience=config.patience_seconds, soak=config.soak_seconds, set_aside=config.set_aside)
+    @dg.op(name="promote_arm")
+    def act(context: dg.OpExecutionContext, config: Config) -> None:
+        from floodmark.control.promotion import promote  # noqa: PLC0415 - definitions load without an engine
+
+        request = request_of(PromotionRequest, config)
         with failing():
             fleet = streams.fleet(context.log.info)
             made, action = interruptible(
-                lambda: promote(fleet, context.partition_key, config.arm, wanted, config.cutover),
+                lambda: promote(fleet, context.partition_key, request),
                 lambda: None,  # it is finished, or the next one finishes it
             )
             tagged(context, made.operator)
@@ -220,7 +173,7 @@ def _promoting(streams: Streams) -> dg.JobDefinition:
             )
             if action.step != "done":
                 fix = f"Mend it, and launch it again. What it said: floodmark logs {made.operator}"
-                where, got = f"promotion of {config.arm}", f"{action.step}: {action.reason}"
+                where, got = f"promotion of {request.arm}", f"{action.step}: {action.reason}"
                 raise LifecycleError(where, "a version that passes", got, fix, code="LIFECYCLE-056")
 
     what = "Let the stream be what an arm is of the experiment that is chosen as partition; the job rollback takes it back."

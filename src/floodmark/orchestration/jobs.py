@@ -20,6 +20,8 @@ from floodmark.control.package import kept
 from floodmark.core.errors import LifecycleError
 from floodmark.core.fingerprint import digest
 from floodmark.core.time import describe, iso
+from floodmark.lifecycle.requests import RollbackRequest, SavepointRequest, UpgradeRequest
+from floodmark.orchestration.config import config_of, request_of
 from floodmark.orchestration.session import Place
 from floodmark.orchestration.work import failing, interruptible
 from floodmark.spec.asset import OperatorAsset
@@ -57,36 +59,6 @@ class Streams:
     def any(self) -> bool:
         """Whether one was ever started."""
         return kept(self.place.workspace.settings, self.root)
-
-
-class NoteConfig(dg.Config):
-    """Of a savepoint."""
-
-    note: str = Field(default="", description="Why it is made.")
-    with_downstream: bool = Field(default=False, description="And of every stream that reads it, at one cut.")
-    keep: int = Field(
-        default=0,
-        ge=0,
-        description="Of those made with this note, retain the newest so many, and what is pinned or needed; 0: all.",
-    )
-
-
-class UpgradeConfig(dg.Config):
-    """How a stream is upgraded."""
-
-    forward_only: bool = Field(default=False, description="Open windows keep what the old code put into them.")
-    rebuild: bool = Field(default=False, description="Compute everything with the new code beside it, and switch.")
-    note: str = Field(default="", description="Why, for the savepoint that is made first.")
-    patience_seconds: float = Field(default=180, ge=0, description="For the new version's first micro-batch.")
-    soak_seconds: float = Field(default=10, ge=0, description="It must run without a crash.")
-    set_aside: bool = Field(default=False, description="Let it set rows aside, though the old version did not.")
-
-
-class RollbackConfig(dg.Config):
-    """How streams are rolled back."""
-
-    undo_backfills: bool = Field(default=False, description="Also undo bounded runs that came after the savepoint.")
-    leave_readers: bool = Field(default=False, description="Leave streams that read it: they have to be computed anew.")
 
 
 def whose(names: Any) -> Any:
@@ -170,7 +142,7 @@ def _stopping(streams: Streams, names: Any) -> dg.JobDefinition:
 
 
 def _saving(streams: Streams, names: Any) -> dg.JobDefinition:
-    class Config(NoteConfig):
+    class Config(config_of(SavepointRequest)):  # type: ignore[misc]  # made of the request
         operator: names = whose(names)
 
     @dg.op(name="save_stream")
@@ -178,13 +150,14 @@ def _saving(streams: Streams, names: Any) -> dg.JobDefinition:
         from floodmark.lake import cuts, savepoints  # noqa: PLC0415 - definitions load without Spark
 
         name, lake = tagged(context, config.operator.value), streams.place.lake
+        request = request_of(SavepointRequest, config)
         with failing(name):
             codes = streams.fleet(context.log.info).codes() if streams.any else {}
-            if config.with_downstream:
-                made = cuts.together(name, lake, why=config.note, codes=codes)
+            if request.with_downstream:
+                made = cuts.together(name, lake, why=request.note, codes=codes)
             else:
-                made = [savepoints.create(name, lake, why=config.note, code=codes.get(name))]
-            gone = _thinned(context, streams, name, config) if config.keep else []
+                made = [savepoints.create(name, lake, why=request.note, code=codes.get(name))]
+            gone = _thinned(context, streams, name, request) if request.keep else []
         _listed(context, made)
         context.add_output_metadata(
             {"made": ", ".join(one.manifest.id for one in made), "deleted": ", ".join(gone) or "none"}
@@ -193,17 +166,17 @@ def _saving(streams: Streams, names: Any) -> dg.JobDefinition:
     return job_of("savepoint", "Make a savepoint of a stream, which goes on meanwhile.", act)
 
 
-def _thinned(context: dg.OpExecutionContext, streams: Streams, name: str, config: NoteConfig) -> list[str]:
+def _thinned(context: dg.OpExecutionContext, streams: Streams, name: str, request: SavepointRequest) -> list[str]:
     from floodmark.control.retention import thin  # noqa: PLC0415 - definitions load without Spark
 
-    gone, stay = thin(streams.fleet(context.log.info), name, config.note, config.keep)
+    gone, stay = thin(streams.fleet(context.log.info), name, request.note, request.keep)
     for savepoint, why in stay.items():
         context.log.info(f"savepoint {savepoint} stays: {why}")
     return gone
 
 
 def _upgrading(streams: Streams, names: Any) -> dg.JobDefinition:
-    class Config(UpgradeConfig):
+    class Config(config_of(UpgradeRequest)):  # type: ignore[misc]  # made of the request
         operator: names = whose(names)
 
     @dg.op(name="upgrade_stream")
@@ -213,7 +186,7 @@ def _upgrading(streams: Streams, names: Any) -> dg.JobDefinition:
         name = tagged(context, config.operator.value)
         asset = streams.place.workspace.asset(name)
         with failing(name):
-            action = _upgraded(context, streams, asset, config)
+            action = _upgraded(context, streams, asset, request_of(UpgradeRequest, config))
         if action is None:
             context.log.info(f"{asset.operator.version}: nothing has changed")
             return
@@ -232,17 +205,20 @@ def _upgrading(streams: Streams, names: Any) -> dg.JobDefinition:
 
 
 def _rolling_back(streams: Streams) -> dg.JobDefinition:
+    class Config(config_of(RollbackRequest)):  # type: ignore[misc]  # made of the request
+        pass
+
     @dg.op(name="roll_back_streams")
-    def act(context: dg.OpExecutionContext, config: RollbackConfig) -> None:
+    def act(context: dg.OpExecutionContext, config: Config) -> None:
         from floodmark.control.actions import roll_back  # noqa: PLC0415 - definitions load without Spark
         from floodmark.lake import savepoints  # noqa: PLC0415 - definitions load without Spark
 
-        lake = streams.place.lake
+        lake, request = streams.place.lake, request_of(RollbackRequest, config)
         with failing():
             fleet, savepoint = streams.fleet(context.log.info), savepoints.find(lake, context.partition_key)
             tagged(context, savepoint.manifest.operator)
             prepared, action = interruptible(
-                lambda: roll_back(fleet, savepoint, backfills=config.undo_backfills, alone=config.leave_readers),
+                lambda: roll_back(fleet, savepoint, backfills=request.undo_backfills, alone=request.leave_readers),
                 lambda: None,  # it is finished, or the next one finishes it
             )
         for target in prepared.switch.targets:
@@ -256,27 +232,25 @@ def _rolling_back(streams: Streams) -> dg.JobDefinition:
 
 
 def _upgraded(
-    context: dg.OpExecutionContext, streams: Streams, asset: OperatorAsset, config: UpgradeConfig
+    context: dg.OpExecutionContext, streams: Streams, asset: OperatorAsset, request: UpgradeRequest
 ) -> "Action | None":
     from floodmark.control.actions import rebuild, upgrade  # noqa: PLC0415 - definitions load without Spark
     from floodmark.control.expected import expected  # noqa: PLC0415 - as above
     from floodmark.control.verification import Verification  # noqa: PLC0415 - as above
 
     cancelled, fleet = Event(), streams.fleet(context.log.info)
-    verification = Verification(
-        patience=config.patience_seconds,
-        soak=config.soak_seconds,
-        set_aside=config.set_aside,
-        checks=tuple(expected(asset, streams.place.computing, streams.place.lake, anew=config.rebuild)),
+    verification = Verification.of(
+        request,
+        checks=tuple(expected(asset, streams.place.computing, streams.place.lake, anew=request.rebuild)),
         cancelled=cancelled,
     )
 
     def work() -> "Action | None":
-        if config.rebuild:
+        if request.rebuild:
             run = streams.place.computing.run_unbounded
-            return rebuild(fleet, run, asset.operator, why=config.note, stop=cancelled, verification=verification)[1]
+            return rebuild(fleet, run, asset.operator, why=request.note, stop=cancelled, verification=verification)[1]
         plan, action = upgrade(
-            fleet, asset.operator, forward_only=config.forward_only, why=config.note, verification=verification
+            fleet, asset.operator, forward_only=request.forward_only, why=request.note, verification=verification
         )
         for change in plan.changes:
             context.log.info(f"{change.where}: {change.before} -> {change.after}: {change.verdict}: {change.otherwise}")

@@ -42,6 +42,10 @@ class SourceAsset:
     ends: bool = False
 
 
+PATIENCE, SOAK = "3 minutes", "10 seconds"
+"""Until a new version's first micro-batch, and for how long it must run without a crash then, where nothing else is said."""
+
+
 @dataclass(frozen=True, slots=True)
 class Upgrades:
     """When a stream that runs by itself goes on under the code there is then: with a savepoint first, and back to it when that fails.
@@ -59,8 +63,8 @@ class Upgrades:
     timezone: str = "UTC"
     forward_only: bool = False
     rebuild: bool = False
-    patience: str = "3 minutes"
-    soak: str = "10 seconds"
+    patience: str = PATIENCE
+    soak: str = SOAK
 
 
 @dataclass(frozen=True, slots=True)

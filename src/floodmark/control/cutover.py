@@ -1,0 +1,70 @@
+"""Cut-overs of a stream to an arm of an experiment: which results stay, as far as both have come."""
+
+from __future__ import annotations
+
+from deltalake import DeltaTable
+
+from floodmark.core.errors import LifecycleError
+from floodmark.lake import savepoints, switch
+from floodmark.lake.paths import Lake
+from floodmark.lake.timeline import Timeline
+from floodmark.lifecycle.cutover import Cut, chosen, final, numbered, parse
+from floodmark.lifecycle.experiment import Arm, Experiment
+from floodmark.spec.schema import first_sequence
+
+
+def check_cutover(lake: Lake, made: Experiment, arm: Arm, cutover: str) -> None:
+    """Make sure that results of a stream are final where a cut-over is wanted; how far the arm is does not count yet.
+
+    Args:
+        lake: of the stream.
+        made: the experiment.
+        arm: that shall become the stream.
+        cutover: an instant, ISO 8601, or ``closed`` for the latest there may be; empty for none.
+
+    Raises:
+        LifecycleError: LIFECYCLE-110 it cannot be cut over by event time, LIFECYCLE-111 results are not final then.
+    """
+    if cutover:
+        _instant(lake, made, arm, cutover, [Timeline.current(lake, made.operator)])
+
+
+def cut_between(lake: Lake, made: Experiment, arm: Arm, cutover: str) -> Cut | None:
+    """Which results of a stream stay; None for those from before the versions parted, which are the arm's too.
+
+    Args:
+        lake: of the stream.
+        made: the experiment.
+        arm: that shall become the stream.
+        cutover: as ``check_cutover`` takes it.
+
+    Raises:
+        LifecycleError: as ``check_cutover``.
+    """
+    if not cutover:
+        return None
+    beside = Lake(arm.root)
+    theirs = Timeline.current(beside, made.operator)
+    at = _instant(lake, made, arm, cutover, [Timeline.current(lake, made.operator), theirs])
+    deployed = theirs.identity.deployed()
+    if deployed is None:
+        return None
+    paths = {table: lake.output(table) for table in deployed.tables}
+    staying = {table: DeltaTable(path).version() for table, path in paths.items() if DeltaTable.is_deltatable(path)}
+    parted = savepoints.find(lake, made.savepoint).manifest.batch
+    cut = Cut(at=at, since=first_sequence(parted + 1) if numbered(deployed.graph) else None, staying=staying)
+    switch.check_cut(lake, beside, cut)
+    return cut
+
+
+def _instant(lake: Lake, made: Experiment, arm: Arm, cutover: str, timelines: list[Timeline]) -> int:
+    """The instant before which results are final in all of some streams, the original first."""
+    where, parted = f"experiment '{made.name}', cut-over to arm '{arm.name}'", savepoints.find(lake, made.savepoint)
+    if arm.anew or timelines[0].number != parted.manifest.timeline:
+        fix = "Leave the cut-over out: all its results are the new version's then."
+        got = "computed all input anew" if arm.anew else f"went back, or another way, since {made.savepoint}"
+        expected = "versions that went on from one savepoint"
+        raise LifecycleError(where, expected, f"one that {got}", fix, code="LIFECYCLE-110")
+    found = [(one.identity.deployed(), one.checkpoint.settled(one.checkpoint.last_committed())) for one in timelines]
+    latest = min(final(deployed.graph, settled, where) for deployed, settled in found if deployed is not None)
+    return chosen(parse(cutover, where), latest, where)

@@ -1,0 +1,185 @@
+"""Promotions: a stream becomes what an arm of an experiment is, and is what it was where that fails."""
+
+from __future__ import annotations
+
+import time
+
+from floodmark.control import actions
+from floodmark.control.cutover import check_cutover, cut_between
+from floodmark.control.experiments import check_running, of, promoted
+from floodmark.control.fleet import Fleet
+from floodmark.control.store import Action
+from floodmark.control.verification import Verification
+from floodmark.core.errors import FloodmarkError, LifecycleError
+from floodmark.core.time import describe
+from floodmark.lake import cuts, experiments, savepoints, switch
+from floodmark.lake.paths import Lake
+from floodmark.lake.timeline import Timeline, inputs_at, streams
+from floodmark.lifecycle.experiment import Arm, Experiment
+from floodmark.lifecycle.requests import PromotionRequest
+from floodmark.lifecycle.steps import Follow, Step, take
+from floodmark.lifecycle.switch import steps
+
+CRASHED = "a crash"
+"""What is found, LIFECYCLE-096, of an arm whose driver has crashed; a supervisor may start it again."""
+_POLL_SECONDS = 0.2
+
+
+def promote(fleet: Fleet, name: str, request: PromotionRequest) -> tuple[Experiment, Action]:
+    """Let the stream be what an arm is: its state, its code, and its tables in one commit each; else all stays as it was.
+
+    The stream and those that read it stop; the arm reads what they have read, and stops; the tables of the stream become the arm's; the
+    stream starts in the arm's code and is verified. Readers have read what was replaced, and have to be computed anew. Done again after a
+    crash, it is finished. ``floodmark rollback`` to the savepoint that is made first takes it back.
+
+    Args:
+        fleet: of the stream.
+        name: of the experiment.
+        request: what is asked for.
+
+    Returns:
+        The experiment, and what was done, which ended as ``done`` or ``rolled back``.
+
+    Raises:
+        LifecycleError: LIFECYCLE-090 no such experiment, LIFECYCLE-092 no such arm, LIFECYCLE-095 it is not running, LIFECYCLE-096 the
+            arm does not run or does not come to where the stream is, LIFECYCLE-110 its results cannot be cut over by
+            event time, LIFECYCLE-111 they are not final then; else as an upgrade.
+    """
+    made, why = experiments.find(fleet.lake, name), why_of(name, request.arm)
+    chosen, again = made.arm(request.arm), _again(name, request.arm)
+    left = switch.pending(fleet.lake)
+    if left is None:
+        check_running(made)
+    operator, there = made.operator, of(fleet, chosen)
+    with actions.taking_turn(fleet, operator) as turn:
+        killed = fleet.store.unfinished(fleet.stream(operator))
+        actions.settle(fleet, operator, turn)
+        if killed is not None and killed.why == why and (done := fleet.store.action(killed.id)).step == "done":
+            return promoted(fleet, made, request.arm), done
+        old = killed.old if killed is not None and killed.why == why else actions.wanted(fleet, [operator])
+        actions.check_supervised(fleet, old | {operator: old[operator] | {"desired": "running"}})
+        switch.refuse_another(fleet.lake, operator, again)
+        _check_runs(there, made, chosen)
+        if left is None:
+            check_cutover(fleet.lake, made, chosen, request.cutover)
+        old |= {operator: old[operator] | {"next": chosen.package}}
+        action = actions.begin(fleet, "upgrade", operator, chosen.version, old, step="rebuilding", why=why)
+        try:
+            back = _become(fleet, made, chosen, action, request, again)
+        except FloodmarkError as error:
+            actions.abandon(fleet, fleet.store.action(action.id), str(error))
+            raise
+        turn()
+        fleet.store.go_on(action.id, "verifying", savepoint=back)
+        done = actions.go_over(
+            fleet,
+            chosen.package,
+            savepoints.find(fleet.lake, back),
+            fleet.store.action(action.id),
+            Verification.of(request),
+            turn,
+        )
+        return (promoted(fleet, made, request.arm) if done.step == "done" else made), done
+
+
+def promote_steps(fleet: Fleet, name: str, request: PromotionRequest) -> list[Step]:
+    """The steps of a promotion that would succeed. As ``promote``."""
+    made, lake = experiments.find(fleet.lake, name), fleet.lake
+    chosen, operator = made.arm(request.arm), made.operator
+    begun = switch.pending(lake)
+    if begun is None:
+        check_running(made)
+    old = actions.wanted(fleet, [operator])
+    started = actions.starting(operator, chosen.version, old[operator], Verification.of(request))
+    if begun is not None:
+        switch.refuse_another(lake, operator, _again(name, request.arm))
+        return [*switch.steps(lake, begun), *started]
+    _check_runs(of(fleet, chosen), made, chosen)
+    names = [operator, *cuts.readers(operator, streams(lake))]
+    arms = Timeline.current(Lake(chosen.root), operator).identity
+    deployed = arms.deployed()
+    tables = deployed.tables if deployed is not None else ()
+    cut = cut_between(lake, made, chosen, request.cutover)
+    turn = switch.beside_turn(lake, operator, chosen.root, tables, arms.result_keys(), cut)
+    old = actions.wanted(fleet, names, need=False)
+    before = actions.pausing(names, old, _before(made, chosen))
+    return [*before, Follow(operator=operator, arm=request.arm), *steps([turn]), *started]
+
+
+def _again(name: str, arm: str) -> str:
+    """The command of a promotion."""
+    return f"floodmark experiment promote {name} --arm {arm}"
+
+
+def _before(made: Experiment, arm: Arm) -> str:
+    """What the savepoint says that is made before a promotion."""
+    return f"before the {_why(made, arm)}"
+
+
+def _why(made: Experiment, arm: Arm) -> str:
+    """What the savepoint says by which an arm's state goes over."""
+    return f"promotion of arm {arm.name} of experiment {made.name}"
+
+
+def why_of(name: str, arm: str) -> str:
+    """What the control store says of the promotion of an arm."""
+    return f"arm {arm} of experiment {name}"
+
+
+def _become(fleet: Fleet, made: Experiment, arm: Arm, action: Action, request: PromotionRequest, again: str) -> str:
+    """The stream stopped, and what the arm is; the savepoint to go back to."""
+    lake, operator, there = fleet.lake, made.operator, of(fleet, arm)
+    begun, why = switch.pending(lake), _why(made, arm)
+    if begun is not None:
+        taken, back = begun.targets[0].savepoint, begun.back
+        with switch.stopped(lake, begun.operators):
+            switch.perform(lake, begun)
+    else:
+        reading = cuts.readers(operator, streams(lake))
+        back = actions.pause(fleet, [operator, *reading], action.id, _before(made, arm)).manifest.id
+        follow = Follow(operator=operator, arm=arm.name)
+        take([follow], lambda _: _brought_up(fleet, made, arm, request.patience))
+        with switch.stopped(lake, [operator, *reading]), switch.stopped(there.lake, [operator]):
+            for one in savepoints.savepoints(lake, operator):  # of a promotion that was killed before its switch
+                if one.manifest.why == why:
+                    savepoints.delete(one)
+            cut = cut_between(lake, made, arm, request.cutover)
+            taken = switch.become(lake, operator, there.lake, again=again, back=back, why=why, cut=cut)
+    savepoints.delete(savepoints.find(lake, taken))
+    return back
+
+
+def _check_runs(there: Fleet, made: Experiment, arm: Arm) -> None:
+    driver = there.driver(made.operator)
+    if driver is not None and driver.ended_at is not None and driver.state == "crashed":
+        fix = f"See what its driver says: floodmark logs {made.operator} --lake {arm.root}"
+        where = f"experiment '{made.name}', arm '{arm.name}'"
+        raise LifecycleError(where, "an arm that runs", f"{CRASHED}: {driver.reason}", fix, code="LIFECYCLE-096")
+
+
+def _brought_up(fleet: Fleet, made: Experiment, arm: Arm, patience: float) -> None:
+    """Wait until an arm has read all that the stopped stream has read, and let it stop."""
+    there = of(fleet, arm)
+    if there.deployments([made.operator])[made.operator].desired == "stopped":  # by a killed promotion, or by hand
+        there.want(made.operator, "running")
+    _catch_up(fleet, made, arm, patience)
+    there.stop([made.operator])
+
+
+def _catch_up(fleet: Fleet, made: Experiment, arm: Arm, patience: float) -> None:
+    ours, theirs = Timeline.current(fleet.lake, made.operator), Timeline.current(Lake(arm.root), made.operator)
+    wanted = inputs_at(ours, ours.checkpoint.last_committed())
+    until = time.monotonic() + patience
+    while True:
+        last = theirs.checkpoint.last_committed()
+        read = inputs_at(theirs, last) if last >= 0 else {}
+        if all(name in read and read[name].version >= one.version for name, one in wanted.items()):
+            return
+        _check_runs(of(fleet, arm), made, arm)
+        if time.monotonic() > until:
+            reached = describe(theirs.checkpoint.settled(last)) if last >= 0 else "no micro-batch"
+            fix = "Wait until it has caught up, and ask again; or give it longer: --patience."
+            where = f"experiment '{made.name}', arm '{arm.name}'"
+            expected = f"an arm that has read what the stream has, within {patience:.0f} s"
+            raise LifecycleError(where, expected, f"one at {reached}", fix, code="LIFECYCLE-096")
+        time.sleep(_POLL_SECONDS)

@@ -1,0 +1,210 @@
+"""Requests: what may be asked of the verbs that act on streams, as data.
+
+The options of the command line (``cli.invocation``), the config of Dagster's jobs (``orchestration.config``) and the table in
+``docs/dagster.md`` are made of their fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields
+from typing import Any, get_type_hints
+
+from floodmark.core.errors import LifecycleError
+from floodmark.core.time import span
+from floodmark.spec.asset import PATIENCE, SOAK
+from floodmark.spec.rollout import PromoteWhen
+from floodmark.spec.tolerance import Within
+
+_PATIENCE, _SOAK = span(PATIENCE) / 1000, span(SOAK) / 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """One thing that may be asked for.
+
+    Args:
+        name: as the request spells it.
+        says: what it is for, in a sentence.
+        kind: ``bool``, ``int``, ``float``, ``str``; ``tuple`` of texts; ``dict`` of texts by name.
+        default: ``MISSING`` where it has to be given.
+        unit: of a number.
+        least: it may be.
+        most: it may be.
+        flag: on the command line, where it is another than the name.
+        form: of its value on the command line.
+    """
+
+    name: str
+    says: str
+    kind: type
+    default: Any
+    unit: str = ""
+    least: float | None = None
+    most: float | None = None
+    flag: str = ""
+    form: str = ""
+
+    @property
+    def given(self) -> str:
+        """On the command line."""
+        return f"--{(self.flag or self.name).replace('_', '-')}"
+
+    @property
+    def configured(self) -> str:
+        """In a config."""
+        return f"{self.name}_{self.unit}" if self.unit else self.name
+
+
+def _option(says: str, default: Any = MISSING, **more: Any) -> Any:
+    metadata = {"says": says, **more}
+    if isinstance(default, Mapping):
+        return field(default_factory=lambda: dict(default), metadata=metadata)
+    return field(metadata=metadata) if default is MISSING else field(default=default, metadata=metadata)
+
+
+def options(request: type) -> Iterator[Option]:
+    """What may be asked for, in order."""
+    hints = get_type_hints(request)
+    for one in fields(request):
+        kind = getattr(hints[one.name], "__origin__", hints[one.name])
+        kind = dict if kind is Mapping else kind
+        yield Option(name=one.name, kind=kind, default=_default(one), **one.metadata)
+
+
+def _default(one: Field[Any]) -> Any:
+    return one.default_factory() if one.default_factory is not MISSING else one.default
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavepointRequest:
+    """A savepoint of a stream."""
+
+    note: str = _option("Why it is made.", "")
+    with_downstream: bool = _option("And of every stream that reads it, at one cut.", default=False)
+    keep: int = _option(
+        "Of those made with this note, retain the newest so many, and what is pinned or needed; 0: all.", 0, least=0
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RollbackRequest:
+    """Streams go back to a savepoint."""
+
+    undo_backfills: bool = _option("Also undo bounded runs that came after the savepoint.", default=False)
+    leave_readers: bool = _option(
+        "Leave streams that read it; they refuse to resume until computed anew.", default=False
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpgradeRequest:
+    """A stream goes on under the definition its code has now."""
+
+    forward_only: bool = _option("Let open windows keep what the old code put into them.", default=False)
+    rebuild: bool = _option("Compute everything with the new code beside the stream, and switch.", default=False)
+    note: str = _option("Why, for the savepoint that is made first.", "")
+    patience: float = _option("For the new version's first micro-batch.", _PATIENCE, unit="seconds", least=0)
+    soak: float = _option("It must run without a crash.", _SOAK, unit="seconds", least=0)
+    set_aside: bool = _option("Let it set rows aside, though the old version did not.", default=False)
+
+    def __post_init__(self) -> None:
+        if self.forward_only and self.rebuild:
+            fix = "Leave one of them out: forward_only goes on from the state there is, rebuild does not."
+            got = "both forward_only and rebuild"
+            raise LifecycleError("upgrade", "one way for the state", got, fix, code="LIFECYCLE-114")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExperimentRequest:
+    """Versions of a stream run beside it from one savepoint."""
+
+    arms: Mapping[str, str] = _option(
+        "Arm -> its code: @current is what the stream runs, . the code as it is now, or a package. The others are compared with the first.",
+        {"a": "@current", "b": "."},
+        flag="arm",
+        form="NAME=CODE",
+    )
+    savepoint: str = _option("All arms begin with it. Default: one made now.", "", flag="from", form="SAVEPOINT")
+    forward_only: bool = _option("Let open windows of an arm keep what the old code put into them.", default=False)
+    rebuild: bool = _option(
+        "An arm whose code cannot go on from the savepoint computes all input, from the first row.", default=False
+    )
+    promote_when: tuple[str, ...] = _option(
+        "'match>=99.9%', 'mean_delay within 0.5', 'lag<=30 s', 'soak>=2 hours', 'at>=TIME', approve: an arm becomes the stream once all hold.",
+        (),
+        form="CONDITION",
+    )
+    promote: str = _option("Which arm, with promote_when. Default: the only one besides the first.", "", form="ARM")
+    note: str = _option("Why.", "")
+
+    @property
+    def rule(self) -> PromoteWhen | None:
+        """When an arm becomes the stream; None for never.
+
+        Raises:
+            LifecycleError: LIFECYCLE-092, an arm is named that may be promoted, and no condition.
+            DefinitionError: a condition is none.
+        """
+        if self.promote_when:
+            return PromoteWhen.parse(self.promote_when)
+        if self.promote:
+            fix = "Say when: --promote-when 'match>=99.9%'. Or leave --promote out."
+            where = f"arm '{self.promote}', which is to be promoted"
+            raise LifecycleError(where, "a condition for it", "none", fix, code="LIFECYCLE-092")
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToleranceRequest:
+    """By how much values may differ, and how many rows."""
+
+    tolerances: Mapping[str, str] = _option(
+        "Column -> 0.5 for half a unit, 0.1% for a thousandth.", {}, flag="tolerance", form="COLUMN=N"
+    )
+    match: float = _option("Least share of the rows of each output that must be the same.", 1.0, least=0, most=1)
+
+    @property
+    def bounds(self) -> dict[str, Within]:
+        """Column -> by how much its values may differ.
+
+        Raises:
+            DefinitionError: DEFINITION-160, a tolerance is none.
+        """
+        return {name: Within.parse(text, f"tolerance of {name}") for name, text in self.tolerances.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparisonRequest(ToleranceRequest):
+    """Two sets of rows are compared; of an experiment, tolerances and columns stay those of its first comparison."""
+
+    without: tuple[str, ...] = _option("Columns that are left out.", (), form="COLUMN")
+    memory: str = _option("Above it, the comparison spills to disk.", "2GB")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayRequest(ToleranceRequest):
+    """Changed code goes on from a savepoint, and is compared with what the stream has found."""
+
+    forward_only: bool = _option("Go on with open windows as the old code has filled them.", default=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromotionRequest:
+    """A stream becomes what an arm of an experiment is."""
+
+    arm: str = _option("That becomes the stream.", form="ARM")
+    cutover: str = _option(
+        "Results before this event time stay as the stream made them: ISO 8601, or closed for the latest there is. "
+        "Default: none since the arms parted.",
+        "",
+        form="TIME|closed",
+    )
+    patience: float = _option(
+        "For the arm to come to where the stream is, and for its first micro-batch then.",
+        _PATIENCE,
+        unit="seconds",
+        least=0,
+    )
+    soak: float = _option("It must run without a crash.", _SOAK, unit="seconds", least=0)
+    set_aside: bool = _option("Let it set rows aside, though the stream did not.", default=False)
