@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections import Counter
 from datetime import datetime, timedelta
 
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -14,7 +16,10 @@ import floodmark as fm
 from floodmark.core.errors import DefinitionError
 from floodmark.core.time import END, from_ms, to_ms
 from floodmark.engines.embedded.memory.run import MemoryRun
-from floodmark.semantics.columns import decode
+from floodmark.semantics.columns import arrow_type, decode, encode
+from floodmark.semantics.joins import JoinKernel, JoinStage
+from floodmark.semantics.stage import stage_of
+from floodmark.semantics.store import MemoryStore
 from floodmark.spec.schema import ROW
 from floodmark.testing.log import Log, Logs
 
@@ -172,7 +177,79 @@ def test_the_buffers_of_a_long_stream_do_not_grow():
         logs.move(time - 1)
         run_.batch(logs.tables(start))
         sizes.append(sum(decode(c)["rows"].num_rows for s in run_.state.stores.values() for c in s.chunks.values()))
-    assert max(sizes[20:]) <= 2 * (5 + 2)
+    assert max(sizes[20:]) <= 2 * 2 * (5 + 2), "as many rows again may have come out that their chunk still holds"
+
+
+class CountingStore(MemoryStore):
+    """Counts the bytes that are written."""
+
+    __slots__ = ("written",)
+
+    def put(self, number: int, chunk: bytes) -> None:
+        """Write a chunk."""
+        self.written = getattr(self, "written", 0) + len(chunk)
+        MemoryStore.put(self, number, chunk)
+
+
+def part(stage: JoinStage, tag: int, keys: list[str], times: list[int]) -> dict[str, pa.Table]:
+    """Rows of a side, whose number is their time."""
+    columns = {"k0": pa.array(keys), "t": pa.array(times, pa.int64()), "w": pa.array([0] * len(times), pa.int64())}
+    kinds = stage.step.parent.schema.types
+    own = {name: pa.array(times, pa.int64()).cast(arrow_type(kinds[name])) for name in stage.columns(tag)}
+    return {("left", "right")[tag]: pa.table(columns | own)}
+
+
+def buffered(kind: str, rows: int) -> tuple[JoinStage, CountingStore]:
+    """A join that holds rows of its left side, each with a key of its own, an instant apart from 1,000 on."""
+    stage = stage_of(interval(kind, -100_000, 100_000))
+    assert isinstance(stage, JoinStage)
+    store = CountingStore()
+    times = list(range(1_000, 1_000 + rows))
+    JoinKernel(stage, store).advance([part(stage, 0, [f"k{n}" for n in range(rows)], times)], 0)
+    store.written = 0
+    return stage, store
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_partner_for_one_row_and_a_row_that_comes_out_write_no_other_row(kind):
+    stage, store = buffered(kind, 20_000)
+    whole = sum(map(len, store.chunks.values()))
+    found = JoinKernel(stage, store).advance([part(stage, 1, ["k7"], [1_500])], 0)
+    assert found.results.num_rows == (kind != "anti")
+    for progress in range(101_000, 101_020):
+        found = JoinKernel(stage, store).advance([], progress)
+        alone = kind in {"left", "full", "anti"} and progress != 101_007
+        assert found.results["n"].to_pylist() == ([progress - 100_000] if alone else [])
+    assert store.written < whole / 100
+
+
+@pytest.mark.parametrize("kind", ["left", "right", "full", "semi", "anti"])
+def test_state_that_a_version_before_has_written_goes_on(kind):
+    """It said beside the rows which have had a partner, and held no row that has come out."""
+
+    def ways(older: bool) -> list[dict]:
+        stage, store = buffered(kind, 50)
+        JoinKernel(stage, store).advance([part(stage, 1, ["k7", "k9"], [1_500, 1_501])], 101_004)
+        if older:
+            index = json.loads(store.head)
+            for side in index["chunks"]:
+                for place, (number, _, first, last, *flags) in enumerate(side):
+                    rows = decode(store.chunks[number])["rows"]
+                    matched = decode(store.chunks.pop(flags[0]))["matched"] if flags else None
+                    live = pa.array(rows["t"].to_numpy() >= first)
+                    matched = pa.table({"m": [False] * rows.num_rows}) if matched is None else matched
+                    kept = rows.filter(live)
+                    store.chunks[number] = encode({"rows": kept, "matched": matched.filter(live)})
+                    side[place] = [number, kept.num_rows, first, last]
+            store.head = json.dumps(index).encode()
+        out = []
+        for tables, progress in [([part(stage, 1, ["k9", "k11"], [1_600, 1_601])], 101_006), ([], 101_030), ([], END)]:
+            out += JoinKernel(stage, store).advance(tables, progress).results.to_pylist()
+        assert store.head is None
+        assert not store.chunks
+        return out
+
+    assert ways(older=True) == ways(older=False) != []
 
 
 @pytest.mark.parametrize(

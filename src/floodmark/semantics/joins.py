@@ -103,13 +103,14 @@ class _Chunk:
     Args:
         tag: of the side.
         number: in the store.
-        rows: how many.
-        first: event time of the first.
+        rows: how many, those before ``first`` included.
+        first: event time of the first row that a partner can come for; rows before it are only written still.
         last: of the last.
-        table: they, once they are needed.
+        flags: number in the store of ``matched``; None where no row has had a partner, or it is beside the rows, as versions before wrote it.
+        table: the rows, once they are needed.
         matched: which have had a partner; None where that makes no difference.
-        stored: the store has something of that number.
-        changed: the store has not what is here.
+        stored: the store has the rows.
+        marked: the store has another ``matched``.
     """
 
     tag: int
@@ -117,10 +118,11 @@ class _Chunk:
     rows: int
     first: int
     last: int
+    flags: int | None = None
     table: pa.Table | None = None
     matched: Booleans | None = None
     stored: bool = True
-    changed: bool = False
+    marked: bool = False
 
 
 class JoinKernel:
@@ -196,16 +198,23 @@ class JoinKernel:
     def _save(self) -> None:
         for side in self.chunks:
             for chunk in side:
-                if not chunk.changed:
-                    continue
-                assert chunk.table is not None
-                if chunk.stored:
-                    self.store.remove(chunk.number)
-                flags = {} if chunk.matched is None else {"matched": pa.table({"m": pa.array(chunk.matched)})}
-                self.store.put(chunk.number, encode({"rows": chunk.table} | flags))
-        told = [[[chunk.number, chunk.rows, chunk.first, chunk.last] for chunk in side] for side in self.chunks]
+                if not chunk.stored:
+                    assert chunk.table is not None
+                    self.store.put(chunk.number, encode({"rows": chunk.table}))
+                if chunk.marked:
+                    self._save_flags(chunk)
+        told = [[_told(chunk) for chunk in side] for side in self.chunks]
         index = json.dumps({"chunks": told, "next": self.next}, separators=(",", ":")).encode()
         self.store.put_index(index if any(told) else None)
+
+    def _save_flags(self, chunk: _Chunk) -> None:
+        """Write which rows have had a partner apart from the rows: a partner for one row writes a bit for each."""
+        assert chunk.matched is not None
+        if chunk.flags is None:
+            chunk.flags, self.next = self.next, self.next + 1
+        else:
+            self.store.remove(chunk.flags)
+        self.store.put(chunk.flags, encode({"matched": pa.table({"m": pa.array(chunk.matched)})}))
 
     def _fresh(self, tag: int, parts: list[pa.Table]) -> _Chunk | None:
         """New rows as a chunk of their own."""
@@ -216,18 +225,34 @@ class JoinKernel:
     def _chunk(self, tag: int, table: pa.Table, matched: Booleans | None) -> _Chunk:
         number, self.next = self.next, self.next + 1
         bounds = pc.min_max(table["t"]).as_py()
-        if matched is None and self.flagged[tag]:
-            matched = np.zeros(table.num_rows, dtype=bool)
+        if matched is None:
+            matched = self._no_partners(tag, table)
         return _Chunk(
-            tag, number, table.num_rows, bounds["min"], bounds["max"], table, matched, stored=False, changed=True
+            tag,
+            number,
+            table.num_rows,
+            bounds["min"],
+            bounds["max"],
+            table=table,
+            matched=matched,
+            stored=False,
+            marked=matched is not None and bool(matched.any()),
         )
 
     def _rows(self, chunk: _Chunk) -> pa.Table:
         if chunk.table is None:
             found = decode(self.store.get(chunk.number))
+            if chunk.flags is not None:
+                found |= decode(self.store.get(chunk.flags))
             chunk.table = self._as_now(found["rows"].combine_chunks(), chunk.tag)
-            chunk.matched = found["matched"]["m"].to_numpy().copy() if "matched" in found else None
+            known = "matched" in found
+            chunk.matched = (
+                found["matched"]["m"].to_numpy().copy() if known else self._no_partners(chunk.tag, chunk.table)
+            )
         return chunk.table
+
+    def _no_partners(self, tag: int, table: pa.Table) -> Booleans | None:
+        return np.zeros(table.num_rows, dtype=bool) if self.flagged[tag] else None
 
     def _as_now(self, rows: pa.Table, tag: int) -> pa.Table:
         """Rows an older version has buffered: columns that it did not read yet are null."""
@@ -241,6 +266,8 @@ class JoinKernel:
     def _remove(self, chunk: _Chunk) -> None:
         if chunk.stored:
             self.store.remove(chunk.number)
+        if chunk.flags is not None:
+            self.store.remove(chunk.flags)
         self.chunks[chunk.tag].remove(chunk)
 
     def _free(self, tag: int, progress: int) -> None:
@@ -251,11 +278,14 @@ class JoinKernel:
                 continue
             if self.lonely[tag]:
                 table = self._rows(chunk)
-                over = table["t"].to_numpy() <= bound
+                times = table["t"].to_numpy()
+                over = times <= bound
                 assert chunk.matched is not None
-                self._alone(tag, table.filter(pa.array(over & ~chunk.matched)))
+                self._alone(tag, table.filter(pa.array(over & (times >= chunk.first) & ~chunk.matched)))
                 if not over.all():
-                    self._keep_only(chunk, ~over)
+                    chunk.first = int(times[~over].min())
+                    if 2 * np.count_nonzero(over) > chunk.rows:
+                        self._keep_only(chunk, ~over)
                     continue
             self._remove(chunk)
 
@@ -273,11 +303,15 @@ class JoinKernel:
         """Chunks of falling size: merging is geometric."""
         side = self.chunks[tag]
         while len(side) > 1 and side[-2].rows <= 2 * side[-1].rows and side[-2].rows + side[-1].rows <= _LARGE:
-            pair = side[-2:]
-            table = pa.concat_tables([self._rows(chunk) for chunk in pair]).combine_chunks()
-            flags = [chunk.matched for chunk in pair if chunk.matched is not None]
+            pair, kept, flags = side[-2:], list[pa.Table](), list[Booleans]()
+            for chunk in pair:
+                table = self._rows(chunk)
+                live = table["t"].to_numpy() >= chunk.first
+                kept.append(table.filter(pa.array(live)))
+                flags += [] if chunk.matched is None else [chunk.matched[live]]
             for chunk in pair:
                 self._remove(chunk)
+            table = pa.concat_tables(kept).combine_chunks()
             side.append(self._chunk(tag, table, np.concatenate(flags) if flags else None))
 
     # ---- pairs
@@ -297,7 +331,7 @@ class JoinKernel:
         for chunk, places in ((left, one), (right, other)):
             if chunk.matched is not None and not chunk.matched[places].all():
                 chunk.matched[places] = True
-                chunk.changed = True
+                chunk.marked = True
         a, b = rows.take(pa.array(one)), others.take(pa.array(other))
         times = np.maximum(a["t"].to_numpy(), b["t"].to_numpy())
         self._send(a, b, times, np.maximum(a["w"].to_numpy(), b["w"].to_numpy()))
@@ -310,7 +344,7 @@ class JoinKernel:
         if not len(new):
             return
         left.matched[new] = True
-        left.changed = True
+        left.marked = True
         if self.step.kind == "semi":
             rows = self._rows(left).take(pa.array(new))
             self._send(rows, None, rows["t"].to_numpy(), rows["w"].to_numpy())
@@ -341,6 +375,12 @@ class JoinKernel:
             pa.nulls(size, pa.int64()),
         ]
         self.out.append(pa.Table.from_arrays(columns, names=schema.names).cast(schema))
+
+
+def _told(chunk: _Chunk) -> list[int]:
+    """A chunk as the index of its key group names it."""
+    flags = [] if chunk.flags is None else [chunk.flags]
+    return [chunk.number, chunk.rows, chunk.first, chunk.last, *flags]
 
 
 def pairs(left: pa.Table, right: pa.Table, keys: Sequence[str], lower: int, upper: int) -> tuple[Instants, Instants]:
