@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -16,6 +15,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import forked
 import psutil
 import pytest
 from action_process import fleet
@@ -97,7 +97,7 @@ def done(found: Fleet, lake: Lake, action: str, *names: str) -> str:
     for lease in (found.stream("totals").action, found.stream("largest").action):
         found.store.release(lease, found.store.holder(lease) or "")
     command = [sys.executable, str(PROGRAM), action, lake.root, str(found.root), *names]
-    told = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    told = forked.run(command)
     assert told.returncode == 0, told.stderr
     return told.stdout
 

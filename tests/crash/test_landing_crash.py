@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import forked
 import pytest
 from borrowed import lend, take_back
 from processes import failure
@@ -60,7 +61,10 @@ def die(
     at = f"{point}:{_LATER.get(point, 1)}"
     command = [sys.executable, str(PROGRAM), action, str(lake), str(inbox), engine]
     environment = {**os.environ, crash.VARIABLE: at, **(lend(java) if java else {})}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    if engine == "embedded":
+        done = forked.run(command, env=environment)
+    else:
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
     if java:
         take_back(java)
     assert done.returncode == -signal.SIGKILL, f"{point} was never reached: {failure(done.stderr)}"

@@ -11,6 +11,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+import forked
 import pytest
 from borrowed import lend, take_back
 from deltalake import DeltaTable
@@ -89,14 +90,11 @@ def die(
 ) -> str:
     """Let the program kill itself at a point, and its Java, unless that is lent; what it said if it did not."""
     command = [sys.executable, str(program), action, lake.root, *names]
-    done = subprocess.run(
-        command,
-        env={**os.environ, crash.VARIABLE: f"{point}:{time}", **(lend(java) if java else {})},
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
+    environment = {**os.environ, crash.VARIABLE: f"{point}:{time}", **(lend(java) if java else {})}
+    if action == "rescale":
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=False)
+    else:
+        done = forked.run(command, env=environment)
     if java:
         take_back(java)
     killed = done.returncode == -signal.SIGKILL

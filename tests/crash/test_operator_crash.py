@@ -11,6 +11,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import forked
 import pyarrow as pa
 import pytest
 from borrowed import lend, take_back
@@ -79,7 +80,10 @@ def die(mode: str, point: str, lake: Lake, engine: Computing, time: int = 1, *, 
     java = engine.spark if isinstance(engine, OnSpark) and not whole else None
     command = [sys.executable, str(PROGRAM), mode, lake.root, str(lake.logs), engine.name]
     environment = {**os.environ, crash.VARIABLE: f"{point}:{time}", **(lend(java) if java else {})}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280, check=False)
+    if engine.name == "embedded":
+        done = forked.run(command, env=environment)
+    else:
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280, check=False)
     if java:
         take_back(java)
     return (

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import time
 from functools import partial
 from pathlib import Path
 
+import forked
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -88,7 +88,7 @@ def test_upkeep_is_killed_and_the_next_one_ends_it(tmp_path: Path, point: str, t
     lake, made = aged(tmp_path)
     before, then = rows(lake), made.manifest
     environment = {**os.environ, crash.VARIABLE: f"{point}:{time_of}"}
-    done = subprocess.run([sys.executable, "-c", PROGRAM, lake.root], env=environment, check=False)
+    done = forked.run([sys.executable, "-c", PROGRAM, lake.root], env=environment)
     assert done.returncode == -signal.SIGKILL or (time_of == 2 and not done.returncode), f"{point} was never reached"
     assert rows(lake) == before
     for _ in range(2):

@@ -6,13 +6,13 @@ import os
 import random
 import shutil
 import signal
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
+import forked
 import pytest
 from deltalake import DeltaTable
 
@@ -46,9 +46,9 @@ class Machines:
         machine.mkdir()
         environment = {**os.environ, crash.VARIABLE: at, "TMPDIR": str(machine), "HOME": str(machine)}
         command = [sys.executable, book_process.__file__, self.lake.root, self.code.name]
-        status = subprocess.run(command, env=environment, cwd=machine, check=False).returncode
+        done = forked.run(command, env=environment, cwd=machine)
         shutil.rmtree(machine)
-        assert status == (-signal.SIGKILL if at else 0)
+        assert done.returncode == (-signal.SIGKILL if at else 0), done.stderr
 
 
 @pytest.fixture

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import threading
 from datetime import timedelta
 from pathlib import Path
 
+import forked
 import pytest
 from deltalake import DeltaTable
 from events import START
@@ -88,7 +88,7 @@ def test_killed_around_the_record_of_the_clock(sail: Sail, log: Log, tmp_path: P
     lake, here = Lake(str(tmp_path / "stream")), Path(__file__).parent
     land(lake, CLOCKED, log, 0, 20)
     command = [sys.executable, str(here / "stream_process.py"), lake.root, CLOCKED.name, str(NOON)]
-    killed = subprocess.run(command, env={**os.environ, crash.VARIABLE: point}, check=False)
+    killed = forked.run(command, env={**os.environ, crash.VARIABLE: point})
     assert killed.returncode == -signal.SIGKILL
     land(lake, CLOCKED, log, 20)
     run_unbounded(sail, CLOCKED, lake, until_caught_up=True, clock=NOON + 5000)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 from datetime import datetime, timedelta
 
 import embedded_process
+import forked
 import pytest
 from embedded_process import revised
 
@@ -38,9 +38,10 @@ def test_killed_and_begun_again_it_is_exact(tmp_path, point):
     log.end()
     lakes.land(lake, revised, log)
     command = [sys.executable, embedded_process.__file__, lake.root]
-    killed = subprocess.run(command, env={**os.environ, crash.VARIABLE: point}, check=False)
-    assert killed.returncode == -signal.SIGKILL
-    subprocess.run(command, check=True)
+    killed = forked.run(command, env={**os.environ, crash.VARIABLE: point})
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    again = forked.run(command)
+    assert again.returncode == 0, again.stderr
     expected = Run("memory", "bounded")(revised, {"events": EVENTS}, delay="5 minutes")
     assert {name: final([table]) for name, table in lakes.outputs(lake, revised).items()} == expected
     assert all(expected.values())

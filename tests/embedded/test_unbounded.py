@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,6 +12,7 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
+import forked
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
@@ -97,7 +97,7 @@ def _process(lake: Lake, code: Operator, at: str = "") -> int:
     here = Path(__file__).parent
     environment = {**os.environ, "PYTHONPATH": paths(), crash.VARIABLE: at}
     command = [sys.executable, str(here / "stream_process.py"), lake.root, code.name]
-    return subprocess.run(command, env=environment, check=False).returncode
+    return forked.run(command, env=environment).returncode
 
 
 @pytest.mark.parametrize("code", [PLAIN, WINDOWED, DIVIDED], ids=lambda code: code.name)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -18,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import forked
 import pytest
 from deltalake import DeltaTable
 from events import disorder
@@ -148,9 +148,7 @@ class Schedule:
         """In a process of its own, which may be killed."""
         time.sleep(0.002)  # what was written a millisecond ago stays
         at = f"{self.draw.choice(POINTS)}:{self.draw.choice([1, 1, 2, 3, 5])}" if self.draw.random() < 0.7 else ""
-        done = subprocess.run(
-            [sys.executable, "-c", PROGRAM, self.lake.root], env={**os.environ, crash.VARIABLE: at}, check=False
-        )
+        done = forked.run([sys.executable, "-c", PROGRAM, self.lake.root], env={**os.environ, crash.VARIABLE: at})
         assert done.returncode in {0, -signal.SIGKILL}
         self.killed += done.returncode != 0
 

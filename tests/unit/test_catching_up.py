@@ -6,11 +6,11 @@ import json
 import os
 import random
 import signal
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import forked
 import pyarrow.parquet as pq
 import pytest
 import shorten_process
@@ -116,7 +116,7 @@ def test_killed_between_two_of_its_steps_it_ends_the_same(
     place = [timeline.lake.root, timeline.checkpoint.path, reading.id, str(reading.version), str(reading.file)]
     command = [sys.executable, shorten_process.__file__, *place]
     environment = {**os.environ, "PYTHONPATH": paths(), crash.VARIABLE: point}
-    assert subprocess.run(command, env=environment, check=False).returncode == -signal.SIGKILL
+    assert forked.run(command, env=environment).returncode == -signal.SIGKILL
     shortened(timeline, reading)
     at = timeline.checkpoint.positions(4)[0]
     assert timeline.checkpoint.positions(3)[0] == at

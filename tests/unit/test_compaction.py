@@ -6,12 +6,12 @@ import json
 import os
 import random
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import forked
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -106,7 +106,7 @@ def test_killed_anywhere_it_ends_the_same(tmp_path: Path, point: str) -> None:
     path = tmp_path / "log"
     last = log(path, random.Random(2), 12)
     command = f"from floodmark.lake.compaction import compact; compact({str(path)!r}, {SMALL})"
-    died = subprocess.run([sys.executable, "-c", command], env=os.environ | {crash.VARIABLE: f"{point}:2"}, check=False)
+    died = forked.run([sys.executable, "-c", command], env=os.environ | {crash.VARIABLE: f"{point}:2"})
     assert died.returncode == -signal.SIGKILL
     assert list(as_read(path)) == rows(range(last + 1)).to_pylist()
     land(path, 12, [[last + 1]], modified=9_000)

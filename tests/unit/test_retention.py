@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
 
+import forked
 import pytest
 from small_lake import make, totals
 
@@ -103,7 +103,7 @@ def test_removal_is_killed_and_done_again(tmp_path: Path, point: str) -> None:
         age(Timeline(lake, "totals", number).folder(), 40)
     program = "import sys; from floodmark.lake.paths import Lake; from floodmark.lake.retention import retire; retire(Lake(sys.argv[1]))"
     environment = {**os.environ, crash.VARIABLE: f"{point}:2"}
-    done = subprocess.run([sys.executable, "-c", program, lake.root], env=environment, check=False)
+    done = forked.run([sys.executable, "-c", program, lake.root], env=environment)
     assert done.returncode == -signal.SIGKILL
     assert Timeline.current(lake, "totals").next().number == 3
     retire(lake)

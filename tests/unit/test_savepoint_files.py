@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
+import forked
 import pytest
 from deltalake import DeltaTable
 from events import source
@@ -146,14 +146,8 @@ PROGRAM = Path(__file__).parent.parent / "crash" / "switch_process.py"
 def die(point: str, action: str, *arguments: str) -> bool:
     """Whether the program was killed at the point."""
     name, _, time_ = point.partition(":")
-    done = subprocess.run(
-        [sys.executable, str(PROGRAM), action, *arguments],
-        env={**os.environ, crash.VARIABLE: f"{name}:{time_ or 1}"},
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
+    command = [sys.executable, str(PROGRAM), action, *arguments]
+    done = forked.run(command, env={**os.environ, crash.VARIABLE: f"{name}:{time_ or 1}"})
     assert done.returncode in {0, -signal.SIGKILL}, done.stderr
     return done.returncode == -signal.SIGKILL
 

@@ -8,13 +8,13 @@ import os
 import random
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote
 
+import forked
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -277,7 +277,7 @@ def test_vacuum_is_killed_and_done_again(tmp_path: Path, point: str) -> None:
         "import sys; from floodmark.lake.vacuum import vacuum; vacuum(*sys.argv[1:], floor=None, kept={}, hours=0)"
     )
     environment = {**os.environ, crash.VARIABLE: f"{point}:{2 if point == 'vacuum.after_file' else 1}"}
-    done = subprocess.run([sys.executable, "-c", program, path, seen], env=environment, check=False)
+    done = forked.run([sys.executable, "-c", program, path, seen], env=environment)
     assert done.returncode == -signal.SIGKILL
     assert names(path) == 7 or history.rewritten(path), "the history says it before it is so"
     assert DeltaTable(path).to_pyarrow_table().num_rows == 6
