@@ -25,6 +25,7 @@ def shop(tmp_path: Path) -> Iterator[Shop]:
 @pytest.mark.feature("Z6")
 @pytest.mark.timeout(900)
 def test_a_rollout_that_is_killed_between_any_two_steps(shop: Shop) -> None:
+    """So is its supervisor in each state."""
     assert shop.said("rollout", "start", OPERATOR)["rollout"] is None, "nothing has changed"
     assert "LIFECYCLE-102" in shop.program("rollout", "approve", OPERATOR).stderr
     shop.change("operators/orders.py", OLD, MEAN)
@@ -32,16 +33,21 @@ def test_a_rollout_that_is_killed_between_any_two_steps(shop: Shop) -> None:
     assert shop.said("rollout", "start", OPERATOR)["rollout"]["state"] == "waiting"
     assert "LIFECYCLE-100" in shop.program("rollout", "start", OPERATOR).stderr
     shop.killed("experiment.after_fork", "experiment.after_rule", "rollout.begun")
+    shop.again()
     shop.order(range(12, 15))
     assert "LIFECYCLE-103" in shop.program("rollout", "approve", OPERATOR).stderr, "nothing waits for it"
     shop.killed("rollout.shadowed", "rollout.asking")
     shop.reaches("awaiting approval")
+    shop.again()
     assert shop.running == old
     refused = shop.program("rollout", "approve", OPERATOR, "--version", old)
     assert "LIFECYCLE-103" in refused.stderr, "something else"
     shop.said("rollout", "approve", OPERATOR, "--version", shop.record.version)
-    shop.killed("rollout.judged", "step.follow", "step.restore_state", "step.restore_table", "switch.after_journal")
-    shop.killed("rollout.promoted", "rollout.watched")
+    shop.killed("rollout.judged", "step.follow", "step.restore_state")
+    shop.again()
+    shop.killed("step.restore_table", "switch.after_journal", "rollout.promoted")
+    shop.again()
+    shop.killed("rollout.watched")
     shop.reaches("done")
     assert [one.state for one in shop.record.steps] == [
         "waiting",
