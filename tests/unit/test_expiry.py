@@ -228,3 +228,19 @@ def test_how_far_a_stream_has_got_is_told_long_after_it_stopped(tmp_path: Path, 
         follow(lake, CHANGELOG, 2)
         maintain(lake, hours=0)
         assert (history.progress(path), bounded._reached(path, 10**6)) == before
+
+
+def test_the_id_of_a_table_is_told_without_its_first_entry_and_its_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(tmp_path / "log")
+    for number in range(2):  # a table in place of one that is gone is not taken for it
+        shutil.rmtree(f"{path}/{entries.LOG}", ignore_errors=True)
+        log(tmp_path / "log", random.Random(number), 8)
+        told = str(DeltaTable(path).metadata().id)
+        assert entries.id_of(path) == told
+        expire(path, floor=DeltaTable(path).version(), hours=0)
+        assert entries.entry(path, 0) is None
+        with monkeypatch.context() as patch:
+            patch.setattr(entries, "_of_checkpoint", lambda *_: pytest.fail("reads the checkpoint"))
+            assert entries.id_of(path) == told

@@ -20,7 +20,7 @@ from deltalake import DeltaTable
 from pyarrow.fs import FileSelector, FileType
 
 from floodmark.lake.paths import is_local
-from floodmark.lake.storage import file_system, read
+from floodmark.lake.storage import file_system, read, write
 
 LOG = "_delta_log"
 """Folder in that of a table."""
@@ -29,6 +29,8 @@ _HEAD = {
     "metaData": ("metaData.configuration",),
 }
 """Kinds of actions that say what a table asks of who appends to it, with their columns in a checkpoint."""
+_ID = "id"
+"""File beside a table's log with the table's id."""
 _OF_VERSION = re.compile(r"\.?(\d{20})\.(json|crc|checkpoint\..*)(\.crc)?")
 
 
@@ -179,10 +181,17 @@ def id_of(path: str) -> str:
         TableNotFoundError: there is none.
     """
     first = entry(path, 0) if is_local(path) else None
+    if first is None and is_local(path) and (kept := read(beside(path, _ID))) is not None:
+        return kept.decode()
     found = None if first is None else _metadata(first)
     if found is None and is_local(path):
         found = _checkpointed_metadata(path)
     return str(DeltaTable(path).metadata().id if found is None else found["id"])
+
+
+def keep_id(path: str) -> None:
+    """Keep the id of a table beside its log, before the entry of version 0, which tells it, goes."""
+    write(beside(path, _ID), id_of(path).encode())
 
 
 def fields_of(path: str) -> dict[str, dict[str, Any]]:

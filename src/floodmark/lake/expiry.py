@@ -75,6 +75,8 @@ def expire(
         if not _begins_behind(writer, first):
             return Expired()
         history.keep(path, first)
+        if going[0][0] == 0:
+            entries.keep_id(path)
         crash.point("expiry.before_files")
         files, base = file_system(f"{path}/{LOG}")
         for _, name in going:  # the oldest first: what is left after a crash has no gap
