@@ -17,6 +17,7 @@ import psutil
 import pytest
 from deltalake import DeltaTable
 from processes import paths
+from rolled_shop import has_begun
 
 from floodmark.control.store import CONTROL, Store
 from floodmark.core import crash
@@ -39,7 +40,7 @@ def shop(tmp_path: Path) -> Iterator[Path]:
     supervisor = subprocess.Popen(command("supervise"), cwd=folder, env=environment(), stdout=subprocess.DEVNULL)
     try:
         said(folder, "start", OPERATOR)
-        until(lambda: DeltaTable.is_deltatable(str(folder / "lake" / "outputs" / OPERATOR)))
+        until(lambda: has_begun(folder / "lake"))
         operators = folder / "operators" / "orders.py"
         operators.write_text(operators.read_text().replace('cents=sum("cents"))\n    )', MORE))
         yield folder

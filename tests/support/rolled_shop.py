@@ -21,6 +21,8 @@ from floodmark.control.rollout import Record, Rollouts
 from floodmark.control.store import CONTROL, Driver, Store, StreamId
 from floodmark.control.supervisor import LEASE
 from floodmark.core import crash
+from floodmark.lake.paths import Lake
+from floodmark.lake.timeline import Timeline
 
 OPERATOR = "hourly_sales"
 ROLLOUT = 'rollout=Rollout(shadow="1 s", watch="{watch}", promote=PromoteWhen(match=1, every="1 s", approve=True)),'
@@ -160,6 +162,11 @@ def until(what: Callable[[], object], *seen: object, seconds: float = 300) -> No
         time.sleep(0.1)
 
 
+def has_begun(lake: Path) -> bool:
+    """Whether the stream has committed a micro-batch: its table is there a moment earlier."""
+    return Timeline.current(Lake(str(lake)), OPERATOR).checkpoint.last_committed() >= 0
+
+
 def control_process() -> str:
     """The program of a supervisor that looks at no rollout."""
     return str(Path(__file__).parent.parent / "crash" / "rollout_process.py")
@@ -189,7 +196,7 @@ def running(
     made.supervise(looks=looks)
     try:
         made.said("start", OPERATOR)
-        until(lambda: DeltaTable.is_deltatable(str(made.folder / "lake" / "outputs" / OPERATOR)))
+        until(lambda: has_begun(made.folder / "lake"))
         yield made
     finally:
         made.unsupervised()
