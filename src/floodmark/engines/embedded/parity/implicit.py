@@ -16,7 +16,7 @@ FILE = Path(__file__).with_name("implicit.json")
 
 
 def explicit(tree: Typed) -> Typed:
-    """An expression in which each argument has the cast that Spark makes of it; a literal stays, as its form is compared as it stands."""
+    """An expression in which each argument has the cast that Spark makes of it; a text that is written out stays: its form was compared."""
     children = tuple(explicit(child) for child in tree.children)
     if isinstance(tree.node, Call):
         places = places_of(tree.node.name, len(children))
@@ -37,7 +37,7 @@ def places_of(name: str, count: int) -> list[str]:
 
 def _with_cast(child: Typed, kinds: Mapping[str, str]) -> Typed:
     target = kinds.get(general(child.type))
-    if target is None or isinstance(child.node, Literal):
+    if target is None or (isinstance(child.node, Literal) and child.type == "string"):
         return child
     return Typed(Cast(value=child.node, type=target), target, (child,))
 
