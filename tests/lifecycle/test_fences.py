@@ -39,7 +39,7 @@ class Zombie:
         self.batch = self.timeline.checkpoint.last_committed() + 1
         self.path = lake.output("totals")
         self.appender = Appender(self.path)
-        self.appender._writer.table()
+        self.appender.writer.table()
         self.rows = spark.read.format("delta").load(self.path).limit(3).localCheckpoint()
 
     @property
