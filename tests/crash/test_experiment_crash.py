@@ -261,9 +261,10 @@ def test_a_cut_over_by_event_time_leaves_what_was_final(shop: Path) -> None:
     promotes = (*promotes, "2025-03-01T15:00Z")
     would = [step["origin"] for step in said(shop, *promotes, "--dry-run")["steps"] if step["step"] == "restore_table"]
     assert all("from 2025-03-01T15:00:00Z on" in origin for origin in would)
-    for point in ("step.restore_values", "graft.before_commit", "step.make_current"):
+    for point in ("step.restore_values", "graft.before_commit", "step.make_current", "step.deploy", "step.verify"):
         killed(shop, f"{point}:1", *promotes)
     assert said(shop, *promotes)["promoted"] == "b"
+    assert [one.reason for one in store(shop).actions()].count("") == 1, "verified once, not taken back in between"
     expected = [one for one in old if one[1] <= cut] + [one for one in new if one[1] > cut]
     assert sorted(expected) not in (old, new)
     assert rows(stream) == sorted(expected)

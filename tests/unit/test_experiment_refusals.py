@@ -9,17 +9,13 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from events import Event
+from small_fleet import fleet_of
 from small_lake import TOTALS, batch, make, row, totals
 
 from floodmark import (
-    Ascending,
-    Files,
     PromoteWhen,
-    Settings,
-    Source,
     Stream,
     Tumbling,
-    Workspace,
     count,
     max,
     operator,
@@ -45,12 +41,8 @@ RULE = PromoteWhen()
 def streams(tmp_path: Path) -> Fleet:
     """A stream that is said to run, as far as the control store knows."""
     make(tmp_path / "lake")
-    source = Source("events", contract=Event, connector=Files("inbox"), watermark=Ascending())
-    settings = Settings(lake=str(tmp_path / "lake"), control=f"sqlite:///{tmp_path}/control.db", engine="embedded")
     (tmp_path / "pyproject.toml").write_text("")
-    found = Fleet(
-        workspace=Workspace(sources=[source], operators=[TOTALS], settings=settings), root=tmp_path, say=lambda _: None
-    )
+    found = fleet_of(tmp_path, engine="embedded")
     found.deploy("totals", found.pack(), TOTALS.version, "running")
     return found
 
@@ -128,7 +120,7 @@ def test_an_arm_that_cannot_be_promoted(streams: Fleet) -> None:
     fork_of = experiments.of(streams, there.arm("b"))
     driver = streams.store.begin(fork_of.deployments(["totals"])["totals"], str(Path("logs")))
     streams.store.end(driver.id, "crashed", "no memory")
-    refused("b", "LIFECYCLE-096.*expected an arm that runs, got a crash: no memory.*floodmark logs totals --lake")
+    refused("b", "LIFECYCLE-115.*expected an arm that runs, got a crash: no memory.*floodmark logs totals --lake")
     kept.keep(Lake(streams.lake.root), replace(there, state="paused"))
     refused("b", "LIFECYCLE-095.*expected one whose arms run, got one that is paused")
 

@@ -6,10 +6,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from events import Event
+from small_fleet import fleet_of
 from small_lake import TOTALS, make
 
-from floodmark import Ascending, Files, PromoteWhen, Rollout, Settings, Source, Workspace
+from floodmark import PromoteWhen, Rollout
 from floodmark.control import actions, experiments, rollouts, standing
 from floodmark.control.fleet import Fleet
 from floodmark.control.retention import check_unneeded
@@ -29,13 +29,7 @@ class Watched:
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
         make(folder / "lake")
-        settings = Settings(lake=str(folder / "lake"), control=f"sqlite:///{folder}/control.db")
-        source = Source("events", contract=Event, connector=Files("inbox"), watermark=Ascending())
-        self.fleet = Fleet(
-            workspace=Workspace(sources=[source], operators=[TOTALS], settings=settings),
-            root=folder,
-            say=lambda _: None,
-        )
+        self.fleet = fleet_of(folder)
         self.fleet.deploy("totals", "p", TOTALS.version, "running")
         self.before = savepoints.create("totals", self.fleet.lake)
         self.now, self.lag, self.restored = 0, 0, list[str]()

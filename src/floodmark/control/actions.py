@@ -350,11 +350,16 @@ def go_over(
     def each(step: Step) -> None:
         match step:
             case Deploy(desired=desired):
-                fleet.deploy(name, package, version, desired)
+                standing = fleet.deployments([name]).get(name)
+                if standing is None or (standing.package, standing.version, standing.desired) != (
+                    package,
+                    version,
+                    desired,
+                ):
+                    fleet.deploy(name, package, version, desired)
             case _:
-                said.append(verify(fleet, name, version, savepoint, since, verification, turn))
+                said.append(verify(fleet, name, version, savepoint, verification, turn))
 
-    since = time.time()
     take(starting(name, version, action.old[name], verification), each)
     reason = said[0] if said else None
     if reason is None:

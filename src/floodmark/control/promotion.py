@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from floodmark.control import actions
 from floodmark.control.cutover import check_cutover, cut_between
@@ -13,6 +14,7 @@ from floodmark.control.verification import Verification
 from floodmark.core.errors import FloodmarkError, LifecycleError
 from floodmark.core.time import describe
 from floodmark.lake import cuts, experiments, savepoints, switch
+from floodmark.lake.outputs import input_path
 from floodmark.lake.paths import Lake
 from floodmark.lake.timeline import Timeline, inputs_at, streams
 from floodmark.lifecycle.experiment import Arm, Experiment
@@ -20,8 +22,6 @@ from floodmark.lifecycle.requests import PromotionRequest
 from floodmark.lifecycle.steps import Follow, Step, take
 from floodmark.lifecycle.switch import steps
 
-CRASHED = "a crash"
-"""What is found, LIFECYCLE-096, of an arm whose driver has crashed; a supervisor may start it again."""
 _POLL_SECONDS = 0.2
 
 
@@ -42,28 +42,37 @@ def promote(fleet: Fleet, name: str, request: PromotionRequest) -> tuple[Experim
 
     Raises:
         LifecycleError: LIFECYCLE-090 no such experiment, LIFECYCLE-092 no such arm, LIFECYCLE-095 it is not running, LIFECYCLE-096 the
-            arm does not run or does not come to where the stream is, LIFECYCLE-110 its results cannot be cut over by
-            event time, LIFECYCLE-111 they are not final then; else as an upgrade.
+            arm does not come to where the stream is, LIFECYCLE-110 its results cannot be cut over by event time, LIFECYCLE-111 they are
+            not final then, LIFECYCLE-115 the arm has crashed; else as an upgrade.
     """
-    made, why = experiments.find(fleet.lake, name), why_of(name, request.arm)
+    made = experiments.find(fleet.lake, name)
     chosen, again = made.arm(request.arm), _again(name, request.arm)
     left = switch.pending(fleet.lake)
     if left is None:
         check_running(made)
     operator, there = made.operator, of(fleet, chosen)
     with actions.taking_turn(fleet, operator) as turn:
-        killed = fleet.store.unfinished(fleet.stream(operator))
+        before = attempt(fleet, made, request.arm)
+        killed = before if before is not None and before.ended_at is None else None
+        if killed is not None and _has_become(fleet, killed):
+            _forget(fleet.lake, made, chosen)
+            return _started(fleet, made, chosen, killed, request, turn)
         actions.settle(fleet, operator, turn)
-        if killed is not None and killed.why == why and (done := fleet.store.action(killed.id)).step == "done":
-            return promoted(fleet, made, request.arm), done
-        old = killed.old if killed is not None and killed.why == why else actions.wanted(fleet, [operator])
+        over = before and fleet.store.action(before.id)
+        if over is not None and over.step == "done":
+            return promoted(fleet, made, request.arm), over
+        if over is not None and over.step == "rolled back" and killed is not None:
+            return made, over
+        old = killed.old if killed is not None else actions.wanted(fleet, [operator])
         actions.check_supervised(fleet, old | {operator: old[operator] | {"desired": "running"}})
         switch.refuse_another(fleet.lake, operator, again)
         _check_runs(there, made, chosen)
         if left is None:
             check_cutover(fleet.lake, made, chosen, request.cutover)
         old |= {operator: old[operator] | {"next": chosen.package}}
-        action = actions.begin(fleet, "upgrade", operator, chosen.version, old, step="rebuilding", why=why)
+        action = actions.begin(
+            fleet, "upgrade", operator, chosen.version, old, step="rebuilding", why=_about(name, request.arm)
+        )
         try:
             back = _become(fleet, made, chosen, action, request, again)
         except FloodmarkError as error:
@@ -71,15 +80,7 @@ def promote(fleet: Fleet, name: str, request: PromotionRequest) -> tuple[Experim
             raise
         turn()
         fleet.store.go_on(action.id, "verifying", savepoint=back)
-        done = actions.go_over(
-            fleet,
-            chosen.package,
-            savepoints.find(fleet.lake, back),
-            fleet.store.action(action.id),
-            Verification.of(request),
-            turn,
-        )
-        return (promoted(fleet, made, request.arm) if done.step == "done" else made), done
+        return _started(fleet, made, chosen, fleet.store.action(action.id), request, turn)
 
 
 def promote_steps(fleet: Fleet, name: str, request: PromotionRequest) -> list[Step]:
@@ -121,9 +122,21 @@ def _why(made: Experiment, arm: Arm) -> str:
     return f"promotion of arm {arm.name} of experiment {made.name}"
 
 
-def why_of(name: str, arm: str) -> str:
+def _about(name: str, arm: str) -> str:
     """What the control store says of the promotion of an arm."""
     return f"arm {arm} of experiment {name}"
+
+
+def attempts(fleet: Fleet, made: Experiment, arm: str) -> list[Action]:
+    """The newest actions by which an arm was to become the stream, newest first."""
+    known = fleet.store.actions(fleet.stream(made.operator))
+    return [one for one in known if one.why == _about(made.name, arm) and one.began_at * 1000 >= made.began_at]
+
+
+def attempt(fleet: Fleet, made: Experiment, arm: str) -> Action | None:
+    """The newest of these; None where something else was done with the stream since."""
+    newest = next(iter(fleet.store.actions(fleet.stream(made.operator), 1)), None)
+    return next((one for one in attempts(fleet, made, arm) if one == newest), None)
 
 
 def _become(fleet: Fleet, made: Experiment, arm: Arm, action: Action, request: PromotionRequest, again: str) -> str:
@@ -140,13 +153,35 @@ def _become(fleet: Fleet, made: Experiment, arm: Arm, action: Action, request: P
         follow = Follow(operator=operator, arm=arm.name)
         take([follow], lambda _: _brought_up(fleet, made, arm, request.patience))
         with switch.stopped(lake, [operator, *reading]), switch.stopped(there.lake, [operator]):
-            for one in savepoints.savepoints(lake, operator):  # of a promotion that was killed before its switch
-                if one.manifest.why == why:
-                    savepoints.delete(one)
+            _forget(lake, made, arm)
             cut = cut_between(lake, made, arm, request.cutover)
             taken = switch.become(lake, operator, there.lake, again=again, back=back, why=why, cut=cut)
     savepoints.delete(savepoints.find(lake, taken))
     return back
+
+
+def _has_become(fleet: Fleet, killed: Action) -> bool:
+    """Whether the stream was what the arm is when its promotion was killed; all that is left is to start and to verify it."""
+    if killed.savepoint is None or killed.step not in {"rebuilding", "verifying"}:
+        return False
+    deployed = Timeline.current(fleet.lake, killed.operator).identity.deployed()
+    return switch.pending(fleet.lake) is None and deployed is not None and deployed.version == killed.version
+
+
+def _started(
+    fleet: Fleet, made: Experiment, arm: Arm, action: Action, request: PromotionRequest, turn: Callable[[], None]
+) -> tuple[Experiment, Action]:
+    """The stream started as what the arm is, and verified, or taken back."""
+    back = savepoints.find(fleet.lake, str(action.savepoint))
+    done = actions.go_over(fleet, arm.package, back, action, Verification.of(request), turn)
+    return (promoted(fleet, made, arm.name) if done.step == "done" else made), done
+
+
+def _forget(lake: Lake, made: Experiment, arm: Arm) -> None:
+    """The savepoint goes by which the arm's state went over, in a promotion that was killed."""
+    for one in savepoints.savepoints(lake, made.operator):
+        if one.manifest.why == _why(made, arm):
+            savepoints.delete(one)
 
 
 def _check_runs(there: Fleet, made: Experiment, arm: Arm) -> None:
@@ -154,7 +189,7 @@ def _check_runs(there: Fleet, made: Experiment, arm: Arm) -> None:
     if driver is not None and driver.ended_at is not None and driver.state == "crashed":
         fix = f"See what its driver says: floodmark logs {made.operator} --lake {arm.root}"
         where = f"experiment '{made.name}', arm '{arm.name}'"
-        raise LifecycleError(where, "an arm that runs", f"{CRASHED}: {driver.reason}", fix, code="LIFECYCLE-096")
+        raise LifecycleError(where, "an arm that runs", f"a crash: {driver.reason}", fix, code="LIFECYCLE-115")
 
 
 def _brought_up(fleet: Fleet, made: Experiment, arm: Arm, patience: float) -> None:
@@ -169,11 +204,12 @@ def _brought_up(fleet: Fleet, made: Experiment, arm: Arm, patience: float) -> No
 def _catch_up(fleet: Fleet, made: Experiment, arm: Arm, patience: float) -> None:
     ours, theirs = Timeline.current(fleet.lake, made.operator), Timeline.current(Lake(arm.root), made.operator)
     wanted = inputs_at(ours, ours.checkpoint.last_committed())
+    paths = {name: input_path(fleet.lake, one.table) for name, one in wanted.items()}
     until = time.monotonic() + patience
     while True:
         last = theirs.checkpoint.last_committed()
         read = inputs_at(theirs, last) if last >= 0 else {}
-        if all(name in read and read[name].version >= one.version for name, one in wanted.items()):
+        if all(n in read and cuts.unchanged(paths[n], read[n].version, one.version) for n, one in wanted.items()):
             return
         _check_runs(of(fleet, arm), made, arm)
         if time.monotonic() > until:

@@ -53,8 +53,8 @@ _LATER = (
 )
 """Refusals that go away: another action at work, another savepoint just made, no supervisor, another experiment, an instant that is not
 final yet; a full disk, short memory, a store that does not answer."""
-_BEHIND = "LIFECYCLE-096"
-"""An arm does not run, or does not come to where the stream is."""
+_CRASHED = "LIFECYCLE-115"
+"""The driver of an arm has crashed; a supervisor may start it again."""
 _GONE = "LIFECYCLE-031"
 """There is no such savepoint."""
 BEFORE: tuple[State, ...] = ("waiting", "shadowing", "judging", "awaiting approval")
@@ -326,16 +326,15 @@ def _promote(fleet: Fleet, known: Rollouts, record: Record) -> Record:
     made = kept.find(fleet.lake, record.named)
     if made.state == "promoted":
         return _promoted(fleet, known, record)
-    action = next(iter(fleet.store.actions(record.stream, 1)), None)
-    begun = action is not None and action.why == promotion.why_of(made.name, record.arm)
-    if not begun and (why := superseded(fleet, made)):
+    action = promotion.attempt(fleet, made, record.arm)
+    if action is None and (why := superseded(fleet, made)):
         return _apart(known, record, why)
-    if action is None or not begun or action.step != "rolled back":
+    if action is None or action.step != "rolled back":
         request = PromotionRequest(arm=record.arm, cutover=record.declared.promote.cutover)
         try:
             _, action = promotion.promote(fleet, made.name, request)
         except LifecycleError as error:
-            if error.code == _BEHIND and error.got.startswith(promotion.CRASHED):  # its gates say whether for good
+            if error.code == _CRASHED:  # its gates say whether for good
                 return known.come_to(record, "judging", str(error))
             raise
     crash.point("rollout.promoted")
@@ -347,9 +346,9 @@ def _promote(fleet: Fleet, known: Rollouts, record: Record) -> Record:
 
 
 def _promoted(fleet: Fleet, known: Rollouts, record: Record) -> Record:
-    why = promotion.why_of(record.named, record.arm)
-    done = (one for one in fleet.store.actions(record.stream) if one.why == why and one.step == "done")
-    made, back = kept.find(fleet.lake, record.named), next(one.savepoint or "" for one in done)
+    made = kept.find(fleet.lake, record.named)
+    done = (one for one in promotion.attempts(fleet, made, record.arm) if one.step == "done")
+    back = next(one.savepoint or "" for one in done)
     before = savepoints.find(fleet.lake, back).manifest.version
     memory = Memory(
         after=-1 if made.arm(record.arm).anew else savepoints.find(fleet.lake, made.savepoint).manifest.batch,

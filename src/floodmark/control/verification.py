@@ -8,11 +8,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from deltalake import DeltaTable
-
 from floodmark.control.fleet import Fleet
 from floodmark.core.time import span
-from floodmark.lake import history
+from floodmark.lake import cuts, history
 from floodmark.lake.commits import MicroBatch
 from floodmark.lake.outputs import input_path
 from floodmark.lake.savepoints import Savepoint
@@ -61,22 +59,21 @@ def verify(
     name: str,
     version: str,
     savepoint: Savepoint,
-    since: float,
     wanted: Verification,
     turn: Callable[[], None],
 ) -> str | None:
-    """Why a new version does not count; None when it does.
+    """Why a new version does not count, by what it does since it was deployed; None when it does.
 
     Args:
         fleet: it runs in.
         name: of the operator.
         version: the new one.
         savepoint: made before it.
-        since: when it was said that it should run, s since 1970.
         wanted: what it has to do.
         turn: raises when somebody else has taken over.
     """
     until, begun = time.monotonic() + wanted.patience, None
+    since = fleet.deployments([name])[name].changed_at
     while True:
         turn()
         if wanted.cancelled.is_set():
@@ -102,10 +99,10 @@ def verify(
 
 
 def _caught_up(fleet: Fleet, name: str) -> bool:
-    """Whether a stream has read all its inputs have."""
+    """Whether a stream has read all rows that its inputs have."""
     timeline = Timeline.current(fleet.lake, name)
     read = inputs_at(timeline, timeline.checkpoint.last_committed())
-    return all(one.version >= DeltaTable(input_path(fleet.lake, one.table)).version() for one in read.values())
+    return all(cuts.unchanged(input_path(fleet.lake, one.table), one.version) for one in read.values())
 
 
 def _begins_to_set_aside(fleet: Fleet, name: str, version: str, manifest: Manifest) -> str | None:

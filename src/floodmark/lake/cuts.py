@@ -49,8 +49,9 @@ def agreeing(lake: Lake) -> Agrees:
     def agrees(read: TableVersion, back: TableVersion, needs: frozenset[str]) -> bool:
         low, high = sorted((read.version, back.version))
         path = lake.output(back.table)
-        touched = next(commits(path, low, high), None) is not None
-        return not touched and history.told(path, low, high) and not lacks(back.table, back.version, needs)
+        return (
+            unchanged(path, low, high) and history.told(path, low, high) and not lacks(back.table, back.version, needs)
+        )
 
     return agrees
 
@@ -77,6 +78,11 @@ def commits(path: str, since: int, upto: int | None = None) -> Iterator[Commit]:
                 continue
         if commit.changes_rows:
             yield commit
+
+
+def unchanged(path: str, since: int, upto: int | None = None) -> bool:
+    """Whether the rows of a table are those of a version: upkeep may have put them into other files since. As ``commits``."""
+    return next(commits(path, since, upto), None) is None
 
 
 def begun(lake: Lake, names: Iterable[str]) -> list[str]:
