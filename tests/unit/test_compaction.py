@@ -23,7 +23,7 @@ from floodmark import Stream, Tumbling, count, operator
 from floodmark.core import crash
 from floodmark.core.time import Interval
 from floodmark.lake.changes import between
-from floodmark.lake.compaction import compact
+from floodmark.lake.compaction import File, compact, runs_of
 from floodmark.lake.files import changed_files
 from floodmark.lake.paths import Lake
 from floodmark.lake.sequences import in_order
@@ -72,6 +72,30 @@ def test_each_byte_is_written_a_logarithm_of_times(tmp_path: Path) -> None:
     written = sum(size for name, size in sizes if name.startswith("compacted"))
     assert written < 6 * landed
     assert len(DeltaTable(str(path)).file_uris()) <= 7
+
+
+class Size(int):
+    """Of a file; counts how often one is looked at."""
+
+    looks = 0
+
+    def __radd__(self, other: int) -> int:
+        Size.looks += 1
+        return other + int(self)
+
+    def __rsub__(self, other: int) -> int:
+        Size.looks += 1
+        return other - int(self)
+
+
+def test_planning_looks_at_each_file_a_few_times_however_many_there_are() -> None:
+    for sizes in ([1] * 3_000, range(3_000, 0, -1), [2 ** (n % 20) for n in range(3_000)]):
+        files = [File(path=str(n), size=Size(size), modified=n) for n, size in enumerate(sizes)]
+        Size.looks = 0
+        runs = list(runs_of(files, 10_000))
+        assert Size.looks <= 3 * len(files)
+        assert all(len(run) > 1 and sum(int(one.size) for one in run) <= 10_000 for run in runs)
+        assert runs
 
 
 def test_a_column_that_was_added_is_null_in_the_rows_before(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.transaction import AddAction
@@ -103,7 +104,8 @@ def test_a_replay_behind_upkeep_lands_every_row_once(lake: Lake, inbox: Path) ->
     assert landed(lake) == [(1000 * n + 1, n) for n in range(8)] + [(at, None) for at in replayed]
     maintain(lake, hours=0)
     assert {one._replayed for one in aside(lake)} == {done.ordinal}
-    assert quarantine.show("readings", lake).rows == 0
+    shown = quarantine.show("readings", lake)
+    assert (shown.rows, shown.by_reason, shown.newest) == (0, (), ())
     assert embedded().replay(readings(inbox, Mended), lake, clock=lambda: FIRST).landed == 0
 
 
@@ -239,3 +241,44 @@ def test_a_landing_does_not_read_the_quarantine_it_adds_to(lake: Lake, inbox: Pa
     assert grown(10)  # what is read once in a process
     few, many = grown(5_000), grown(50_000)  # of a Parquet file at least 64 kB are read
     assert many <= few + 20_000
+
+
+@pytest.mark.parametrize("limit", [1, 3, 5, 100])
+def test_the_newest_rows_are_shown_whichever_file_holds_them(lake: Lake, inbox: Path, limit: int) -> None:
+    assert quarantine.show("readings", lake).newest == ()
+    land(lake, inbox, range(4))
+    path = lake.quarantine("readings")
+    DeltaTable(path).update(
+        predicate="_landing = 1", updates={"reason": "'mended, got 1; worse, got 2'"}
+    )  # a newer file
+    compaction.compact(path, plan=compaction.of_quarantine)
+    land(lake, inbox, range(4, 7))
+    waiting = sorted(aside(lake), key=lambda one: (-one._landing, one.file, one.position))
+    shown = quarantine.show("readings", lake, limit=limit)
+    assert [(one.landing, one.file, one.position, one.reason, one.raw) for one in shown.newest] == [
+        (one._landing, one.file, one.position, one.reason, one.raw) for one in waiting[:limit]
+    ]
+    assert shown.rows == len(waiting) == 14
+    assert [count for _, count in shown.by_reason] == [12, 2]
+    assert shown.by_reason[1] == ("mended; worse", 2)
+
+
+@pytest.mark.skipif(not READ.exists(), reason="this system does not say what a process reads")
+def test_what_is_set_aside_is_read_twice_at_most_however_many_files_hold_it(lake: Lake, inbox: Path) -> None:
+    land(lake, inbox, range(1))
+    path = Path(lake.quarantine("readings"))
+    rows = DeltaTable(path).to_pyarrow_table()
+    landing = rows.column_names.index("_landing")
+    added = []
+    for number in range(300):
+        file = path / f"{number}.parquet"
+        pq.write_table(rows.set_column(landing, "_landing", [[number] * len(rows)]), file)
+        added.append(AddAction(file.name, file.stat().st_size, {}, number, True, '{"numRecords": 2}'))
+    DeltaTable(path).create_write_transaction(added, "append", DeltaTable(path).schema(), [])
+    DeltaTable(path).create_checkpoint()
+    quarantine.show("readings", lake, limit=1)
+    before = read()
+    shown = quarantine.show("readings", lake, limit=1)
+    size = sum(file.stat().st_size for file in path.rglob("*.parquet"))
+    assert read() - before <= 3 * size
+    assert shown.rows == 602

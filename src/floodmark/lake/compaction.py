@@ -91,13 +91,13 @@ def of_log(table: DeltaTable, target: int = TARGET) -> Plan:
     if in_order(table) is None:
         return Plan()
     files = sorted(files_of(table), key=lambda file: (file.modified, file.path))
-    return Plan(tuple(_runs(files, target)))
+    return Plan(tuple(runs_of(files, target)))
 
 
 def of_quarantine(table: DeltaTable, target: int = TARGET) -> Plan:
     """What merges neighbours of the quarantine of a source up to so many bytes; its rows say themselves in which order they came."""
     files = sorted(files_of(table), key=lambda file: (file.modified, file.path))
-    return Plan(tuple(_runs(files, target)))
+    return Plan(tuple(runs_of(files, target)))
 
 
 def of_output(table: DeltaTable, target: int = TARGET) -> Plan:
@@ -113,7 +113,7 @@ def of_output(table: DeltaTable, target: int = TARGET) -> Plan:
     for file in files:
         if file not in going:
             parts[file.values].append(file)
-    runs = (run for part in parts.values() for run in _runs(_neighbours(part), target))
+    runs = (run for part in parts.values() for run in runs_of(_neighbours(part), target))
     return Plan(tuple(runs), gone, keep_markers=not any(field.name == "_kind" for field in table.schema().fields))
 
 
@@ -206,22 +206,34 @@ def _neighbours(files: Iterable[File]) -> list[File]:
     return sorted(came, key=lambda file: (file.first is None, file.first, file.last))
 
 
-def _runs(files: Sequence[File], target: int) -> Iterator[tuple[File, ...]]:
+def runs_of(files: Sequence[File], target: int) -> Iterator[tuple[File, ...]]:
     """Neighbours that become one file each.
 
     A file larger than all behind it in its run is left alone: with each of its bytes at least one other is written, so each byte is written a
     logarithm of times, however often a table is compacted.
     """
-    run: list[File] = []
-    for file in [*files, None]:
-        if file is not None and sum(one.size for one in run) + file.size <= target:
-            run.append(file)
-            continue
-        while len(run) > 1 and run[0].size > sum(one.size for one in run[1:]):
-            run.pop(0)
-        if len(run) > 1:
-            yield tuple(run)
-        run = [file] if file is not None else []
+    run, size = list[File](), 0
+    for file in files:
+        if size + file.size > target:
+            yield from _worthwhile(run, size)
+            run, size = [], 0
+        run.append(file)
+        size += file.size
+    yield from _worthwhile(run, size)
+
+
+def _worthwhile(run: Sequence[File], size: int) -> Iterator[tuple[File, ...]]:
+    """The run without the files at its start that are larger than all behind them; nothing where fewer than two files are left.
+
+    Args:
+        run: neighbours.
+        size: of all of them, bytes.
+    """
+    for first, file in enumerate(run[:-1]):
+        size -= file.size
+        if file.size <= size:
+            yield tuple(run[first:])
+            return
 
 
 def _merged(path: str, table: DeltaTable, files: Sequence[File], *, keep_markers: bool) -> AddAction:

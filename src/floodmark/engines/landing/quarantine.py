@@ -104,28 +104,53 @@ class Replayed:
 
 def show(source: str, lake: Lake, *, limit: int = 20) -> Quarantine:
     """What waits in the quarantine of a source. Needs no engine."""
-    path = lake.quarantine(source)
+    path, nothing = lake.quarantine(source), Quarantine(source=source, rows=0, by_reason=(), newest=())
     if not entries.is_table(path):
-        return Quarantine(source=source, rows=0, by_reason=(), newest=())
-    with duckdb.connect() as connection:
-        rows = _rows(connection, path).filter(OPEN)
-        reasons = rows.project("regexp_replace(reason, ', got [^;]*', '', 'g') AS reason")
-        counted = reasons.aggregate("reason, count(*) AS n", "reason").order("n DESC, reason").fetchall()
-        newest = rows.order("_landing DESC, file, position").limit(limit)
-        names = "file, position, reason, raw, _landing, epoch_ms(_quarantined_at)"
-        shown = tuple(
-            Entry(file=file, position=position, reason=reason, raw=raw, landing=landing, at=at)
-            for file, position, reason, raw, landing, at in newest.project(names).fetchall()
+        return nothing
+    files = [f"{path}/{name}" for name in entries.live_files(path) or ()]
+    with duckdb.connect(config={"threads": 1}) as connection:  # several threads take longer to open many small files
+        connection.execute(
+            f"""
+            CREATE TABLE waiting AS
+            SELECT _landing, filename, regexp_replace(reason, ', got [^;]*', '', 'g') AS reason, count(*) AS n
+            FROM {_rows(connection, path, files)} WHERE {OPEN} GROUP BY ALL
+            """
         )
+        counted = connection.sql(
+            "SELECT reason, sum(n)::BIGINT AS n FROM waiting GROUP BY reason ORDER BY n DESC, reason"
+        ).fetchall()
+        holders = connection.sql(
+            f"""
+            WITH newest AS (FROM waiting ORDER BY _landing DESC LIMIT {limit})
+            SELECT DISTINCT filename FROM waiting WHERE _landing >= (SELECT min(_landing) FROM newest)
+            """
+        ).fetchall()
+        if not counted:
+            return nothing
+        newest = connection.sql(
+            f"""
+            SELECT file, position, reason, raw, _landing, epoch_ms(_quarantined_at)
+            FROM {_rows(connection, path, [name for (name,) in holders if name])}
+            WHERE {OPEN} ORDER BY _landing DESC, file, position LIMIT {limit}
+            """
+        ).fetchall()
+    shown = tuple(
+        Entry(file=file, position=position, reason=reason, raw=raw, landing=landing, at=at)
+        for file, position, reason, raw, landing, at in newest
+    )
     return Quarantine(source=source, rows=sum(n for _, n in counted), by_reason=tuple(counted), newest=shown)
 
 
-def _rows(connection: duckdb.DuckDBPyConnection, path: str) -> duckdb.DuckDBPyRelation:
-    """The rows of a quarantine table; on a local disk without opening it, which takes longer than to read it."""
-    files = entries.live_files(path)
+def _rows(connection: duckdb.DuckDBPyConnection, path: str, files: list[str]) -> str:
+    """What SQL reads the rows of a quarantine from, with the name of each row's file where the files are known.
+
+    Opening the table takes longer than reading it, and each relation over many files opens all of them once more.
+    """
     if files:
-        return connection.read_parquet([f"{path}/{file}" for file in files], union_by_name=True)
-    return connection.register("quarantine", DeltaTable(path).to_pyarrow_dataset()).table("quarantine")
+        names = ", ".join("'" + name.replace("'", "''") + "'" for name in files)
+        return f"read_parquet([{names}], union_by_name=true, filename=true)"
+    connection.register("quarantine", DeltaTable(path).to_pyarrow_dataset())
+    return "(SELECT *, '' AS filename FROM quarantine)"
 
 
 def check_replay(source: Source, lake: Lake) -> None:
