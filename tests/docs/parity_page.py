@@ -21,7 +21,9 @@ engine with CAPABILITY-031; it runs with `--engine spark`.
 
 - *let through*: both gave the same value, or both an error, each time.
 - *rewritten*: Sail is asked in other words, and then gives Spark's values. So whole numbers that overflow are an error, not another number.
-- *to 12 digits*: floating numbers that may differ in their last digits.
+- *to 12 digits*: floating numbers that may differ in their last digits. So may those of every function that a mathematical library computes,
+  such as `tan`. They may be written to an output and be computed with; a sum or a difference of them is Spark's to 12 digits of its larger part. What tells numbers apart by
+  their last digits is refused for them, in later steps too: a comparison, `floor`, `round`, `%`, a cast to a whole number or a text, a hash, a key.
 - *refused*: at least one value differs; the example is one of them.
 
 `int +`, `int 0` and `int -` are numbers written out, `string 'x'` and `string ''` texts written out, `pattern` a regular expression of

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import re
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,24 +15,18 @@ from seeds import seed_of
 
 COUNT = 400
 
-ROUNDED = re.compile(r"hash\(.* AS (double|float)\)")
-"""Hashes of what was a decimal: Sail's double may be the one beside Spark's, which the table calls ``close``, and has another hash."""
-LOUD = 0.06
+LOUD = 0.12
 """The most expressions of which Sail has an error where Spark leaves out an argument that fails, beside a constant or a null that decides."""
 
 
 @pytest.mark.soak
-@pytest.mark.xfail(
-    strict=False,
-    reason="of 4,800 such expressions 28 differed, which are mended or refused now; no run has shown yet that none is left",
-)
 @pytest.mark.parametrize("number", range(2))
 def test_random_expressions_out_of_expressions_come_out_alike(spark: SparkSession, tmp_path: Path, number: int) -> None:
     seed = seed_of(f"nested {number}")
     chance = random.Random(seed)
     values.write(tmp_path)
     texts = [*probes.readable(probes.usual()), *probes.readable(probes.special())]
-    made = [text for text in nested.nested(chance.sample(texts, 4000), 600, chance) if not ROUNDED.search(text)]
+    made = list(nested.nested(chance.sample(texts, 4000), 600, chance))
     answers = spark_run.ask(spark, tmp_path, list(dict.fromkeys(made)))
     packed = {text: zlib.compress(answer.encode()) for text, answer in answers.items()}
     sail = Sail(tmp_path)

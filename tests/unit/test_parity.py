@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from decimal import Decimal
 from importlib.metadata import version
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -69,6 +70,7 @@ class Row(fm.Contract):
     at: fm.EventTime
     s: str
     i: int
+    f: float
 
 
 def test_an_operator_is_refused_with_function_types_and_line() -> None:
@@ -100,6 +102,50 @@ def test_an_operator_of_plain_expressions_is_let_through() -> None:
         return made.key_by("s").window(fm.Tumbling("1 s")).aggregate(total=fm.sum("n"), most=fm.max("i % 7"))
 
     check_operator(plain)
+
+
+@pytest.mark.parametrize(
+    ("chain", "reason"),
+    [
+        (lambda rows: rows.filter("e % 2D > 1D"), "% of what column e gives"),
+        (lambda rows: rows.select(x="e * 2D", at="at").filter("x > 1D"), "> of what column x gives"),
+        (lambda rows: rows.key_by("e").window(fm.Tumbling("1 s")).aggregate(n=fm.count()), "a key by the column e"),
+        (
+            lambda rows: rows.key_by("s").window(fm.Tumbling("1 s")).aggregate(n=fm.count_distinct("e")),
+            "count_distinct of 'e'",
+        ),
+        (
+            lambda rows: rows.key_by("s").window(fm.Tumbling("1 s")).aggregate(n=fm.max_by("i", by="-e")),
+            "max_by of '-e'",
+        ),
+        (
+            lambda rows: (
+                rows.key_by("s").window(fm.Tumbling("1 s")).aggregate(total=fm.sum("ln(e)")).filter("floor(total) > 1")
+            ),
+            "floor of what column total gives",
+        ),
+    ],
+)
+def test_a_column_that_is_sparks_to_12_digits_does_not_reach_what_shows_the_others(chain: Any, reason: str) -> None:
+    @fm.operator
+    def shown(rows: fm.Stream[Row]) -> fm.Stream:
+        return chain(rows.with_columns(e="exp(f)"))
+
+    with pytest.raises(CapabilityError, match=f"{re.escape(reason)}.*, which is Spark's to 12 digits only"):
+        check_operator(shown)
+
+
+def test_a_column_that_is_sparks_to_12_digits_may_be_computed_with_and_written() -> None:
+    @fm.operator
+    def kept(rows: fm.Stream[Row]) -> fm.Stream:
+        made = rows.with_columns(e="exp(f)").filter("e IS NOT NULL").with_columns(e2="e / 2D", d="f % 2D")
+        return (
+            made.key_by("s")
+            .window(fm.Tumbling("1 s"))
+            .aggregate(n=fm.count("e"), x=fm.max("e2"), m=fm.max_by("e", by="d"))
+        )
+
+    check_operator(kept)
 
 
 def test_whole_numbers_are_added_where_they_cannot_wrap_around() -> None:

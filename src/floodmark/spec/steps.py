@@ -434,13 +434,16 @@ def expressions(step: Step) -> tuple[str, ...]:
             return (condition,)
         case Project(columns=columns):
             return tuple(text for _, text in columns)
-        case WindowAggregate(aggregates=aggregates, window=window, evictor=evictor):
-            texts = [text for _, a in aggregates for text in (a.expression, getattr(a, "by", None)) if text]
-            texts += [window.gap] if isinstance(window, Session) and isinstance(window.gap, str) else []
-            texts += [evictor.distance] if isinstance(evictor, KeepNear) else []
-            return tuple(texts)
+        case WindowAggregate(aggregates=aggregates):
+            return (*(t for _, a in aggregates for t in (a.expression, getattr(a, "by", None)) if t), *bounds(step))
         case _:
             return ()
+
+
+def bounds(step: WindowAggregate) -> tuple[str, ...]:
+    """The Spark SQL that decides which rows a window of a step has: the gap of its sessions, the distance of its evictor."""
+    gap = [step.window.gap] if isinstance(step.window, Session) and isinstance(step.window.gap, str) else []
+    return (*gap, *([step.evictor.distance] if isinstance(step.evictor, KeepNear) else []))
 
 
 def walk(step: Step) -> Iterator[Step]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from floodmark.core.errors import CapabilityError
+from floodmark.engines.embedded.parity import precision
 from floodmark.engines.embedded.parity.implicit import explicit
 from floodmark.engines.embedded.parity.rendering import NotRendered, rendered
 from floodmark.engines.embedded.parity.signatures import whole
@@ -15,33 +17,12 @@ from floodmark.engines.embedded.parity.table import table
 from floodmark.spec import steps
 from floodmark.spec.expectation import Expectation
 from floodmark.spec.expressions import Expression, expression
-from floodmark.spec.expressions.tree import Call
 from floodmark.spec.expressions.typed import Typed
-from floodmark.spec.expressions.widening import FLOATS
 from floodmark.spec.operator import Operator
 from floodmark.spec.schema import Schema
 
 _NOT_JUDGED = ("column_median_to_be_between", "column_quantile_values_to_be_between")
 """Kinds of expectations that need DataFrame.approxQuantile, which Sail 0.7 has not. All others that Spark judges were compared."""
-_BLURRED = frozenset(
-    [
-        "<",
-        "<=",
-        ">",
-        ">=",
-        "between",
-        "isnull",
-        "isnotnull",
-        "isnan",
-        "floor",
-        "ceil",
-        "ceiling",
-        "sign",
-        "signum",
-        "size",
-    ]
-)
-"""Calls of which the last digits of a float decide nothing, unless it is as near to another value as that."""
 _MOST = 5
 """So many refusals are listed in one error."""
 
@@ -61,7 +42,7 @@ def sail_sql(text: str, schema: Schema, where: str = "an expression") -> str:
     made = _made(expression(text, schema, where))
     if isinstance(made, _Refusal):
         raise _refused(where, str(made), "floodmark run NAME --engine spark")
-    return made
+    return made.sql
 
 
 def check_operator(operator: Operator) -> None:
@@ -94,11 +75,17 @@ def check_expectations(expectations: Iterable[Expectation]) -> None:
 
 def refusals(operator: Operator) -> Iterator[str]:
     """Why each expression of an operator is refused, with its place in the user's file."""
+    inexact: dict[steps.Step, frozenset[str]] = {}
     for step in dict.fromkeys(step for _, result in operator.results for step in steps.walk(result)):
+        columns = frozenset[str]().union(*(inexact[parent] for parent in step.parents))
+        sources: dict[str, str] = {}
         for text in steps.expressions(step):
-            made = _made(expression(text, step.parents[0].schema, f"operator '{operator.name}'"))
+            made = _made(expression(text, step.parents[0].schema, f"operator '{operator.name}'"), columns)
+            sources[text] = "" if isinstance(made, _Refusal) else made.inexact
             if isinstance(made, _Refusal):
                 yield f"{place(operator.location, text)}: {made}"
+        yield from (f"{operator.location}: {reason}" for reason in precision.refusals(step, columns, sources))
+        inexact[step] = precision.inexact_columns(step, columns, sources)
 
 
 def place(location: str, text: str) -> str:
@@ -129,46 +116,43 @@ class _Refusal(str):
     __slots__ = ()
 
 
+@dataclass(frozen=True, slots=True)
+class _Sql:
+    """An expression for Sail.
+
+    Args:
+        sql: for Sail.
+        inexact: the call or column by which its value is Spark's to 12 digits only; empty where it is Spark's.
+    """
+
+    sql: str
+    inexact: str
+
+
 @lru_cache(maxsize=4096)
-def _made(read: Expression) -> str | _Refusal:
-    near: set[int] = set()
+def _made(read: Expression, columns: frozenset[str] = frozenset()) -> _Sql | _Refusal:
+    close: set[int] = set()
     tree = explicit(read.tree)
     for node, (exact, plain) in whole(tree):
         verdict = table().verdict(exact, plain)
         if verdict == "close":
-            near.add(id(node))
+            close.add(id(node))
         if verdict in {None, "refused"}:
             other = _Refusal(f"{exact} in {read.text!r}, {_why(exact, plain, compared=verdict is not None)}")
             said = (
-                _asked(tree, read.text, near) if verdict is None else other
+                _asked(tree, read.text, close, columns) if verdict is None else other
             )  # what Sail is never asked was not compared
             return said if isinstance(said, _Refusal) else other
-    return _asked(tree, read.text, near)
+    return _asked(tree, read.text, close, columns)
 
 
-def _asked(tree: Typed, text: str, near: Collection[int]) -> str | _Refusal:
+def _asked(tree: Typed, text: str, close: Collection[int], columns: Collection[str]) -> _Sql | _Refusal:
     """The SQL, or for what Sail is not asked."""
     try:
-        _near(tree, near)
-        return rendered(tree)
+        source = precision.inexact(tree, close, columns)
+        return _Sql(rendered(tree), source)
     except NotRendered as reason:
         return _Refusal(f"{reason} in {text!r}")
-
-
-def _near(node: Typed, near: Collection[int]) -> bool:
-    """Whether a value may differ in its last digits from Spark's.
-
-    Raises:
-        NotRendered: another value is made of it that shows them: a hash, a text, whether it equals something.
-    """
-    found = [child for child in node.children if _near(child, near)]
-    floating = any(kind in node.type for kind in FLOATS)
-    name = node.node.name if isinstance(node.node, Call) else "CAST AS string"
-    shows = name not in _BLURRED if isinstance(node.node, Call) else node.type == "string"
-    if found and shows and not floating:
-        message = f"{name} of a number that is Spark's to 12 digits only"
-        raise NotRendered(message)
-    return floating and (bool(found) or id(node) in near)
 
 
 def _why(exact: str, plain: str, *, compared: bool) -> str:

@@ -109,7 +109,6 @@ _TAKES_NULL = frozenset(
         "nullif",
         "greatest",
         "least",
-        "concat_ws",
         "array",
         "struct",
         "named_struct",
@@ -267,7 +266,7 @@ def _call(node: Typed, name: str) -> str:
         return _interval(node)
     if name in CONDITIONAL:
         _check_constants(node)
-    if name not in _TAKES_NULL | _FIRST_KNOWN and any(map(_nothing, node.children)) and any(map(fails, node.children)):
+    if name not in _FIRST_KNOWN and any(map(_nothing, _deciding(node))) and any(map(fails, node.children)):
         message = f"{name} of NULL beside what may fail, which Sail leaves out,"
         raise NotRendered(message)
     if name == "float":
@@ -301,10 +300,20 @@ def _nothing(node: Typed) -> bool:
         case Call(name=name) if name in _FIRST_KNOWN:
             return all(map(_nothing, node.children))
         case Cast() | Call():
-            taking = isinstance(node.node, Call) and node.node.name in _TAKES_NULL
-            return not taking and any(map(_nothing, node.children))
+            return any(map(_nothing, _deciding(node)))
         case _:
             return False
+
+
+def _deciding(node: Typed) -> Sequence[Typed]:
+    """The arguments of which each makes the result NULL for every row, if it is NULL for every row."""
+    match node.node:
+        case Call(name=name) if name in _TAKES_NULL:
+            return ()
+        case Call(name="concat_ws"):
+            return node.children[:1]
+        case _:
+            return node.children
 
 
 def _floating(node: Typed) -> Typed:

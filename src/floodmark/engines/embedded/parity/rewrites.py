@@ -5,7 +5,7 @@ The suite (``make parity``) compares each rewrite with Spark; one that is wrong 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from floodmark.core.types import known
 from floodmark.engines.embedded.parity import arithmetic, times
@@ -14,7 +14,7 @@ from floodmark.engines.embedded.parity.casts import converted
 from floodmark.engines.embedded.parity.evaluation import beside_null, fails, hidden, opaque
 from floodmark.engines.embedded.parity.patterns import OtherPattern, pattern, replacement
 from floodmark.engines.embedded.parity.times import refused
-from floodmark.spec.expressions.tree import Call, Column, Literal
+from floodmark.spec.expressions.tree import Call, Cast, Column, Literal
 from floodmark.spec.expressions.typed import Typed
 from floodmark.spec.expressions.widening import FLOATS, INTEGERS, common_of
 
@@ -197,6 +197,26 @@ def _chosen(node: Typed, _: Sequence[str]) -> str | None:
     raise OtherPattern(message)
 
 
+def _differing(node: Typed, _: Sequence[str]) -> str | None:
+    """``^``: of a value with itself Sail makes 0, and of ``a ^ b ^ a`` it makes ``b``, also where ``a`` is null."""
+    operands = [part for part in _parts_of("^", node) if not isinstance(part.node, Literal)]
+    if len(set(operands)) < len(operands):
+        message = "^ of one value twice, of which Sail gives a value where it is null,"
+        raise OtherPattern(message)
+    return None
+
+
+def _parts_of(operator: str, node: Typed) -> Iterator[Typed]:
+    """The operands of an operator, and of the same operator in these."""
+    for child in node.children:
+        inner = child.children[0] if isinstance(child.node, Cast) else child
+        match inner.node:
+            case Call(name=name) if name == operator:
+                yield from _parts_of(operator, inner)
+            case _:
+                yield inner
+
+
 def _of_sets(name: str) -> Rewrite:
     """Sets of values: Spark takes 0.0 and -0.0 for one or for two, as they come."""
     widened = _widened(f"{name}({{all}})")
@@ -319,6 +339,7 @@ REWRITES: Mapping[str, Rewrite] = {
     **{name: _widened(f"{name}({{all}})") for name in ("array_union", "arrays_overlap")},
     **{name: _of_sets(name) for name in ("array_except", "array_intersect")},
     "elt": _chosen,
+    "^": _differing,
     "timestamp_micros": _moment,
     **{name: _reaching(name, _DAYS) for name in ("date_add", "dateadd", "date_sub")},
     "add_months": _reaching("add_months", _DAYS // 31),
