@@ -1,4 +1,4 @@
-"""The allocator that deltalake brings along keeps one arena, so that a stream's process does not grow with its checkpoints."""
+"""The allocator that deltalake brings along gives back what is freed, so that a stream's process does not grow with its checkpoints."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import sys
 import pytest
 
 VARIABLE = "_RJEM_MALLOC_CONF"
+CONF = "narenas:1,tcache:false,dirty_decay_ms:0,muzzy_decay_ms:0"
 
 
 def run(code: str, **settings: str) -> subprocess.CompletedProcess[str]:
@@ -23,7 +24,7 @@ def test_deltalake_reads_the_setting_when_it_is_imported() -> None:
 
 def test_the_setting_is_there_before_deltalake_is_imported() -> None:
     code = f"import sys, os, floodmark; print('deltalake' in sys.modules, os.environ['{VARIABLE}'])"
-    assert run(code).stdout.split() == ["False", "narenas:1"]
+    assert run(code).stdout.split() == ["False", CONF]
 
 
 def test_a_setting_of_the_users_own_is_kept() -> None:

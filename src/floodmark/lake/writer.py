@@ -107,6 +107,8 @@ class Writer:
             self._commit(self.table(), files, record, [Transaction(*once)], partition_by=written.partition_by)
         except CommitFailedError as error:
             raise interrupted(self.path, f"one: {error}") from error
+        if tail is not None:
+            self._table = None  # which holds the names of all files, and is needed once in a hundred commits
         return True
 
     def append_wider(self, rows: pa.RecordBatchReader, record: Record, once: tuple[str, int]) -> bool:
