@@ -14,7 +14,8 @@ import psutil
 import pytest
 from deltalake import DeltaTable
 
-from floodmark.control.store import Driver, Store
+from floodmark.control.records import Driver
+from floodmark.control.store import Store
 
 from .conftest import command, program
 

@@ -15,7 +15,7 @@ from lifecycle_process import TOTALS, WIDER
 
 from floodmark.control import actions, supervisor
 from floodmark.control import store as control_store
-from floodmark.control.store import Driver
+from floodmark.control.records import Driver
 from floodmark.control.verification import Verification
 from floodmark.lake import savepoints
 

@@ -26,7 +26,7 @@ from floodmark import operator
 from floodmark.control import actions
 from floodmark.control.actions import roll_back
 from floodmark.control.fleet import Fleet
-from floodmark.control.store import Action, Driver
+from floodmark.control.records import Action, Driver
 from floodmark.control.supervisor import Supervisor
 from floodmark.control.verification import Verification
 from floodmark.core.errors import ExecutionError, LifecycleError

@@ -12,8 +12,9 @@ from browser import picture, turn, visit
 from dagster_server import Server, serving, until
 from deltalake import DeltaTable
 
+from floodmark.control.records import StreamId
 from floodmark.control.rollout import Record, Rollouts
-from floodmark.control.store import Store, StreamId
+from floodmark.control.store import Store
 
 from .test_streams import MORE, OPERATOR, edit, said
 

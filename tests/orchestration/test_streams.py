@@ -16,7 +16,8 @@ from browser import launch, picture, turn, visit
 from dagster_server import Server, serving, until
 from deltalake import DeltaTable
 
-from floodmark.control.store import Action, Deployment, Driver, Store
+from floodmark.control.records import Action, Deployment, Driver
+from floodmark.control.store import Store
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

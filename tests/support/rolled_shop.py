@@ -17,8 +17,9 @@ import psutil
 from deltalake import DeltaTable
 from processes import paths
 
+from floodmark.control.records import Driver, StreamId
 from floodmark.control.rollout import Record, Rollouts
-from floodmark.control.store import CONTROL, Driver, Store, StreamId
+from floodmark.control.store import CONTROL, Store
 from floodmark.control.supervisor import LEASE
 from floodmark.core import crash
 from floodmark.lake.paths import Lake

@@ -47,7 +47,8 @@ from floodmark.control import supervisor as supervising
 from floodmark.control.fleet import Fleet
 from floodmark.control.meter import Meter
 from floodmark.control.package import Data, pack
-from floodmark.control.store import Deployment, Driver, Store, StreamId
+from floodmark.control.records import Deployment, Driver, StreamId
+from floodmark.control.store import Store
 from floodmark.control.supervisor import BUDGET, LEASE, Supervisor, crashed, delay
 from floodmark.core.errors import LifecycleError, SetupError
 from floodmark.lake.paths import Lake

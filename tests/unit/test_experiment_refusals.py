@@ -23,7 +23,7 @@ from floodmark import (
 )
 from floodmark.control import experiments, promotion
 from floodmark.control.fleet import Fleet
-from floodmark.control.retention import check_unneeded
+from floodmark.control.saving import check_unneeded
 from floodmark.control.supervisor import LEASE
 from floodmark.core.errors import LifecycleError
 from floodmark.lake import experiments as kept

@@ -14,10 +14,10 @@ from filelock import FileLock
 from small_lake import TOTALS, make
 
 from floodmark import Savepoints, Settings, Workspace, operator_asset
-from floodmark.control import retention
+from floodmark.control import saving
 from floodmark.control.fleet import Fleet
-from floodmark.control.retention import thin
 from floodmark.control.rollout import Rollouts
+from floodmark.control.saving import thin
 from floodmark.core.errors import DefinitionError, LifecycleError
 from floodmark.lake import experiments, savepoints
 from floodmark.lake.fork import fork
@@ -107,7 +107,7 @@ def test_a_fork_that_is_on_its_way_keeps_what_it_begins_with(
     fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = made(fleet, many=2)
-    monkeypatch.setattr(retention, "_PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(saving, "_PATIENCE_SECONDS", 0.1)
     lock = Path(fleet.lake.internal("actions", "files", "lock"))
     lock.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(lock), pytest.raises(LifecycleError, match="LIFECYCLE-003"):

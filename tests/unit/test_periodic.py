@@ -17,7 +17,8 @@ from small_lake import CHANGELOG, batch, make, row, totals
 
 from floodmark.control import upkeep
 from floodmark.control.periodic import ACTION, Periodic, told
-from floodmark.control.store import CONTROL, Deployment, Store
+from floodmark.control.records import Deployment
+from floodmark.control.store import CONTROL, Store
 from floodmark.control.supervisor import Supervisor
 from floodmark.lake.paths import Lake
 

@@ -13,8 +13,9 @@ import pytest
 from small_lake import make, totals
 
 from floodmark.control import references
+from floodmark.control.records import Deployment, StreamId
 from floodmark.control.retention import tidy
-from floodmark.control.store import Deployment, Store, StreamId
+from floodmark.control.store import Store
 from floodmark.core import crash
 from floodmark.core.errors import LifecycleError
 from floodmark.lake import savepoints

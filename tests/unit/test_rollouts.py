@@ -31,8 +31,9 @@ from floodmark import (
 from floodmark.control import promotion, rollouts
 from floodmark.control.fleet import Fleet
 from floodmark.control.looks import Looks
+from floodmark.control.records import StreamId
 from floodmark.control.rollout import Record, Rollouts, State
-from floodmark.control.store import Store, StreamId
+from floodmark.control.store import Store
 from floodmark.core.errors import ExecutionError, LifecycleError
 from floodmark.lake import experiments as kept
 from floodmark.lake import savepoints

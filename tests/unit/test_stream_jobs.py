@@ -16,7 +16,8 @@ from floodmark import Settings, Stream, Tumbling, Workspace, count, operator, op
 from floodmark.cli.store import told
 from floodmark.control.driver import supervised
 from floodmark.control.fleet import Fleet
-from floodmark.control.store import Driver, Store
+from floodmark.control.records import Driver
+from floodmark.control.store import Store
 from floodmark.control.supervisor import LEASE
 from floodmark.core.errors import ExecutionError, FloodmarkError, LifecycleError, PlanError
 from floodmark.orchestration import build_definitions

@@ -12,8 +12,8 @@ from small_lake import TOTALS, make
 from floodmark import PromoteWhen, Rollout
 from floodmark.control import actions, experiments, rollouts, standing
 from floodmark.control.fleet import Fleet
-from floodmark.control.retention import check_unneeded
 from floodmark.control.rollout import Record, Rollouts, State
+from floodmark.control.saving import check_unneeded
 from floodmark.control.supervisor import BUDGET
 from floodmark.core.errors import LifecycleError
 from floodmark.lake import savepoints

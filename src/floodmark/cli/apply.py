@@ -16,13 +16,12 @@ from floodmark.cli.signals import stopping
 from floodmark.cli.spark import computing
 from floodmark.cli.store import known
 from floodmark.cli.workspace import opened_lake
-from floodmark.core.errors import LifecycleError
 from floodmark.lifecycle.requests import UpgradeRequest
 from floodmark.lifecycle.steps import documents, recorded
 
 if TYPE_CHECKING:
     from floodmark.control.fleet import Fleet
-    from floodmark.control.store import Action
+    from floodmark.control.records import Action
     from floodmark.engines.upgrading import Upgraded
     from floodmark.lake.paths import Lake
     from floodmark.lifecycle.steps import Step
@@ -44,7 +43,7 @@ def apply(invocation: Invocation, /, operators: tuple[str, ...], *, dry_run: boo
     console = Console(as_json=invocation.json)
     opened = opened_lake(invocation, console)
     named = {opened.workspace.operator(name).name for name in operators}
-    streams, applied = known(opened, console.say), []
+    streams, applied, failure = known(opened, console.say), list[dict[str, Any]](), None
     for operator in (one for one in opened.workspace.operators if one.name in named):
         run_by = streams if streams is not None and streams.deployments([operator.name]) else None
         if dry_run:
@@ -52,16 +51,14 @@ def apply(invocation: Invocation, /, operators: tuple[str, ...], *, dry_run: boo
             continue
         with recorded() as taken:
             if run_by is not None:
-                applied.append(_supervised(opened, console, run_by, operator, request))
+                found, action = _supervised(opened, console, run_by, operator, request)
             else:
-                applied.append(_stopped(opened, console, operator, request))
-        applied[-1]["steps"] = documents(taken)
-    console.document({"lake": opened.lake, "done": not dry_run, "applied": applied})
-    for one in applied:
-        if one.get("step") in {"rolled back", "refused"}:
-            fix = f"Mend it, and apply it again. What it said: floodmark logs {one['operator']}"
-            where = f"upgrade to {one['defined']}"
-            raise LifecycleError(where, "a version that passes", one["reason"], fix, code="LIFECYCLE-056")
+                found, action = _stopped(opened, console, operator, request), None
+        applied.append(_document(found) | {"steps": documents(taken)})
+        if action is not None:
+            applied[-1] |= action.outcome
+            failure = failure or action.failure(f"upgrade to {action.version}")
+    console.document({"lake": opened.lake, "done": not dry_run and failure is None, "applied": applied}, failure)
 
 
 def _checked(
@@ -82,8 +79,7 @@ def _checked(
     console.steps(steps)
     for reader in would.readers:
         console.say(f"  {reader} would have read what is replaced, and would have to be computed anew")
-    effects = {"savepoint": would.savepoint, "readers": list(would.readers), "steps": documents(steps)}
-    return document(would.plan) | effects
+    return _document(would) | {"steps": documents(steps)}
 
 
 def _steps(lake: Lake, streams: Fleet | None, operator: Operator, request: UpgradeRequest) -> list[Step]:
@@ -119,7 +115,11 @@ def _would(operator: Operator, would: Upgraded, *, rebuild: bool) -> str:
     return f"{changes.deployed} -> {changes.defined}: {changes.verdict}; {way}"
 
 
-def _stopped(opened: Opened, console: Console, operator: Operator, request: UpgradeRequest) -> dict[str, Any]:
+def _document(found: Upgraded) -> dict[str, Any]:
+    return document(found.plan) | {"savepoint": found.savepoint, "readers": list(found.readers)}
+
+
+def _stopped(opened: Opened, console: Console, operator: Operator, request: UpgradeRequest) -> Upgraded:
     from floodmark.engines.upgrading import rebuild, upgrade
     from floodmark.lake.paths import Lake
 
@@ -133,12 +133,12 @@ def _stopped(opened: Opened, console: Console, operator: Operator, request: Upgr
         computing(opened, console).check_deployed(operator, lake)
         upgraded = upgrade(operator, lake, forward_only=request.forward_only, why=request.note)
     _say(console, operator, upgraded, f"done. Resume it: floodmark run {operator.name} --unbounded")
-    return document(upgraded.plan) | {"savepoint": upgraded.savepoint, "readers": list(upgraded.readers)}
+    return upgraded
 
 
 def _supervised(
     opened: Opened, console: Console, streams: Fleet, operator: Operator, request: UpgradeRequest
-) -> dict[str, Any]:
+) -> tuple[Upgraded, Action | None]:
     from floodmark.control import actions
     from floodmark.control.verification import Verification
     from floodmark.engines.upgrading import Upgraded
@@ -160,8 +160,7 @@ def _supervised(
         found = Upgraded(plan=plan, savepoint=action.savepoint if action else None)
     told = "nothing to do" if action is None else action.step if action.step != "done" else "it runs"
     _say(console, operator, found, told)
-    about = {"step": action.step, "reason": action.reason} if action else {}
-    return document(found.plan) | {"savepoint": found.savepoint, "readers": list(found.readers)} | about
+    return found, action
 
 
 def _say(console: Console, operator: Operator, found: Upgraded, told: str) -> None:

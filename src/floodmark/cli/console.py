@@ -16,6 +16,8 @@ import click
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
 
+    from floodmark.core.errors import FloodmarkError
+
 
 class Console:
     """Where a verb writes.
@@ -40,10 +42,18 @@ class Console:
         """The lake a verb acts on; the first thing it says."""
         (self.note if self.as_json else self.say)(f"lake {lake} ({environment})")
 
-    def document(self, document: Mapping[str, Any]) -> None:
-        """The result as JSON, where that was asked for."""
+    def document(self, document: Mapping[str, Any], failure: FloodmarkError | None = None) -> None:
+        """The result as JSON, where that was asked for.
+
+        Args:
+            document: all of it.
+            failure: what the verb ends with all the same; the document holds it as ``error``.
+        """
         if self.as_json:
-            click.echo(json.dumps(document, default=str))
+            error = {} if failure is None else {"error": failure.as_json()}
+            click.echo(json.dumps({**document, **error}, default=str))
+        if failure is not None:
+            raise SystemExit(1) if self.as_json else failure
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
         """A table of the result; whole numbers to the right, with thousands separated."""

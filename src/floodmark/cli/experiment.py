@@ -260,14 +260,11 @@ def promote(invocation: Invocation, *, name: str, request: PromotionRequest, dry
     with console.step(f"promoting {request.arm} of {name}"), recorded() as taken:
         made, action = promotion.promote(streams, name, request)
     console.say(f"{made.operator} -> {action.version}: {'it runs' if action.step == 'done' else action.step}")
-    if action.reason:
-        console.say(f"  {action.reason}")
-    console.say(f"  go back: floodmark rollback {made.operator} --to {action.savepoint}")
-    about = {"step": action.step, "reason": action.reason, "savepoint": action.savepoint}
-    steps = documents(taken)
-    console.document({"lake": opened.lake, "done": action.step == "done", **asdict(made), **about, "steps": steps})
-    if action.step != "done":
-        raise SystemExit(1)
+    if action.step == "done":
+        console.say(f"  go back: floodmark rollback {made.operator} --to {action.savepoint}")
+    ended = {"done": action.step == "done", **action.outcome, "steps": documents(taken)}
+    failure = action.failure(f"promotion of arm {request.arm} of experiment {name}")
+    console.document({"lake": opened.lake, **asdict(made), **ended}, failure)
 
 
 def _opened(invocation: Invocation) -> tuple[Console, Opened, Fleet]:

@@ -39,34 +39,24 @@ def savepoint() -> None:
 @pass_invocation
 def create(invocation: Invocation, operator: str, *, request: SavepointRequest) -> None:
     """Make a savepoint of the stream of OPERATOR; a running stream goes on meanwhile."""
-    console, opened, lake = _opened(invocation)
-    from floodmark.lake import savepoints
-    from floodmark.lake.cuts import together
+    console, opened, _ = _opened(invocation)
+    from floodmark.control.saving import save
 
     name, code = opened.workspace.operator(operator).name, code_of(opened.root)
     streams = known(opened, console.say)
     codes = {one.name: code for one in opened.workspace.operators} | (streams.codes() if streams else {})
-    if request.with_downstream:
-        made = together(name, lake, why=request.note, codes=codes)
-    else:
-        made = [savepoints.create(name, lake, why=request.note, code=codes[name])]
-    for one in made:
+    saved = save(streams or fleet(opened, console.say), name, request, codes)
+    for one in saved.made:
         found = one.manifest
         console.say(f"{found.id}: {found.version} at micro-batch {found.batch}, {describe(found.watermark)}")
         console.say(f"  {len(found.files)} files, {found.size:,} bytes")
-    gone = _thinned(console, opened, name, request) if request.keep else []
-    console.document({"lake": opened.lake, "savepoints": [_document(one) for one in made], "deleted": gone})
-
-
-def _thinned(console: Console, opened: Opened, name: str, request: SavepointRequest) -> list[str]:
-    from floodmark.control.retention import thin
-
-    gone, stay = thin(fleet(opened, console.say), name, request.note, request.keep)
-    for one in gone:
-        console.say(f"deleted: {one}")
-    for one, why in stay.items():
-        console.say(f"stays: {one}: {why}")
-    return gone
+    for id_ in saved.deleted:
+        console.say(f"deleted: {id_}")
+    for id_, why in saved.stay.items():
+        console.say(f"stays: {id_}: {why}")
+    console.document(
+        {"lake": opened.lake, "savepoints": [_document(one) for one in saved.made], "deleted": saved.deleted}
+    )
 
 
 @savepoint.command("list")
@@ -203,7 +193,7 @@ def delete(invocation: Invocation, name: str, *, unreadable: bool) -> None:
     found = savepoints.find_any(lake, name) if unreadable else savepoints.find(lake, name)
     streams = known(opened, console.say)
     if streams is not None and isinstance(found, savepoints.Savepoint):
-        from floodmark.control.retention import check_unneeded
+        from floodmark.control.saving import check_unneeded
 
         check_unneeded(streams, found)
     savepoints.delete(found)

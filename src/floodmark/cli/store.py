@@ -12,7 +12,7 @@ from floodmark.core.time import describe
 
 if TYPE_CHECKING:
     from floodmark.control.fleet import Fleet
-    from floodmark.control.store import Driver
+    from floodmark.control.records import Driver
     from floodmark.control.supervisor import Supervisor
 
 

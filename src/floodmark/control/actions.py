@@ -17,7 +17,7 @@ from dataclasses import asdict
 from typing import Any
 
 from floodmark.control.fleet import Fleet, never
-from floodmark.control.store import Action, Desired
+from floodmark.control.records import Action, Desired
 from floodmark.control.verification import Verification, verify
 from floodmark.core.errors import FloodmarkError, LifecycleError
 from floodmark.engines import upgrading

@@ -15,7 +15,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from floodmark.control.package import load
-from floodmark.control.store import Store, StreamId
+from floodmark.control.records import StreamId
+from floodmark.control.store import Store
 from floodmark.core.errors import FloodmarkError
 from floodmark.lake import experiments
 from floodmark.lake.paths import Lake

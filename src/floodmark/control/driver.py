@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from floodmark.control.meter import Meter
 from floodmark.control.package import load
-from floodmark.control.store import CONTROL, Driver, Store
+from floodmark.control.records import Driver
+from floodmark.control.store import CONTROL, Store
 from floodmark.core.errors import ExecutionError, FloodmarkError, LifecycleError
 from floodmark.spec.operator import Operator
 from floodmark.spec.run import BatchInfo

@@ -17,8 +17,8 @@ from typing import Any
 
 from floodmark.control.cutover import check_cutover
 from floodmark.control.fleet import Fleet, never
+from floodmark.control.records import Desired
 from floodmark.control.rollout import Rollouts
-from floodmark.control.store import Desired
 from floodmark.control.supervisor import told
 from floodmark.core import crash
 from floodmark.core.errors import FloodmarkError, LifecycleError

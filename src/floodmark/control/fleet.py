@@ -11,7 +11,8 @@ from pathlib import Path
 from floodmark.control import references
 from floodmark.control.engine import computing
 from floodmark.control.package import Data, home, pack
-from floodmark.control.store import Deployment, Desired, Driver, Store, StreamId
+from floodmark.control.records import Deployment, Desired, Driver, StreamId
+from floodmark.control.store import Store
 from floodmark.control.supervisor import LEASE, is_here, lives
 from floodmark.core.errors import LifecycleError
 from floodmark.lake.paths import Lake

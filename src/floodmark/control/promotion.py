@@ -9,7 +9,7 @@ from floodmark.control import actions
 from floodmark.control.cutover import check_cutover, cut_between
 from floodmark.control.experiments import check_running, of, promoted
 from floodmark.control.fleet import Fleet
-from floodmark.control.store import Action
+from floodmark.control.records import Action
 from floodmark.control.verification import Verification
 from floodmark.core.errors import FloodmarkError, LifecycleError
 from floodmark.core.time import describe

@@ -11,24 +11,18 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import sqlalchemy as sa
 from filelock import FileLock
 from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError, SQLAlchemyError
 
+from floodmark.control.records import Action, Deployment, Desired, Driver, State, StreamId
 from floodmark.core.errors import SetupError
 
 CONTROL = "FLOODMARK_CONTROL_STORE"
 """Variable that tells a driver where the store is."""
-
-Desired = Literal["running", "stopped"]
-"""What is wanted of a stream."""
-
-State = Literal["starting", "running", "stopped", "crashed"]
-"""What has become of a driver."""
 
 _PATIENCE_SECONDS = 30
 """For which a process waits while another one writes."""
@@ -143,141 +137,6 @@ ROLLOUTS = sa.Table(
     sa.Column("memory", sa.Text),
 )
 """Rows of ``control.rollout``."""
-
-
-@dataclass(frozen=True, slots=True)
-class StreamId:
-    """What a store knows a stream by: several lakes may each have one of the same operator, as environments, forks and experiments do.
-
-    Args:
-        operator: its name.
-        lake: root of the tables, as the settings name it.
-    """
-
-    operator: str
-    lake: str
-
-    def __post_init__(self) -> None:
-        """A slash at the end makes no other lake."""
-        object.__setattr__(self, "lake", self.lake.rstrip("/"))
-
-    @property
-    def action(self) -> str:
-        """The lease of the action that is at work on it."""
-        return f"action/{self.operator}@{self.lake}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Deployment:
-    """What should run.
-
-    Args:
-        operator: its name.
-        root: folder of the workspace, which relative paths of its settings start from.
-        lake: root of the tables.
-        environment: settings to use.
-        package: hash of the code.
-        version: of the operator in it.
-        desired: whether it should run.
-        changed_at: when that was said, s since 1970.
-    """
-
-    operator: str
-    root: str
-    lake: str
-    environment: str
-    package: str
-    version: str
-    desired: Desired
-    changed_at: float = 0.0
-
-    @property
-    def stream(self) -> StreamId:
-        """Whose it is."""
-        return StreamId(self.operator, self.lake)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Driver:
-    """A process that runs, or ran, a stream.
-
-    Args:
-        id: of the record.
-        operator: its name.
-        lake: it runs in; None where that was not written down.
-        version: of the operator.
-        epoch: how many drivers of it there were before.
-        state: what has become of it.
-        pid: process, once there is one.
-        born: when that process was made, s since 1970: a later one may have its number.
-        log: file of its output.
-        started_at: s since 1970.
-        heartbeat_at: when it last said that it lives.
-        batch: last micro-batch it committed.
-        progress: of its outputs, ms UTC.
-        ended_at: s since 1970; None while it lives.
-        reason: why it ended.
-        host: machine its process is on; None where that was not written down.
-        usage: fields of ``Usage``, as it has last said; None where it has not.
-    """
-
-    id: int
-    operator: str
-    lake: str | None
-    version: str
-    epoch: int
-    state: State
-    pid: int | None
-    born: float | None
-    log: str
-    started_at: float
-    heartbeat_at: float
-    batch: int | None
-    progress: int | None
-    ended_at: float | None
-    reason: str | None
-    host: str | None = None
-    usage: dict[str, Any] | None = None
-
-    @property
-    def stream(self) -> StreamId:
-        """What it runs."""
-        return StreamId(self.operator, self.lake or "")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Action:
-    """An upgrade or a rollback of streams that run by themselves.
-
-    Args:
-        id: of the record.
-        kind: ``upgrade`` or ``rollback``.
-        operator: whose stream it is about.
-        lake: that runs in; None where that was not written down.
-        who: asked for it.
-        why: the user's words.
-        began_at: s since 1970.
-        step: it is in, or ended with: ``done``, ``rolled back``, ``refused``.
-        old: operator -> package, version and whether it should have run before, for every stream it stops.
-        version: of the operator that should run after it.
-        savepoint: id of the one that was made or is gone back to.
-        ended_at: s since 1970; None while it is at work, or was killed.
-        reason: why it ended so.
-    """
-
-    id: int
-    kind: str
-    operator: str
-    lake: str | None
-    who: str
-    why: str
-    began_at: float
-    step: str
-    old: dict[str, dict[str, str]]
-    version: str
-    savepoint: str | None
-    ended_at: float | None
-    reason: str | None
 
 
 class Store:

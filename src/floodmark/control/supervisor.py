@@ -19,7 +19,8 @@ import psutil
 
 from floodmark.control.looks import Looks
 from floodmark.control.periodic import Periodic
-from floodmark.control.store import CONTROL, Deployment, Driver, Store
+from floodmark.control.records import Deployment, Driver
+from floodmark.control.store import CONTROL, Store
 from floodmark.core.errors import FloodmarkError, LifecycleError
 from floodmark.engines.embedded.shared import FOLDER
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 from pydantic import Field
 
-from floodmark.core.errors import LifecycleError
 from floodmark.core.time import iso
 from floodmark.lake.paths import Lake
 from floodmark.lifecycle.requests import ComparisonRequest, ExperimentRequest, PromotionRequest
@@ -168,13 +167,9 @@ def _promoting(streams: Streams) -> dg.JobDefinition:
                 lambda: None,  # it is finished, or the next one finishes it
             )
             tagged(context, made.operator)
-            context.add_output_metadata(
-                {"outcome": action.step, "version": action.version, "savepoint": action.savepoint or ""}
-            )
-            if action.step != "done":
-                fix = f"Mend it, and launch it again. What it said: floodmark logs {made.operator}"
-                where, got = f"promotion of {request.arm}", f"{action.step}: {action.reason}"
-                raise LifecycleError(where, "a version that passes", got, fix, code="LIFECYCLE-056")
+            context.add_output_metadata(action.outcome)
+            if failure := action.failure(f"promotion of arm {request.arm} of experiment {made.name}"):
+                raise failure
 
     what = "Let the stream be what an arm is of the experiment that is chosen as partition; the job rollback takes it back."
     return job_of("experiment_promote", what, act, partitions_def=EXPERIMENTS)

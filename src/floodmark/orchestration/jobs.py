@@ -17,7 +17,6 @@ import dagster as dg
 from pydantic import Field
 
 from floodmark.control.package import kept
-from floodmark.core.errors import LifecycleError
 from floodmark.core.fingerprint import digest
 from floodmark.core.time import describe, iso
 from floodmark.lifecycle.requests import RollbackRequest, SavepointRequest, UpgradeRequest
@@ -29,7 +28,7 @@ from floodmark.spec.workspace import Workspace
 
 if TYPE_CHECKING:
     from floodmark.control.fleet import Fleet
-    from floodmark.control.store import Action
+    from floodmark.control.records import Action
     from floodmark.lake.savepoints import Savepoint
 
 SAVEPOINTS = dg.DynamicPartitionsDefinition(name="floodmark_savepoints")
@@ -147,32 +146,20 @@ def _saving(streams: Streams, names: Any) -> dg.JobDefinition:
 
     @dg.op(name="save_stream")
     def act(context: dg.OpExecutionContext, config: Config) -> None:
-        from floodmark.lake import cuts, savepoints  # noqa: PLC0415 - definitions load without Spark
+        from floodmark.control.saving import save  # noqa: PLC0415 - definitions load without Spark
 
-        name, lake = tagged(context, config.operator.value), streams.place.lake
-        request = request_of(SavepointRequest, config)
+        name = tagged(context, config.operator.value)
         with failing(name):
-            codes = streams.fleet(context.log.info).codes() if streams.any else {}
-            if request.with_downstream:
-                made = cuts.together(name, lake, why=request.note, codes=codes)
-            else:
-                made = [savepoints.create(name, lake, why=request.note, code=codes.get(name))]
-            gone = _thinned(context, streams, name, request) if request.keep else []
-        _listed(context, made)
+            fleet = streams.fleet(context.log.info)
+            saved = save(fleet, name, request_of(SavepointRequest, config), fleet.codes() if streams.any else {})
+        _listed(context, saved.made)
+        for savepoint, why in saved.stay.items():
+            context.log.info(f"savepoint {savepoint} stays: {why}")
         context.add_output_metadata(
-            {"made": ", ".join(one.manifest.id for one in made), "deleted": ", ".join(gone) or "none"}
+            {"made": ", ".join(one.manifest.id for one in saved.made), "deleted": ", ".join(saved.deleted) or "none"}
         )
 
     return job_of("savepoint", "Make a savepoint of a stream, which goes on meanwhile.", act)
-
-
-def _thinned(context: dg.OpExecutionContext, streams: Streams, name: str, request: SavepointRequest) -> list[str]:
-    from floodmark.control.retention import thin  # noqa: PLC0415 - definitions load without Spark
-
-    gone, stay = thin(streams.fleet(context.log.info), name, request.note, request.keep)
-    for savepoint, why in stay.items():
-        context.log.info(f"savepoint {savepoint} stays: {why}")
-    return gone
 
 
 def _upgrading(streams: Streams, names: Any) -> dg.JobDefinition:
@@ -192,12 +179,10 @@ def _upgrading(streams: Streams, names: Any) -> dg.JobDefinition:
             return
         if action.savepoint:
             _listed(context, [savepoints.find(streams.place.lake, action.savepoint)])
-        context.add_output_metadata(_told(action))
-        if action.step != "done":
-            fix = f"Mend it, and launch it again. What it said: floodmark logs {asset.operator.name}"
-            where, got = f"upgrade to {action.version}", f"{action.step}: {action.reason}"
+        context.add_output_metadata(action.outcome)
+        if failure := action.failure(f"upgrade to {action.version}"):
             with failing():
-                raise LifecycleError(where, "a version that passes", got, fix, code="LIFECYCLE-056")
+                raise failure
 
     return job_of(
         "upgrade", "Plan, savepoint, upgrade and verify a stream; take it back when the new version fails.", act
@@ -225,7 +210,7 @@ def _rolling_back(streams: Streams) -> dg.JobDefinition:
             context.log.info(f"{target.operator} is back at {describe(target.watermark)}: {target.savepoint}")
         for one in prepared.undone:
             context.log.info(f"{one.table} has lost {one.rows:,} rows of {one.commits} micro-batches")
-        context.add_output_metadata(_told(action))
+        context.add_output_metadata(action.outcome)
 
     what = "Take a stream back to the savepoint that is chosen as partition, with every stream that reads it."
     return job_of("rollback", what, act, partitions_def=SAVEPOINTS)
@@ -257,16 +242,6 @@ def _upgraded(
         return action
 
     return interruptible(work, cancelled.set)
-
-
-def _told(action: "Action") -> dict[str, Any]:
-    return {
-        "outcome": action.step,
-        "version": action.version,
-        "savepoint": action.savepoint or "none",
-        "reason": action.reason or "",
-        "seconds": round((action.ended_at or time.time()) - action.began_at, 1),
-    }
 
 
 def _listed(context: dg.OpExecutionContext, made: list["Savepoint"]) -> None:
