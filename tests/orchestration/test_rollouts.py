@@ -27,6 +27,8 @@ ROLLOUT = (
 )
 SCHEDULE = f"rollout_{OPERATOR}"
 SECONDS = 300
+_QUEUED_SECONDS = 900
+"""For a run behind two that were killed, which are given up after their longest time."""
 
 
 @pytest.fixture
@@ -75,7 +77,7 @@ class Watched:
         """Hour at which a window ends -> whether its result has the new version's column."""
         table = DeltaTable(str(self.shop / "lake" / "outputs" / OPERATOR)).to_pyarrow_table()
         rows = table.filter(pc.equal(table["_kind"], 0)).to_pylist()
-        return {row["window_end"].hour: row["euros"] is not None for row in rows}
+        return {row["window_end"].hour: row.get("euros") is not None for row in rows}
 
     def reaches(self, state: str) -> Record:
         """The newest rollout, once it is in a state."""
@@ -143,3 +145,63 @@ def test_a_rollout_is_started_by_a_schedule_approved_promoted_and_taken_back(
     watched.reaches("taken back")
     assert watched.version == old
     shown(page, server, "nobody needs euros")
+
+
+def passed(watched: Watched, state: str) -> None:
+    """The newest rollout has come to a state, and may be further."""
+    until(lambda: watched.record is not None and state in {one.state for one in watched.record.steps}, SECONDS)
+
+
+def acted(server: Server, job: str, step: str, **config: str) -> None:
+    """A job of rollouts has succeeded."""
+    run = server.launch_job(job, {"ops": {step: {"config": {"operator": OPERATOR} | config}}})
+    assert server.ended(run, _QUEUED_SECONDS) == "SUCCESS"
+
+
+def fall(server: Server) -> None:
+    """SIGKILL once its runs have ended: one that is killed too would hold its place in the queue until its longest time is over."""
+    until(lambda: {one["status"] for one in server.runs("rollout_transition")} <= {"SUCCESS", "FAILURE"}, SECONDS)
+    server.fell()
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3000)
+def test_daemon_code_server_web_server_and_supervisor_are_killed_in_each_state(shop: Path) -> None:
+    """All at once, with SIGKILL; the streams live on, and the next ``floodmark up`` takes the rollout to its end."""
+    watched, state = Watched(shop), shop / ".floodmark" / "dagster"
+    with serving(shop, state, supervise=True) as server:
+        assert server.ended(server.launch_job("start", {})) == "SUCCESS"
+        until(lambda: watched.batch is not None, SECONDS)
+        old = watched.version
+        edit(shop, *MORE)
+        acted(server, "rollout", "start_rollout")
+        passed(watched, "shadowing")
+        fall(server)
+    with serving(shop, state, supervise=True) as server:
+        watched.order(range(12, 19))
+        waiting = watched.reaches("awaiting approval")
+        fall(server)
+    with serving(shop, state, supervise=True) as server:
+        acted(server, "approve_rollout", "approve_rollout_of", version=waiting.version)
+        passed(watched, "promoting")
+        fall(server)
+    with serving(shop, state, supervise=True) as server:
+        watched.reaches("watching")
+        assert watched.version == waiting.version != old
+        before = watched.euros
+        fall(server)
+    with serving(shop, state, supervise=True) as server:
+        acted(server, "abort_rollout", "abort_rollout_of", note="nobody needs euros")
+        passed(watched, "taking back")
+        fall(server)
+    with serving(shop, state, supervise=True) as server:
+        ended = watched.reaches("taken back")
+        assert watched.version == old
+        assert [one.kind for one in watched.store.actions(watched.stream)].count("rollback") == 1
+        watched.order(range(19, 21))
+        until(lambda: watched.batch is not None, SECONDS)
+        until(lambda: max(watched.euros) > max(before), SECONDS)
+        assert watched.euros.keys() >= before.keys(), "no window is lost"
+        assert not any(watched.euros.values())
+        runs = until(lambda: len(found := server.runs("rollout_transition")) >= len(ended.steps) and found, SECONDS)
+        assert server.ended(runs[0]["runId"]) == "SUCCESS", "the newest state is shown"

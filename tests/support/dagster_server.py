@@ -47,6 +47,16 @@ class Server:
         for one in chosen:
             one.kill()
 
+    def fell(self) -> None:
+        """SIGKILL to ``floodmark up`` with its supervisor, to all of its Dagster, and to the looks at rollouts; the streams live on."""
+        mine = psutil.Process(self.process.pid)
+        self.killed = True
+        for one in [mine, *mine.children(recursive=True)]:
+            if one == mine or any("dagster" in word or word == "floodmark.control.rollouts" for word in _words(one)):
+                with suppress(psutil.NoSuchProcess):
+                    one.kill()
+        self.process.wait()
+
     def ask(self, query: str, **variables: Any) -> Any:
         """The data of a GraphQL answer."""
         body = json.dumps({"query": query, "variables": variables}).encode()
