@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from types import ModuleType
 
@@ -23,6 +24,7 @@ from floodmark.core import crash
 from floodmark.lake import history
 from floodmark.lake.commits import Landing
 from floodmark.lake.paths import Lake
+from floodmark.lake.upkeep import maintain
 
 PROGRAM = Path(__file__).with_name("landing_process.py")
 _LATER = {"landing.before_log": 2, "landing.after_log": 2}
@@ -132,6 +134,35 @@ def test_a_replay_killed_at_every_point_in_turn_lands_every_row_once(engine, tmp
         java = None if engine.name == "embedded" or point == "replay.after_mark" else engine.spark
         die(point, "replay", lake, inbox, java, engine=engine.name)
     program().act(engine, "replay", str(lake), str(inbox))
+    check(lake, uninterrupted["replay"])
+
+
+@pytest.mark.timeout(1800)
+def test_a_replay_killed_beside_upkeep_lands_every_row_once(engine, tmp_path, inbox, uninterrupted) -> None:
+    lake = tmp_path / "lake"
+    shutil.copytree(uninterrupted["land"], lake)
+    over, failed = threading.Event(), list[BaseException]()
+
+    def keep_up() -> None:
+        try:
+            while not over.is_set():
+                maintain(Lake(str(lake)), hours=1)
+        except BaseException as error:  # noqa: BLE001 - of another thread
+            failed.append(error)
+
+    upkeep = threading.Thread(target=keep_up)
+    upkeep.start()
+    try:
+        for point in crash.POINTS["replay"]:
+            die(point, "replay", lake, inbox, engine=engine.name)
+    finally:
+        over.set()
+        upkeep.join()
+    assert not failed
+    maintain(Lake(str(lake)), hours=0)
+    program().act(engine, "replay", str(lake), str(inbox))
+    check(lake, uninterrupted["replay"])
+    maintain(Lake(str(lake)), hours=0)
     check(lake, uninterrupted["replay"])
 
 

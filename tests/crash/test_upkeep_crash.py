@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import time
 from functools import partial
 from pathlib import Path
@@ -87,10 +88,38 @@ def rows(lake: Lake) -> list[tuple[list[str], int | None]]:
 def test_upkeep_is_killed_and_the_next_one_ends_it(tmp_path: Path, point: str, time_of: int) -> None:
     lake, made = aged(tmp_path)
     before, then = rows(lake), made.manifest
-    environment = {**os.environ, crash.VARIABLE: f"{point}:{time_of}"}
-    done = forked.run([sys.executable, "-c", PROGRAM, lake.root], env=environment)
-    assert done.returncode == -signal.SIGKILL or (time_of == 2 and not done.returncode), f"{point} was never reached"
+    status = killed(lake, f"{point}:{time_of}")
+    assert status == -signal.SIGKILL or (time_of == 2 and not status), f"{point} was never reached"
     assert rows(lake) == before
+    check(lake, made, before)
+    roll_back(lake, savepoints.find(lake, then.id))
+    assert totals(lake) == {"a": 10, "b": 2}
+
+
+@pytest.mark.parametrize("point", ["compaction.before_commit", "vacuum.after_file", "expiry.after_file"])
+def test_of_two_upkeeps_at_once_one_waits_though_the_other_is_killed(tmp_path: Path, point: str) -> None:
+    lake, made = aged(tmp_path)
+    before, ends = rows(lake), list[int]()
+    first = threading.Thread(target=lambda: ends.append(killed(lake, point)))
+    first.start()
+    holder = Path(lake.internal("actions", "files", "lock.holder"))
+    while first.is_alive() and not holder.exists():
+        first.join(0.001)
+    keep_up([lake], hours=0, days=0)
+    first.join()
+    assert ends == [-signal.SIGKILL], f"{point} was never reached"
+    assert rows(lake) == before
+    check(lake, made, before)
+
+
+def killed(lake: Lake, at: str) -> int:
+    """Upkeep in a process of its own, killed at a point: its exit status."""
+    environment = {**os.environ, crash.VARIABLE: at}
+    return forked.run([sys.executable, "-c", PROGRAM, lake.root], env=environment).returncode
+
+
+def check(lake: Lake, made: savepoints.Savepoint, before: list[tuple[list[str], int | None]]) -> None:
+    """Upkeep ends what a killed one began: the rows are what they were before, and no file is left over or missing."""
     for _ in range(2):
         time.sleep(0.002)
         keep_up([lake], hours=0, days=0)
@@ -98,7 +127,5 @@ def test_upkeep_is_killed_and_the_next_one_ends_it(tmp_path: Path, point: str, t
     for path in (lake.log("more"), lake.quarantine("more")):
         there = [file for file in Path(path).rglob("*.parquet") if "_delta_log" not in file.parts]
         assert len(there) == len(DeltaTable(path).file_uris()) == 1
-    assert not list(tmp_path.rglob(f"*{GOING}"))
+    assert not list(Path(lake.root).rglob(f"*{GOING}"))
     assert not savepoints.verify(made)
-    roll_back(lake, savepoints.find(lake, then.id))
-    assert totals(lake) == {"a": 10, "b": 2}
