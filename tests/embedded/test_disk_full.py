@@ -51,7 +51,8 @@ def test_a_disk_that_is_full_stops_the_stream_and_nothing_is_lost_or_there_twice
         raise OSError(errno.ENOSPC, "No space left on device", str(draft))
 
     monkeypatch.setattr(segment, "write", full)
-    for left in (0, 1, 2, 2):
+    for written in (0, 1, 2, 2):
+        left = written
         with pytest.raises(SetupError, match=rf"SETUP-052 .*\.draft.*floodmark run {name} --unbounded"):
             run_unbounded(sail, code, lake, until_caught_up=True, files_per_batch=1)
     monkeypatch.setattr(segment, "write", write)

@@ -15,7 +15,7 @@ from seeds import seed_of
 
 COUNT = 400
 
-LOUD = 0.12
+LOUD = 0.03
 """The most expressions of which Sail has an error where Spark leaves out an argument that fails, beside a constant or a null that decides."""
 
 

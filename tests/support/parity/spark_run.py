@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from parity import aggregates, implicit_casts, probes, spark_side, values
+from parity import aggregates, implicit_casts, null_order, probes, spark_side, values
 from parity.values import table_of
 
 from floodmark.engines.spark.session.builder import spark_session
@@ -60,6 +60,7 @@ def main(folder: Path, names: Sequence[str] = ()) -> None:
     implicit_casts.write(
         spark, folder, [text for text, answer in found.items() if not answer.startswith("refused")], names
     )
+    null_order.write(spark, folder, [text for text, answer in found.items() if not answer.startswith("refused")], names)
     for kind in () if names else aggregates.KINDS:
         aggregates.write(folder, kind)
     sums = {} if names else aggregates.answers(lambda sql: spark.sql(sql).toArrow(), folder, sail=False)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from floodmark.core.types import MAX_DIGITS
 from floodmark.engines.embedded.parity.casts import cast
-from floodmark.engines.embedded.parity.evaluation import beside_null, hidden
+from floodmark.engines.embedded.parity.evaluation import hidden
 from floodmark.engines.embedded.parity.times import refused
 from floodmark.spec.expressions.tree import Column, Literal
 from floodmark.spec.expressions.typed import Typed
@@ -86,8 +86,7 @@ def _added(operator: str) -> Rewrite:
             return None
         if len(values) == 1:
             return f"({operator} {values[0]})"
-        left, right = node.children
-        return beside_null(f" {operator} ".join(values).join("()"), node.type, parts[0], left, right)
+        return f" {operator} ".join(values).join("()")
 
     return rewrite
 
@@ -123,8 +122,7 @@ def _of_decimals(operator: str, node: Typed, parts: Sequence[str]) -> str | None
     text = f" {operator} ".join(_exact(node.children, parts)).join("()")
     if _needed(operator, *sides) > MAX_DIGITS:
         text = _within(f"CAST({text} AS {node.type})", node.type)
-    left, right = node.children
-    return beside_null(text, node.type, parts[0], left, right)
+    return text
 
 
 def _within(sum_: str, kind: str) -> str:
@@ -177,7 +175,7 @@ def _divided(form: str, *, attempt: bool = False) -> Rewrite:
         if sides is None:
             return None
         (left, right), kind = sides
-        first, second = node.children
+        second = node.children[1]
         if not isinstance(second.node, Literal) or not second.node.value:
             zero = _REMAINDER_BY_ZERO if form in {_REMAINDER, _PMOD} else _DIVISION_BY_ZERO
             failure = f"CASE WHEN {parts[0]} IS NOT NULL THEN CAST(raise_error('{zero}') AS {kind}) END"
@@ -189,7 +187,7 @@ def _divided(form: str, *, attempt: bool = False) -> Rewrite:
             text = f"CASE WHEN abs({left} / {right}) < CAST('9223372036854775808' AS decimal(38,0)) THEN {text} ELSE {_beyond(quotient)} END"
         elif form == _QUOTIENT:
             text = _limited(node, parts, text)
-        return beside_null(text, node.type, parts[1], second, first)  # Spark computes the divisor first
+        return text
 
     return rewrite
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from floodmark.spec.expressions.tree import Call, Case, Cast, Column, Literal
+from floodmark.engines.embedded.parity.nulls import left_out
+from floodmark.spec.expressions.tree import Call, Case, Cast, Column, Lambda, Literal
 from floodmark.spec.expressions.typed import Typed
 from floodmark.spec.expressions.widening import FLOATS, INTEGERS, digits
 
@@ -108,21 +109,43 @@ def _widens(source: str, target: str) -> bool:
     return source in INTEGERS and target in INTEGERS and INTEGERS.index(source) <= INTEGERS.index(target)
 
 
-def beside_null(text: str, kind: str, first: str, node: Typed, later: Typed) -> str:
-    """A call of which Spark does not compute the later argument where the first one is NULL.
+def avoidable(node: Typed) -> bool:
+    """Whether an expression may fail for some value, and Spark fails for no row in which it does not need the expression."""
+    return fails(node) and not _ahead(node)
+
+
+def _ahead(node: Typed) -> bool:
+    """Whether Spark computes a part of an expression for every row before the rest, because it takes the part's value twice."""
+    match node.node:
+        case Lambda():
+            return False
+        case Case() | Call(name="if" | "coalesce" | "ifnull" | "nvl" | "nvl2"):
+            return _ahead(node.children[0])
+        case Call(name="nullif" | "between") if fails(node.children[0]):
+            return True
+        case _:
+            return any(map(_ahead, node.children))
+
+
+def beside_nulls(node: Typed, parts: Sequence[str], text: str) -> str:
+    """A call for the rows for which Spark computes all of its arguments; null for those where one is null before another that may fail.
 
     Args:
-        text: SQL of the call.
-        kind: its type.
-        first: SQL of the argument that Spark computes first.
-        node: that argument.
-        later: the argument that is left out.
+        node: the call.
+        parts: its arguments as SQL.
+        text: the call as SQL.
     """
-    if not fails(later) or isinstance(node.node, Literal):
+    if not isinstance(node.node, Call) or any(isinstance(child.node, Lambda) for child in node.children):
         return text
-    if kind == "boolean":  # of a CASE of booleans Sail makes AND and OR, which it computes for all rows
-        return f"(CASE WHEN {first} IS NOT NULL THEN CAST({text} AS int) END <> 0)"
-    return f"CASE WHEN {first} IS NOT NULL THEN {text} END"
+    order = left_out(node.node.name, len(parts))
+    earlier = {place for later, some in order.items() if avoidable(node.children[later]) for place in some}
+    nulls = [parts[place] for place in sorted(earlier) if not isinstance(node.children[place].node, Literal)]
+    if not nulls:
+        return text
+    known = " AND ".join(f"{part} IS NOT NULL" for part in nulls)
+    if node.type == "boolean":  # of a CASE of booleans Sail makes AND and OR, which it computes for all rows
+        return f"(CASE WHEN {known} THEN CAST({text} AS int) END <> 0)"
+    return f"CASE WHEN {known} THEN {text} END"
 
 
 def opaque(children: Sequence[Typed], parts: Sequence[str], hide: str = "nullif") -> list[str]:

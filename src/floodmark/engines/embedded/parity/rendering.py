@@ -9,7 +9,7 @@ from decimal import Decimal
 
 from floodmark.core.types import known
 from floodmark.engines.embedded.parity.casts import cast, converted, wide
-from floodmark.engines.embedded.parity.evaluation import fails
+from floodmark.engines.embedded.parity.evaluation import beside_nulls, fails
 from floodmark.engines.embedded.parity.patterns import OtherPattern
 from floodmark.engines.embedded.parity.rewrites import REWRITES, text_literal
 from floodmark.spec.expressions.tree import Call, Case, Cast, Column, Field, Lambda, Literal
@@ -47,6 +47,8 @@ _SUFFIXES = {"tinyint": "Y", "smallint": "S", "bigint": "L"}
 _SMALLEST = {"tinyint": -(1 << 7), "smallint": -(1 << 15), "int": -(1 << 31), "bigint": -(1 << 63)}
 CONDITIONAL = frozenset({"if", "coalesce", "ifnull", "nvl", "nvl2", "and", "or"})
 """Calls that compute some of their arguments only where others say so."""
+_ORDERED = frozenset({"in", "between"})
+"""Calls whose rewrites compute an argument only where those before it do not decide."""
 _STOPPING = frozenset({"exists", "forall"})
 """Calls of which Spark computes the condition up to the element that decides, Sail for all."""
 _NAN = frozenset(
@@ -289,7 +291,8 @@ def _call(node: Typed, name: str) -> str:
     if kind in FLOATS and name in _NAN:
         text = f"nanvl({text}, CAST('NaN' AS {kind}))"
     parsed = known(kind) if kind not in _UNTYPED else None
-    return text if parsed is None or not parsed.is_column else f"CAST({text} AS {kind})"
+    text = text if parsed is None or not parsed.is_column else f"CAST({text} AS {kind})"
+    return text if name in CONDITIONAL | _ORDERED else beside_nulls(node, parts, text)
 
 
 def _nothing(node: Typed) -> bool:
