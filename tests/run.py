@@ -4,8 +4,8 @@
     python tests/run.py --fast
     python tests/run.py --soak PART/PARTS [--minutes N]
 
-A group is a folder under tests/. Three run at a time; what a group prints comes whole when it ends, and is in build/tests/GROUP.txt
-until then. At the end each failed test is named again, with the end of what it says, and each that was repeated. In CI a skip is a failure. A part of the soak tests
+A group is a folder under tests/; a long one is run in parts, by files. Three run at a time; what a group prints comes whole when it ends,
+and is in build/tests/GROUP.txt until then. What the tests import is compiled before, so that none of the processes they start does it again. At the end each failed test is named again, with the end of what it says, and each that was repeated. In CI a skip is a failure. A part of the soak tests
 runs in one process; parts are about equally long by the seconds in tests/soak_seconds.json. --fast runs what needs neither Java nor a
 browser nor a server: unit tests, in two halves beside each other, and those of the pages. With --minutes the part ends at its first
 failure, or is cut after N minutes, which is no failure.
@@ -14,6 +14,7 @@ failure, or is cut after N minutes, which is no failure.
 from __future__ import annotations
 
 import argparse
+import compileall
 import os
 import signal
 import subprocess
@@ -35,7 +36,8 @@ SECONDS_TO_STOP = 60
 LINES_OF_A_FAILURE = 25
 """At the end of all, once more: a record of the run may keep only its last lines."""
 PARTS = {"unit": 4}
-"""Groups in parts that run by themselves: small ones at the end keep all lanes busy."""
+"""Groups whose files are dealt to parts that run by themselves: small ones at the end keep all lanes busy."""
+COMPILED = ("src", "tests/support", "tests/crash", "demo", "operators", "assets", "resources", "definitions")
 FAST = (("docs", ""), ("unit", "1/2"), ("unit", "2/2"))
 """Groups of ``--fast``, and which part of each."""
 INTERPRETED = {"spark", "crash", "lifecycle", "orchestration"}
@@ -70,16 +72,13 @@ def run(group: str, part: str = "", *, fast: bool = False) -> Result:
         sys.executable,
         "-m",
         "pytest",
-        f"tests/{group}",
+        *_files(group, part),
         "-q",
         "--color=no",
         "--durations=8",
         f"--junitxml={report}",
     ]
     command += ["-m", "not soak and not spark and not browser"] if fast else []
-    if part:
-        number, parts = part.split("/")
-        command += ["--splits", parts, "--group", number]
     environment = os.environ | ({"PYSPARK_SUBMIT_ARGS": NOT_COMPILED} if group in INTERPRETED else {})
     with told.open("w") as output:
         done = subprocess.run(
@@ -183,6 +182,21 @@ def _parts(group: str) -> list[tuple[str, str]]:
     return [(group, f"{number}/{parts}" if parts > 1 else "") for number in range(1, parts + 1)]
 
 
+def _files(group: str, part: str) -> list[str]:
+    """What pytest collects: the folder of a group, or the files of a part of it, which no other part imports."""
+    if not part:
+        return [f"tests/{group}"]
+    number, parts = map(int, part.split("/"))
+    files = sorted((ROOT / "tests" / group).glob("**/test_*.py"))
+    return [str(path.relative_to(ROOT)) for path in files[number - 1 :: parts]]
+
+
+def _compile() -> None:
+    """Also where processes write no compiled code, as PYTHONDONTWRITEBYTECODE has it, they read what is there."""
+    for name in COMPILED:
+        compileall.compile_dir(ROOT / name, quiet=1, workers=0)
+
+
 def _show(results: Iterable[Result]) -> list[Result]:
     shown = []
     for result in results:
@@ -203,6 +217,7 @@ def main() -> int:
     parser.add_argument("--soak", metavar="PART/PARTS", help="a part of the soak tests instead, such as 3/40")
     parser.add_argument("--minutes", type=float, help="cut the part of the soak tests after so many minutes")
     options = parser.parse_args()
+    _compile()
     if options.soak:
         return soak(options.soak, options.minutes)
     jobs_of = list(FAST) if options.fast else [one for name in options.groups for one in _parts(name)]
