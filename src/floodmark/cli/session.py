@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import socket
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 _FILE = "up.json"
 _GRACE_SECONDS = 10
+_POLL_SECONDS = 0.05
 
 
 def record(home: Path, leader: int, url: str) -> None:
@@ -81,15 +83,16 @@ def members(leader: int, since: float = 0.0) -> list[psutil.Process]:
 
 
 def end(leader: int, since: float = 0.0) -> None:
-    """Make sure that no process of a session is left."""
+    """Make sure that no process of a session is left; a zombie has ended, whenever its parent looks."""
     import psutil
 
     for number in (signal.SIGTERM, signal.SIGKILL):
-        left = members(leader, since)
-        for one in left:
+        for one in members(leader, since):
             with suppress(psutil.NoSuchProcess):
                 one.send_signal(number)
-        psutil.wait_procs(left, timeout=_GRACE_SECONDS)
+        deadline = time.monotonic() + _GRACE_SECONDS
+        while members(leader, since) and time.monotonic() < deadline:
+            time.sleep(_POLL_SECONDS)
 
 
 def listener(port: int) -> str:
