@@ -60,6 +60,12 @@ def engine_name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+def _engine(item: pytest.Item) -> str | None:
+    """The engine of a test that asks for one."""
+    given = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+    return given.get("engine", given.get("engine_name"))
+
+
 _STARTS_SPARK = {"spark", "compiled"}
 """Fixtures that start Java."""
 
@@ -77,8 +83,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What a test costs follows from the fixtures it asks for; one with a browser is repeated once where a page was late, and only there."""
+    """What a test costs follows from the fixtures it asks for; one with a browser is repeated once where a page was late, and only there.
+
+    The mark ``engines`` of a parameter says which engine of the test's is one of ``make soak`` for that parameter.
+    """
     for item in items:
+        if _engine(item) in {name for mark in item.iter_markers("engines") for name in mark.kwargs.get("soak", ())}:
+            item.add_marker(pytest.mark.soak)
         names = set(getattr(item, "fixturenames", ()))
         if not names.isdisjoint(_STARTS_SPARK):
             item.add_marker(pytest.mark.spark)

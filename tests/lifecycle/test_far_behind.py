@@ -105,7 +105,6 @@ def far(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     return int(request.param)
 
 
-@pytest.mark.engines("embedded", "spark")
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("far", [4], indirect=True)
 def test_it_goes_on_with_the_files_that_are_there(

@@ -123,11 +123,9 @@ def check(streams: Streams, code: Operator, log: Log, beside: Path) -> None:
             )
 
 
+@pytest.mark.soak
 @pytest.mark.feature("V5")
-@pytest.mark.parametrize(
-    "engines",
-    [("spark", "embedded", "spark", "embedded"), pytest.param(("embedded", "spark") * 2, marks=pytest.mark.soak)],
-)
+@pytest.mark.parametrize("engines", [("spark", "embedded", "spark", "embedded"), ("embedded", "spark") * 2])
 def test_two_inputs_there_and_back(
     streams: Streams, engine: Computing, truth: Lake, engines: tuple[Engine, ...]
 ) -> None:

@@ -14,8 +14,6 @@ pytestmark = pytest.mark.usefixtures("compiled")
 FOLDER = Path(__file__).resolve().parents[1] / "cases"
 ALWAYS = {
     "count/global-purging-4",
-    "delay/count-or-timeout",
-    "evictor/count-before",
     "session/merge-across-restart",
     "tumbling/early-alert-and-exact-result",
     "tumbling/late-row-to-side-output",
@@ -29,7 +27,7 @@ CASES = [
 ]
 
 
-@pytest.mark.feature("W5", "W7", "W8", "L3", "L5", "L8", "T17", "B1")
+@pytest.mark.feature("W5", "W7", "W8", "L3", "L8", "T17", "B1")
 @pytest.mark.parametrize("case", CASES)
 def test_a_case_passes_in_both_modes(spark, tmp_path, case):
     assert check_spark(case, "both", spark, str(tmp_path)) is None
