@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import forked
 import pytest
 from click.testing import CliRunner, Result
 
@@ -63,13 +64,4 @@ def command(*arguments: str) -> list[str]:
 def program(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run floodmark as a program."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("FLOODMARK_LAKE")}
-    return subprocess.run(
-        command(*arguments),
-        cwd=folder,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=280,
-    )
+    return forked.run(command(*arguments), cwd=folder, env=environment)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import forked
 import pytest
 from deltalake import DeltaTable
 from processes import paths
@@ -28,9 +29,7 @@ HALVES = ('Tumbling("1 hour")', 'Tumbling("30 minutes")')
 def program(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "floodmark.cli.main", *arguments]
     environment = {**os.environ, "PYTHONPATH": paths()}
-    return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
-    )
+    return forked.run(command, cwd=folder, env=environment)
 
 
 def said(folder: Path, *arguments: str) -> str:

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import forked
 import psutil
 import pytest
 from deltalake import DeltaTable
@@ -67,9 +68,7 @@ def environment(at: str = "") -> dict[str, str]:
 
 
 def program(folder: Path, *arguments: str, at: str = "") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command(*arguments), cwd=folder, env=environment(at), capture_output=True, text=True, timeout=300, check=False
-    )
+    return forked.run(command(*arguments), cwd=folder, env=environment(at))
 
 
 def said(folder: Path, *arguments: str) -> dict[str, Any]:
@@ -98,9 +97,7 @@ def carried_on(shop: Path, folder: str) -> int:
     """Rows that are compared and the same after an upkeep, without anybody asking for a report."""
     command = [sys.executable, "-m", "floodmark.control.upkeep", str(shop / ".floodmark" / "control"), "{}"]
     control = {CONTROL: f"sqlite:///{shop}/.floodmark/control/control.db"}
-    done = subprocess.run(
-        command, env=environment() | control, capture_output=True, text=True, timeout=300, check=False
-    )
+    done = forked.run(command, env=environment() | control)
     assert done.returncode == 0, done.stdout + done.stderr
     known = found(folder)
     assert known is not None
@@ -228,8 +225,8 @@ def test_an_arm_with_another_window_computes_all_input_and_becomes_the_stream(sh
     assert said(shop, "experiment", "promote", "longer", "--arm", "b", "--soak", "0.5")["promoted"] == "b"
     other = tmp_path / "bounded"
     logs = {**environment(), "FLOODMARK_LOGS": str(shop / "lake")}
-    bounded = command("run", OPERATOR, "--lake", str(other))
-    subprocess.run(bounded, cwd=shop, env=logs, capture_output=True, check=True, timeout=300)
+    bounded = forked.run(command("run", OPERATOR, "--lake", str(other)), cwd=shop, env=logs)
+    assert bounded.returncode == 0, bounded.stderr
     closed = 16  # the last window that the watermark has passed; the end of a bounded run closes all
     found = [one for one in rows(other / "outputs" / OPERATOR, "window_start", "mean") if one[1].hour <= closed]
     until(lambda: rows(shop / "lake" / "outputs" / OPERATOR, "window_start", "mean") == found)

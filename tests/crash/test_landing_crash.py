@@ -63,7 +63,7 @@ def die(
     at = f"{point}:{_LATER.get(point, 1)}"
     command = [sys.executable, str(PROGRAM), action, str(lake), str(inbox), engine]
     environment = {**os.environ, crash.VARIABLE: at, **(lend(java) if java else {})}
-    if engine == "embedded":
+    if java or engine == "embedded":
         done = forked.run(command, env=environment)
     else:
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)

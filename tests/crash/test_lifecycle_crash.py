@@ -91,7 +91,7 @@ def die(
     """Let the program kill itself at a point, and its Java, unless that is lent; what it said if it did not."""
     command = [sys.executable, str(program), action, lake.root, *names]
     environment = {**os.environ, crash.VARIABLE: f"{point}:{time}", **(lend(java) if java else {})}
-    if action == "rescale":
+    if action == "rescale" and java is None:
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=False)
     else:
         done = forked.run(command, env=environment)

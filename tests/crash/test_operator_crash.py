@@ -80,7 +80,7 @@ def die(mode: str, point: str, lake: Lake, engine: Computing, time: int = 1, *, 
     java = engine.spark if isinstance(engine, OnSpark) and not whole else None
     command = [sys.executable, str(PROGRAM), mode, lake.root, str(lake.logs), engine.name]
     environment = {**os.environ, crash.VARIABLE: f"{point}:{time}", **(lend(java) if java else {})}
-    if engine.name == "embedded":
+    if java or engine.name == "embedded":
         done = forked.run(command, env=environment)
     else:
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280, check=False)

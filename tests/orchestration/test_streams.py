@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import forked
 import psutil
 import pytest
 from browser import launch, picture, turn, visit
@@ -84,10 +85,7 @@ def drivers(store: Store) -> list[Driver]:
 def said(folder: Path, *arguments: str, **variables: str) -> str:
     """What a verb says."""
     command = [sys.executable, "-m", "floodmark.cli.main", *arguments]
-    environment = os.environ | variables
-    done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
-    )
+    done = forked.run(command, cwd=folder, env=os.environ | variables)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

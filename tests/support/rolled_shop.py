@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import forked
 import psutil
 from deltalake import DeltaTable
 from processes import paths
@@ -150,10 +151,7 @@ class Shop:
 
 
 def _run(folder: Path, command: list[str], **more: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": paths(), **more}
-    return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
-    )
+    return forked.run(command, cwd=folder, env={**os.environ, "PYTHONPATH": paths(), **more})
 
 
 def until(what: Callable[[], object], *seen: object, seconds: float = 300) -> None:
