@@ -96,9 +96,11 @@ def decimal_totals(odd: Stream[Odd]) -> Stream[Any]:
     ("op", "run"),
     [
         (in_sql, BOUNDED),
-        *((in_columns, run) for run in SPARK),
-        (by_row, BOUNDED),
-        pytest.param(by_row, SPARK[1], marks=pytest.mark.soak),
+        (in_columns, SPARK[1]),
+        *(
+            pytest.param(op, run, marks=pytest.mark.soak)
+            for op, run in ((in_columns, BOUNDED), *((by_row, run) for run in SPARK))
+        ),
     ],
     ids=str,
 )

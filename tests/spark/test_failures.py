@@ -80,7 +80,7 @@ def stateless(events: fm.Stream[Event]) -> fm.Outputs:
     [
         (everywhere, RUNS),
         pytest.param(columnar, RUNS[::5], marks=pytest.mark.soak),
-        (stateless, RUNS[::5]),
+        pytest.param(stateless, RUNS[::5], marks=pytest.mark.soak),
     ],  # these in memory and as a stream on Spark
     ids=lambda value: getattr(value, "name", ""),
 )

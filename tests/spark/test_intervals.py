@@ -110,7 +110,15 @@ def day(text: str, until: str) -> Interval:
 
 @pytest.mark.engines("embedded", "spark")
 @pytest.mark.feature("T19")
-@pytest.mark.parametrize("op", [sliding, pytest.param(daily, marks=pytest.mark.soak), visits], ids=lambda o: o.name)
+@pytest.mark.parametrize(
+    "op",
+    [
+        sliding,
+        pytest.param(daily, marks=pytest.mark.soak),
+        pytest.param(visits, marks=pytest.mark.engines("embedded", soak=("spark",))),
+    ],
+    ids=lambda o: o.name,
+)
 def test_three_days_one_by_one_or_together_are_those_days_of_the_whole(
     engine: Computing, log: Lake, tmp_path_factory, op
 ) -> None:

@@ -116,9 +116,7 @@ def test_unbounded_is_bounded_whatever_the_cuts_and_state_partitions(
 ) -> None:
     lake, rng = Lake(str(tmp_path), logs=landed.root), random.Random(partitions)
     spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
-    chosen = {1: [hourly_departures, busiest_hour], 2: [hourly_departures, busiest_hour, split_delays], 5: OPERATORS}[
-        partitions
-    ]
+    chosen = OPERATORS if partitions == 5 else [hourly_departures, busiest_hour]
     try:
         for operator in chosen:
             result = run_unbounded(spark, operator, lake, until_caught_up=True, files_per_batch=rng.randint(6, 11))

@@ -155,7 +155,7 @@ def until(look: Callable[[], Any], seconds: float) -> Any:
     while time.monotonic() < deadline:
         if found := look():
             return found
-        time.sleep(0.1)
+        time.sleep(0.25)
     msg = f"nothing within {seconds} s"
     raise AssertionError(msg)
 
