@@ -3,8 +3,8 @@
     python bench/year.py [--commits 100,1000,10000] [--upkeep-every 1000] [--limits]
 
 Commits are written without Spark (``aged.py``), as one every five seconds, from 400 days ago on; Delta's own clean-up and checkpoints
-run by delta-rs, floodmark's upkeep runs in between. Then each operation runs several times in a process of its own, and the median of
-their CPU time is printed: other work of the machine does not count. What Spark does for a commit is not in it: it looks at the rows of that commit alone.
+run by delta-rs, floodmark's upkeep runs in between. Then each operation runs several times on a copy of each workspace, in a process of its own and in
+turn, and the median of their CPU time is printed: other work of the machine counts little. What Spark does for a commit is not in it: it looks at the rows of that commit alone.
 ``--limits`` prints the second table: many units, source partitions, savepoints, asset partitions.
 """
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -25,7 +26,8 @@ from typing import Any
 import psutil
 
 HERE = Path(__file__).resolve().parent
-TIMES = 7
+TIMES, ROUNDS = 7, 3
+"""Of each operation in a process, and of processes for each number of commits."""
 WORST = 1.3
 """Times the first measurement that an operation may take."""
 BEHIND = 100
@@ -137,6 +139,26 @@ def in_process(*arguments: str) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+def measured(workspaces: dict[int, Path], place: Path) -> dict[int, dict[str, float]]:
+    """What each operation takes at each number of commits, in turn, so that what else the machine does counts for all of them.
+
+    Args:
+        workspaces: number of commits -> a workspace of that age, which stays as it is.
+        place: for a copy of one.
+    """
+    found: dict[int, list[dict[str, float]]] = {commits: [] for commits in workspaces}
+    for _ in range(ROUNDS):
+        for commits, folder in workspaces.items():
+            shutil.copytree(folder, place)
+            told = in_process("--child", str(place))
+            found[commits].append(told["ms"] | {"memory MB": told["memory MB"]})
+            shutil.rmtree(place)
+    return {
+        commits: {name: statistics.median(one[name] for one in rounds) for name in rounds[0]}
+        for commits, rounds in found.items()
+    }
+
+
 def sizes(table: str) -> tuple[int, float, int, float]:
     """Files and MB of a table's log folder, and of all below the table."""
     log_folder = Path(table) / "_delta_log"
@@ -239,13 +261,14 @@ def main() -> None:
             text, slow = limits.table(Path(place))
             print(text)
             sys.exit(bool(slow))
-        root = options.folder or Path(place)
-        columns: dict[int, dict[str, float]] = {}
+        root = options.folder or Path(place, "workspace")
+        workspaces: dict[int, Path] = {}
         for commits in options.commits:
             arguments = ("--folder", str(root), "--age", str(commits), "--upkeep-every", str(options.upkeep_every))
             print(in_process(*arguments), file=sys.stderr)
-            measured = in_process("--child", str(root))
-            columns[commits] = measured["ms"] | {"memory MB": measured["memory MB"]}
+            workspaces[commits] = Path(place, str(commits))
+            shutil.copytree(root, workspaces[commits])
+        columns = measured(workspaces, Path(place, "copy"))
         print(table(columns))
         for name in grown(columns):
             print(f"grows: {name}")

@@ -38,6 +38,21 @@ PROGRAM = (
     "keep_up([Lake(sys.argv[1])], hours=0, days=0)"
 )
 
+REFUSED = """
+import resource, sys
+from floodmark.control.upkeep import keep_up
+from floodmark.core import machine
+from floodmark.lake.paths import Lake
+most = int(sys.argv[2])
+resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+try:
+    keep_up([Lake(sys.argv[1])], hours=0, days=0)
+except Exception as error:
+    refusal = machine.refused(error, "upkeep")
+    sys.exit(52 if refusal is not None and refusal.code == "SETUP-052" else repr(error))
+"""
+"""A disk that takes no file larger than so many bytes."""
+
 
 def aged(root: Path) -> tuple[Lake, savepoints.Savepoint]:
     """A lake with an ended timeline, a savepoint, a log in order that nobody reads, and what was replaced."""
@@ -108,6 +123,15 @@ def test_of_two_upkeeps_at_once_one_waits_though_the_other_is_killed(tmp_path: P
     keep_up([lake], hours=0, days=0)
     first.join()
     assert ends == [-signal.SIGKILL], f"{point} was never reached"
+    assert rows(lake) == before
+    check(lake, made, before)
+
+
+@pytest.mark.parametrize("most", [0, 500, 1_000, 2_000, 3_000])
+def test_upkeep_that_the_disk_refuses_in_the_middle_leaves_all_as_it_was(tmp_path: Path, most: int) -> None:
+    lake, made = aged(tmp_path)
+    before = rows(lake)
+    assert forked.run([sys.executable, "-c", REFUSED, lake.root, str(most)]).returncode == 52
     assert rows(lake) == before
     check(lake, made, before)
 

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from deltalake import DeltaTable
+from pyspark.sql import SparkSession
 
 from floodmark import Operator, Stream, Tumbling, operator, sum
 from floodmark.control.engine import Computing
@@ -59,6 +62,26 @@ def by_delta_rs(lake: Lake) -> None:
     """Somebody's script, by which the data files go that the newest version has not."""
     for path in tables(lake):
         DeltaTable(path).vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
+
+
+def by_spark(spark: SparkSession, lake: Lake) -> None:
+    """The same in SQL."""
+    wanted = {
+        "spark.databricks.delta.retentionDurationCheck.enabled": "false",
+        "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",  # of thousands of tasks that list folders
+    }
+    for name, value in wanted.items():
+        spark.conf.set(name, value)
+    for path in tables(lake):
+        spark.sql(f"VACUUM delta.`{path}` RETAIN 0 HOURS")
+    for name in wanted:
+        spark.conf.unset(name)
+
+
+@pytest.fixture(params=["delta-rs", pytest.param("spark", marks=[pytest.mark.soak, pytest.mark.spark])])
+def clean_up(request: pytest.FixtureRequest) -> Callable[[Lake], None]:
+    """How somebody else removes files."""
+    return by_delta_rs if request.param == "delta-rs" else partial(by_spark, request.getfixturevalue("spark"))
 
 
 def forget(lake: Lake) -> None:
@@ -115,15 +138,15 @@ def again_from(engine: Computing, code: Operator, lake: Lake) -> None:
 @pytest.mark.feature("V1", "V2")
 @pytest.mark.timeout(900)
 def test_a_vacuum_of_somebody_else_breaks_nothing_that_is_promised(
-    engine: Computing, tmp_path: Path, truth: Lake
+    engine: Computing, tmp_path: Path, truth: Lake, clean_up: Callable[[Lake], None]
 ) -> None:
     lake = Lake(str(tmp_path / "lake"))
     name, then = begun(engine, lake)
-    by_delta_rs(lake)
+    clean_up(lake)
     forked = fork(lake, savepoints.find(lake, name), str(tmp_path / "fork"))
     assert roll_back(lake, savepoints.find(lake, name)).undone
     assert {table: values(lake, table) for table in TABLES} == then
-    by_delta_rs(lake)  # also of what the rollback has taken out
+    clean_up(lake)  # also of what the rollback has taken out
     put(lake, 180, end=True)
     for one in (totals, largest):
         engine.run_unbounded(one, lake, until_caught_up=True, files_per_batch=1, on_batch=lambda _: by_delta_rs(lake))

@@ -52,6 +52,14 @@ def test_java_and_rust_say_the_same_in_their_own_words(text: str, code: str) -> 
     assert error.code == code
 
 
+def test_what_delta_rs_draws_is_left_out() -> None:
+    arrow = "\x1b[31m\u21b3\x1b[0m"
+    text = f"Generic LocalFileSystem error\n  {arrow} Unable to copy data to file\n   {arrow} No space left on device (os error 28)\n"
+    error = machine.refused(OSError(text), "upkeep")
+    assert error is not None
+    assert error.got == "a disk that is full: No space left on device (os error 28)"
+
+
 def test_a_refusal_is_found_behind_the_exception_that_reports_it() -> None:
     error = RuntimeError("the write failed")
     error.__cause__ = OSError(errno.ENOSPC, "No space left on device")

@@ -87,6 +87,8 @@ _NO_MEMORY = _Refusal(
 _OF_SAIL = re.compile(r"[^\n]*Failed to allocate additional [^\n]*memory pool[^\n]*")
 _OF_STORE = re.compile(r"[^\n]*(?:AWS Error|google::cloud::Status|GcsFileSystem|Azure)[^\n]*")
 """What Arrow says of a bucket; it has no errno."""
+_DRAWN = re.compile(r"\x1b\[[\d;]*m|\u21b3 ?")
+"""Colours and arrows in what delta-rs says."""
 _OF_RUST = re.compile(r"[^\n]*\(os error (\d+)\)")
 _OF_JAVA = re.compile(r"\bjava\.[\w.]+(?:Exception|Error): [^\n]*")
 _OF_DUCKDB = re.compile(r"^IO Error: [^\n]*")
@@ -185,7 +187,7 @@ def _refusal(error: BaseException) -> tuple[int, str]:
     """(errno, the path it is about) of one exception; errno 0 for any other."""
     if isinstance(error, OSError) and error.errno is not None and error.errno in _REFUSALS:
         return error.errno, str(error.filename or error.strerror)
-    text = str(error)
+    text = _DRAWN.sub("", str(error))
     if _OF_FLOODMARK.search(text):  # raised by floodmark in a process of Spark's: it says itself what is wrong
         return 0, ""
     if rust := _OF_RUST.search(text):
