@@ -30,9 +30,11 @@ from floodmark.engines.embedded.state.batch import Batch
 from floodmark.engines.embedded.state.checkpoint import Checkpoint
 from floodmark.engines.embedded.state.store import GroupStore, State
 from floodmark.engines.embedded.unbounded import compute
+from floodmark.engines.embedded.unbounded import run as unbounded
 from floodmark.engines.embedded.unbounded.run import run_unbounded
 from floodmark.engines.starting import check_engine
-from floodmark.lake import entries, savepoints
+from floodmark.lake import entries, history, savepoints
+from floodmark.lake.commits import MicroBatch
 from floodmark.lake.compaction import compact
 from floodmark.lake.expiry import expire
 from floodmark.lake.paths import Lake
@@ -50,7 +52,8 @@ from floodmark.testing.runs import final
 sys.path.insert(0, str(Path(__file__).parent))
 from stream_process import DIVIDED, UNCOMMITTED
 
-_POINTS = (*crash.POINTS["embedded"], "micro_batch.before_current", "micro_batch.after_current")
+_SETTLING = ("micro_batch.before_settle", "micro_batch.after_settle")
+_POINTS = (*crash.POINTS["embedded"], "micro_batch.before_current", "micro_batch.after_current", *_SETTLING)
 
 
 @pytest.fixture(scope="module")
@@ -149,7 +152,7 @@ def _kills(lake: Lake, code: Operator, log: Log, points: tuple[str, ...]) -> int
 
 
 def test_killed_behind_the_state_and_between_commits(tmp_path: Path) -> None:
-    points = ("embedded.after_files", "embedded.after_state", "embedded.after_commit")
+    points = ("embedded.after_files", "embedded.after_state", "embedded.after_commit", *_SETTLING)
     assert _kills(Lake(str(tmp_path)), DIVIDED, disorder(DIVIDED, 2, 240), points) == len(points)
 
 
@@ -163,6 +166,26 @@ def test_killed_with_last_values_that_are_not_committed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("code", [PLAIN, WINDOWED], ids=lambda code: code.name)
 def test_killed_at_every_point(code: Operator, point: str, tmp_path: Path) -> None:
     _kills(Lake(str(tmp_path)), code, disorder(code, 3, 240), (point, f"{point}:2", point))
+
+
+def test_a_side_output_without_rows_says_how_far_the_stream_is(
+    sail: Sail, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once: who reads it need not wait for its next row, nor read a commit per micro-batch."""
+    monkeypatch.setattr(unbounded, "_SETTLE_SECONDS", 3600)
+    log, lake, seen = disorder(WINDOWED, 3, 240), Lake(str(tmp_path)), list[BatchInfo]()
+    late = next(output.table for output in WINDOWED.outputs if output.side == "late")
+    _landed(lake, WINDOWED, log, 6)
+    run_unbounded(sail, WINDOWED, lake, until_caught_up=True, files_per_batch=1, on_batch=seen.append)
+    assert late not in seen[-1].rows
+    assert seen[-1].progress > max(one.progress for one in seen if late in one.rows)
+    assert history.progress(lake.output(late)) == seen[-1].progress
+    commits = [record for _, record in history.standing_of(lake.output(late), MicroBatch)]
+    assert next((one.batch, one.rows) for one in commits if one.settled) == (seen[-1].batch_id, 0)
+    assert sum(one.settled for one in commits) <= 2, "at the beginning, and at the end"
+    run_unbounded(sail, WINDOWED, lake, until_caught_up=True)
+    assert len([*history.standing_of(lake.output(late), MicroBatch)]) == len(commits)
+    _check(lake, WINDOWED, log)
 
 
 def test_a_server_that_dies_costs_its_micro_batch_a_retry(tmp_path: Path) -> None:

@@ -39,6 +39,8 @@ from floodmark.spec.operator import Operator
 from floodmark.spec.run import BatchInfo, RunResult
 
 _NOWHERE = Position(-1, -1, "")
+_SETTLE_SECONDS = 5.0
+"""After which side outputs without rows say again how far the stream is."""
 
 
 def run_unbounded(  # noqa: PLR0913 - settings by name
@@ -99,8 +101,11 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
             with found_lost(operator, lake, _again(operator)):
                 stream.owe()
                 while not stop.is_set():
-                    if not stream.step() and (until_caught_up or stop.wait(trigger_seconds)):
+                    took = stream.step()
+                    sink.settle(_SETTLE_SECONDS)
+                    if not took and (until_caught_up or stop.wait(trigger_seconds)):
                         break
+                sink.settle(0)
         except (PySparkException, DeltaError, OSError) as error:
             raise _told(operator, error) from error
         sink.followed()

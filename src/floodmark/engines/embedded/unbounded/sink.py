@@ -7,6 +7,7 @@ passes over it, and one that a rollback has fenced refuses it.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,17 +17,18 @@ import pyarrow.compute as pc
 
 from floodmark.core import crash
 from floodmark.core.errors import StateError
+from floodmark.core.time import NEVER
 from floodmark.engines.embedded.state.batch import Batch, Owed
 from floodmark.engines.embedded.state.checkpoint import NAME
 from floodmark.engines.embedded.state.store import State
 from floodmark.engines.embedded.unbounded import current, files
 from floodmark.engines.embedded.unbounded.compute import Evaluated
-from floodmark.lake import division, last_values, ticks
+from floodmark.lake import division, history, last_values, ticks
 from floodmark.lake.commits import MicroBatch, decode, encode
 from floodmark.lake.files import Written
 from floodmark.lake.outputs import check_there, partition_by
 from floodmark.lake.paths import Lake
-from floodmark.lake.rows import marker
+from floodmark.lake.rows import marker, row_schema
 from floodmark.lake.timeline import Timeline
 from floodmark.lake.writer import Writer
 from floodmark.spec.operator import Operator, Output
@@ -54,6 +56,9 @@ class Sink:
     state: State
     run: str
     _writers: dict[str, Writer] = field(init=False, default_factory=dict)
+    _said: dict[str, int] = field(init=False, default_factory=dict)
+    """Output table -> progress that its last commit says."""
+    _settled_at: float = field(init=False, default=float("-inf"))
 
     def write(self, batch: Batch, found: Evaluated, ingested: int) -> dict[str, int]:
         """Make a micro-batch durable, and commit it to every table; rows per output table, without retractions.
@@ -71,20 +76,8 @@ class Sink:
             if output.side and not rows.num_rows:
                 written.pop(output.table)
                 continue
-            record = MicroBatch(
-                operator=self.operator.name,
-                version=self.operator.version,
-                fingerprint=self.operator.fingerprint,
-                timeline=self.timeline.number,
-                table=output.table,
-                batch=batch.number,
-                progress=batch.progress,
-                rows=written[output.table],
-                late=found.late,
-                dropped=found.dropped,
-                run=self.run,
-                engine=NAME,
-            )
+            record = self._record(output, batch)
+            record = replace(record, rows=written[output.table], late=found.late, dropped=found.dropped)
             owed.append(self._owed(output, rows, record, ingested))
         crash.point("embedded.after_files")
         if self.operator.isolation == "read_uncommitted":
@@ -93,6 +86,46 @@ class Sink:
         whole = self.state.commit(replace(batch, owed=tuple(owed)))
         self.pay(whole, found.outputs)
         return written
+
+    def settle(self, patience_seconds: float) -> None:
+        """Say in side outputs that got no row how far the stream is, so that readers need not wait for their next one.
+
+        Args:
+            patience_seconds: since this was said last.
+        """
+        last, now = self.state.batch, time.monotonic()
+        if last is None or last.progress <= NEVER or now - self._settled_at < patience_seconds:
+            return
+        self._settled_at = now
+        for output in self.operator.outputs:
+            if output.side and self._reached(output.table) < last.progress:
+                record = replace(self._record(output, last), settled=True)
+                owed = self._owed(output, row_schema(output.schema).empty_table(), record, time.time_ns() // 1_000_000)
+                crash.point("micro_batch.before_settle")
+                self._pay(replace(owed, app=f"{owed.app}/settle"), last.number)
+                crash.point("micro_batch.after_settle")
+                self._said[output.table] = last.progress
+
+    def _reached(self, table: str) -> int:
+        """How far an output has said that the stream is."""
+        if table not in self._said:
+            found = history.progress(self.lake.output(table))
+            self._said[table] = NEVER if found is None else found
+        return self._said[table]
+
+    def _record(self, output: Output, batch: Batch) -> MicroBatch:
+        return MicroBatch(
+            operator=self.operator.name,
+            version=self.operator.version,
+            fingerprint=self.operator.fingerprint,
+            timeline=self.timeline.number,
+            table=output.table,
+            batch=batch.number,
+            progress=batch.progress,
+            rows=0,
+            run=self.run,
+            engine=NAME,
+        )
 
     def pay_last(self) -> None:
         """Commit what the last micro-batch still owes, where it was ended before it had done so. No server is needed for it."""
@@ -118,6 +151,7 @@ class Sink:
         for one in batch.owed:
             crash.point("embedded.before_commit")
             self._pay(one, batch.number)
+            self._said[one.table] = batch.progress
             crash.point("embedded.after_commit")
         if outputs is None:
             self._merge({one.table: self._read(one) for one in batch.owed})
