@@ -27,8 +27,6 @@ ROLLOUT = (
 )
 SCHEDULE = f"rollout_{OPERATOR}"
 SECONDS = 300
-_QUEUED_SECONDS = 900
-"""For a run behind two that were killed, which are given up after their longest time."""
 
 
 @pytest.fixture
@@ -155,13 +153,7 @@ def passed(watched: Watched, state: str) -> None:
 def acted(server: Server, job: str, step: str, **config: str) -> None:
     """A job of rollouts has succeeded."""
     run = server.launch_job(job, {"ops": {step: {"config": {"operator": OPERATOR} | config}}})
-    assert server.ended(run, _QUEUED_SECONDS) == "SUCCESS"
-
-
-def fall(server: Server) -> None:
-    """SIGKILL once its runs have ended: one that is killed too would hold its place in the queue until its longest time is over."""
-    until(lambda: {one["status"] for one in server.runs("rollout_transition")} <= {"SUCCESS", "FAILURE"}, SECONDS)
-    server.fell()
+    assert server.ended(run, SECONDS) == "SUCCESS"
 
 
 @pytest.mark.soak
@@ -176,24 +168,24 @@ def test_daemon_code_server_web_server_and_supervisor_are_killed_in_each_state(s
         edit(shop, *MORE)
         acted(server, "rollout", "start_rollout")
         passed(watched, "shadowing")
-        fall(server)
+        server.fell()
     with serving(shop, state, supervise=True) as server:
         watched.order(range(12, 19))
         waiting = watched.reaches("awaiting approval")
-        fall(server)
+        server.fell()
     with serving(shop, state, supervise=True) as server:
         acted(server, "approve_rollout", "approve_rollout_of", version=waiting.version)
         passed(watched, "promoting")
-        fall(server)
+        server.fell()
     with serving(shop, state, supervise=True) as server:
         watched.reaches("watching")
         assert watched.version == waiting.version != old
         before = watched.euros
-        fall(server)
+        server.fell()
     with serving(shop, state, supervise=True) as server:
         acted(server, "abort_rollout", "abort_rollout_of", note="nobody needs euros")
         passed(watched, "taking back")
-        fall(server)
+        server.fell()
     with serving(shop, state, supervise=True) as server:
         ended = watched.reaches("taken back")
         assert watched.version == old

@@ -38,18 +38,18 @@ def forget(home: Path) -> None:
     (home / _FILE).unlink(missing_ok=True)
 
 
-def settle(home: Path, console: Console) -> None:
-    """Stop the Dagster that an `up` which was killed has left on this machine.
+def settle(home: Path, console: Console) -> bool:
+    """Stop the Dagster that an `up` which was killed has left on this machine; whether one was.
 
     Raises:
         SetupError: SETUP-060, that `up` is still at work.
     """
     file = home / _FILE
     if not file.exists():
-        return
+        return False
     about: dict[str, Any] = json.loads(file.read_text("utf-8"))
     if about["host"] != socket.gethostname():
-        return
+        return False
     if _is_same(about["up"], about["born"]["up"]):
         fix = f"Open {about['url']}; or stop that one: kill -INT {about['up']}. A second one beside it needs its own --state and --port."
         where, got = f"floodmark up with the state {home}", f"process {about['up']}, which serves {about['url']}"
@@ -62,6 +62,7 @@ def settle(home: Path, console: Console) -> None:
         )
         end(about["leader"], since=about["born"]["leader"])
     forget(home)
+    return True
 
 
 def members(leader: int, since: float = 0.0) -> list[psutil.Process]:

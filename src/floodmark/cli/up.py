@@ -70,9 +70,11 @@ def up(invocation: Invocation, *, host: str, port: int, state: str | None, super
     root = opened.root
     home = Path(state).absolute() if state else root / ".floodmark" / "dagster"
     _check_installed(root)
-    session.settle(home, console)
+    killed = session.settle(home, console)
     _check_port(host, port)
     _settings(home)
+    if killed:
+        _give_up_runs(home, console)
     environment = {
         "DAGSTER_HOME": str(home),
         "PYTHONWARNINGS": ",".join(_WARNINGS),
@@ -159,6 +161,16 @@ def _settings(home: Path) -> None:
     file = home / "dagster.yaml"
     if not file.exists():
         file.write_text((files("floodmark.orchestration") / "dagster.yaml").read_text("utf-8"), "utf-8")
+
+
+def _give_up_runs(home: Path, console: Console) -> None:
+    """End the runs that an `up` which was killed has left: they would hold the places of others for minutes."""
+    command = [sys.executable, "-m", "floodmark.orchestration.lost_runs", str(home)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:  # Dagster ends them too, later
+        console.note(f"runs that were killed hold their places for a while: {done.stderr.strip().splitlines()[-1]}")
+    elif jobs := done.stdout.split():
+        console.note(f"runs that were killed with an earlier `floodmark up` have failed: {', '.join(jobs)}")
 
 
 @contextmanager
