@@ -25,7 +25,7 @@ from floodmark.control import experiments, promotion
 from floodmark.control.fleet import Fleet
 from floodmark.control.saving import check_unneeded
 from floodmark.control.supervisor import LEASE
-from floodmark.core.errors import LifecycleError
+from floodmark.core.errors import DefinitionError, LifecycleError
 from floodmark.lake import experiments as kept
 from floodmark.lake import savepoints
 from floodmark.lake.fork import fork
@@ -89,6 +89,12 @@ def test_what_is_no_experiment(
     assert refused.value.fix
     assert not kept.known(streams.lake)
     assert not savepoints.savepoints(streams.lake, "totals")
+
+
+def test_a_rule_about_a_column_that_is_not_there_is_refused_whoever_asks(streams: Fleet) -> None:
+    with pytest.raises(DefinitionError, match="DEFINITION-162.*Did you mean 'total'"):
+        experiments.start(streams, "mine", "totals", ExperimentRequest(promote_when=("totl within 1",)))
+    assert not kept.known(streams.lake)
 
 
 def test_an_experiment_from_a_savepoint_that_is_not_there_leaves_nothing(streams: Fleet) -> None:

@@ -47,8 +47,6 @@ def start(invocation: Invocation, *, name: str, operator: str, request: Experime
     from floodmark.control import experiments
 
     chosen = opened.workspace.operator(operator)
-    if request.rule is not None:
-        request.rule.check(chosen)
     with console.step(f"experiment {name}"):
         made = experiments.start(streams, name, chosen.name, request)
     console.say(f"{name}: {len(made.arms)} arms of '{chosen.name}' from {made.savepoint}")

@@ -112,11 +112,11 @@ def _option(one: Option) -> Callable[[Any], Any]:
 
 def _pairs(one: Option, _: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> dict[str, str] | None:
     """``NAME=VALUE``, each name once; None where none is given."""
-    found: dict[str, str] = {}
+    pairs: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
-        if not equals or not name or not value or name in found:
-            msg = f"{one.given} {text}: {'a second one for it' if name in found else f'it is {one.form}'}"
+        if not equals or not name or not value or name in pairs:
+            msg = f"{one.given} {text}: {'a second one for it' if name in pairs else f'it is {one.form}'}"
             raise click.BadParameter(msg)
-        found[name] = value
-    return found or None
+        pairs[name] = value
+    return pairs or None

@@ -190,13 +190,13 @@ def delete(invocation: Invocation, name: str, *, unreadable: bool) -> None:
     console, opened, lake = _opened(invocation)
     from floodmark.lake import savepoints
 
-    found = savepoints.find_any(lake, name) if unreadable else savepoints.find(lake, name)
+    one = savepoints.find_any(lake, name) if unreadable else savepoints.find(lake, name)
     streams = known(opened, console.say)
-    if streams is not None and isinstance(found, savepoints.Savepoint):
+    if streams is not None and isinstance(one, savepoints.Savepoint):
         from floodmark.control.saving import check_unneeded
 
-        check_unneeded(streams, found)
-    savepoints.delete(found)
+        check_unneeded(streams, one)
+    savepoints.delete(one)
     console.say(f"{name}: deleted")
     console.document({"lake": opened.lake, "savepoint": name})
 

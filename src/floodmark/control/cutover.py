@@ -10,6 +10,7 @@ from floodmark.lake.paths import Lake
 from floodmark.lake.timeline import Timeline
 from floodmark.lifecycle.cutover import Cut, chosen, final, numbered, parse
 from floodmark.lifecycle.experiment import Arm, Experiment
+from floodmark.lifecycle.savepoint import Manifest
 from floodmark.spec.schema import first_sequence
 
 
@@ -26,7 +27,8 @@ def check_cutover(lake: Lake, made: Experiment, arm: Arm, cutover: str) -> None:
         LifecycleError: LIFECYCLE-110 it cannot be cut over by event time, LIFECYCLE-111 results are not final then.
     """
     if cutover:
-        _instant(lake, made, arm, cutover, [Timeline.current(lake, made.operator)])
+        parted = savepoints.find(lake, made.savepoint).manifest
+        _instant(parted, made, arm, cutover, [Timeline.current(lake, made.operator)])
 
 
 def cut_between(lake: Lake, made: Experiment, arm: Arm, cutover: str) -> Cut | None:
@@ -43,24 +45,23 @@ def cut_between(lake: Lake, made: Experiment, arm: Arm, cutover: str) -> Cut | N
     """
     if not cutover:
         return None
-    beside = Lake(arm.root)
+    beside, parted = Lake(arm.root), savepoints.find(lake, made.savepoint).manifest
     theirs = Timeline.current(beside, made.operator)
-    at = _instant(lake, made, arm, cutover, [Timeline.current(lake, made.operator), theirs])
+    at = _instant(parted, made, arm, cutover, [Timeline.current(lake, made.operator), theirs])
     deployed = theirs.identity.deployed()
     if deployed is None:
         return None
     paths = {table: lake.output(table) for table in deployed.tables}
     staying = {table: DeltaTable(path).version() for table, path in paths.items() if DeltaTable.is_deltatable(path)}
-    parted = savepoints.find(lake, made.savepoint).manifest.batch
-    cut = Cut(at=at, since=first_sequence(parted + 1) if numbered(deployed.graph) else None, staying=staying)
+    cut = Cut(at=at, since=first_sequence(parted.batch + 1) if numbered(deployed.graph) else None, staying=staying)
     switch.check_cut(lake, beside, cut)
     return cut
 
 
-def _instant(lake: Lake, made: Experiment, arm: Arm, cutover: str, timelines: list[Timeline]) -> int:
+def _instant(parted: Manifest, made: Experiment, arm: Arm, cutover: str, timelines: list[Timeline]) -> int:
     """The instant before which results are final in all of some streams, the original first."""
-    where, parted = f"experiment '{made.name}', cut-over to arm '{arm.name}'", savepoints.find(lake, made.savepoint)
-    if arm.anew or timelines[0].number != parted.manifest.timeline:
+    where = f"experiment '{made.name}', cut-over to arm '{arm.name}'"
+    if arm.anew or timelines[0].number != parted.timeline:
         fix = "Leave the cut-over out: all its results are the new version's then."
         got = "computed all input anew" if arm.anew else f"went back, or another way, since {made.savepoint}"
         expected = "versions that went on from one savepoint"

@@ -59,12 +59,15 @@ def start(
         rule: when an arm becomes the stream by itself; by default as is asked for.
 
     Raises:
+        DefinitionError: DEFINITION-162, the rule names a column that the code as it is now lacks.
         LifecycleError: LIFECYCLE-030 no such stream has begun, LIFECYCLE-050 none runs whose code ``@current`` could be,
             LIFECYCLE-091 the name is taken or the operator has an experiment, LIFECYCLE-093 the arms are not what an experiment
             is made of, LIFECYCLE-092 the candidate is none of them or the first, LIFECYCLE-094 the code of one cannot go on from the
             savepoint, LIFECYCLE-100 a rollout of the operator goes on, LIFECYCLE-112 the rule can never hold. Nothing runs then.
     """
     codes, rule = request.arms, rule or request.rule
+    if rule is not None:
+        rule.check(fleet.workspace.operator(operator))
     candidate = _candidate(name, list(codes), request.promote) if rule is not None else ""
     with _alone(fleet.lake):
         known = experiments.known(fleet.lake)
