@@ -40,7 +40,7 @@ PARTS = {"unit": 4}
 COMPILED = ("src", "tests/support", "tests/crash", "demo", "operators", "assets", "resources", "definitions")
 FAST = (("docs", ""), ("unit", "1/2"), ("unit", "2/2"))
 """Groups of ``--fast``, and which part of each."""
-INTERPRETED = {"spark", "crash", "lifecycle", "orchestration"}
+INTERPRETED = {"spark", "crash", "lifecycle", "orchestration", "cli"}
 """Groups of many queries over few rows, where Spark's compiling of what it runs is a fifth of the time. The others compile, and so do
 modules that ask for the fixture ``compiled``: the transcripts, and both modes over all operators."""
 NOT_COMPILED = "--conf spark.sql.codegen.wholeStage=false --conf spark.sql.codegen.factoryMode=NO_CODEGEN pyspark-shell"
