@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame
 
 from floodmark.core.errors import SetupError
 from floodmark.engines.embedded import server as of_server
+from floodmark.engines.embedded import session as of_session
 from floodmark.engines.embedded.session import Connection, Sail, ServerLost, on_sail, shared
 
 
@@ -52,6 +53,44 @@ def test_a_server_that_is_killed_costs_its_work_a_retry_and_nothing_else():
         os.kill(other, signal.SIGKILL)  # between two pieces of work nobody notices
         psutil.Process(other).wait(60)
         assert _one(sail)[0] == 3
+    finally:
+        sail.close()
+
+
+@pytest.mark.parametrize("listens", [False, True])
+def test_a_server_that_is_killed_before_it_has_a_session_costs_a_retry(monkeypatch, listens):
+    killed, connect = [], of_session._connected
+
+    def dying(server):
+        if not killed:
+            killed.append(server.port if listens else server.pid)
+            os.kill(server.pid, signal.SIGKILL)
+        return connect(server)
+
+    monkeypatch.setattr(of_session, "_connected", dying)
+    sail = Sail(400)
+    try:
+        assert on_sail(sail, lambda connection: connection.number) == 2
+    finally:
+        sail.close()
+
+
+def test_a_server_that_dies_as_it_starts_ahead_is_started_again_beside_the_one_in_use(monkeypatch):
+    killed, connect = [], of_session._connected
+
+    def dying(server):
+        if sail.started == 2 and not killed:
+            killed.append(server.pid)
+            os.kill(server.pid, signal.SIGKILL)
+        return connect(server)
+
+    monkeypatch.setattr(of_session, "_connected", dying)
+    sail = Sail(400, most_uses=4)
+    try:
+        numbers = [_one(sail)[0]]
+        while numbers[-1] == 1:
+            numbers.append(_one(sail)[0])
+        assert (numbers[-1], len(killed)) == (3, 1)
     finally:
         sail.close()
 

@@ -12,12 +12,13 @@ from parity import spark_side
 from parity.values import SCHEMA
 
 from floodmark.engines.embedded.parity.nulls import FILE
+from floodmark.engines.embedded.parity.signatures import variadic
 from floodmark.spec.expressions import expression
 from floodmark.spec.expressions.tree import Call, Column
 from floodmark.spec.expressions.typed import Typed
 
-FORMS = 4
-"""Types of arguments of which each function is asked."""
+FORMS = 2
+"""Forms of arguments of which each function is asked, for each type that its first one may have."""
 RAISED = "!USER_RAISED_EXCEPTION"
 Pair = tuple[str, int, int]
 """A function with the number of its arguments, the argument that is null, the argument that fails."""
@@ -25,11 +26,13 @@ Pair = tuple[str, int, int]
 
 def asked(texts: Iterable[str]) -> Iterator[tuple[Pair, str]]:
     """Calls of which one argument is null and another one fails, for every two places."""
-    forms: dict[str, int] = defaultdict(int)
+    forms: dict[tuple[str, str], int] = defaultdict(int)
     for text in texts:
         tree = expression(text, SCHEMA, "parity").tree
         columns = [child.column for child in tree.children if isinstance(child.node, Column)]
         if not isinstance(tree.node, Call) or len(columns) < len(tree.children) or len(set(columns)) < len(columns):
+            continue
+        if variadic(tree.node.name) or tree.node.name == "concat":  # which leaves out arrays, and no texts
             continue
         name = f"{tree.node.name}/{len(columns)}"
         if len(columns) < 2 or forms[name] == FORMS:

@@ -37,6 +37,11 @@ _AHEAD = 0.8
 class ServerLost(ExecutionError):  # noqa: N818 - errors of floodmark are named after what is wrong
     """The server has died while somebody used it: what was computed has to be computed again."""
 
+    @staticmethod
+    def of(error: ExecutionError) -> ServerLost:
+        """With the words of what a server says of its end."""
+        return ServerLost(error.where, error.expected, error.got, error.fix, code=error.code)
+
 
 @dataclass(slots=True)
 class Connection:
@@ -54,12 +59,31 @@ class Connection:
     users: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
-        """Connect."""
+        """Connect.
+
+        Raises:
+            ServerLost: EXECUTION-070, the server has died before there was a session.
+        """
         try:
-            self.spark = _connected(self.server)
+            with self.lost("before it had a session"):
+                self.spark = _connected(self.server)
         except BaseException:
             self.server.close()
             raise
+
+    @contextmanager
+    def lost(self, when: str) -> Iterator[None]:
+        """Errors of the client, as the loss of the server where it has ended.
+
+        Args:
+            when: "while it was used".
+        """
+        try:
+            yield
+        except (PySparkException, RpcError, OSError) as error:
+            if not self.gone(error):
+                raise
+            raise ServerLost.of(self.server.lost(when)) from error
 
     def gone(self, error: Exception) -> bool:
         """Whether the server has ended, which an error of its client may say a moment before the system does."""
@@ -125,12 +149,8 @@ class Sail:
             raise ExecutionError(where, "a run that keeps running", got, fix, code="EXECUTION-072")
         connection = self._taken()
         try:
-            yield connection
-        except (PySparkException, RpcError, OSError) as error:
-            if not connection.gone(error):
-                raise
-            lost = connection.server.lost("while it was used")
-            raise ServerLost(lost.where, lost.expected, lost.got, lost.fix, code=lost.code) from error
+            with connection.lost("while it was used"):
+                yield connection
         finally:
             self._given_back(connection)
 
@@ -173,9 +193,12 @@ class Sail:
             if self._due(current, _AHEAD) and self._next is None:
                 self._next = self._started_ahead()
             if self._next is not None and self._next.done() and self._due(current, 1):
-                following, self._next = self._next.result(), None
-                over, current = self._retired_now(), following
-                self._current = following
+                ahead, self._next = self._next, None
+                if not isinstance(
+                    ahead.exception(), ServerLost
+                ):  # in place of one that has died another one is started
+                    current, over = ahead.result(), self._retired_now()
+                    self._current = current
             current.users += 1
             current.uses += 1
         if over is not None:
@@ -259,7 +282,11 @@ def _connected(server: Server | SharedServer) -> SparkSession:
     """A session whose client gives up at once when its server is gone: by default it tries for ten minutes."""
     from pyspark.sql.connect.session import SparkSession  # noqa: PLC0415 - a second of imports while the server starts
 
-    spark = SparkSession(f"sc://127.0.0.1:{server.port}")
+    try:
+        port = server.port
+    except ExecutionError as error:  # it has ended before it listened
+        raise ServerLost.of(error) from error
+    spark = SparkSession(f"sc://127.0.0.1:{port}")
     spark.client.set_retry_policies([])
     spark.client.disable_reattachable_execute()
     for name, setting in _SETTINGS.items():
