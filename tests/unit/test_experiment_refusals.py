@@ -21,18 +21,21 @@ from floodmark import (
     operator,
     sum,
 )
-from floodmark.control import experiments, promotion
+from floodmark.control import actions, experiments, promotion
 from floodmark.control.fleet import Fleet
+from floodmark.control.records import Action
 from floodmark.control.saving import check_unneeded
 from floodmark.control.supervisor import LEASE
 from floodmark.core.errors import DefinitionError, LifecycleError
 from floodmark.lake import experiments as kept
-from floodmark.lake import savepoints
+from floodmark.lake import savepoints, switch
 from floodmark.lake.fork import fork
 from floodmark.lake.paths import Lake
+from floodmark.lake.storage import write
 from floodmark.lake.timeline import Timeline
 from floodmark.lifecycle.experiment import Arm, Experiment, State
 from floodmark.lifecycle.requests import ComparisonRequest, ExperimentRequest, PromotionRequest
+from floodmark.lifecycle.switch import Switch, Target
 
 RULE = PromoteWhen()
 
@@ -129,6 +132,31 @@ def test_an_arm_that_cannot_be_promoted(streams: Fleet) -> None:
     refused("b", "LIFECYCLE-115.*expected an arm that runs, got a crash: no memory.*floodmark logs totals --lake")
     kept.keep(Lake(streams.lake.root), replace(there, state="paused"))
     refused("b", "LIFECYCLE-095.*expected one whose arms run, got one that is paused")
+
+
+def test_a_promotion_that_was_refused_in_the_middle_of_its_switch_remembers_that_the_stream_ran(
+    streams: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where no supervisor was at work when it was asked for again."""
+    there, lake, running = made(streams), streams.lake, streams.deployments(["totals"])["totals"]
+    old = {"totals": {"package": running.package, "version": running.version, "desired": "running", "next": "p"}}
+    promotes = "floodmark experiment promote known --arm b"
+    begun = actions.begin(
+        streams, "upgrade", "totals", TOTALS.version, old, step="rebuilding", why="arm b of experiment known"
+    )
+    streams.want("totals", "stopped")
+    target = Target.onto(savepoints.create("totals", lake).manifest, timeline=1, ends=0, source="")
+    write(switch._journal(lake), Switch(again=promotes, targets=(target,), back=there.savepoint).as_json().encode())
+    with pytest.raises(LifecycleError, match="LIFECYCLE-053"):
+        promotion.promote(streams, "known", PromotionRequest(arm="b"))
+    assert streams.store.action(begun.id).step == "refused"
+
+    streams.store.lease(LEASE, "test", 600)
+    started = list[Action]()
+    monkeypatch.setattr(promotion, "_become", lambda *_: there.savepoint)
+    monkeypatch.setattr(promotion, "_started", lambda *given: started.append(given[3]) or (there, given[3]))
+    promotion.promote(streams, "known", PromotionRequest(arm="b"))
+    assert [one.old["totals"]["desired"] for one in started] == ["running"]
 
 
 def test_an_arm_that_is_behind_is_not_promoted_and_the_stream_runs_on(streams: Fleet) -> None:

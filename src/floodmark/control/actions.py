@@ -127,7 +127,7 @@ def rebuild(
     name, stop = operator.name, stop or threading.Event()
     with taking_turn(fleet, name) as turn:
         left = fleet.store.unfinished(fleet.stream(name))
-        old = left.old if left is not None and left.step == "rebuilding" else None
+        old = left.old if left is not None and left.step == "rebuilding" else before_switch(fleet, name)
         settle(fleet, name, turn)
         old = old or wanted(fleet, [name])
         fleet.check_engine(operator)
@@ -315,6 +315,14 @@ def _runs(fleet: Fleet, action: Action) -> bool:
         and drivers[0].state == "running"
         and time.time() - drivers[0].started_at > _RUNS_SECONDS
     )
+
+
+def before_switch(fleet: Fleet, name: str) -> Old | None:
+    """What should have run before a switch that is not finished, and whose action was refused since: the stream is stopped; None for none."""
+    newest = next(iter(fleet.store.actions(fleet.stream(name), 1)), None)
+    if switch.pending(fleet.lake) is None or newest is None or "next" not in newest.old.get(name, {}):
+        return None
+    return newest.old
 
 
 def check_supervised(fleet: Fleet, old: Old) -> None:

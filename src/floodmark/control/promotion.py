@@ -57,13 +57,14 @@ def promote(fleet: Fleet, name: str, request: PromotionRequest) -> tuple[Experim
         if killed is not None and _has_become(fleet, killed):
             _forget(fleet.lake, made, chosen)
             return _started(fleet, made, chosen, killed, request, turn)
+        old = killed.old if killed is not None else actions.before_switch(fleet, operator)
         actions.settle(fleet, operator, turn)
         over = before and fleet.store.action(before.id)
         if over is not None and over.step == "done":
             return promoted(fleet, made, request.arm), over
         if over is not None and over.step == "rolled back" and killed is not None:
             return made, over
-        old = killed.old if killed is not None else actions.wanted(fleet, [operator])
+        old = old or actions.wanted(fleet, [operator])
         actions.check_supervised(fleet, old | {operator: old[operator] | {"desired": "running"}})
         switch.refuse_another(fleet.lake, operator, again)
         _check_runs(there, made, chosen)
