@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from floodmark import Operator, Stream, Tumbling, operator, sum
+from floodmark import Operator
 from floodmark.control.engine import Computing
 from floodmark.engines import upgrading
 from floodmark.lake import savepoints
@@ -20,23 +20,9 @@ from floodmark.lake.rollback import roll_back
 from floodmark.lake.upkeep import maintain
 
 from .test_savepoints import differences, largest, put, totals, values
+from .test_strangers import REPLACED, SUMMED, TABLES, added_later
 
 YEAR_NS = 365 * 86_400 * 10**9
-TABLES = ("totals", "totals__late", "largest")
-
-
-def summed(totals: Stream) -> Stream:
-    """What the reader becomes."""
-    return totals.window(Tumbling("30 minutes")).aggregate(most=sum("total"))
-
-
-REPLACED, SUMMED = (operator(summed, name=name, inputs={"totals": totals}) for name in ("largest", "summed"))
-
-
-@operator(inputs={"totals": totals})
-def begun_later(totals: Stream) -> Stream:
-    """A reader that begins behind it all."""
-    return totals.window(Tumbling("1 hour")).aggregate(all=sum("total"))
 
 
 class Machine:
@@ -65,7 +51,7 @@ def truth(embedded: Computing, tmp_path_factory: pytest.TempPathFactory) -> Lake
     lake = Lake(str(tmp_path_factory.mktemp("truth")))
     for until in (60, 90, 120, 150, 180):
         put(lake, until, end=until == 180)
-    for one in (totals, largest, begun_later, SUMMED):
+    for one in (totals, largest, added_later, SUMMED):
         embedded.run_unbounded(one, lake, until_caught_up=True)
     return lake
 
@@ -118,8 +104,8 @@ def test_a_clock_that_is_set_back_a_year_changes_no_row(
         for code in (totals, largest):
             engine.run_unbounded(code, lake, until_caught_up=True)
         assert not differences(lake, truth, *TABLES)
-    engine.run_unbounded(begun_later, lake, until_caught_up=True)
-    assert not differences(lake, truth, "begun_later")
+    engine.run_unbounded(added_later, lake, until_caught_up=True)
+    assert not differences(lake, truth, "added_later")
     upgrading.rebuild(engine.run_unbounded, REPLACED, lake)
     assert values(lake, "largest") == values(truth, "summed")
 

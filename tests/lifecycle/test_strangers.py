@@ -47,7 +47,7 @@ REPLACED, SUMMED = (operator(summed, name=name, inputs={"totals": totals}) for n
 
 @operator(inputs={"totals": totals})
 def added_later(totals: Stream) -> Stream:
-    """A reader that begins when everything is cleaned."""
+    """A reader that begins behind it all."""
     return totals.window(Tumbling("1 hour")).aggregate(all=sum("total"))
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from parity import spark_side
+from parity.packaged import write_table
 from parity.values import SCHEMA
 
 from floodmark.engines.embedded.parity.implicit import FILE, places_of
@@ -97,8 +97,4 @@ def write(spark: object, folder: Path, texts: Iterable[str], names: Collection[s
     calls = asked(texts)
     said = spark_side.casts(spark, folder / "two.parquet", calls, folder)
     found = of_places(dict(zip(calls, said, strict=True)))
-    if names:
-        before = json.loads(FILE.read_text("utf-8"))
-        found = {name: kinds for name, kinds in before.items() if name.partition("/")[0] not in names} | found
-    lines = ",\n".join(f" {json.dumps(name)}: {json.dumps(kinds)}" for name, kinds in sorted(found.items()))
-    FILE.write_text(f"{{\n{lines}\n}}\n", "utf-8")
+    write_table(FILE, found, lambda place: place.partition("/")[0], names)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import permutations
 from pathlib import Path
 
 from parity import spark_side
+from parity.packaged import write_table
 from parity.values import SCHEMA
 
 from floodmark.engines.embedded.parity.nulls import FILE
@@ -83,8 +83,4 @@ def write(spark: object, folder: Path, texts: Iterable[str], names: Collection[s
     calls = list(asked(texts))
     said = spark_side.answers(spark, folder / "one.parquet", [text for _, text in calls], folder)
     found: Mapping[str, Mapping[int, list[int]]] = order_of(zip((pair for pair, _ in calls), said, strict=True))
-    if names:
-        before = json.loads(FILE.read_text("utf-8"))
-        found = {name: kept for name, kept in before.items() if name.rpartition("/")[0] not in names} | found
-    lines = ",\n".join(f" {json.dumps(name)}: {json.dumps(kept)}" for name, kept in sorted(found.items()))
-    FILE.write_text(f"{{\n{lines}\n}}\n", "utf-8")
+    write_table(FILE, found, lambda call: call.rpartition("/")[0], names)
