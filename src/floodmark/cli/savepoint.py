@@ -190,13 +190,13 @@ def delete(invocation: Invocation, name: str, *, unreadable: bool) -> None:
     console, opened, lake = _opened(invocation)
     from floodmark.lake import savepoints
 
-    one = savepoints.find_any(lake, name) if unreadable else savepoints.find(lake, name)
+    unwanted = savepoints.find_any(lake, name) if unreadable else savepoints.find(lake, name)
     streams = known(opened, console.say)
-    if streams is not None and isinstance(one, savepoints.Savepoint):
+    if streams is not None and isinstance(unwanted, savepoints.Savepoint):
         from floodmark.control.saving import check_unneeded
 
-        check_unneeded(streams, one)
-    savepoints.delete(one)
+        check_unneeded(streams, unwanted)
+    savepoints.delete(unwanted)
     console.say(f"{name}: deleted")
     console.document({"lake": opened.lake, "savepoint": name})
 

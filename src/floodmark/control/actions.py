@@ -126,8 +126,7 @@ def rebuild(
     """
     name, stop = operator.name, stop or threading.Event()
     with taking_turn(fleet, name) as turn:
-        left = fleet.store.unfinished(fleet.stream(name))
-        old = left.old if left is not None and left.step == "rebuilding" else before_switch(fleet, name)
+        old = before_switch(fleet, name)
         settle(fleet, name, turn)
         old = old or wanted(fleet, [name])
         fleet.check_engine(operator)
@@ -292,8 +291,7 @@ def settle(fleet: Fleet, name: str, turn: Callable[[], None]) -> None:
 def _settle_rebuild(fleet: Fleet, left: Action) -> None:
     """Let what a killed rebuild has switched to run, or what there was before."""
     name = left.operator
-    deployed = Timeline.current(fleet.lake, name).identity.deployed()
-    if switch.pending(fleet.lake) is None and deployed is not None and deployed.version == left.version:
+    if has_switched(fleet, left):
         package = left.old[name].get("next") or fleet.pack()
         fleet.deploy(name, package, left.version, desired_of(left.old[name]))
         fleet.store.close(left.id, "done", "whoever did it was killed once it was done")
@@ -317,12 +315,18 @@ def _runs(fleet: Fleet, action: Action) -> bool:
     )
 
 
+def has_switched(fleet: Fleet, action: Action) -> bool:
+    """Whether a stream is what a killed rebuild or promotion was to make of it, whole."""
+    deployed = Timeline.current(fleet.lake, action.operator).identity.deployed()
+    return switch.pending(fleet.lake) is None and deployed is not None and deployed.version == action.version
+
+
 def before_switch(fleet: Fleet, name: str) -> Old | None:
-    """What should have run before a switch that is not finished, and whose action was refused since: the stream is stopped; None for none."""
-    newest = next(iter(fleet.store.actions(fleet.stream(name), 1)), None)
-    if switch.pending(fleet.lake) is None or newest is None or "next" not in newest.old.get(name, {}):
+    """What should have run before a rebuild or promotion that was killed, also one that was refused in its switch since; None for none."""
+    newest = fleet.action(name)
+    if newest is None or "next" not in newest.old.get(name, {}):
         return None
-    return newest.old
+    return newest.old if newest.step == "rebuilding" or switch.pending(fleet.lake) is not None else None
 
 
 def check_supervised(fleet: Fleet, old: Old) -> None:
@@ -358,12 +362,8 @@ def go_over(
     def each(step: Step) -> None:
         match step:
             case Deploy(desired=desired):
-                standing = fleet.deployments([name]).get(name)
-                if standing is None or (standing.package, standing.version, standing.desired) != (
-                    package,
-                    version,
-                    desired,
-                ):
+                now = fleet.deployments([name]).get(name)
+                if now is None or (now.package, now.version, now.desired) != (package, version, desired):
                     fleet.deploy(name, package, version, desired)
             case _:
                 said.append(verify(fleet, name, version, savepoint, verification, turn))

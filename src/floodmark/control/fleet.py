@@ -11,7 +11,7 @@ from pathlib import Path
 from floodmark.control import references
 from floodmark.control.engine import computing
 from floodmark.control.package import Data, home, pack
-from floodmark.control.records import Deployment, Desired, Driver, StreamId
+from floodmark.control.records import Action, Deployment, Desired, Driver, StreamId
 from floodmark.control.store import Store
 from floodmark.control.supervisor import LEASE, is_here, lives
 from floodmark.core.errors import LifecycleError
@@ -201,6 +201,10 @@ class Fleet:
     def driver(self, name: str) -> Driver | None:
         """The newest driver of a stream."""
         return next(iter(self.store.drivers(self.stream(name), 1)), None)
+
+    def action(self, name: str) -> Action | None:
+        """The newest action on a stream."""
+        return next(iter(self.store.actions(self.stream(name), 1)), None)
 
     @property
     def here(self) -> list[Deployment]:

@@ -57,7 +57,7 @@ def promote(fleet: Fleet, name: str, request: PromotionRequest) -> tuple[Experim
         if killed is not None and _has_become(fleet, killed):
             _forget(fleet.lake, made, chosen)
             return _started(fleet, made, chosen, killed, request, turn)
-        old = killed.old if killed is not None else actions.before_switch(fleet, operator)
+        old = actions.before_switch(fleet, operator)
         actions.settle(fleet, operator, turn)
         over = before and fleet.store.action(before.id)
         if over is not None and over.step == "done":
@@ -130,14 +130,18 @@ def _about(name: str, arm: str) -> str:
 
 def attempts(fleet: Fleet, made: Experiment, arm: str) -> list[Action]:
     """The newest actions by which an arm was to become the stream, newest first."""
-    known = fleet.store.actions(fleet.stream(made.operator))
-    return [one for one in known if one.why == _about(made.name, arm) and one.began_at * 1000 >= made.began_at]
+    return [one for one in fleet.store.actions(fleet.stream(made.operator)) if _is_of(one, made, arm)]
+
+
+def _is_of(action: Action, made: Experiment, arm: str) -> bool:
+    """Whether an action was to make an arm the stream; an earlier experiment may have had the same name."""
+    return action.why == _about(made.name, arm) and action.began_at * 1000 >= made.began_at
 
 
 def attempt(fleet: Fleet, made: Experiment, arm: str) -> Action | None:
     """The newest of these; None where something else was done with the stream since."""
-    newest = next(iter(fleet.store.actions(fleet.stream(made.operator), 1)), None)
-    return next((one for one in attempts(fleet, made, arm) if one == newest), None)
+    newest = fleet.action(made.operator)
+    return newest if newest is not None and _is_of(newest, made, arm) else None
 
 
 def _become(fleet: Fleet, made: Experiment, arm: Arm, action: Action, request: PromotionRequest, again: str) -> str:
@@ -163,10 +167,8 @@ def _become(fleet: Fleet, made: Experiment, arm: Arm, action: Action, request: P
 
 def _has_become(fleet: Fleet, killed: Action) -> bool:
     """Whether the stream was what the arm is when its promotion was killed; all that is left is to start and to verify it."""
-    if killed.savepoint is None or killed.step not in {"rebuilding", "verifying"}:
-        return False
-    deployed = Timeline.current(fleet.lake, killed.operator).identity.deployed()
-    return switch.pending(fleet.lake) is None and deployed is not None and deployed.version == killed.version
+    begun = killed.savepoint is not None and killed.step in {"rebuilding", "verifying"}
+    return begun and actions.has_switched(fleet, killed)
 
 
 def _started(

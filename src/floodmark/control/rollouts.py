@@ -395,7 +395,7 @@ def _take_back(fleet: Fleet, known: Rollouts, record: Record) -> Record:
 
 def _is_back(fleet: Fleet, record: Record) -> bool:
     """Whether the newest action on the stream has taken its promotion back."""
-    newest = next(iter(fleet.store.actions(record.stream, 1)), None)
+    newest = fleet.action(record.operator)
     return newest is not None and (newest.kind, newest.savepoint, newest.step) == (
         "rollback",
         record.savepoint,

@@ -107,19 +107,19 @@ def check_unneeded(fleet: Fleet, savepoint: Savepoint) -> None:
 def _needed(fleet: Fleet, operator: str) -> dict[str, str]:
     """Savepoint -> who needs it: what is at work may go back to it, or begin with it again after a crash."""
     lake, stream = fleet.lake, fleet.stream(operator)
-    found = {one.savepoint: f"experiment '{one.name}' began with it" for one in experiments.known(lake)}
+    needed = {one.savepoint: f"experiment '{one.name}' began with it" for one in experiments.known(lake)}
     for action in fleet.store.open_actions():
         if action.savepoint:
-            found[action.savepoint] = f"a {action.kind} that is not finished may go back to it"
+            needed[action.savepoint] = f"a {action.kind} that is not finished may go back to it"
     rollout = Rollouts(fleet.store).open(stream)
     if rollout is not None and rollout.savepoint:
-        found[rollout.savepoint] = f"{rollout.name} may go back to it"
+        needed[rollout.savepoint] = f"{rollout.name} may go back to it"
     begun = switch.pending(lake)
     if begun is not None:
-        found |= dict.fromkeys(
+        needed |= dict.fromkeys(
             [begun.back, *(target.savepoint for target in begun.targets)], "a rollback that is not finished"
         )
     moved = Timeline.current(lake, operator).moved
     if moved is not None:
-        found[moved.savepoint] = f"its stream has moved to {moved.root} with it"
-    return found
+        needed[moved.savepoint] = f"its stream has moved to {moved.root} with it"
+    return needed

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from floodmark.core.errors import StateError
 from floodmark.core.time import Interval
 from floodmark.semantics.watermarks import WatermarkState
 from floodmark.spec.run import LateRows
+
+if TYPE_CHECKING:
+    from floodmark.spec.operator import Operator
 
 Status = Literal["landed", "unreadable", "replaced", "changing"]
 
@@ -133,6 +136,18 @@ class MicroBatch:
     run: str = ""
     settled: bool = False
     engine: str = ""
+
+    @staticmethod
+    def of(operator: Operator, table: str, **values: Any) -> MicroBatch:
+        """One of an operator.
+
+        Args:
+            operator: whose stream it is.
+            table: the output.
+            values: all others that have no default, and any of those that have one.
+        """
+        name, version, fingerprint = operator.name, operator.version, operator.fingerprint
+        return MicroBatch(operator=name, version=version, fingerprint=fingerprint, table=table, **values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

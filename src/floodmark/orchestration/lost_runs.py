@@ -26,12 +26,12 @@ def give_up(home: Path) -> list[str]:
     settings = yaml.safe_load((home / "dagster.yaml").read_text("utf-8")) or {}
     if _ELSEWHERE & settings.keys():
         return []
-    found = []
+    jobs = list[str]()
     with dg.DagsterInstance.from_config(str(home)) as instance:
         for run in instance.get_runs(dg.RunsFilter(statuses=_AT_WORK)):
             instance.report_run_failed(run, "it was killed with Dagster; `floodmark up` has ended it. Launch it again.")
-            found.append(run.job_name)
-    return found
+            jobs.append(run.job_name)
+    return jobs
 
 
 if __name__ == "__main__":

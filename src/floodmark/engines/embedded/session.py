@@ -194,9 +194,8 @@ class Sail:
                 self._next = self._started_ahead()
             if self._next is not None and self._next.done() and self._due(current, 1):
                 ahead, self._next = self._next, None
-                if not isinstance(
-                    ahead.exception(), ServerLost
-                ):  # in place of one that has died another one is started
+                # in place of one that has died another one is started
+                if not isinstance(ahead.exception(), ServerLost):
                     current, over = ahead.result(), self._retired_now()
                     self._current = current
             current.users += 1

@@ -23,5 +23,5 @@ def left_out(name: str, count: int) -> Mapping[int, Sequence[int]]:
 @cache
 def _order() -> Mapping[str, Mapping[int, Sequence[int]]]:
     """As ``make parity`` found it."""
-    found: Mapping[str, Mapping[str, Sequence[int]]] = json.loads(FILE.read_text("utf-8"))
-    return {name: {int(place): earlier for place, earlier in kept.items()} for name, kept in found.items()}
+    calls: Mapping[str, Mapping[str, Sequence[int]]] = json.loads(FILE.read_text("utf-8"))
+    return {name: {int(place): earlier for place, earlier in places.items()} for name, places in calls.items()}

@@ -8,46 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
-from floodmark.engines.embedded.parity.rendering import NotRendered
+from floodmark.engines.embedded.parity.rendering import LIBRARY, NotRendered
 from floodmark.spec import steps
 from floodmark.spec.aggregates import Builtin
 from floodmark.spec.expressions.tree import Call, Case, Cast, Column, Field, Lambda, Literal
 from floodmark.spec.expressions.typed import Typed
 
-_LIBRARY = frozenset(
-    [
-        "sin",
-        "cos",
-        "tan",
-        "cot",
-        "sec",
-        "csc",
-        "asin",
-        "acos",
-        "atan",
-        "atan2",
-        "sinh",
-        "cosh",
-        "tanh",
-        "asinh",
-        "acosh",
-        "atanh",
-        "exp",
-        "expm1",
-        "ln",
-        "log",
-        "log2",
-        "log10",
-        "log1p",
-        "pow",
-        "power",
-        "cbrt",
-        "hypot",
-    ]
-)
-"""Calls whose last bits the standard of floating numbers leaves open: each is close to Spark's, whatever the compared values gave."""
 _PERIODIC = frozenset({"sin", "cos", "tan", "cot", "sec", "csc"})
-_STEADY = (_LIBRARY - _PERIODIC) | frozenset(
+_STEADY = (LIBRARY - _PERIODIC) | frozenset(
     [
         "+",
         "-",
@@ -99,10 +67,10 @@ def inexact(node: Typed, close: Collection[int], columns: Collection[str] = ()) 
     Raises:
         NotRendered: a part of the expression would show the digits behind those.
     """
-    return _inexact(node, close, dict.fromkeys(columns, ""), {})
+    return _inexact(node, close, columns, {})
 
 
-def _inexact(node: Typed, close: Collection[int], columns: Mapping[str, str], given: Mapping[str, str]) -> str:
+def _inexact(node: Typed, close: Collection[int], columns: Collection[str], given: Mapping[str, str]) -> str:
     match node.node:
         case Literal():
             return ""
@@ -110,8 +78,8 @@ def _inexact(node: Typed, close: Collection[int], columns: Mapping[str, str], gi
             return given.get(name, "") if not node.column else f"column {node.column}" if node.column in columns else ""
         case Call(name=name) if any(isinstance(child.node, Lambda) for child in node.children):
             return _of_lambda(name, node, close, columns, given)
-    found = [_inexact(child, close, columns, given) for child in node.children]
-    source = next(filter(None, found), "")
+    sources = [_inexact(child, close, columns, given) for child in node.children]
+    source = next(filter(None, sources), "")
     match node.node:
         case Cast(type=kind) if source and kind not in {"double", node.children[0].type}:
             raise _shown(f"CAST AS {kind}", source)
@@ -124,11 +92,11 @@ def _inexact(node: Typed, close: Collection[int], columns: Mapping[str, str], gi
                 raise _shown(name, source)
             return source
         case Call(name=name):
-            return name if name in _LIBRARY or id(node) in close else ""
+            return name if name in LIBRARY or id(node) in close else ""
 
 
 def _of_lambda(
-    name: str, node: Typed, close: Collection[int], columns: Mapping[str, str], given: Mapping[str, str]
+    name: str, node: Typed, close: Collection[int], columns: Collection[str], given: Mapping[str, str]
 ) -> str:
     """A call with a lambda: ``transform`` keeps what its lambda gives; no other one may compute with such numbers."""
     values, lambdas = node.children[0], node.children[1:]

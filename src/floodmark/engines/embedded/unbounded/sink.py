@@ -109,20 +109,17 @@ class Sink:
     def _reached(self, table: str) -> int:
         """How far an output has said that the stream is."""
         if table not in self._said:
-            found = history.progress(self.lake.output(table))
-            self._said[table] = NEVER if found is None else found
+            progress = history.progress(self.lake.output(table))
+            self._said[table] = NEVER if progress is None else progress
         return self._said[table]
 
     def _record(self, output: Output, batch: Batch) -> MicroBatch:
-        return MicroBatch(
-            operator=self.operator.name,
-            version=self.operator.version,
-            fingerprint=self.operator.fingerprint,
+        return MicroBatch.of(
+            self.operator,
+            output.table,
             timeline=self.timeline.number,
-            table=output.table,
             batch=batch.number,
             progress=batch.progress,
-            rows=0,
             run=self.run,
             engine=NAME,
         )

@@ -162,12 +162,10 @@ def _reach(operator: Operator, timeline: Timeline, output: Output, first: int) -
     path = timeline.lake.output(output.table)
     if DeltaRs(path).version() < first:
         progress = history.progress(path)
-        record = MicroBatch(
-            operator=operator.name,
-            version=operator.version,
-            fingerprint=operator.fingerprint,
+        record = MicroBatch.of(
+            operator,
+            output.table,
             timeline=timeline.number,
-            table=output.table,
             batch=timeline.checkpoint.last_committed(),
             progress=NEVER if progress is None else progress,
             settled=True,

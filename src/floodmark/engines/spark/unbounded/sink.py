@@ -235,12 +235,10 @@ class Sink:
         return without_failures(compiled(dict(self.operator.results)[output.name], inputs, known))
 
     def _record_of(self, output: Output, number: int, progress: int) -> MicroBatch:
-        return MicroBatch(
-            operator=self.operator.name,
-            version=self.operator.version,
-            fingerprint=self.operator.fingerprint,
+        return MicroBatch.of(
+            self.operator,
+            output.table,
             timeline=self.timeline.number,
-            table=output.table,
             batch=number,
             progress=progress,
             run=self.run,
