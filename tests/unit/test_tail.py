@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import uuid
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
+from appended import append, checkpoints, create, numbers, written
 from deltalake import DeltaTable
 from records import micro_batch
 
@@ -19,32 +18,13 @@ from floodmark.lake.files import Written
 from floodmark.lake.tail import Tail
 from floodmark.lake.writer import FENCE, Writer
 
-SCHEMA = pa.schema([("n", pa.int64()), ("day", pa.string()), ("_kind", pa.int32())])
-
 
 @pytest.fixture
 def path(tmp_path: Path) -> str:
-    """An empty table, divided by day, with a checkpoint each ten commits."""
+    """An empty table with a checkpoint each ten commits."""
     found = str(tmp_path / "t")
-    DeltaTable.create(found, SCHEMA, partition_by=["day"], configuration={"delta.checkpointInterval": "10"})
+    create(found)
     return found
-
-
-def written(path: str, number: int) -> Written:
-    """A file of one row."""
-    folder = Path(path, uuid.uuid4().hex, "day=2024-01-01" if number % 2 else "day=__HIVE_DEFAULT_PARTITION__")
-    folder.mkdir(parents=True)
-    pq.write_table(pa.table({"n": [number], "_kind": pa.array([0], pa.int32())}), folder / "part.parquet")
-    return Written(folder=folder.parent, partition_by=("day",))
-
-
-def append(writer: Writer, number: int, app: str = "app") -> bool:
-    return writer.append(lambda: written(writer.path, number), micro_batch(batch=number), (app, number))
-
-
-def numbers(path: str) -> list[tuple[int, str | None]]:
-    rows = DeltaTable(path).to_pyarrow_table().sort_by("n").to_pylist()
-    return [(row["n"], row["day"]) for row in rows]
 
 
 def test_delta_reads_what_was_appended_and_checkpoints_come(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,9 +35,7 @@ def test_delta_reads_what_was_appended_and_checkpoints_come(path: str, monkeypat
     assert len(looked) < 6
     assert numbers(path) == [(n, "2024-01-01" if n % 2 else None) for n in range(35)]
     assert DeltaTable(path).transaction_version("app") == 34
-    assert {file.name[:20] for file in Path(path, "_delta_log").glob("*.checkpoint.parquet")} == {
-        f"{version:020d}" for version in (9, 19, 29)
-    }
+    assert checkpoints(path) == [9, 19, 29]
     assert [commit.record for commit in history.every(path, 1)] == [micro_batch(batch=34)]
     assert not list(Path(path, "_delta_log").glob("*.tmp"))
     actions = pa.table(DeltaTable(path).get_add_actions(flatten=True))

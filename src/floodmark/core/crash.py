@@ -85,6 +85,10 @@ POINTS = MappingProxyType(
             "step.make_current",
             "step.fence",
         ),
+        "checkpoint": (
+            "checkpoint.before_file",
+            "checkpoint.after_file",
+        ),
         "early": ("early.after_merge",),
         "comparison": (
             "comparison.before_totals",

@@ -70,9 +70,13 @@ class Tail:
         return True
 
     def takes(self, files: Sequence[AddAction]) -> bool:
-        """Whether an append of files may be committed here: the commit that comes with a checkpoint is left to who makes it."""
-        plain = all(file.path == quote(file.path, safe=_SAFE) for file in files)
-        return self.links and plain and (self.version + 2) % self.interval != 0
+        """Whether an append of files may be committed here."""
+        return self.links and all(file.path == quote(file.path, safe=_SAFE) for file in files)
+
+    @property
+    def due(self) -> bool:
+        """Whether Delta wants a checkpoint of the newest version that is known."""
+        return (self.version + 1) % self.interval == 0
 
     def commit(self, files: Sequence[AddAction], metadata: str, divided: Sequence[str], once: tuple[str, int]) -> bool:
         """Commit files behind the newest version that is known, synced; False, and nothing is done, when another writer came in between.

@@ -18,6 +18,7 @@ from deltalake import Schema as TableSchema
 from floodmark.core.errors import CapabilityError
 from floodmark.core.time import NEVER
 from floodmark.lake import marks
+from floodmark.lake.checkpointer import Checkpointer
 from floodmark.lake.commits import Ticked
 from floodmark.lake.files import Written
 from floodmark.lake.paths import Lake
@@ -59,7 +60,7 @@ def reached(path: str) -> int:
     return NEVER if found is None else found
 
 
-def record(timeline: Timeline, batch: int, tick: Recorded) -> None:
+def record(timeline: Timeline, batch: int, tick: Recorded, checkpointer: Checkpointer | None = None) -> None:
     """Append the row of a micro-batch, once, synced; the table is there."""
     operator, path = timeline.operator, Path(timeline.folder(TICKS))
 
@@ -72,7 +73,8 @@ def record(timeline: Timeline, batch: int, tick: Recorded) -> None:
             sync(place)
         return Written(folder=folder)
 
-    Writer(str(path)).append(written, Ticked(operator=operator, batch=batch), application(timeline, batch))
+    writer = Writer(str(path), checkpointer)
+    writer.append(written, Ticked(operator=operator, batch=batch), application(timeline, batch))
 
 
 def application(timeline: Timeline, batch: int) -> tuple[str, int]:

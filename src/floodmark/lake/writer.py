@@ -19,6 +19,7 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from floodmark.core.errors import LifecycleError
 from floodmark.lake import entries
+from floodmark.lake.checkpointer import Checkpointer, write_checkpoint
 from floodmark.lake.commits import Compacted, Record, encode
 from floodmark.lake.conflicts import interrupted, retried
 from floodmark.lake.files import Written, inside, split
@@ -59,9 +60,11 @@ class Writer:
 
     Args:
         path: of an existing table.
+        checkpointer: writes the checkpoints that are due beside the commits behind them; without one an append waits for its checkpoint.
     """
 
     path: str
+    checkpointer: Checkpointer | None = None
     _table: DeltaTable | None = field(default=None, init=False)
     _tail: Tail | None = field(default=None, init=False)
 
@@ -99,6 +102,8 @@ class Writer:
         files = written.actions(modified)
         while tail is not None and tail.takes(files):
             if tail.commit(files, encode(record), written.partition_by, once):
+                if tail.due:
+                    self._checkpoint(tail.version)
                 return True
             tail = self._followed(once[0])
             if not check_open(self.path, *once, self._done(once[0], tail)):
@@ -108,7 +113,7 @@ class Writer:
         except CommitFailedError as error:
             raise interrupted(self.path, f"one: {error}") from error
         if tail is not None:
-            self._table = None  # which holds the names of all files, and is needed once in a hundred commits
+            self._table = None  # which holds the names of all files, and is seldom needed
         return True
 
     def append_wider(self, rows: pa.RecordBatchReader, record: Record, once: tuple[str, int]) -> bool:
@@ -251,6 +256,13 @@ class Writer:
             table.restore(version, commit_properties=_properties(record, _transactions(once, fences)))
         else:
             self.note(record, once, fences)
+
+    def _checkpoint(self, version: int) -> None:
+        """Write the checkpoint of a version that was just committed."""
+        if self.checkpointer is None:
+            write_checkpoint(self.path, version)
+        else:
+            self.checkpointer.start(self.path, version)
 
     def _followed(self, app: str) -> Tail | None:
         """The end of the log as it is now, with the last number of an application; None where each commit needs the table."""

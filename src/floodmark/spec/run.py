@@ -81,6 +81,7 @@ class BatchInfo:
         retractions: rows taken back.
         progress: ms that outputs have reached.
         seconds: of its writing.
+        warnings: what has failed beside micro-batches since the last one, and did not end the stream.
     """
 
     batch_id: int
@@ -91,3 +92,4 @@ class BatchInfo:
     retractions: int
     progress: int
     seconds: float
+    warnings: tuple[str, ...] = ()

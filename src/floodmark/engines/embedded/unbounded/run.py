@@ -29,6 +29,7 @@ from floodmark.engines.embedded.unbounded.sink import Sink
 from floodmark.engines.frames.messages import text_of
 from floodmark.lake import tables, ticks
 from floodmark.lake.checkpoint import Position
+from floodmark.lake.checkpointer import Checkpointer
 from floodmark.lake.locks import exclusive
 from floodmark.lake.lost import found_lost
 from floodmark.lake.outputs import never_fires, set_aside
@@ -72,24 +73,26 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
 
     Raises:
         CapabilityError: CAPABILITY-035, only Spark can run it.
-        ExecutionError: EXECUTION-002 a table is missing, EXECUTION-004 Sail failed, EXECUTION-060 a file of an input is gone.
+        ExecutionError: EXECUTION-002 a table is missing, EXECUTION-004 Sail failed, EXECUTION-060 a file of an input is gone,
+            EXECUTION-062 Delta's checkpoints of an output fail one after the other.
         LifecycleError: LIFECYCLE-003 another run of this operator is at work, LIFECYCLE-034 a rollback of it is not finished.
         StateError: STATE-002, STATE-003, STATE-041, the checkpoint is not this operator's or this engine's; STATE-036, it is damaged.
     """
     began, stop, tell = time.monotonic(), stop or threading.Event(), on_batch or (lambda _: None)
-    with exclusive(lake, "operators", operator.name, "run", role="stream"):
+    with exclusive(lake, "operators", operator.name, "run", role="stream"), Checkpointer() as checkpointer:
         check_start(operator, lake, from_scratch=from_scratch)
         if from_scratch:
             tables.forget(operator, lake)
         timeline = begin.begin(operator, lake)
         state = State(Checkpoint(timeline.folder(CHECKPOINT)))
-        sink = Sink(operator, lake, timeline, state, uuid.uuid4().hex)
+        sink = Sink(operator, lake, timeline, state, uuid.uuid4().hex, checkpointer)
         sink.pay_last()
         order = sources(operator.canonical())
         stream = _Stream(
             operator,
             Compute(operator, sail, state),
             sink,
+            checkpointer,
             readers(operator, timeline, order, files_per_batch),
             tell,
             Clock.of(operator, timeline, clock, state.batch),
@@ -109,6 +112,7 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
         except (PySparkException, DeltaError, OSError) as error:
             raise _told(operator, error) from error
         sink.followed()
+    stream.warn()
     return stream.result(time.monotonic() - began)
 
 
@@ -119,12 +123,15 @@ class _Stream:
     operator: Operator
     compute: Compute
     sink: Sink
+    checkpointer: Checkpointer
     readers: Mapping[str, Reader]
     tell: Callable[[BatchInfo], None]
     clock: Clock | None
     rows: Counter[str] = field(default_factory=Counter)
     counts: Counter[str] = field(default_factory=Counter)
     """Of all micro-batches of the run: how many there were, and what they counted."""
+    unwritten: list[str] = field(default_factory=list)
+    """Checkpoints of outputs that failed, for people."""
     positions: dict[str, Position] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -196,10 +203,18 @@ class _Stream:
             retractions=found.retractions,
             progress=progress,
             seconds=time.monotonic() - began,
+            warnings=self.warn(),
         )
         self.rows.update(written)
         self.counts.update(micro_batches=1, retractions=found.retractions, late=found.late, dropped=found.dropped)
         self.tell(info)
+        self.checkpointer.check()
+
+    def warn(self) -> tuple[str, ...]:
+        """What has failed beside the stream since the last time, for people; the result of the run says it again."""
+        failures = self.checkpointer.failures()
+        self.unwritten += failures
+        return failures
 
     def result(self, seconds: float) -> RunResult:
         """What the run did."""
@@ -217,7 +232,7 @@ class _Stream:
             seconds=seconds,
             micro_batches=self.counts["micro_batches"],
             watermark=watermark,
-            warnings=(*never_fires(self.operator, watermark), *set_aside(self.operator, rows)),
+            warnings=(*never_fires(self.operator, watermark), *set_aside(self.operator, rows), *self.unwritten),
         )
 
 

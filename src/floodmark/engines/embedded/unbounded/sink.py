@@ -23,7 +23,8 @@ from floodmark.engines.embedded.state.checkpoint import NAME
 from floodmark.engines.embedded.state.store import State
 from floodmark.engines.embedded.unbounded import current, files
 from floodmark.engines.embedded.unbounded.compute import Evaluated
-from floodmark.lake import division, history, last_values, ticks
+from floodmark.lake import division, entries, history, last_values, ticks
+from floodmark.lake.checkpointer import Checkpointer
 from floodmark.lake.commits import MicroBatch, decode, encode
 from floodmark.lake.files import Written
 from floodmark.lake.outputs import check_there, partition_by
@@ -48,6 +49,7 @@ class Sink:
         timeline: whose micro-batches they are.
         state: of the stream.
         run: of the process, to tell the commits of two apart.
+        checkpointer: writes Delta's checkpoints of the tables beside the micro-batches, as ``Writer``.
     """
 
     operator: Operator
@@ -55,6 +57,7 @@ class Sink:
     timeline: Timeline
     state: State
     run: str
+    checkpointer: Checkpointer | None = None
     _writers: dict[str, Writer] = field(init=False, default_factory=dict)
     _said: dict[str, int] = field(init=False, default_factory=dict)
     """Output table -> progress that its last commit says."""
@@ -143,7 +146,7 @@ class Sink:
         """
         if batch.tick is not None:
             crash.point("tick.before_record")
-            ticks.record(self.timeline, batch.number, batch.tick)
+            ticks.record(self.timeline, batch.number, batch.tick, self.checkpointer)
             crash.point("tick.after_record")
         for one in batch.owed:
             crash.point("embedded.before_commit")
@@ -172,7 +175,7 @@ class Sink:
         """Say how far the tables of last values are, for upkeep; after a micro-batch."""
         for output in self.operator.outputs:
             if output.current is not None:
-                version = self._writer(output.table).table().version()
+                version = entries.version_of(self.lake.output(output.table))
                 last_values.followed(self.timeline, output.table, version + 1)
 
     def _owed(self, output: Output, rows: pa.Table, record: MicroBatch, ingested: int) -> Owed:
@@ -214,7 +217,7 @@ class Sink:
         return pa.concat_tables([pq.ParquetFile(file).read() for file in self._written(one).files])
 
     def _writer(self, table: str) -> Writer:
-        return self._writers.setdefault(table, Writer(self.lake.output(table)))
+        return self._writers.setdefault(table, Writer(self.lake.output(table), self.checkpointer))
 
 
 def _count(rows: pa.Table) -> int:
