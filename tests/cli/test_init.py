@@ -337,6 +337,12 @@ def test_no_header_lines_before_it_and_a_name_twice(tmp_path: Path) -> None:
     assert (looked.connector.skip, list(kinds(looked))) == (3, ["at", "who", "n"])
     looked = look(csv_file(tmp_path, "c.csv", "at,who,who", *rows))
     assert (looked.connector.skip, looked.connector.header) == (1, ("at", "who", "who_2"))
+    assert look(csv_file(tmp_path, "b.csv", "v1,v2,,", "ham,hello,,", "spam,win,,")).connector.header == (
+        "v1",
+        "v2",
+        "column_3",
+        "column_4",
+    )
 
 
 def test_documents_become_nested_contracts(verb: Verb, tmp_path: Path) -> None:
@@ -377,7 +383,8 @@ def test_documents_become_nested_contracts(verb: Verb, tmp_path: Path) -> None:
         ),
         ("a.xlsx", "x", "CONNECTOR-081", "Save the sheet as CSV."),
         ("a.json", '[{"a": 1}', "CONNECTOR-082", "Mend the file"),
-        ("a.log", "just some words", "CONNECTOR-081", "Convert it to CSV"),
+        ("a.log", "just some words", "CONNECTOR-081", "jq -Rc '{line: .}' > a.jsonl, then: --from a.jsonl"),
+        ("a.arrow", "ARROW1", "CONNECTOR-081", "Convert it to CSV"),
         ("a.csv.gz", "no gzip", "CONNECTOR-082", "Mend the file"),
     ],
 )
@@ -387,6 +394,13 @@ def test_what_cannot_be_looked_at_says_what_to_do(tmp_path: Path, name: str, con
         look(tmp_path / name)
     assert caught.value.code == code
     assert fix in caught.value.fix
+
+
+def test_a_file_without_an_ending_is_the_only_one_that_lands(verb: Verb, tmp_path: Path) -> None:
+    for name in ("events", "events2"):
+        (tmp_path / name).write_text('{"at": "2024-01-01T00:00:00Z", "n": 1}\n{"at": "2024-01-01T00:00:01Z", "n": 2}\n')
+    _, document = init_from(verb, tmp_path / "events")
+    assert (document["trial"]["rows"], document["trial"]["set_aside"]) == (2, 0)
 
 
 def test_a_time_format_that_is_none_is_refused_before_anything_is_made(verb: Verb, tmp_path: Path) -> None:

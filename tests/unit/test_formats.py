@@ -139,6 +139,13 @@ def test_a_long_array_on_one_line_and_objects_over_several_lines() -> None:
     assert [json.loads(r.raw) for r in json_records(iter(lines))] == [{"n": 1}, {"n": 2}]
 
 
+def test_an_object_may_be_broken_into_lines_anywhere_and_a_cut_line_is_one_broken_row() -> None:
+    text = b'{"n": 1, "rows": [{"a": 1},\n{"a": 2}]}\n{"n": 2}\n'
+    assert [json.loads(r.raw)["n"] for r in json_records(iter(text.splitlines(keepends=True)))] == [1, 2]
+    cut = [b'{"n": 1, "rows": [{"a": 1},\n', b'{"n": 2}\n', b'{"n": 3}\n']
+    assert [record.raw for record in json_records(iter(cut))] == [line.strip() for line in cut]
+
+
 def test_a_first_line_that_is_an_array_of_its_own_is_one_broken_row() -> None:
     found = list(json_records(iter([b"[1]\n", b'{"n": 1}\n'])))
     assert [(record.position, record.raw) for record in found] == [(1, b"[1]"), (2, b'{"n": 1}')]

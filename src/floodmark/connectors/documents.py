@@ -26,7 +26,7 @@ def json_records(lines: Iterator[bytes]) -> Iterator[Record]:
     number, line = first[0], first[1].removeprefix(_BOM)
     second = next(lines, None)
     following = lines if second is None else chain([second], lines)
-    if _is_document(line, alone=second is None):
+    if _is_document(line, second):
         yield from _documents(chain([line], following))
         return
     for at, other in enumerate(chain([line], following), start=number):
@@ -35,14 +35,27 @@ def json_records(lines: Iterator[bytes]) -> Iterator[Record]:
             yield Record(at, raw, raw)
 
 
-def _is_document(line: bytes, *, alone: bool) -> bool:
-    """Whether a file that begins with this line is a document: an array, or an object over several lines."""
+def _is_document(line: bytes, second: bytes | None) -> bool:
+    """Whether a file is a document by its first two lines: an array, or an object over several lines.
+
+    A line that ends too early is the beginning of an object only if the next line is not an object of its own.
+    """
     text = line.strip()
     if text == b"{":
         return True
-    if not text.startswith(b"["):
+    if text.startswith(b"["):
+        return second is None or not _whole(text)
+    return text.startswith(b"{") and second is not None and _ends_early(text) and not _whole(second)
+
+
+def _ends_early(text: bytes) -> bool:
+    try:
+        json.loads(text)
+    except json.JSONDecodeError as error:
+        return error.pos >= len(text.decode(errors="replace"))
+    except ValueError:
         return False
-    return alone or not _whole(text)
+    return False
 
 
 def _whole(text: bytes) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import codecs
 import gzip
+import re
+import shlex
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +16,9 @@ from floodmark.core.errors import ConnectorError, closest
 _TEXTS = {".txt", ".log", ".dat", ".data", ".psv", ""}
 """Endings that say nothing: the text itself is looked at."""
 _SIGNS = ",;\t|"
+_WEB_LOG = re.compile(r'\S+ \S+ \S+ \[[^\]]+\] "')
+"""The beginning of a line of a web server's log: client, identity, user, time, request."""
+_WEB_LOG_FIELDS = r"""capture("^(?<client>\S+) \S+ (?<user>\S+) \[(?<at>[^\]]+)\] \"(?<request>[^\"]*)\" (?<status>\d+) (?<bytes>\S+)")"""
 _HEAD = 1 << 20
 _EXPECTED = "files ending in .csv, .tsv, .json, .jsonl, .ndjson, .txt (each also with .gz) or .parquet"
 
@@ -49,7 +54,8 @@ def find(given: str) -> Found:
     """
     path = Path(given).expanduser().absolute()
     if path.is_file():
-        return _described([path], path.parent / path.name.replace(".", "[.]", 1), path.name)
+        sign = "." if "." in path.name else path.name[0]
+        return _described([path], path.parent / path.name.replace(sign, f"[{sign}]", 1), path.name)
     if path.is_dir():
         for pattern in ("*", "**/*"):
             if files := [file for file in sorted(path.glob(pattern)) if _takes(file)]:
@@ -138,12 +144,24 @@ def _format_of(text: str, file: Path) -> Format:
     if ending(file) in _TEXTS and lines:
         if lines[0].lstrip()[0] in "{[":
             return "json"
+        if all(map(_WEB_LOG.match, lines)):
+            raise _other(file, _to_json(file, _WEB_LOG_FIELDS))
         if any(lines[0].count(sign) and len({line.count(sign) for line in lines}) == 1 for sign in _SIGNS):
             return "csv"
+        raise _other(file, _to_json(file, "{line: .}"))
     raise _other(file)
 
 
-def _other(file: Path) -> ConnectorError:
+def _to_json(file: Path, fields: str) -> str:
+    """The command that makes a JSON object of every line of a text."""
+    made = shlex.quote(f"{file.stem}.jsonl")
+    cat = "zcat" if file.name.endswith(".gz") else "cat"
+    return (
+        f"Make an object of each line: {cat} {shlex.quote(str(file))} | jq -Rc '{fields}' > {made}, then: --from {made}"
+    )
+
+
+def _other(file: Path, fix: str = "") -> ConnectorError:
     fixes = {".xlsx": "Save the sheet as CSV.", ".xls": "Save the sheet as CSV.", ".zip": "Unzip it."}
-    fix = fixes.get(file.suffix.lower(), "Convert it to CSV, JSON lines or Parquet, or rename it.")
+    fix = fix or fixes.get(file.suffix.lower(), "Convert it to CSV, JSON lines or Parquet, or rename it.")
     return ConnectorError(f"--from {file}", _EXPECTED, file.name, fix, code="CONNECTOR-081")

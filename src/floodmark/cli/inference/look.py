@@ -132,7 +132,7 @@ def _connector(files: Found, dialect: Dialect | None, found: Fields) -> Files:
 
 
 def _event_time(fields: list[LookedField], sample: Sample) -> tuple[str | None, list[LookedField]]:
-    """The best candidate: a time, then a number since 1970, then a date; one without gaps, and named like a time, first.
+    """The best candidate: a time, then a number since 1970, then a date; one that differs, without gaps, and named like a time, first.
 
     Where no column is one, a field from deeper in the documents, which then comes first among the fields.
     """
@@ -155,14 +155,23 @@ def _event_time(fields: list[LookedField], sample: Sample) -> tuple[str | None, 
     return None, fields
 
 
-def _rank(field: LookedField, sample: Sample) -> tuple[int, bool, bool] | None:
+def _rank(field: LookedField, sample: Sample) -> tuple[int, bool, bool, bool] | None:
     gaps = field.absent + field.misfits
     if gaps > TOLERATED * sample.rows:
         return None
     named = named_like_time(field.name)
     if field.type in {"datetime", "date"}:
-        return (0 if field.type == "datetime" else 2, gaps > 0, not named)
-    return (1, gaps > 0, False) if field.type in {"int", "float"} and named and _epoch(field, sample) else None
+        return (0 if field.type == "datetime" else 2, _same(field, sample), gaps > 0, not named)
+    return (
+        (1, _same(field, sample), gaps > 0, False)
+        if field.type in {"int", "float"} and named and _epoch(field, sample)
+        else None
+    )
+
+
+def _same(field: LookedField, sample: Sample) -> bool:
+    """Whether all of several rows have the same value: when the file was written, not when its rows happened."""
+    return sample.rows > 1 and len(set(map(str, _values(field, sample)))) == 1
 
 
 def _values(field: LookedField, sample: Sample) -> list[Any]:

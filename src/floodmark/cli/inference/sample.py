@@ -197,7 +197,7 @@ def dialect_of(lines: Sequence[bytes], *, tabs: bool) -> Dialect:
         return Dialect(
             delimiter=delimiter, skip=hint + skip, header=tuple(f"column_{n}" for n in range(1, len(names) + 1))
         )
-    if len({name for name in names if name}) < len([name for name in names if name]):
+    if len(set(names)) < len(names):
         return Dialect(delimiter=delimiter, skip=hint + skip + 1, header=tuple(_different(names)))
     return Dialect(delimiter=delimiter, skip=hint + skip)
 

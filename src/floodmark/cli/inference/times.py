@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import calendar
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,6 +31,10 @@ _OTHERS = ("%a %b %d %H:%M:%S %z %Y", "%a %b %d %H:%M:%S %Y", "%Y%m%dT%H%M%S", "
 FORMATS = tuple(date + clock for date, clock in product(_DATES, _CLOCKS) if date + clock != "%Y-%m-%d") + _OTHERS
 _ISO = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,9})?)?(Z|[-+][0-9]{2}:?[0-9]{2})?$"
 _ISO_DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
+_WORDS = {word.lower() for word in (*calendar.month_name, *calendar.month_abbr, *calendar.day_abbr)}
+_WORDS |= {"am", "pm", "t", "z", "gmt", "utc"}
+_LONGEST, _DIGITS = 40, 3
+"""Characters of a time at most, and digits at least: a text with other words, or without digits, is tried on no format."""
 _LOOKED = 20
 """Values of a column that a format is tried on before it is tried on all."""
 _FIRST, _LAST = 946_684_800, 4_102_444_800
@@ -84,8 +89,11 @@ def written(texts: pa.ChunkedArray, preferred: Sequence[str] = ()) -> Written | 
 
 
 def _other(texts: pa.ChunkedArray) -> Written | None:
-    size, some = len(texts), texts.slice(0, _LOOKED).to_pylist()
-    likely = [form for form in FORMATS if sum(_fits(text, form) for text in some) * 2 > len(some)]
+    size, first = len(texts), texts.slice(0, _LOOKED).to_pylist()
+    some = list(filter(_like_a_time, first))
+    if len(some) * 2 <= len(first):
+        return None
+    likely = [form for form in FORMATS if sum(_fits(text, form) for text in some) * 2 > len(first)]
     counted = [(hits, form) for form in likely if size - (hits := _hits(texts, form)) <= TOLERATED * size]
     if not counted:
         return None
@@ -105,6 +113,12 @@ def _in_format(form: str, misfits: int, note: str = "") -> Written:
     dated = not any(directive in form for directive in ("%H", "%I")) and form not in EPOCHS
     zoned = form in EPOCHS or "%z" in form or form.endswith(("GMT", "UTC"))
     return Written(type="date" if dated else "datetime", format=form, misfits=misfits, zoned=zoned, note=note)
+
+
+def _like_a_time(text: str) -> bool:
+    if len(text) > _LONGEST or sum(map(str.isdigit, text)) < _DIGITS:
+        return False
+    return all(word.lower() in _WORDS for word in re.findall(r"[^\W\d_]+", text))
 
 
 def _fits(text: str, form: str) -> bool:
