@@ -3,10 +3,13 @@
 import math
 import os
 import signal
+import socketserver
 import subprocess
 import sys
 import textwrap
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -16,6 +19,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from floodmark.core.errors import SetupError
+from floodmark.engines.embedded import child
 from floodmark.engines.embedded import server as of_server
 from floodmark.engines.embedded import session as of_session
 from floodmark.engines.embedded.session import Connection, Sail, ServerLost, on_sail, shared
@@ -118,6 +122,73 @@ def test_a_server_is_replaced_after_its_uses_and_never_under_a_user():
         assert found[0] == [7]
         _ended(found[1])
         assert sail.started >= 2
+    finally:
+        sail.close()
+
+
+@contextmanager
+def _taken(port: int = 0, says: bytes = b"") -> Iterator[int]:
+    """A port of somebody else, who says something to whoever comes and hangs up."""
+
+    class Says(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.sendall(says)
+
+    class Reused(socketserver.TCPServer):
+        allow_reuse_address = True
+
+    with Reused(("127.0.0.1", port), Says) as listener:
+        thread = threading.Thread(target=listener.serve_forever, args=(0.05,))
+        thread.start()
+        try:
+            yield listener.server_address[1]
+        finally:
+            listener.shutdown()
+            thread.join(60)
+
+
+def test_a_server_whose_port_is_taken_as_it_binds_is_started_again_on_another(tmp_path: Path, monkeypatch):
+    program, real, starts = tmp_path / "child.py", of_server.command, []
+
+    def command(*arguments: str) -> list[str]:
+        starts.append(arguments)
+        return [sys.executable, str(program), *arguments] if len(starts) <= refused else real(*arguments)
+
+    monkeypatch.setattr(of_server, "command", command)
+    with _taken() as port:
+        program.write_text(Path(child.__file__).read_text("utf-8").replace("port=0", f"port={port}"))
+        sail, refused = Sail(400), 1
+        try:
+            assert on_sail(sail, lambda connection: connection.server.port) != port
+        finally:
+            sail.close()
+        starts.clear()
+        never, refused = Sail(400), 3
+        with pytest.raises(
+            ServerLost, match=r"EXECUTION-070 .*exit code 1 before it listened: .*Address already in use"
+        ):
+            on_sail(never, lambda connection: connection.number)
+        assert len(starts) == 3
+
+
+def test_a_server_that_died_and_whose_port_somebody_else_has_costs_a_retry():
+    sail = Sail(400)
+    tries = []
+
+    def work(connection: Connection) -> list[int]:
+        tries.append(connection.number)
+        query = connection.spark.sql("SELECT 1 AS x")
+        if len(tries) > 1:
+            return query.toArrow()["x"].to_pylist()
+        os.kill(connection.server.pid, signal.SIGKILL)
+        connection.server.process.wait(60)
+        with _taken(connection.server.port, b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"):
+            query.toArrow()
+        raise AssertionError
+
+    try:
+        assert on_sail(sail, work) == [1]
+        assert tries == [1, 2]
     finally:
         sail.close()
 

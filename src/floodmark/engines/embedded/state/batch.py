@@ -79,8 +79,7 @@ def rewritten(checkpoint: str, batch: int, positions: Mapping[int, Position]) ->
     found = segment.read(checkpoint, file_of(batch))
     said = Batch.from_json(found.header)
     places = tuple(positions.get(number, place) for number, place in enumerate(said.positions))
-    values = {key: None if place is None else segment.value(checkpoint, place) for key, place in found.entries.items()}
-    segment.write(checkpoint, file_of(batch), replace(said, positions=places).as_json(), values)
+    segment.write(checkpoint, file_of(batch), replace(said, positions=places).as_json(), found.entries)
 
 
 def progress_of(batch: Batch | None) -> int:

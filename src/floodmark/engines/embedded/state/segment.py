@@ -11,7 +11,8 @@ import json
 import os
 import struct
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,27 +62,28 @@ class Segment:
     size: int
 
 
-def write(root: str, file: str, header: Mapping[str, Any], values: Mapping[Key, bytes | None]) -> Segment:
+def write(root: str, file: str, header: Mapping[str, Any], values: Mapping[Key, bytes | Place | None]) -> Segment:
     """Write a file, whole or not at all, also where the machine goes down.
 
     Args:
         root: folder of the checkpoint.
         file: relative to it.
         header: JSON.
-        values: key -> value; None for one that is no longer there.
+        values: key -> value, or where it lies in another file, from which it is copied; None for one that is no longer there.
     """
     directory = np.zeros((len(values), 4), dtype="<i8")
     offset = 0
     for row, ((group, number), value) in enumerate(values.items()):
-        directory[row] = group, number, offset, REMOVED if value is None else len(value)
-        offset += len(value or b"")
+        length = REMOVED if value is None else value.length if isinstance(value, Place) else len(value)
+        directory[row] = group, number, offset, length
+        offset += max(length, 0)
     text, listed = json.dumps(header, separators=(",", ":")).encode(), directory.tobytes()
     front = _FRONT.pack(_MAGIC, len(text), zlib.crc32(text + listed), len(values)) + text + listed
     path = Path(root, file)
     draft = path.with_name(f"{path.name}.draft")
     with draft.open("wb") as stream:
         stream.write(front)
-        stream.writelines(value for value in values.values() if value)
+        stream.writelines(_copied(root, values))
         stream.flush()
         os.fsync(stream.fileno())
     draft.replace(path)
@@ -123,9 +125,33 @@ def read(root: str, file: str, *, header_only: bool = False) -> Segment:
 
 
 def value(root: str, place: Place) -> bytes:
-    """A value."""
+    """A value.
+
+    Raises:
+        StateError: STATE-036, its file has been cut.
+    """
     with Path(root, place.file).open("rb") as stream:
-        return os.pread(stream.fileno(), place.length, place.offset)
+        return _read(root, place, stream.fileno())
+
+
+def _copied(root: str, values: Mapping[Key, bytes | Place | None]) -> Iterator[bytes]:
+    """Values one by one, so that a state larger than memory is copied too."""
+    with ExitStack() as opened:
+        files = dict[str, int]()
+        for value in values.values():
+            if isinstance(value, Place):
+                if value.file not in files:
+                    files[value.file] = opened.enter_context(Path(root, value.file).open("rb")).fileno()
+                yield _read(root, value, files[value.file])
+            elif value:
+                yield value
+
+
+def _read(root: str, place: Place, descriptor: int) -> bytes:
+    found = os.pread(descriptor, place.length, place.offset)
+    if len(found) < place.length:
+        raise garbage(root, place.file, found)
+    return found
 
 
 def _entries(file: str, directory: Any, begin: int) -> dict[Key, Place | None]:

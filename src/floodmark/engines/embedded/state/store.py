@@ -165,14 +165,11 @@ class State:
         if not count:
             return 0, tuple(files)
         old, tail = files[:-count], files[-count:]
-        values: dict[Key, bytes | None] = {}
+        values: dict[Key, Place | None] = {}
         for file in tail:
             for key in segment.read(self.checkpoint.path, file).entries:
-                if key in self._places:
-                    recent = self._recent.get(key)
-                    values[key] = segment.value(self.checkpoint.path, self._places[key]) if recent is None else recent
-                elif old:
-                    values[key] = None
+                if key in self._places or old:
+                    values[key] = self._places.get(key)
         name = f"merged/{self.batch.next_merge}"
         crash.point("embedded.before_merge")
         written = segment.write(self.checkpoint.path, name, {"format": 1, "of": tail}, values)
