@@ -174,15 +174,18 @@ def equal(system: str, folder: Path, out: Path) -> bool:
 SYSTEMS: dict[str, Callable[..., dict[str, Any]]] = {
     "spark quiet (transformWithState)": raw(raw_quiet),
     "floodmark quiet": windows.floodmark_windows(quiet),
+    "embedded quiet": windows.embedded_windows(quiet),
     "spark clicked (stream-stream join)": raw(raw_clicked),
     "floodmark clicked": windows.floodmark_windows(clicked),
+    "embedded clicked": windows.embedded_windows(clicked),
     "spark once (dropDuplicates)": raw(raw_once, behind="1 hour"),
     "floodmark once": windows.floodmark_windows(once),
+    "embedded once": windows.embedded_windows(once),
 }
-PAIRS = (
-    ("process", "spark quiet (transformWithState)", "floodmark quiet"),
-    ("join", "spark clicked (stream-stream join)", "floodmark clicked"),
-    ("dedup", "spark once (dropDuplicates)", "floodmark once"),
+COMPARED = (
+    ("process", "spark quiet (transformWithState)", "floodmark quiet", "embedded quiet"),
+    ("join", "spark clicked (stream-stream join)", "floodmark clicked", "embedded clicked"),
+    ("dedup", "spark once (dropDuplicates)", "floodmark once", "embedded once"),
 )
 
 
@@ -195,10 +198,10 @@ def keyed(
         folder = place / f"keyed-{number}"
         measured("generate", folder, place / "none", rows=rows, campaigns=100, files=files, users=number)
         measured("floodmark landing", folder, place / "out")
-        for benchmark, *pair in [pair for pair in PAIRS if pair[0] in only] or PAIRS:
-            for system in pair:
+        for benchmark, *several in [one for one in COMPARED if one[0] in only] or COMPARED:
+            for system in several:
                 told = measured(system, folder, place / "out", micro_batches=files, files=files)
                 results.add(
-                    benchmark, system, "unbounded", told, keys=number, micro_batches=files, rows=rows, raw=pair[0]
+                    benchmark, system, "unbounded", told, keys=number, micro_batches=files, rows=rows, raw=several[0]
                 )
         shutil.rmtree(folder)

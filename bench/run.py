@@ -285,7 +285,7 @@ def measure(options: argparse.Namespace, results: Results, place: Path) -> None:
         "held": lambda: windows.held_keys(results, place, measured, options.held),
         "backfill": lambda: backfill.year(results, place, measured),
     }
-    wanted = {"keyed" if name in {pair[0] for pair in keyed.PAIRS} else name for name in options.only}
+    wanted = {"keyed" if name in {one[0] for one in keyed.COMPARED} else name for name in options.only}
     for name, run in benchmarks.items():
         if name in wanted:
             run()

@@ -10,6 +10,7 @@ from typing import Any
 
 import data
 import duckdb
+import engines
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -102,6 +103,15 @@ def floodmark_windows(what: Any) -> Callable[..., dict[str, Any]]:
     return run
 
 
+def embedded_windows(what: Any) -> Callable[..., dict[str, Any]]:
+    """One of the operators above, unbounded, on the embedded engine."""
+
+    def run(folder: Path, out: Path, micro_batches: int, files: int, **_: Any) -> dict[str, Any]:
+        return engines.caught_up(what, folder, out, files // micro_batches)
+
+    return run
+
+
 def raw(query: Callable[[Any], Any]) -> Callable[..., dict[str, Any]]:
     """A raw stream from Delta to Delta."""
 
@@ -181,6 +191,9 @@ SYSTEMS: dict[str, Callable[..., dict[str, Any]]] = {
     "floodmark whole contents": floodmark_windows(contents),
     "generate held": generate_held,
     "floodmark held keys": floodmark_windows(held),
+    "embedded sessions": embedded_windows(sessions),
+    "embedded whole contents": embedded_windows(contents),
+    "embedded held keys": embedded_windows(held),
 }
 
 
@@ -189,13 +202,13 @@ def ordered(results: Any, place: Path, measured: Callable[..., dict[str, Any]], 
     folder, files = place / "windows", 8
     measured("generate", folder, place / "none", rows=rows, campaigns=100, files=files)
     measured("floodmark landing", folder, place / "out")
-    for benchmark, pair in (
-        ("sessions", ("spark session_window", "floodmark sessions")),
-        ("contents", ("spark transformWithState", "floodmark whole contents")),
+    for benchmark, several in (
+        ("sessions", ("spark session_window", "floodmark sessions", "embedded sessions")),
+        ("contents", ("spark transformWithState", "floodmark whole contents", "embedded whole contents")),
     ):
-        for system in pair:
+        for system in several:
             told = measured(system, folder, place / "out", micro_batches=files, files=files)
-            results.add(benchmark, system, "unbounded", told, keys=100, micro_batches=files, rows=rows, raw=pair[0])
+            results.add(benchmark, system, "unbounded", told, keys=100, micro_batches=files, rows=rows, raw=several[0])
     shutil.rmtree(folder)
 
 
