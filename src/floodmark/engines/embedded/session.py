@@ -125,6 +125,7 @@ class Sail:
         self._current: Connection | None = None
         self._next: Future[Connection] | None = None
         self._retired: list[Connection] = []
+        self._closing: list[threading.Thread] = []
         self.started = 0
         """Servers so far."""
         atexit.register(self.close)
@@ -174,10 +175,20 @@ class Sail:
         with self._lock:
             found = [*self._retired, *([self._current] if self._current else [])]
             ahead, self._next, self._current, self._retired = self._next, None, None, []
+            closing, self._closing = self._closing, []
         if ahead is not None and ahead.exception() is None:
             found.append(ahead.result())
         for connection in found:
             connection.close()
+        for thread in closing:
+            thread.join()
+
+    def _close_beside(self, connection: Connection) -> None:
+        """End a server that nobody uses any more. The system takes a while to free its memory, and a micro-batch waits for none of it."""
+        thread = threading.Thread(target=connection.close, name="sail-end")
+        with self._lock:
+            thread.start()
+            self._closing = [*(one for one in self._closing if one.is_alive()), thread]
 
     def _taken(self) -> Connection:
         over = None
@@ -201,7 +212,7 @@ class Sail:
             current.users += 1
             current.uses += 1
         if over is not None:
-            over.close()
+            self._close_beside(over)
         return current
 
     def _given_back(self, connection: Connection) -> None:
@@ -210,7 +221,7 @@ class Sail:
             over = [one for one in self._retired if not one.users]
             self._retired = [one for one in self._retired if one.users]
         for one in over:
-            one.close()
+            self._close_beside(one)
 
     def _connected(self, number: int, before: Connection | None) -> Connection:
         """A connection to another server than before."""
