@@ -1,4 +1,4 @@
-"""The two engines, Spark and embedded, on the same log: whole processes, first and later queries, steady micro-batches.
+"""The two engines, Spark and embedded, on the same files and the same log: landing, whole processes, first and later queries, steady micro-batches.
 
 ``seconds`` of these systems begin with their process; imports and the start of Java or of the server are part of them.
 """
@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import data
+import duckdb
 import psutil
 import systems
+from deltalake import DeltaTable
 
 from floodmark.lake.paths import Lake
 
@@ -94,20 +96,39 @@ def caught_up(operator: Any, folder: Path, out: Path, each: int) -> dict[str, An
     return told
 
 
+def landing(engine: str, folder: Path, out: Path, **_: Any) -> dict[str, Any]:
+    """A landing of all files, a commit for each."""
+    session = systems.session() if engine == "spark" else _sail
+    land: Callable[..., Any] = import_module(f"floodmark.engines.{engine}.landing.run").land
+    seconds: list[float] = []
+    land(session, data.source(folder / "inbox"), Lake(str(out)), on_commit=lambda done: seconds.append(done.seconds))
+    return {"seconds": _since_start(), "steady_batch_seconds": statistics.median(seconds[1:])}
+
+
 def equal(system: str, folder: Path, out: Path) -> bool | None:
-    """Whether an answer is DuckDB's."""
+    """Whether an answer is DuckDB's; a log has the rows of the files."""
+    if "landing" in system:
+        return _landed(folder, out)
     return systems.equal("floodmark bounded" if "bounded" in system else system, folder, out)
+
+
+def _landed(folder: Path, out: Path) -> bool:
+    with duckdb.connect() as connection:
+        log = connection.register("log", DeltaTable(str(out / "logs" / "events")).to_pyarrow_dataset())
+        sums = 'count(*), sum(epoch_us("at")), sum(ad), sum("user"), sum(length(kind))'
+        landed = log.table("log").filter("_kind = 0").aggregate(sums).fetchall()
+        return bool(landed == connection.read_parquet(str(folder / "inbox" / "*.parquet")).aggregate(sums).fetchall())
 
 
 SYSTEMS: dict[str, Callable[..., dict[str, Any]]] = {
     f"{engine}, {mode}": partial(run, engine)
-    for mode, run in (("bounded", bounded), ("unbounded", unbounded))
+    for mode, run in (("landing", landing), ("bounded", bounded), ("unbounded", unbounded))
     for engine in ("spark", "embedded")
 }
 
 
 def engines(results: Any, place: Path, measured: Callable[..., dict[str, Any]], rows: int, keys: list[int]) -> None:
-    """Both engines: bounded, a stream in 32 micro-batches, and one in micro-batches of 1,000 rows."""
+    """Both engines: bounded, landing and a stream in 32 commits, and both in commits of 1,000 rows."""
     shapes = [(number, rows, 32) for number in keys] + [(100, SMALL * 1000, SMALL)]
     for number, events, files in shapes:
         folder = place / f"engines-{number}-{files}"
