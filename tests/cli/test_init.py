@@ -284,9 +284,16 @@ def test_one_bad_time_in_a_thousand_is_one_row_set_aside(verb: Verb, tmp_path: P
         "set_aside": 1,
         "examples": [["a.csv", 502, document["trial"]["examples"][0][2]]],
         "unreadable": "",
+        "event_times": [1_704_067_200_000, 1_704_127_080_000],
     }
+    assert "\nat is the event time: 2024-01-01T00:00:00Z to 2024-01-01T16:38:00Z\n" in text
     assert "of all 1,000 rows 1 would be set aside\n  a.csv row 502: at: expected a valid datetime" in text
     assert "at     EventTime" in text
+
+
+def test_a_time_of_the_year_1_among_others_is_seen(verb: Verb, tmp_path: Path) -> None:
+    text, _ = init_from(verb, csv_file(tmp_path, "a.csv", "at,n", "0001-01-01T00:00:00Z,1", "2024-01-01T00:00:00Z,2"))
+    assert "at is the event time: 0001-01-01T00:00:00Z to 2024-01-01T00:00:00Z" in text
 
 
 def test_texts_that_mean_null_large_numbers_and_nan_keep_their_columns_numbers(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from floodmark.cli.signals import stopping
 from floodmark.cli.spark import computing
 from floodmark.cli.store import streams, upkeep
 from floodmark.core.errors import CapabilityError, ConnectorError, closest
-from floodmark.core.time import describe, describe_span
+from floodmark.core.time import describe, describe_span, iso
 from floodmark.spec.contract import event_time_field
 from floodmark.spec.expectation import GALLERY, Expectation
 from floodmark.spec.operator import Operator
@@ -109,6 +109,8 @@ def _say_looked(console: Console, looked: Looked, tried: Trial) -> None:
     console.say(f"of {every} {tried.rows:,} rows {tried.set_aside:,} would be set aside")
     for file, row, reason in tried.examples:
         console.say(f"  {file} row {row}: {reason}")
+    if looked.event_time is not None and tried.event_times is not None:
+        console.say(f"{looked.event_time} is the event time: {' to '.join(map(iso, tried.event_times))}")
     if tried.unreadable:
         console.say(f"cannot be landed: {tried.unreadable}")
 

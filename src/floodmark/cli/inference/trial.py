@@ -7,11 +7,13 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow.compute as pc
+
 from floodmark.cli.inference.look import Looked
 from floodmark.cli.inference.sample import ROWS
 from floodmark.connectors.files import FileReader
 from floodmark.connectors.unit import Unreadable
-from floodmark.connectors.validation import Rules
+from floodmark.connectors.validation import EVENT, Rules
 from floodmark.core.errors import FloodmarkError
 from floodmark.spec.contract import Contract
 from floodmark.spec.source import BoundedOutOfOrderness, Source
@@ -28,12 +30,14 @@ class Trial:
         set_aside: of them.
         examples: (file, row, reason) of the first ones.
         unreadable: why a file cannot be landed at all; empty when all can.
+        event_times: the earliest and the latest of the others, in milliseconds; None where no row is left.
     """
 
     rows: int
     set_aside: int
     examples: tuple[tuple[str, int, str], ...] = ()
     unreadable: str = ""
+    event_times: tuple[int, int] | None = None
 
 
 def trial(module: Path, looked: Looked) -> Trial:
@@ -47,20 +51,29 @@ def trial(module: Path, looked: Looked) -> Trial:
     source = Source(
         looked.source, contract=contract, connector=looked.connector, watermark=BoundedOutOfOrderness("0 s")
     )
+    unreadable = ""
     reader, rules = FileReader(looked.connector, contract, looked.source), Rules(source, time.time_ns() // 1_000_000)
-    rows, set_aside, examples = 0, 0, list[tuple[str, int, str]]()
+    rows, set_aside, examples, ends = 0, 0, list[tuple[str, int, str]](), list[int]()
     for unit in reader.pending({})[0]:
         try:
             content = reader.open(unit)
             for batch in rules.batches(content.records(), content.form):
                 rows, set_aside = rows + len(batch.rows) + len(batch.broken), set_aside + len(batch.broken)
+                bounds = pc.min_max(batch.rows.column(EVENT)).as_py()
+                ends += [end for end in bounds.values() if end is not None]
                 found = batch.broken[: _EXAMPLES - len(examples)]
                 examples += [(unit.name, row.position, row.reason) for row in found]
                 if rows >= ROWS:
                     break
         except (Unreadable, FloodmarkError) as error:
-            reason = f"{unit.name}: {error}"
-            return Trial(rows=rows, set_aside=set_aside, examples=tuple(examples), unreadable=reason)
+            unreadable = f"{unit.name}: {error}"
+            break
         if rows >= ROWS:
             break
-    return Trial(rows=rows, set_aside=set_aside, examples=tuple(examples))
+    return Trial(
+        rows=rows,
+        set_aside=set_aside,
+        examples=tuple(examples),
+        unreadable=unreadable,
+        event_times=(min(ends), max(ends)) if ends else None,
+    )
