@@ -120,6 +120,17 @@ def test_without_threads_to_spare_the_failure_is_told(path: str, monkeypatch: py
     assert [text.split(": ")[1].split(".")[0] for text in beside.failures()] == ["can't start new thread"]
 
 
+def test_upkeep_that_comes_before_a_checkpoint_has_made_up_for_it(path: str) -> None:
+    for number in range(15):
+        append(Writer(path), number)
+    assert expire(path, floor=15, hours=0).files
+    with Checkpointer() as beside:
+        beside.start(path, 9)
+    assert beside.failures() == ()
+    assert (entries.checkpointed(path), checkpoints(path)) == (15, [15])
+    assert numbers(path) == expected(14)
+
+
 def test_a_writer_without_a_checkpointer_waits_for_its_checkpoint(path: str) -> None:
     writer = Writer(path)
     for number in range(9):

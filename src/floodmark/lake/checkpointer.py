@@ -16,6 +16,7 @@ from deltalake import DeltaTable
 
 from floodmark.core import crash
 from floodmark.core.errors import ExecutionError
+from floodmark.lake import entries
 from floodmark.lake.outputs import KEPT
 
 _CLEANED = "delta.enableExpiredLogCleanup"
@@ -26,10 +27,14 @@ _PATIENCE = 2
 def write_checkpoint(path: str, version: int) -> None:
     """Write the checkpoint of a version of a table; entries that the table's properties let expire go with it, as at a commit of delta-rs.
 
+    Nothing is done where the table has that of a later version: upkeep may have removed the entries before it.
+
     Raises:
         DeltaError: delta-rs could not write it, as all ``OSError``.
     """
     crash.point("checkpoint.before_file")
+    if (entries.checkpointed(path) or 0) >= version:
+        return
     table = DeltaTable(path, version=version)
     table.create_checkpoint()
     crash.point("checkpoint.after_file")
