@@ -46,3 +46,12 @@ def test_a_time_that_is_the_same_in_all_rows_is_the_event_time_only_if_no_other_
     assert look(file).event_time == "timestamp"
     file.write_text('{"load_timestamp": 1445680800424, "n": 1}\n' * 3)
     assert look(file).event_time == "load_timestamp"
+
+
+def test_numbers_since_1970_inside_documents_are_times_where_they_are_named_so(tmp_path: Path) -> None:
+    file = tmp_path / "a.jsonl"
+    file.write_text(
+        "".join(f'{{"properties": {{"mag": 1.5, "time": {1517966037750 + n}, "tz": -480}}}}\n' for n in range(3))
+    )
+    found = look(file).fields[0]
+    assert (found.path, found.type, found.format) == (("properties", "time"), "datetime", "epoch ms")

@@ -182,11 +182,16 @@ def _values(field: LookedField, sample: Sample) -> list[Any]:
 
 def _epoch(field: LookedField, sample: Sample) -> str | None:
     """The unit of a column of numbers that are moments."""
+    return _unit(_values(field, sample))
+
+
+def _unit(values: Sequence[Any]) -> str | None:
+    """The unit in which all numbers among some values are moments; None where there is none."""
     numbers = []
-    for value in _values(field, sample):
+    for value in values:
         try:
             numbers.append(float(value))
-        except ValueError:
+        except (TypeError, ValueError):
             continue
     return epoch_of(min(numbers), max(numbers)) if numbers else None
 
@@ -203,6 +208,9 @@ def _inside(values: Sequence[object], path: tuple[str, ...]) -> LookedField | No
     if len(objects) < (1 - TOLERATED) * len(values):
         return None
     for one in Fields().of_objects(objects):
+        if one.type in {"int", "float"} and named_like_time(one.name):
+            unit = _unit([value for row in objects if (value := row.get(one.column)) is not None])
+            one = replace(one, type="datetime", format=unit) if unit else one  # noqa: PLW2901 - the same field
         if one.type == "datetime" and one.absent + one.misfits + len(values) - len(objects) <= TOLERATED * len(values):
             whole = (*path, one.column)
             return replace(one, column=".".join(whole), path=whole, absent=one.absent + len(values) - len(objects))
