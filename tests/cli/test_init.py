@@ -285,10 +285,26 @@ def test_one_bad_time_in_a_thousand_is_one_row_set_aside(verb: Verb, tmp_path: P
         "examples": [["a.csv", 502, document["trial"]["examples"][0][2]]],
         "unreadable": "",
         "event_times": [1_704_067_200_000, 1_704_127_080_000],
+        "behind": 0,
     }
     assert "\nat is the event time: 2024-01-01T00:00:00Z to 2024-01-01T16:38:00Z\n" in text
     assert "of all 1,000 rows 1 would be set aside\n  a.csv row 502: at: expected a valid datetime" in text
     assert "at     EventTime" in text
+
+
+def test_rows_in_no_order_are_all_on_time(verb: Verb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [f"2024-01-{day:02d}T12:00:00Z,{day}" for day in (9, 3, 20, 1, 31, 15)]
+    text, document = init_from(verb, csv_file(tmp_path, "a.csv", "at,n", *rows))
+    assert "  not in order: the watermark waits for rows 19 days behind the newest one" in text
+    monkeypatch.chdir(document["folder"])
+    assert verb("land", "a").exit_code == 0
+    assert "daily_a 6 rows; late: 0 taken in, 0 dropped" in verb("run", "daily_a").stdout
+
+
+def test_one_row_in_a_hundred_that_is_far_behind_is_not_waited_for(verb: Verb, tmp_path: Path) -> None:
+    rows = [f"2024-01-01T{n // 60:02d}:{n % 60:02d}:00Z,{n}" for n in range(200)]
+    _, document = init_from(verb, csv_file(tmp_path, "a.csv", "at,n", *rows, "1900-01-01T00:00:00Z,0"))
+    assert document["trial"]["behind"] < 60_000
 
 
 def test_a_time_of_the_year_1_among_others_is_seen(verb: Verb, tmp_path: Path) -> None:

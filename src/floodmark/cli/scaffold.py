@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from floodmark.core.errors import LifecycleError
+from floodmark.core.time import describe_span
 from floodmark.spec.source import Files
 
 if TYPE_CHECKING:
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 _TEMPLATES = Path(__file__).with_name("template")
 _ENDING = ".tmpl"
+BOUND = "1 hour"
+"""How far behind the newest row others may come, where the data says nothing else."""
 _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
 
 
@@ -41,6 +44,12 @@ def scaffold(folder: Path, looked: Looked | None) -> list[Path]:
     values = {"name": folder.name, "project": _project(folder.name)} | ({} if looked is None else _values(looked))
     written = [_write(kind, folder, values) for kind in ("common", "shop" if looked is None else "data")]
     return sorted(path for paths in written for path in paths)
+
+
+def wait_for(folder: Path, source: str, milliseconds: int) -> None:
+    """Have the watermark of a source wait for rows that come so far behind the newest one."""
+    assets = folder / "assets" / f"{source}.py"
+    assets.write_text(assets.read_text("utf-8").replace(f'"{BOUND}"', f'"{describe_span(milliseconds)}"'), "utf-8")
 
 
 def _project(folder: str) -> str:

@@ -20,7 +20,7 @@ from floodmark.cli.signals import stopping
 from floodmark.cli.spark import computing
 from floodmark.cli.store import streams, upkeep
 from floodmark.core.errors import CapabilityError, ConnectorError, closest
-from floodmark.core.time import describe, describe_span, iso
+from floodmark.core.time import describe, describe_span, iso, span
 from floodmark.spec.contract import event_time_field
 from floodmark.spec.expectation import GALLERY, Expectation
 from floodmark.spec.operator import Operator
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 @pass_invocation
 def init(invocation: Invocation, name: str, data: str | None, time_formats: tuple[str, ...]) -> None:
     """Make a workspace: a folder NAME that works at once."""
-    from floodmark.cli.scaffold import scaffold
+    from floodmark.cli.scaffold import BOUND, scaffold, wait_for
 
     console = Console(as_json=invocation.json)
     looked = None
@@ -69,7 +69,10 @@ def init(invocation: Invocation, name: str, data: str | None, time_formats: tupl
         from floodmark.cli.inference import trial
 
         tried = trial(folder / "operators" / f"{looked.source}.py", looked)
-        _say_looked(console, looked, tried)
+        unordered = tried.behind > span(BOUND)
+        if unordered:
+            wait_for(folder, looked.source, tried.behind)
+        _say_looked(console, looked, tried, unordered=unordered)
     console.say("dev runs on the embedded engine, which needs no Java, prod on Spark: resources/settings.py")
     following = [f"cd {shlex.quote(name)}", f"floodmark land {source}", f"floodmark run {operator}"]
     following.append(f"floodmark run {operator} --unbounded --until-caught-up")
@@ -87,7 +90,7 @@ def init(invocation: Invocation, name: str, data: str | None, time_formats: tupl
     console.document({**document, "next": following})
 
 
-def _say_looked(console: Console, looked: Looked, tried: Trial) -> None:
+def _say_looked(console: Console, looked: Looked, tried: Trial, *, unordered: bool) -> None:
     console.table(
         ("field", "type", "nulls", "column"),
         [
@@ -111,6 +114,9 @@ def _say_looked(console: Console, looked: Looked, tried: Trial) -> None:
         console.say(f"  {file} row {row}: {reason}")
     if looked.event_time is not None and tried.event_times is not None:
         console.say(f"{looked.event_time} is the event time: {' to '.join(map(iso, tried.event_times))}")
+        if unordered:
+            behind = describe_span(tried.behind)
+            console.say(f"  not in order: the watermark waits for rows {behind} behind the newest one")
     if tried.unreadable:
         console.say(f"cannot be landed: {tried.unreadable}")
 
