@@ -1,9 +1,10 @@
 """Very many keys on the embedded engine: seconds and peak memory of the run and all its processes, of a bounded run or a stream.
 
-    python bench/many_keys.py (bounded | windows | sessions) [--keys 30000000] [--commit 500000] [--memory 300]
+    python bench/many_keys.py (bounded | windows | sessions | state) [--keys 30000000] [--commit 500000] [--memory 300]
 
 Each key has one row and one result. ``bounded`` and ``windows`` count them per hour, in one window: by SQL, and as a stream that holds all of them at
 once. ``sessions`` holds one open session per key, in state that is kept row by row. Commits of a stream are its micro-batches; at its end the window closes.
+``state`` is the store of a stream alone, with so many values of 1,700 bytes, a bucket of keys each: ``--keys 1764705 --commit 60000`` are 3 GB.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ from run import _watch
 from floodmark import Contract, EventTime, Session, Stream, Tumbling, count, operator, sum
 from floodmark.engines.embedded.bounded.run import run_bounded
 from floodmark.engines.embedded.session import Sail
+from floodmark.engines.embedded.state.batch import Batch
+from floodmark.engines.embedded.state.checkpoint import Checkpoint
+from floodmark.engines.embedded.state.store import State
 from floodmark.engines.embedded.unbounded.run import run_unbounded
 from floodmark.lake.paths import Lake
 from floodmark.lake.timeline import CHECKPOINT, Timeline
@@ -61,6 +65,8 @@ def sessions(events: Stream[Event]) -> Stream:
 
 
 OPERATORS = {"bounded": windows, "windows": windows, "sessions": sessions}
+VALUE = 1_700
+GROUPS = 64
 
 
 def commits(keys: int, each: int) -> Iterator[pa.Table]:
@@ -113,6 +119,22 @@ def run(mode: str, folder: str, memory: int) -> None:
     print(json.dumps(told))
 
 
+def store(folder: str, values: int, each: int) -> None:
+    """Fill the store of a stream, open it again, and read some of it."""
+    checkpoint, began = Checkpoint(f"{folder}/{CHECKPOINT}"), time.process_time()
+    checkpoint.begin()
+    state, rest = State(checkpoint), np.random.default_rng(1).bytes(VALUE - 8)
+    for number, first in enumerate(range(0, values, each)):
+        for value in range(first, min(first + each, values)):
+            state.put((value % GROUPS, value // GROUPS), value.to_bytes(8, "little") + rest)
+        state.commit(Batch(number=number, progress=0, reached={}, clock=0, positions=(), owed=(), segments=()))
+        state.mark(number)
+    filled, state = time.process_time() - began, State(checkpoint)
+    for value in range(0, values, 101):
+        assert state.get((value % GROUPS, value // GROUPS)) == value.to_bytes(8, "little") + rest
+    print(json.dumps({"cpu_seconds": filled, "megabytes_on_disk": _megabytes(Path(folder))}))
+
+
 def _megabytes(folder: Path) -> float:
     return np.sum([path.stat().st_size for path in folder.rglob("*") if path.is_file()]) / 1e6
 
@@ -129,18 +151,21 @@ def check(lake: Lake, what: str, keys: int) -> None:
 def main() -> None:
     """Write the log, run, check, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("mode", choices=OPERATORS)
+    parser.add_argument("mode", choices=[*OPERATORS, "state"])
     parser.add_argument("--keys", type=int, default=30_000_000)
     parser.add_argument("--commit", type=int, default=500_000)
     parser.add_argument("--memory", type=int, default=300)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.folder:
-        run(options.mode, options.folder, options.memory)
+        if options.mode == "state":
+            store(options.folder, options.keys, options.commit)
+        else:
+            run(options.mode, options.folder, options.memory)
         return
     with tempfile.TemporaryDirectory(prefix="floodmark-bench-") as folder:
-        lake, what = Lake(folder), OPERATORS[options.mode]
-        for table in commits(options.keys, options.commit):
+        lake, what = Lake(folder), OPERATORS.get(options.mode)
+        for table in commits(options.keys, options.commit) if what else ():
             append(lake.input(what.inputs[0]), table)
         process = subprocess.Popen(
             [sys.executable, __file__, *sys.argv[1:], "--folder", folder], stdout=subprocess.PIPE, text=True
@@ -151,7 +176,8 @@ def main() -> None:
         told, _ = process.communicate()
         assert process.returncode == 0, process.returncode
         watcher.join()
-        check(lake, what.name, options.keys)
+        if what:
+            check(lake, what.name, options.keys)
     numbers = ", ".join(f"{name} {value:,.1f}" for name, value in json.loads(told.splitlines()[-1]).items())
     print(f"{options.mode}, {options.keys:,} keys: {numbers}, peak {peak[0] / 1e6:,.0f} MB, answer exact")
 

@@ -61,3 +61,20 @@ def test_a_file_that_has_been_cut_gives_no_value_and_becomes_no_other_file(tmp_p
     with pytest.raises(StateError, match=r"STATE-036 .*batches/2"):
         commit(state, FILES)
     assert not Path(checkpoint.path, "merged/0").exists()
+
+
+def test_a_value_on_disk_takes_less_than_200_bytes_of_memory(tmp_path: Path) -> None:
+    checkpoint, values = Checkpoint(str(tmp_path / CHECKPOINT)), 20_000
+    checkpoint.begin()
+    state = State(checkpoint)
+    for value in range(values):
+        GroupStore(state, value % 64).put((1 << 48) + value, b"of a page")
+    commit(state, 0)
+    tracemalloc.start()
+    try:
+        again = State(checkpoint)
+        taken = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert len(again.keys()) == values
+    assert taken < 200 * values

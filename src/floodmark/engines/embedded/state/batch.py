@@ -79,7 +79,7 @@ def rewritten(checkpoint: str, batch: int, positions: Mapping[int, Position]) ->
     found = segment.read(checkpoint, file_of(batch))
     said = Batch.from_json(found.header)
     places = tuple(positions.get(number, place) for number, place in enumerate(said.positions))
-    segment.write(checkpoint, file_of(batch), replace(said, positions=places).as_json(), found.entries)
+    segment.copy(checkpoint, file_of(batch), replace(said, positions=places).as_json(), [found])
 
 
 def progress_of(batch: Batch | None) -> int:

@@ -11,9 +11,8 @@ import json
 import os
 import struct
 import zlib
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,9 @@ Key = tuple[int, int]
 INDEX = -(1 << 63)
 _FIRST_INDEX = -1
 REMOVED = -1
+_ROWS = 8_192
+"""Of a directory that are Python's numbers at a time."""
+_NONE = np.zeros((0, 4), dtype="<i8")
 _MAGIC, _FIRST_MAGIC = b"FMSTATE2", b"FMSTATE1"
 _FRONT = struct.Struct("<8sIIQ")
 """Magic, length of the header, checksum of header and directory, entries of the directory."""
@@ -52,43 +54,92 @@ class Segment:
     """What is in the front of a file.
 
     Args:
+        file: of state, relative to the checkpoint.
         header: JSON.
-        entries: key -> place; None where it is no longer there.
+        directory: a row per value: key group, number of the chunk, offset in the values, length.
+        begin: of the values, in the file.
         size: bytes of the file.
     """
 
+    file: str
     header: dict[str, Any]
-    entries: dict[Key, Place | None]
+    directory: np.ndarray
+    begin: int
     size: int
 
+    @property
+    def entries(self) -> dict[Key, Place | None]:
+        """Key -> place; None where it is no longer there."""
+        return {
+            (group, number): None if length == REMOVED else Place(self.file, offset, length)
+            for group, number, offset, length in self.rows()
+        }
 
-def write(root: str, file: str, header: Mapping[str, Any], values: Mapping[Key, bytes | Place | None]) -> Segment:
+    def rows(self) -> Iterator[tuple[int, int, int, int]]:
+        """Of each value key group, number of the chunk, offset in the file, length."""
+        for first in range(0, len(self.directory), _ROWS):
+            for group, number, offset, length in self.directory[first : first + _ROWS].tolist():
+                yield group, number, self.begin + offset, length
+
+    def only(self, wanted: np.ndarray) -> Segment:
+        """Some of the values.
+
+        Args:
+            wanted: of each row of the directory, whether it is one of them.
+        """
+        return replace(self, directory=self.directory[wanted])
+
+
+def write(root: str, file: str, header: Mapping[str, Any], values: Mapping[Key, bytes | None]) -> Segment:
     """Write a file, whole or not at all, also where the machine goes down.
 
     Args:
         root: folder of the checkpoint.
         file: relative to it.
         header: JSON.
-        values: key -> value, or where it lies in another file, from which it is copied; None for one that is no longer there.
+        values: key -> value; None for one that is no longer there.
     """
     directory = np.zeros((len(values), 4), dtype="<i8")
-    offset = 0
     for row, ((group, number), value) in enumerate(values.items()):
-        length = REMOVED if value is None else value.length if isinstance(value, Place) else len(value)
-        directory[row] = group, number, offset, length
-        offset += max(length, 0)
-    text, listed = json.dumps(header, separators=(",", ":")).encode(), directory.tobytes()
-    front = _FRONT.pack(_MAGIC, len(text), zlib.crc32(text + listed), len(values)) + text + listed
+        directory[row] = group, number, 0, REMOVED if value is None else len(value)
+    return _written(root, file, header, directory, (value for value in values.values() if value))
+
+
+def copy(root: str, file: str, header: Mapping[str, Any], parts: Sequence[Segment]) -> Segment:
+    """Write the values of several files into one, value by value, so that there may be more of them than memory.
+
+    Args:
+        root: folder of the checkpoint.
+        file: relative to it; it may be in place of one of ``parts``.
+        header: JSON.
+        parts: files.
+
+    Raises:
+        StateError: STATE-036, a file has been cut.
+    """
+    directory = np.concatenate([part.directory for part in parts])
+    return _written(root, file, header, directory, (value for part in parts for value in _values(root, part)))
+
+
+def _written(
+    root: str, file: str, header: Mapping[str, Any], directory: np.ndarray, values: Iterable[bytes]
+) -> Segment:
+    lengths = directory[:, 3].clip(min=0)
+    directory[:, 2] = lengths.cumsum() - lengths
+    text = json.dumps(header, separators=(",", ":")).encode()
+    checksum = zlib.crc32(directory.data, zlib.crc32(text)) if len(directory) else zlib.crc32(text)
     path = Path(root, file)
     draft = path.with_name(f"{path.name}.draft")
     with draft.open("wb") as stream:
-        stream.write(front)
-        stream.writelines(_copied(root, values))
+        stream.write(_FRONT.pack(_MAGIC, len(text), checksum, len(directory)) + text)
+        stream.write(directory.data)
+        stream.writelines(values)
         stream.flush()
         os.fsync(stream.fileno())
     draft.replace(path)
     sync(path.parent)
-    return Segment(dict(header), _entries(file, directory, len(front)), len(front) + offset)
+    begin = _FRONT.size + len(text) + directory.nbytes
+    return Segment(file, dict(header), directory, begin, begin + int(lengths.sum()))
 
 
 def read(root: str, file: str, *, header_only: bool = False) -> Segment:
@@ -108,20 +159,20 @@ def read(root: str, file: str, *, header_only: bool = False) -> Segment:
         text = stream.read(length)
         if header_only:
             try:
-                return Segment(json.loads(text), {}, size)
+                return Segment(file, json.loads(text), _NONE, 0, size)
             except ValueError:
                 raise garbage(root, file, text) from None
         listed = stream.read(count * 32)
     directory = np.frombuffer(listed, dtype="<i8").reshape(-1, 4) if len(listed) == count * 32 else None
     begin = _FRONT.size + length + count * 32
-    if directory is None or zlib.crc32(text + listed) != checksum:
+    if directory is None or zlib.crc32(listed, zlib.crc32(text)) != checksum:
         raise garbage(root, file, start + text)
     if size != begin + int(directory[:, 3].clip(min=0).sum()):
         raise garbage(root, file, start + text)
     if start.startswith(_FIRST_MAGIC):
         directory = directory.copy()
         directory[directory[:, 1] == _FIRST_INDEX, 1] = INDEX
-    return Segment(json.loads(text), _entries(file, directory, begin), size)
+    return Segment(file, json.loads(text), directory, begin, size)
 
 
 def value(root: str, place: Place) -> bytes:
@@ -134,17 +185,12 @@ def value(root: str, place: Place) -> bytes:
         return _read(root, place, stream.fileno())
 
 
-def _copied(root: str, values: Mapping[Key, bytes | Place | None]) -> Iterator[bytes]:
-    """Values one by one, so that a state larger than memory is copied too."""
-    with ExitStack() as opened:
-        files = dict[str, int]()
-        for value in values.values():
-            if isinstance(value, Place):
-                if value.file not in files:
-                    files[value.file] = opened.enter_context(Path(root, value.file).open("rb")).fileno()
-                yield _read(root, value, files[value.file])
-            elif value:
-                yield value
+def _values(root: str, found: Segment) -> Iterator[bytes]:
+    """The values of a file, one by one."""
+    with Path(root, found.file).open("rb") as stream:
+        for _, _, offset, length in found.rows():
+            if length > 0:
+                yield _read(root, Place(found.file, offset, length), stream.fileno())
 
 
 def _read(root: str, place: Place, descriptor: int) -> bytes:
@@ -152,10 +198,3 @@ def _read(root: str, place: Place, descriptor: int) -> bytes:
     if len(found) < place.length:
         raise garbage(root, place.file, found)
     return found
-
-
-def _entries(file: str, directory: Any, begin: int) -> dict[Key, Place | None]:
-    return {
-        (group, number): None if length == REMOVED else Place(file, begin + offset, length)
-        for group, number, offset, length in directory.tolist()
-    }

@@ -7,19 +7,22 @@ written again as many times as sizes there are. Values stay on disk; in memory i
 from __future__ import annotations
 
 import struct
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import takewhile
 from operator import ge
 from pathlib import Path
 
+import numpy as np
+
 from floodmark.core import crash
 from floodmark.core.errors import StateError
 from floodmark.engines.embedded.state import segment
 from floodmark.engines.embedded.state.batch import Batch, file_of
 from floodmark.engines.embedded.state.checkpoint import KEPT, Checkpoint
-from floodmark.engines.embedded.state.segment import INDEX, Key, Place, Segment
+from floodmark.engines.embedded.state.places import Places
+from floodmark.engines.embedded.state.segment import INDEX, Key, Segment
 
 _MANY = 8
 """Files of one size that become one."""
@@ -42,9 +45,8 @@ class State:
     checkpoint: Checkpoint
     batch: Batch | None = field(init=False, default=None)
     deadlines: dict[int, int] = field(init=False, default_factory=dict)
-    _places: dict[Key, Place] = field(init=False, default_factory=dict)
+    _places: Places = field(init=False, default_factory=Places)
     _sizes: dict[str, int] = field(init=False, default_factory=dict)
-    _weights: Counter[int] = field(init=False, default_factory=Counter)
     _changes: dict[Key, bytes | None] = field(init=False, default_factory=dict)
     _kept: dict[int, tuple[str, ...]] = field(init=False, default_factory=dict)
     _recent: Recent = field(init=False, default_factory=lambda: Recent(_RECENT_BYTES))
@@ -62,7 +64,7 @@ class State:
         assert last is not None
         for file in (*last.segments, file_of(last.number)):
             try:
-                self._take(file, segment.read(self.checkpoint.path, file))
+                self._take(segment.read(self.checkpoint.path, file))
             except FileNotFoundError:
                 raise _missing(self.checkpoint.path, file) from None
         self.batch = last
@@ -112,7 +114,7 @@ class State:
 
     def weight(self, group: int) -> int:
         """Bytes of the values of a group, as of the last micro-batch."""
-        return self._weights[group]
+        return self._places.weights[group]
 
     def discard(self) -> None:
         """Forget what the micro-batch at hand has changed."""
@@ -129,7 +131,7 @@ class State:
         crash.point("embedded.before_state")
         written = segment.write(self.checkpoint.path, file_of(batch.number), whole.as_json(), self._changes)
         crash.point("embedded.after_state")
-        self._take(file_of(batch.number), written)
+        self._take(written)
         for key, value in self._changes.items():
             self._recent.put(key, value)
         self._changes.clear()
@@ -141,13 +143,9 @@ class State:
         Path(self.checkpoint.path, "commits", str(number)).touch()
         self._clean(number)
 
-    def _take(self, file: str, found: Segment) -> None:
-        self._sizes[file] = found.size
-        for key, place in found.entries.items():
-            before = self._places.pop(key, None)
-            self._weights[key[0]] += (place.length if place else 0) - (before.length if before else 0)
-            if place is not None:
-                self._places[key] = place
+    def _take(self, found: Segment) -> None:
+        self._sizes[found.file] = found.size
+        self._places.take(found)
 
     def _wait(self, group: int, value: bytes | None) -> None:
         self.deadlines.pop(group, None)
@@ -165,17 +163,19 @@ class State:
         if not count:
             return 0, tuple(files)
         old, tail = files[:-count], files[-count:]
-        values: dict[Key, Place | None] = {}
-        for file in tail:
-            for key in segment.read(self.checkpoint.path, file).entries:
-                if key in self._places or old:
-                    values[key] = self._places.get(key)
-        name = f"merged/{self.batch.next_merge}"
+        name, header = f"merged/{self.batch.next_merge}", {"format": 1, "of": tail}
+        parts = [self._living(file, removed=bool(old)) for file in tail]
         crash.point("embedded.before_merge")
-        written = segment.write(self.checkpoint.path, name, {"format": 1, "of": tail}, values)
+        written = segment.copy(self.checkpoint.path, name, header, parts)
         crash.point("embedded.after_merge")
-        self._take(name, written)
+        self._take(written)
         return 1, (*old, name)
+
+    def _living(self, file: str, *, removed: bool) -> Segment:
+        """What of a file is the state as it is."""
+        found = segment.read(self.checkpoint.path, file)
+        rows = self._places.live(found, removed=removed)
+        return found.only(np.fromiter(rows, np.bool_, len(found.directory)))
 
     def _many(self, files: list[str]) -> int:
         """How many of the last files become one: of the largest size there are ``_MANY`` of, with the smaller ones behind them; 0 for none."""

@@ -1,0 +1,72 @@
+"""Where the values of a state lie. A state larger than memory has millions of them, so each place is one number: some 100 bytes with its key."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from floodmark.engines.embedded.state.segment import REMOVED, Key, Place, Segment
+
+_FOLDERS = ("batches", "merged")
+_OFFSET, _FILE = 40, 88
+"""Bits below the offset, which are the length, and below the file."""
+_LENGTH, _OFFSETS = (1 << _OFFSET) - 1, (1 << (_FILE - _OFFSET)) - 1
+
+
+@dataclass(slots=True)
+class Places:
+    """The place of each value, by key."""
+
+    weights: Counter[int] = field(init=False, default_factory=Counter)
+    """Key group -> bytes of its values."""
+    _groups: dict[int, dict[int, int]] = field(init=False, default_factory=dict)
+
+    def __len__(self) -> int:
+        return sum(len(numbers) for numbers in self._groups.values())
+
+    def __contains__(self, key: Key) -> bool:
+        return key[1] in self._groups.get(key[0], ())
+
+    def __iter__(self) -> Iterator[Key]:
+        return ((group, number) for group, numbers in self._groups.items() for number in numbers)
+
+    def get(self, key: Key) -> Place | None:
+        """The place of a value; None where there is no value."""
+        code = self._groups.get(key[0], {}).get(key[1])
+        return None if code is None else Place(_file(code >> _FILE), (code >> _OFFSET) & _OFFSETS, code & _LENGTH)
+
+    def take(self, found: Segment) -> None:
+        """The values of a file are in place of those there were."""
+        file = _code(found.file) << _FILE
+        for group, number, offset, length in found.rows():
+            numbers = self._groups.setdefault(group, {})
+            self.weights[group] -= numbers.pop(number, 0) & _LENGTH
+            if length != REMOVED:
+                numbers[number] = file | offset << _OFFSET | length
+                self.weights[group] += length
+            elif not numbers:
+                del self._groups[group]
+
+    def live(self, found: Segment, *, removed: bool) -> Iterator[bool]:
+        """Of each row of a file, whether its value is the one there is.
+
+        Args:
+            found: a file whose values have been taken.
+            removed: of a row that says that there is no value: True where there is none.
+        """
+        file = _code(found.file) << _FILE
+        for group, number, offset, length in found.rows():
+            code = self._groups.get(group, {}).get(number)
+            yield (removed and code is None) if length == REMOVED else code == file | offset << _OFFSET | length
+
+
+def _code(file: str) -> int:
+    """A file as a number."""
+    folder, number = file.split("/")
+    return int(number) * len(_FOLDERS) + _FOLDERS.index(folder)
+
+
+def _file(code: int) -> str:
+    number, folder = divmod(code, len(_FOLDERS))
+    return f"{_FOLDERS[folder]}/{number}"
