@@ -159,7 +159,6 @@ def test_a_stream_taken_back_to_a_savepoint_ends_where_it_would_have_ended(
     assert Timeline.current(lake, "totals").number == 2
 
 
-@pytest.mark.engines("embedded", "spark")
 def test_a_reader_goes_back_with_what_it_reads(engine: Computing, both: Lake, truth: Lake) -> None:
     lake = both
     made = together("totals", lake, why="both")

@@ -78,7 +78,6 @@ def test_one_output_may_be_asked_for_and_all_are_written(flights, flights_lake):
 
 
 @pytest.mark.feature("T19")
-@pytest.mark.engines("embedded", "spark")
 def test_days_one_by_one_in_any_order_equal_the_range(engine, flights, flights_lake, landed_log, tmp_path):
     for day in ("2013-01-02", "2013-01-03", "2013-01-01"):
         assert flights.run("rolling_departures", partitions=day).success

@@ -83,7 +83,6 @@ def place(engine, tmp_path, dagster_of):
     return found, landed, Lake(str(tmp_path / "lake"))
 
 
-@pytest.mark.engines("embedded", "spark")
 def test_a_bad_day_fails_and_blocks_its_downstream_and_the_others_do_not(place):
     dagster, _, lake = place
     done = dagster.run("hourly_mean", "daily_count", partitions=("2013-01-01", "2013-01-03"))

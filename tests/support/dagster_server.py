@@ -23,6 +23,8 @@ import psutil
 ROOT = Path(__file__).resolve().parent.parent.parent
 QUICK = Path(__file__).parent / "quick_daemon"
 LOCATION = "definitions.defs"
+_LOOK_SECONDS = 0.75
+"""Between two looks at a run: each costs Dagster's server 10 ms and more."""
 
 
 class NotLaunchedError(Exception):
@@ -121,7 +123,9 @@ class Server:
     def ended(self, run: str, seconds: float = 240) -> str:
         """Wait for the end of a run; its status."""
         return until(
-            lambda: status if (status := self.status(run)) in {"SUCCESS", "FAILURE", "CANCELED"} else None, seconds
+            lambda: status if (status := self.status(run)) in {"SUCCESS", "FAILURE", "CANCELED"} else None,
+            seconds,
+            _LOOK_SECONDS,
         )
 
     def schedule(self, name: str) -> str:
@@ -149,13 +153,13 @@ def _often(state: Path) -> None:
     (state / "dagster.yaml").write_text(text)
 
 
-def until(look: Callable[[], Any], seconds: float) -> Any:
+def until(look: Callable[[], Any], seconds: float, every: float = 0.25) -> Any:
     """What ``look`` says once it says something."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if found := look():
             return found
-        time.sleep(0.25)
+        time.sleep(every)
     msg = f"nothing within {seconds} s"
     raise AssertionError(msg)
 
