@@ -64,6 +64,7 @@ class Sampled:
     samples: list[dict[str, float]] = field(default_factory=list)
     longest: float = 0
     done: int = 0
+    _sampled: int = 0
     _wall: float = 0
     _cpu: float = field(default_factory=time.process_time)
 
@@ -71,16 +72,16 @@ class Sampled:
         """A micro-batch is done."""
         self.done, self._wall = self.done + 1, self._wall + batch.seconds
         self.longest = max(self.longest, batch.seconds) if self.done > self.every else 0
-        if self.done % self.every:
+        if self.done % self.every != self.every // 2:  # not with every hundredth, when a checkpoint is at work
             return
-        process, cpu = psutil.Process(), time.process_time()
+        process, cpu, taken = psutil.Process(), time.process_time(), self.done - self._sampled
         with self.sail.lent() as connection:
             server = connection.server.megabytes
         sizes = list(_sizes(Path(Timeline.current(self.lake, micro_batch.one.name).folder(CHECKPOINT))))
         found = {
             "batch": self.done,
-            "wall": self._wall / self.every * 1000,
-            "cpu": (cpu - self._cpu) / self.every * 1000,
+            "wall": self._wall / taken * 1000,
+            "cpu": (cpu - self._cpu) / taken * 1000,
             "driver": process.memory_info().rss / _MEGABYTE,
             "server": server,
             "open": process.num_fds(),
@@ -88,7 +89,7 @@ class Sampled:
             "size": sum(sizes) / _MEGABYTE,
         }
         self.samples.append(found)
-        self._wall, self._cpu = 0, time.process_time()
+        self._wall, self._cpu, self._sampled = 0, time.process_time(), self.done
         print("  ".join(f"{name} {value:.1f}" for name, value in found.items()), flush=True)
 
     def slopes(self) -> dict[str, float]:
