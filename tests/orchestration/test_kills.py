@@ -1,4 +1,4 @@
-"""Killed with -9 while Spark writes a partition, launched again, and exactly right: step process, run worker, code server; and terminated."""
+"""Killed with -9 or terminated while Spark writes a partition, run again, and exactly right: step process, run worker, code server."""
 
 from __future__ import annotations
 
@@ -80,47 +80,53 @@ def exact(embedded: Computing, lake: Lake, landed_log: Lake, day: str, tmp_path:
     assert changelog(other, "hourly_departures").num_rows > 0
 
 
+def begun(server: Server, lake: Lake, day: str) -> tuple[str, psutil.Process]:
+    """A run of a day, and its process, which has written the first table."""
+    return server.launch(*ASSETS, tags={"dagster/partition": day}), writer(lake)
+
+
+def computed(server: Server, first: str, last: str) -> None:
+    """A run of the days, launched as soon as Dagster takes it, succeeds."""
+    tags = {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last}
+    run = until(lambda: server.try_launch(*ASSETS, tags=tags), 300)
+    assert server.ended(run) == "SUCCESS"
+
+
 @pytest.mark.feature("B3")
-@pytest.mark.parametrize(
-    ("day", "who"),
-    [("2013-01-01", "step process"), pytest.param("2013-01-02", "run worker", marks=pytest.mark.soak)],
-)
-def test_killed_while_writing_and_launched_again(embedded, server, lake, landed_log, tmp_path, day, who):
-    tags = {"dagster/partition": day}
-    run = server.launch(*ASSETS, tags=tags)
-    process = writer(lake)
-    victim = process if who == "step process" else process.parent()
-    assert victim.pid not in {server.process.pid, os.getpid()}
-    victim.send_signal(signal.SIGKILL)
+def test_days_whose_step_is_killed_or_terminated_or_that_lose_their_code_server_are_right_when_run_again(
+    embedded: Computing, server: Server, lake: Lake, landed_log: Lake, tmp_path: Path
+) -> None:
+    run, process = begun(server, lake, "2013-01-01")
+    process.send_signal(signal.SIGKILL)
     assert server.ended(run) == "FAILURE"
-    again = server.launch(*ASSETS, tags=tags)
-    assert server.ended(again) == "SUCCESS"
-    exact(embedded, lake, landed_log, day, tmp_path)
 
-
-def test_a_terminated_run_stops_its_spark_work(embedded, server, lake, landed_log, tmp_path):
-    tags = {"dagster/partition": "2013-01-03"}
-    run = server.launch(*ASSETS, tags=tags)
-    process = writer(lake)
+    run, process = begun(server, lake, "2013-01-02")
     server.terminate(run)
     assert server.ended(run) == "CANCELED"
     until(lambda: not process.is_running(), 300)
-    again = server.launch(*ASSETS, tags=tags)
-    assert server.ended(again) == "SUCCESS"
-    exact(embedded, lake, landed_log, "2013-01-03", tmp_path)
 
-
-def test_a_killed_code_server_loses_no_row(embedded, server, lake, landed_log, tmp_path):
-    tags = {"dagster/partition": "2013-01-04"}
-    config = {"ops": {"hourly_departures": {"config": {"force": True}}}}
-    run = server.launch(*ASSETS, tags=tags, config=config)
-    writer(lake)
+    run, _ = begun(server, lake, "2013-01-03")
     mine = psutil.Process(server.process.pid).children(recursive=True)
     mine = [one for one in mine if one.status() != psutil.STATUS_ZOMBIE]  # a run that has ended
     code = [one for one in mine if "grpc" in one.cmdline() and "api" in one.cmdline()]
     assert len(code) == 1
     code[0].send_signal(signal.SIGKILL)
     assert server.ended(run) in {"SUCCESS", "FAILURE"}
-    again = until(lambda: server.try_launch(*ASSETS, tags=tags), 300)
-    assert server.ended(again) == "SUCCESS"
+
+    computed(server, "2013-01-01", "2013-01-03")
+    for day in ("2013-01-01", "2013-01-02", "2013-01-03"):
+        exact(embedded, lake, landed_log, day, tmp_path / day)
+
+
+@pytest.mark.soak
+def test_a_day_whose_run_worker_is_killed_is_right_when_run_again(
+    embedded: Computing, server: Server, lake: Lake, landed_log: Lake, tmp_path: Path
+) -> None:
+    run, process = begun(server, lake, "2013-01-04")
+    worker = process.parent()
+    assert worker is not None
+    assert worker.pid not in {server.process.pid, os.getpid()}
+    worker.send_signal(signal.SIGKILL)
+    assert server.ended(run) == "FAILURE"
+    computed(server, "2013-01-04", "2013-01-04")
     exact(embedded, lake, landed_log, "2013-01-04", tmp_path)
