@@ -74,28 +74,44 @@ def main() -> int:
     parser.add_argument("--upkeep-every", type=int, default=10_000)
     options = parser.parse_args()
     with TemporaryDirectory(prefix="floodmark-year-") as place:
-        return run(Path(place), options.commits, options.upkeep_every)
+        from floodmark.engines.spark.session.builder import spark_session
+
+        return run(Path(place), options.commits, options.upkeep_every, spark_session(memory="2g"))
 
 
-def run(root: Path, commits: int, every: int) -> int:
+def upkeep(root: str) -> list[str]:
+    """Of a lake; the tables whose properties it has set again."""
+    from floodmark.lake.paths import Lake
+    from floodmark.lake.upkeep import maintain
+
+    return [one.table for one in maintain(Lake(root), hours=0) if one.mended]
+
+
+def run(root: Path, commits: int, every: int, spark: Any, upkeep: Callable[[str], list[str]] = upkeep) -> int:
+    """Let a year pass; how many of the results are not those of DuckDB.
+
+    Args:
+        root: an empty folder.
+        commits: of the log, and of the output.
+        every: so many commits upkeep runs.
+        spark: a session.
+        upkeep: of a lake.
+    """
     from functools import partial
 
     from floodmark import Stream, Tumbling, operator
     from floodmark.core.time import Interval
     from floodmark.engines.spark.bounded.run import run_bounded
-    from floodmark.engines.spark.session.builder import spark_session
     from floodmark.engines.spark.unbounded.run import run_unbounded
     from floodmark.engines.upgrading import rebuild
     from floodmark.lake import savepoints
     from floodmark.lake.paths import Lake
     from floodmark.lake.rollback import roll_back
-    from floodmark.lake.upkeep import maintain
     from floodmark.spec.aggregates import count
     from floodmark.spec.aggregates import sum as total
 
     aged, wrong = Aged(root), 0
     lake, log, out = aged.lake, aged.lake.log("readings"), aged.lake.output("minutes")
-    spark = spark_session(memory="2g")
 
     def timed(name: str, what: Callable[[], Any], rows: Callable[[], Any], truth: Any) -> None:
         nonlocal wrong
@@ -117,7 +133,7 @@ def run(root: Path, commits: int, every: int) -> int:
     while aged.commits < commits:
         aged.age(min(commits, aged.commits + every))
         before = entries_of(log), entries_of(out)
-        maintain(lake, hours=0)
+        upkeep(lake.root)
         print(
             f"{aged.commits:,} commits: log {before[0]}, then {entries_of(log)}; output {before[1]}, then {entries_of(out)}",
             flush=True,
@@ -126,7 +142,7 @@ def run(root: Path, commits: int, every: int) -> int:
     print(f"a year in {time.perf_counter() - began:.0f} s", flush=True)
     for path in (log, out):
         clean_up(spark, path)
-    mended = [one.table for one in maintain(lake, hours=0) if one.mended]
+    mended = upkeep(lake.root)
     print(
         f"after Delta's own clean-up: log {entries_of(log)}; output {entries_of(out)}; mended: {', '.join(mended)}",
         flush=True,
