@@ -53,6 +53,8 @@ def start(invocation: Invocation, *, name: str, operator: str, request: Experime
     for arm in made.arms:
         anew = ", computes all input from the first row" if arm.anew else ""
         console.say(f"  {arm.name}: {arm.version}, package {arm.package}{anew}")
+    if made.sample is not None:
+        console.say(f"they run over {made.sample}")
     if made.promote is not None:
         console.say(f"{made.candidate} becomes the stream when all gates hold: floodmark experiment show {name}")
     if not streams.supervised:
@@ -140,6 +142,8 @@ def _say_operations(console: Console, made: Experiment, arms: Sequence[Operation
     from floodmark.lifecycle.report import operational
 
     console.say(f"{made.name} of '{made.operator}': {made.state} since {describe(made.ended_at or made.began_at)}")
+    if made.sample is not None:
+        console.say(f"  over {made.sample}")
     rows = [(what, *values) for what, values in operational(arms)]
     up_to = ["no micro-batch yet" if one.progress is None else describe(one.progress) for one in arms]
     console.table(("", *(one.arm.name for one in arms)), [("up to", *up_to), *rows])

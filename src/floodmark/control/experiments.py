@@ -23,24 +23,26 @@ from floodmark.control.supervisor import told
 from floodmark.core import crash
 from floodmark.core.errors import FloodmarkError, LifecycleError
 from floodmark.core.time import END
-from floodmark.lake import experiments, history, savepoints
+from floodmark.lake import experiments, history, sample, savepoints
 from floodmark.lake.fork import fork
 from floodmark.lake.locks import exclusive
 from floodmark.lake.outputs import input_path
 from floodmark.lake.paths import Lake
+from floodmark.lake.sample import drawn
 from floodmark.lake.timeline import CHECKPOINT, Timeline
 from floodmark.lifecycle.cutover import CLOSED
-from floodmark.lifecycle.experiment import Arm, Experiment, Operations, State
-from floodmark.lifecycle.pairing import Results, check_paired
+from floodmark.lifecycle.experiment import CURRENT, Arm, Experiment, Operations, Sample, State
+from floodmark.lifecycle.pairing import Results, check_paired, check_sampled
 from floodmark.lifecycle.report import Report
 from floodmark.lifecycle.requests import ComparisonRequest, ExperimentRequest
 from floodmark.lifecycle.usage import Usage
 from floodmark.observe.comparison.arms import compare_arms
 from floodmark.observe.comparison.compare import How
+from floodmark.spec.operator import Operator
 from floodmark.spec.rollout import PromoteWhen, Rollout
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
-_CURRENT, _HERE = "@current", "."
+_HERE = "."
 _FEWEST = 2
 """Arms."""
 _DESIRED: dict[State, Desired] = {"running": "running", "paused": "stopped", "stopped": "stopped"}
@@ -61,7 +63,7 @@ def start(
     Raises:
         DefinitionError: DEFINITION-162, the rule names a column that the code as it is now lacks.
         LifecycleError: LIFECYCLE-030 no such stream has begun, LIFECYCLE-050 none runs whose code ``@current`` could be,
-            LIFECYCLE-091 the name is taken or the operator has an experiment, LIFECYCLE-093 the arms are not what an experiment
+            LIFECYCLE-116 its arms cannot run over a sample of the keys, LIFECYCLE-091 the name is taken or the operator has an experiment, LIFECYCLE-093 the arms are not what an experiment
             is made of, LIFECYCLE-092 the candidate is none of them or the first, LIFECYCLE-094 the code of one cannot go on from the
             savepoint, LIFECYCLE-100 a rollout of the operator goes on, LIFECYCLE-112 the rule can never hold. Nothing runs then.
     """
@@ -69,6 +71,7 @@ def start(
     if rule is not None:
         rule.check(fleet.workspace.operator(operator))
     candidate = _candidate(name, list(codes), request.promote) if rule is not None else ""
+    keys = _sample(fleet.workspace.operator(operator), name, request, rule)
     with _alone(fleet.lake):
         known = experiments.known(fleet.lake)
         made = next((one for one in known if one.name == name), None)
@@ -78,7 +81,7 @@ def start(
         )
         if made is None or not same or made.state != "starting":
             _check(known, name, operator, codes)
-            made = replace(_begun(fleet, name, operator, request), promote=rule, candidate=candidate)
+            made = replace(_begun(fleet, name, operator, request), promote=rule, candidate=candidate, sample=keys)
             experiments.keep(fleet.lake, made)
         crash.point("experiment.after_record")
         try:
@@ -141,17 +144,31 @@ def _candidate(name: str, arms: list[str], given: str) -> str:
     return arms[1]
 
 
+def _sample(operator: Operator, name: str, request: ExperimentRequest, rule: PromoteWhen | None) -> Sample | None:
+    """The keys that the arms run over; None for all."""
+    if request.sample == 1:
+        return None
+    where, share, step = f"experiment '{name}'", request.sample, operator.stateful
+    got = "a share of 0" if share == 0 else "a rule by which one of them becomes the stream" if rule is not None else ""
+    if got or step is None:
+        fix = "Leave --sample out; or leave the rule out, and let an experiment over all keys follow."
+        expected = "arms that run over some of the keys, and are compared"
+        got = got or f"'{operator.name}', which has no key"
+        raise LifecycleError(where, expected, got, fix, code="LIFECYCLE-116")
+    return Sample(groups=drawn(name, share, step.groups), among=step.groups)
+
+
 def _package(fleet: Fleet, name: str, operator: str, code: str) -> str:
     """The package that an arm's code is kept in."""
     if code == _HERE:
         return fleet.pack()
-    if code == _CURRENT:
+    if code == CURRENT:
         running = fleet.deployments([operator]).get(operator)
         if running is None:
             raise never(operator, fleet.elsewhere(operator))
         return running.package
     if not code or "/" in code or not (fleet.home / "packages" / code).is_dir():
-        fix = f"{_CURRENT} is what runs, {_HERE} is the code as it is now; packages are the folders in {fleet.home / 'packages'}."
+        fix = f"{CURRENT} is what runs, {_HERE} is the code as it is now; packages are the folders in {fleet.home / 'packages'}."
         raise LifecycleError(f"experiment '{name}'", "code that is kept", f"'{code}'", fix, code="LIFECYCLE-093")
     return code
 
@@ -162,11 +179,15 @@ def _set_up(fleet: Fleet, made: Experiment, request: ExperimentRequest) -> Exper
     for arm in made.arms:
         if Timeline.current(Lake(arm.root), made.operator).identity.deployed() is None:
             fork(lake, savepoint, arm.root)
+        if made.sample is not None:
+            sample.keep(Lake(arm.root), made.operator, made.sample.groups)
         crash.point("experiment.after_fork")
         prepared, results[arm.name] = _prepared(fleet, made, arm, request)
         ready.append(prepared)
         crash.point("experiment.after_arm")
     made = made.having(ready)
+    if made.sample is not None:
+        check_sampled(f"experiment '{made.name}'", results)
     if made.promote is not None:
         where = f"experiment '{made.name}', arm '{made.candidate}'"
         check_paired(where, made.operator, results[made.arms[0].name], results[made.candidate], made.promote)
@@ -319,6 +340,21 @@ def check_running(made: Experiment) -> None:
     """
     if made.state != "running":
         raise _not(made, "one whose arms run")
+
+
+def check_whole(made: Experiment) -> None:
+    """Make sure that the arms of an experiment run over all keys.
+
+    Raises:
+        LifecycleError: LIFECYCLE-117, they run over a sample.
+    """
+    if made.sample is not None:
+        fix = (
+            f"Let them run over all keys, and promote the arm then: floodmark experiment stop {made.name}; {made.whole}"
+        )
+        raise LifecycleError(
+            f"experiment '{made.name}'", "arms that run over all keys", str(made.sample), fix, code="LIFECYCLE-117"
+        )
 
 
 def _not(made: Experiment, expected: str, fix: str = "") -> LifecycleError:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from floodmark.control import actions
 from floodmark.control.cutover import check_cutover, cut_between
-from floodmark.control.experiments import check_running, of, promoted
+from floodmark.control.experiments import check_running, check_whole, of, promoted
 from floodmark.control.fleet import Fleet
 from floodmark.control.records import Action
 from floodmark.control.verification import Verification
@@ -43,10 +43,11 @@ def promote(fleet: Fleet, name: str, request: PromotionRequest) -> tuple[Experim
     Raises:
         LifecycleError: LIFECYCLE-090 no such experiment, LIFECYCLE-092 no such arm, LIFECYCLE-095 it is not running, LIFECYCLE-096 the
             arm does not come to where the stream is, LIFECYCLE-110 its results cannot be cut over by event time, LIFECYCLE-111 they are
-            not final then, LIFECYCLE-115 the arm has crashed; else as an upgrade.
+            not final then, LIFECYCLE-117 its arms run over a sample of the keys, LIFECYCLE-115 the arm has crashed; else as an upgrade.
     """
     made = experiments.find(fleet.lake, name)
     chosen, again = made.arm(request.arm), _again(name, request.arm)
+    check_whole(made)
     left = switch.pending(fleet.lake)
     if left is None:
         check_running(made)
@@ -88,6 +89,7 @@ def promote_steps(fleet: Fleet, name: str, request: PromotionRequest) -> list[St
     """The steps of a promotion that would succeed. As ``promote``."""
     made, lake = experiments.find(fleet.lake, name), fleet.lake
     chosen, operator = made.arm(request.arm), made.operator
+    check_whole(made)
     begun = switch.pending(lake)
     if begun is None:
         check_running(made)

@@ -27,7 +27,7 @@ from floodmark.lake import experiments as kept
 from floodmark.lake import savepoints
 from floodmark.lake.locks import exclusive
 from floodmark.lake.timeline import Timeline
-from floodmark.lifecycle.experiment import Experiment
+from floodmark.lifecycle.experiment import CURRENT, Experiment
 from floodmark.lifecycle.gates import told
 from floodmark.lifecycle.pairing import Results, check_paired
 from floodmark.lifecycle.plan import plan
@@ -217,7 +217,7 @@ def _begin(fleet: Fleet, known: Rollouts, record: Record) -> Record:
     if made is None or made.state == "starting":
         _clean_earlier(fleet, known, record)
         request = ExperimentRequest(
-            arms={_OLD: "@current", _NEW: record.package},
+            arms={_OLD: CURRENT, _NEW: record.package},
             promote=_NEW,
             forward_only=record.declared.forward_only,
             rebuild=record.declared.rebuild,

@@ -14,7 +14,7 @@ from floodmark.control.supervisor import BUDGET, FINAL, crashed
 from floodmark.core.errors import FloodmarkError
 from floodmark.lake.paths import Lake
 from floodmark.lake.timeline import Timeline
-from floodmark.lifecycle.experiment import Arm, Experiment
+from floodmark.lifecycle.experiment import CURRENT, Arm, Experiment
 from floodmark.lifecycle.gates import Evidence, Gate, Judgement, judge
 from floodmark.lifecycle.usage import Usage
 from floodmark.lifecycle.watch import Memory, Seen, expectations, watched
@@ -26,9 +26,7 @@ from floodmark.spec.asset import OperatorAsset
 def superseded(fleet: Fleet, made: Experiment) -> str:
     """What the stream runs now, if that is no longer what the arms are compared with; else ``""``."""
     first, runs = made.arms[0], fleet.deployments([made.operator]).get(made.operator)
-    if first.code != "@current" or (
-        runs is not None and (runs.version == first.version or runs.package == first.package)
-    ):
+    if first.code != CURRENT or (runs is not None and (runs.version == first.version or runs.package == first.package)):
         return ""
     got = "nothing" if runs is None else runs.version
     return f"the stream runs {got} now, and no longer {first.version}, with which it is compared"

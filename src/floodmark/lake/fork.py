@@ -8,7 +8,7 @@ from deltalake import DeltaTable
 
 from floodmark.core import crash
 from floodmark.core.errors import LifecycleError
-from floodmark.lake import fence, last_values, savepoints
+from floodmark.lake import fence, last_values, sample, savepoints
 from floodmark.lake.checkpoint import checkpoint_at
 from floodmark.lake.commits import Restored
 from floodmark.lake.copies import remove
@@ -60,6 +60,8 @@ def fork(lake: Lake, savepoint: Savepoint, root: str, *, fresh: bool = False) ->
         savepoint.put_back(lake)
         _graft_outputs(lake, savepoint, timeline, outputs)
         following = dict(_graft_values(savepoint, timeline, outputs))
+    if (groups := sample.of(lake, manifest.operator)) is not None:  # there is no more of it to fork
+        sample.keep(target, manifest.operator, groups)
     savepoints.restore(savepoint, timeline.folder())
     for table, version in following.items():  # what a crash leaves out, the stream's start computes from the changelog
         last_values.followed(timeline, table, version)

@@ -14,6 +14,8 @@ from floodmark.core.time import NEVER
 from floodmark.lifecycle.usage import Usage
 from floodmark.spec.rollout import PromoteWhen
 
+CURRENT = "@current"
+"""The code of an arm that is what the stream runs."""
 State = Literal["starting", "running", "paused", "stopped", "promoted"]
 
 
@@ -38,6 +40,22 @@ class Arm:
     root: str
     differs: tuple[str, ...] = ()
     anew: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """The keys that arms run over, where these are not all: the same ones in each.
+
+    Args:
+        groups: their key groups.
+        among: so many key groups.
+    """
+
+    groups: tuple[int, ...]
+    among: int
+
+    def __str__(self) -> str:
+        return f"{len(self.groups)} of {self.among} key groups, {100 * len(self.groups) / self.among:.1f}% of the keys"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +99,7 @@ class Experiment:
         promoted: the arm the stream has become.
         promote: when ``candidate`` becomes the stream by itself; None for never.
         candidate: name of that arm.
+        sample: the keys its arms run over; None for all.
     """
 
     name: str
@@ -96,6 +115,7 @@ class Experiment:
     since: int = NEVER
     promote: PromoteWhen | None = None
     candidate: str = ""
+    sample: Sample | None = None
 
     @property
     def over(self) -> bool:
@@ -118,6 +138,12 @@ class Experiment:
     def twin(self, arm: Arm) -> bool:
         """Whether an arm runs the same code as the first one, so that in what they differ is noise."""
         return arm != self.arms[0] and arm.version == self.arms[0].version
+
+    @property
+    def whole(self) -> str:
+        """The command by which the same arms run over all keys."""
+        arms = " ".join(f"--arm {arm.name}={arm.code if arm.code == CURRENT else arm.package}" for arm in self.arms)
+        return f"floodmark experiment start {self.name}_whole --of {self.operator} {arms}"
 
     def having(self, arms: Sequence[Arm]) -> Experiment:
         """With other arms."""

@@ -80,6 +80,35 @@ def check_paired(where: str, operator: str, before: Results, after: Results, rul
         raise LifecycleError(where, expected, "; ".join(problems), fix, code="LIFECYCLE-112")
 
 
+def check_sampled(where: str, versions: Mapping[str, Results]) -> None:
+    """Make sure that the same keys can be taken of several versions: each has a key, and all have the same one.
+
+    Args:
+        where: for errors.
+        versions: by name; the first is what the others are compared with.
+
+    Raises:
+        LifecycleError: LIFECYCLE-116.
+    """
+    first, *others = versions.items()
+    keys = (stateful_step(first[1].graph) or {}).get("keys", ())
+    problems = [] if keys else [f"{first[0]} has {_keyed(stateful_step(first[1].graph))}"]
+    for name, other in others:
+        told = other_keys(first[1].graph, other.graph)
+        problems += [f"{name} has {told}"] if told else []
+        problems += [
+            f"{name} has {table}.{key} as {types[key]}, and not {first[1].tables[table][key]}"
+            for table, types in other.compared.items()
+            for key in keys
+            if not told and table in first[1].tables and types.get(key) != first[1].tables[table].get(key)
+        ]
+    if problems:
+        fix = "Let them run over all keys: leave --sample out."
+        raise LifecycleError(
+            where, "versions with one and the same key", "; ".join(problems), fix, code="LIFECYCLE-116"
+        )
+
+
 def other_keys(before: Node, after: Node) -> str:
     """By what else the rows of the second version are keyed; ``""`` where both have the same keys.
 

@@ -79,13 +79,13 @@ class Report:
 
     def next_steps(self) -> Iterator[str]:
         """Commands to go on with."""
-        name = self.experiment.name
+        name, whole = self.experiment.name, self.experiment.sample is None
         if self.experiment.over:
             yield f"floodmark experiment clean {name}"
             return
         for arm in self.others:
             if self.passes(arm) and not self.experiment.twin(arm):
-                yield f"floodmark experiment promote {name} --arm {arm.name}"
+                yield f"floodmark experiment promote {name} --arm {arm.name}" if whole else self.experiment.whole
         yield f"floodmark experiment stop {name}"
 
     def as_json(self) -> dict[str, Any]:

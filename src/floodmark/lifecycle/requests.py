@@ -12,6 +12,7 @@ from typing import Any, get_type_hints
 
 from floodmark.core.errors import LifecycleError
 from floodmark.core.time import span
+from floodmark.lifecycle.experiment import CURRENT
 from floodmark.spec.asset import PATIENCE, SOAK
 from floodmark.spec.rollout import PromoteWhen
 from floodmark.spec.tolerance import Within
@@ -121,11 +122,17 @@ class ExperimentRequest:
 
     arms: Mapping[str, str] = _option(
         "Arm -> its code: @current is what the stream runs, . the code as it is now, or a package. The others are compared with the first.",
-        {"a": "@current", "b": "."},
+        {"a": CURRENT, "b": "."},
         flag="arm",
         form="NAME=CODE",
     )
     savepoint: str = _option("All arms begin with it. Default: one made now.", "", flag="from", form="SAVEPOINT")
+    sample: float = _option(
+        "Share of the keys that the arms run over, the same keys in each arm; 1: all. Such an arm cannot be promoted.",
+        1.0,
+        least=0,
+        most=1,
+    )
     forward_only: bool = _option("Let open windows of an arm keep what the old code put into them.", default=False)
     rebuild: bool = _option(
         "An arm whose code cannot go on from the savepoint computes all input, from the first row.", default=False

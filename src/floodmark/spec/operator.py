@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, Literal, overload
@@ -154,6 +154,11 @@ class Operator:
         names = [o.name or "(the result)" for o in self.outputs]
         fix = closest(name, names) + f"Outputs: {', '.join(names)}."
         raise DefinitionError(f"operator '{self.name}'", "one of its outputs", repr(name), fix, code="DEFINITION-063")
+
+    def sampled(self, groups: Iterable[int]) -> Operator:
+        """The same operator, of the same version, that computes only some of its key groups, 0 to 63."""
+        some = tuple(groups)
+        return replace(self, results=tuple((name, steps.sampled(result, some)) for name, result in self.results))
 
     @property
     def order(self) -> steps.Order:

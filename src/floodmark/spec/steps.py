@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from attrs import evolve, field, frozen
@@ -176,6 +176,7 @@ class _Keyed(_OfOne):
         on_error: what a failure of the user's code does.
         reduces: a function folds two rows into one.
         groups: number of key groups, the unit of redistribution.
+        only: the key groups that are computed, where a sample of them is. Not part of the version: it says how much, not what.
     """
 
     parent: Step = field(metadata=PARENT)
@@ -191,6 +192,12 @@ class _Keyed(_OfOne):
     on_error: OnError = field(default="stop", metadata=OMITTED)
     reduces: bool = field(default=False, metadata=SKIPPED)
     groups: int = 64
+    only: tuple[int, ...] | None = field(default=None, metadata=SKIPPED)
+
+    @property
+    def computed(self) -> Sequence[int]:
+        """The key groups that are computed."""
+        return range(self.groups) if self.only is None else self.only
 
     @property
     def columnar(self) -> bool:
@@ -425,6 +432,19 @@ def quarantining(step: Step) -> Step:
             return evolve(step, parent=quarantining(step.parent), on_error="quarantine")
         case FlatMap() | KeyedProcess() | IntervalJoin():
             return evolve(step, parent=quarantining(step.parent))
+
+
+def sampled(step: Step, groups: tuple[int, ...]) -> Step:
+    """The same step, of whose stateful step only some key groups are computed."""
+    match step:
+        case Read():
+            return step
+        case Union():
+            return evolve(step, parents=tuple(sampled(parent, groups) for parent in step.parents))
+        case WindowAggregate() | KeyedProcess() | IntervalJoin():
+            return evolve(step, only=groups)
+        case _:
+            return evolve(step, parent=sampled(step.parent, groups))
 
 
 def expressions(step: Step) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from floodmark.semantics.failures import FAILURE_TYPE, Failure, Mapped, failed_k
 from floodmark.semantics.stage import AnyStage
 from floodmark.spec import steps
 from floodmark.spec.operator import Operator
-from floodmark.spec.schema import FAILED, FAILURE, QUARANTINE, ROW, STAMP_DDL, STAMPS
+from floodmark.spec.schema import FAILED, FAILURE, QUARANTINE, RETRACTION, ROW, STAMP_DDL, STAMPS
 from floodmark.spec.windows import WindowAssigner
 
 FILTERED = 4
@@ -202,6 +202,8 @@ def stage_rows(stage: AnyStage, rows: DataFrame, rendering: Rendering = as_writt
     if FAILURE in rows.columns:
         columns.append(f"`{FAILURE}` AS failure")
     found = rows.selectExpr(*columns)
+    if step.only is not None:
+        found = found.filter(f"kind NOT IN ({ROW}, {RETRACTION}) OR `group` IN ({', '.join(map(str, step.only))})")
     return found.filter(f"kind < {FILTERED}") if connected(rows) else found
 
 

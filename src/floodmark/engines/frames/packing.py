@@ -53,7 +53,7 @@ def packing(stage: AnyStage, interval: Interval, *, everyone: bool = False) -> B
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         groups = stage.pack(batches)
         if everyone:
-            groups = {group: groups.get(group, {}) for group in range(stage.step.groups)}
+            groups = {group: groups.get(group, {}) for group in stage.step.computed}
         for group, tables in groups.items():
             kept = {name: _inside(name, table, interval) for name, table in tables.items()}
             late = (

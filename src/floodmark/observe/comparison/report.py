@@ -45,8 +45,9 @@ def _about(report: Report) -> str:
     made = report.experiment
     since = "all there is" if made.since <= NEVER else f"what lies behind {describe(made.since)}, where the arms parted"
     ended = "" if made.ended_at is None else f" to {describe(made.ended_at)}"
+    keys = "" if made.sample is None else f" The arms run over {made.sample}."
     return (
-        f"{made.state}, {describe(made.began_at)}{ended}, from savepoint {made.savepoint}. Compared is {since}, as far as both arms are. "
+        f"{made.state}, {describe(made.began_at)}{ended}, from savepoint {made.savepoint}. Compared is {since}, as far as both arms are.{keys} "
         f"An arm passes with {100 * report.match:g}% of the rows the same."
     )
 

@@ -140,7 +140,8 @@ class Compute:
 
     def _due(self, progress: int) -> set[int]:
         """The key groups that wait for what has come."""
-        return {group for group, at in self.state.deadlines.items() if at <= progress}
+        computed = () if self.stage is None else self.stage.step.computed
+        return {group for group, at in self.state.deadlines.items() if at <= progress and group in computed}
 
     def _at_once(self, stage: Stage, batches: Sequence[pa.RecordBatch], progress: int) -> _Emitted:
         """The key groups that have rows, or wait for what has come, together; in several calls where these wait with much."""
@@ -164,7 +165,7 @@ class Compute:
         found, parts = _Emitted(sides={name: [] for name, _ in stage.step.sides}), stage.pack(batches)
         groups = {*parts, *self._due(progress)}
         if ticks:
-            groups |= {group for group in range(stage.step.groups) if self.state.holds(group)}
+            groups |= {group for group in stage.step.computed if self.state.holds(group)}
             found.position = last_sequence(list(parts.values()))
         for group in sorted(groups):
             part = parts.get(group, {})

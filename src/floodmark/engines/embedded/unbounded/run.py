@@ -34,6 +34,7 @@ from floodmark.lake.locks import exclusive
 from floodmark.lake.lost import found_lost
 from floodmark.lake.outputs import never_fires, set_aside
 from floodmark.lake.paths import Lake
+from floodmark.lake.sample import sampled
 from floodmark.lake.timeline import CHECKPOINT, TICKS, Timeline
 from floodmark.lifecycle.plan import sources
 from floodmark.spec.operator import Operator
@@ -83,6 +84,7 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
         check_start(operator, lake, from_scratch=from_scratch)
         if from_scratch:
             tables.forget(operator, lake)
+        operator = sampled(lake, operator)
         timeline = begin.begin(operator, lake)
         state = State(Checkpoint(timeline.folder(CHECKPOINT)))
         sink = Sink(operator, lake, timeline, state, uuid.uuid4().hex, checkpointer)

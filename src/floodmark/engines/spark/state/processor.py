@@ -56,12 +56,14 @@ class Processor(StatefulProcessor):
 
     def handleExpiredTimer(  # noqa: N802 - Spark's name
         self,
-        key: Any,  # noqa: ARG002 - Spark passes all by these names
+        key: Any,
         timerValues: TimerValues,  # noqa: N803 - Spark's name
-        expiredTimerInfo: ExpiredTimerInfo,  # noqa: ARG002, N803 - Spark's name
+        expiredTimerInfo: ExpiredTimerInfo,  # noqa: ARG002, N803 - Spark passes all by these names
     ) -> Iterator[pd.DataFrame]:
         """A deadline has passed for a group that may have no new rows."""
-        yield self._opened().advance([], timerValues)
+        host = self._opened()
+        if key[0] in host.stage.step.computed:
+            yield host.advance([], timerValues)
 
     def close(self) -> None:
         """Let go of what functions have opened."""

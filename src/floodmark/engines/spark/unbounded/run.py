@@ -33,6 +33,7 @@ from floodmark.lake.locks import exclusive
 from floodmark.lake.lost import lost
 from floodmark.lake.outputs import never_fires, set_aside
 from floodmark.lake.paths import Lake
+from floodmark.lake.sample import sampled
 from floodmark.lake.savepoints import check_inputs
 from floodmark.lake.switch import newest_written
 from floodmark.lake.tables import forget, take_over
@@ -85,6 +86,7 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
         if from_scratch:
             forget(operator, lake)
             spark.catalog.clearCache()
+        operator = sampled(lake, operator)
         sink = _prepare(spark, operator, lake, stop, tell)
         if operator.stateful is not None and operator.stateful.clocked:
             sink.ticks = Ticks.open(spark, sink.timeline, clock)
