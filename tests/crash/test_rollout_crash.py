@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
-from rolled_shop import MEAN, OLD, OPERATOR, Shop, running, until
+from rolled_shop import MEAN, OLD, OPERATOR, ROLLOUT, Shop, running, until
 
 from floodmark.lake import experiments
 from floodmark.lake.paths import Lake
@@ -17,8 +17,8 @@ WRONG = 'cents=sum("cents"))\n        .with_columns(cents="cents + 1")'
 
 @pytest.fixture
 def shop(tmp_path: Path) -> Iterator[Shop]:
-    """Its stream runs, supervised by one that looks at no rollout."""
-    with running(tmp_path) as found:
+    """Its stream runs, supervised by one that looks at no rollout; a new version runs over some of the keys first."""
+    with running(tmp_path, ROLLOUT.format(watch="2 s").replace("watch=", "ramp=(0.9,), watch=")) as found:
         yield found
 
 
@@ -32,9 +32,18 @@ def test_a_rollout_that_is_killed_between_any_two_steps(shop: Shop) -> None:
     before, old = shop.rows(), shop.running
     assert shop.said("rollout", "start", OPERATOR)["rollout"]["state"] == "waiting"
     assert "LIFECYCLE-100" in shop.program("rollout", "start", OPERATOR).stderr
-    shop.killed("experiment.after_fork", "experiment.after_rule", "rollout.begun")
+    shop.killed("experiment.after_fork", "rollout.begun")
     shop.again()
+    (some,) = experiments.known(Lake(str(shop.folder / "lake")))
+    assert str(some.sample).startswith("58 of 64 key groups")
+    refused = shop.program("experiment", "promote", some.name, "--arm", "new")
+    assert "LIFECYCLE-117" in refused.stderr
     shop.order(range(12, 15))
+    shop.killed("rollout.shadowed", "rollout.judged", "experiment.after_fork", "experiment.after_rule", "rollout.begun")
+    (whole,) = experiments.known(Lake(str(shop.folder / "lake")))
+    assert whole.sample is None
+    assert [one.state for one in shop.record.steps][3:] == ["waiting", "shadowing"]
+    shop.order(range(15, 17))
     assert "LIFECYCLE-103" in shop.program("rollout", "approve", OPERATOR).stderr, "nothing waits for it"
     shop.killed("rollout.shadowed", "rollout.asking")
     shop.reaches("awaiting approval")
@@ -50,9 +59,7 @@ def test_a_rollout_that_is_killed_between_any_two_steps(shop: Shop) -> None:
     shop.killed("rollout.watched")
     shop.reaches("done")
     assert [one.state for one in shop.record.steps] == [
-        "waiting",
-        "shadowing",
-        "judging",
+        *(2 * ["waiting", "shadowing", "judging"]),
         "awaiting approval",
         "promoting",
         "watching",

@@ -119,6 +119,22 @@ class Record:
         return self.experiment or f"rollout_{self.id}"
 
     @property
+    def stage(self) -> int:
+        """How many shares of its ramp are behind it; that of the ramp's length is the one over all keys."""
+        suffix = self.named.removeprefix(f"rollout_{self.id}").removeprefix("_")
+        return int(suffix) - 1 if suffix.isdigit() else 0
+
+    @property
+    def share(self) -> float:
+        """Of the keys, over which the arms run at this stage."""
+        return (*self.declared.ramp, 1.0)[self.stage] if self.kind == "rollout" else 1.0
+
+    @property
+    def following(self) -> str:
+        """The experiment of the next stage."""
+        return f"rollout_{self.id}_{self.stage + 2}"
+
+    @property
     def name(self) -> str:
         """For people."""
         return f"rollout {self.id} of '{self.operator}'"

@@ -29,7 +29,7 @@ from floodmark.lake.locks import exclusive
 from floodmark.lake.timeline import Timeline
 from floodmark.lifecycle.experiment import CURRENT, Experiment
 from floodmark.lifecycle.gates import told
-from floodmark.lifecycle.pairing import Results, check_paired
+from floodmark.lifecycle.pairing import Results, check_paired, check_sampled
 from floodmark.lifecycle.plan import plan
 from floodmark.lifecycle.requests import ExperimentRequest, PromotionRequest
 from floodmark.lifecycle.watch import GATES, Memory
@@ -72,7 +72,8 @@ def start(fleet: Fleet, asset: OperatorAsset, *, why: str = "") -> Record | None
     Raises:
         DefinitionError: DEFINITION-162, the rule names a column its outputs lack.
         LifecycleError: LIFECYCLE-030 no such stream has begun, LIFECYCLE-050 it was never started, LIFECYCLE-100 there is one already,
-            LIFECYCLE-101 none is declared, LIFECYCLE-112 its results can never be those of the stream.
+            LIFECYCLE-101 none is declared, LIFECYCLE-112 its results can never be those of the stream,
+            LIFECYCLE-116 its ramp needs one and the same key.
     """
     operator, declared = asset.operator, asset.rollout
     where = f"rollout of '{operator.name}'"
@@ -92,6 +93,8 @@ def start(fleet: Fleet, asset: OperatorAsset, *, why: str = "") -> Record | None
         return None
     runs = Results.deployed(deployed, timeline.identity.result_keys())
     check_paired(where, operator.name, runs, Results.of(operator), declared.promote)
+    if declared.ramp:
+        check_sampled(where, {_OLD: runs, _NEW: Results.of(operator)})
     settings = fleet.workspace.settings
     return Rollouts(fleet.store).begin(
         fleet.stream(operator.name),
@@ -216,23 +219,30 @@ def _begin(fleet: Fleet, known: Rollouts, record: Record) -> Record:
     name, made = record.named, _experiment(fleet, record)
     if made is None or made.state == "starting":
         _clean_earlier(fleet, known, record)
+        whole = record.share == 1
         request = ExperimentRequest(
             arms={_OLD: CURRENT, _NEW: record.package},
-            promote=_NEW,
+            sample=record.share,
+            promote=_NEW if whole else "",
             forward_only=record.declared.forward_only,
             rebuild=record.declared.rebuild,
             note=record.why,
         )
-        experiments.start(fleet, name, record.operator, request, record.declared.promote)
+        experiments.start(fleet, name, record.operator, request, record.declared.promote if whole else None)
     crash.point("rollout.begun")
     return known.come_to(record, "shadowing", experiment=name)
 
 
 def _clean_earlier(fleet: Fleet, known: Rollouts, record: Record) -> None:
-    """Remove the arms of the rollout before, which stayed to be looked at."""
+    """Remove the arms of the stage before, and of the rollout before, which stayed to be looked at."""
     earlier = {one.named for one in known.of(record.stream) if one.id != record.id and one.kind == "rollout"}
+    mine = f"rollout_{record.id}"
     for made in kept.known(fleet.lake):
-        if made.over and made.name in earlier:
+        if made.name != record.named and (made.name == mine or made.name.startswith(f"{mine}_")):
+            if not made.over:
+                experiments.set_state(fleet, made.name, "stopped")
+            experiments.clean(fleet, made.name)
+        elif made.over and made.name in earlier:
             experiments.clean(fleet, made.name)
 
 
@@ -265,6 +275,10 @@ def _decide(fleet: Fleet, known: Rollouts, record: Record) -> Record:
         return _apart(known, record, why)
     judgement = judged(fleet, record, made)
     record = known.note(record, gates=judgement.gates, held_since=judgement.held_since, judged_at=time.time())
+    if judgement.holds and made.sample is not None:
+        crash.point("rollout.judged")
+        why = f"all gates hold over {made.sample}"
+        return known.come_to(record, "waiting", why, experiment=record.following, held_since=None)
     if judgement.holds:
         crash.point("rollout.judged")
         return known.come_to(record, "promoting")

@@ -35,6 +35,8 @@ def superseded(fleet: Fleet, made: Experiment) -> str:
 def judged(fleet: Fleet, record: Record, made: Experiment) -> Judgement:
     """The gates of a rule at one look; what has closed since the last look is compared."""
     rule, arm = record.declared.promote, made.arm(record.arm)
+    if made.sample is not None:  # a person approves what has run over all keys
+        rule = replace(rule, approve=False)
     operator = next((one for one in fleet.workspace.operators if one.name == record.operator), None)
     found = compare_arms(fleet.lake, made, operator, How()).get(arm.name, {})
     return judge(rule, replace(_evidence(fleet, made, arm), found=found), record.held_since, record.approved)

@@ -11,10 +11,10 @@ from floodmark.spec.operator import Operator
 
 
 def drawn(name: str, share: float, groups: int) -> tuple[int, ...]:
-    """Key groups for a share of the keys, ascending. Under a name, those of a smaller share are among those of a larger one.
+    """Key groups for a share of the keys, ascending.
 
     Args:
-        name: of the draw; another one draws others.
+        name: of the draw, by which it can be repeated; another one draws others.
         share: of the keys, above 0 and up to 1; at least one group is drawn.
         groups: number there are.
     """

@@ -103,7 +103,7 @@ def check_sampled(where: str, versions: Mapping[str, Results]) -> None:
             if not told and table in first[1].tables and types.get(key) != first[1].tables[table].get(key)
         ]
     if problems:
-        fix = "Let them run over all keys: leave --sample out."
+        fix = "Let them run over all keys: leave --sample out, or the ramp of a rollout."
         raise LifecycleError(
             where, "versions with one and the same key", "; ".join(problems), fix, code="LIFECYCLE-116"
         )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
+from operator import lt
 from typing import Any
 
 from floodmark.core.errors import DefinitionError, LifecycleError, closest
@@ -147,6 +148,9 @@ class Rollout:
         schedule: cron expression: ``"0 3 * * sun"``; ``""``: only when somebody starts it.
         timezone: it is in.
         shadow: time for which the new version runs beside the stream before it is judged.
+        ramp: shares of the keys over which the new version runs first, one after the other, each above the one before and below 1: in each, all
+            gates of the rule but approval must hold, after ``shadow``, before the next one begins. Last it runs over all keys. A wrong version
+            is found at the cost of a few keys. Needs an operator with a key, whose change keeps it.
         promote: the rule.
         watch: time for which the new version is watched after its promotion; it is taken back when it fails.
         catch_up: time for which it may be further behind its input than ``promote.lag`` while it is watched.
@@ -162,6 +166,7 @@ class Rollout:
     schedule: str = ""
     timezone: str = "UTC"
     shadow: str = "1 hour"
+    ramp: Sequence[float] = ()
     promote: PromoteWhen = field(default_factory=PromoteWhen)
     watch: str = "1 day"
     catch_up: str = "15 minutes"
@@ -178,6 +183,11 @@ class Rollout:
                 fix = 'For example "2 hours".'
                 got = repr(getattr(self, name))
                 raise DefinitionError(f"rollout, {name}", "a span of 0 or more", got, fix, code="DEFINITION-161")
+        shares = [0.0, *self.ramp, 1.0] if isinstance(self.ramp, (tuple, list)) else [1.0]
+        if not all(map(_number, shares)) or not all(map(lt, shares, shares[1:])) or len(shares) == 1:
+            fix = "For example ramp=(0.02, 0.1): first over 2 % of the keys, then over 10 %, then over all."
+            expected = "shares between 0 and 1, each above the one before"
+            raise DefinitionError("rollout, ramp", expected, repr(self.ramp), fix, code="DEFINITION-161")
         if not isinstance(self.promote, PromoteWhen):
             got = repr(self.promote)
             raise DefinitionError("rollout, promote", "a PromoteWhen", got, _EXAMPLE, code="DEFINITION-161")
