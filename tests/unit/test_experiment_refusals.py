@@ -33,7 +33,8 @@ from floodmark.lake.fork import fork
 from floodmark.lake.paths import Lake
 from floodmark.lake.storage import write
 from floodmark.lake.timeline import Timeline
-from floodmark.lifecycle.experiment import Arm, Experiment, State
+from floodmark.lifecycle.experiment import Arm, Experiment, Sample, State
+from floodmark.lifecycle.pairing import Results, check_sampled
 from floodmark.lifecycle.requests import ComparisonRequest, ExperimentRequest, PromotionRequest
 from floodmark.lifecycle.switch import Switch, Target
 
@@ -98,6 +99,67 @@ def test_a_rule_about_a_column_that_is_not_there_is_refused_whoever_asks(streams
     with pytest.raises(DefinitionError, match="DEFINITION-162.*Did you mean 'total'"):
         experiments.start(streams, "mine", "totals", ExperimentRequest(promote_when=("totl within 1",)))
     assert not kept.known(streams.lake)
+
+
+@pytest.mark.parametrize(
+    ("request_", "words"),
+    [
+        (ExperimentRequest(sample=0.0), "got a share of 0"),
+        (
+            ExperimentRequest(sample=0.1, promote_when=("match>=1",)),
+            "got a rule by which one of them becomes the stream",
+        ),
+    ],
+)
+def test_what_no_sample_of_the_keys_can_be_taken_of(streams: Fleet, request_: ExperimentRequest, words: str) -> None:
+    with pytest.raises(LifecycleError, match=f"LIFECYCLE-116.*{words}.*--sample"):
+        experiments.start(streams, "mine", "totals", request_)
+    assert not kept.known(streams.lake)
+
+
+def test_no_arm_of_a_sample_becomes_the_stream(streams: Fleet) -> None:
+    some = Sample(groups=(3, 5), among=64)
+    kept.keep(streams.lake, replace(made(streams), sample=some))
+    for ask in (promotion.promote, promotion.promote_steps):
+        with pytest.raises(
+            LifecycleError,
+            match=r"LIFECYCLE-117.*got 2 of 64 key groups, 3.1% of the keys.*known_whole --of totals --arm a=p",
+        ):
+            ask(streams, "known", PromotionRequest(arm="b"))
+
+
+def test_versions_of_which_the_same_keys_can_be_taken() -> None:
+    def counted(events: Stream[Event]) -> Stream:
+        return events.key_by("value").window(Tumbling("1 minute")).aggregate(n=count())
+
+    def typed(events: Stream[Event]) -> Stream:
+        keyed = events.with_columns(key="length(key)").key_by("key")
+        return keyed.window(Tumbling("1 minute")).aggregate(n=count())
+
+    def alone(events: Stream[Event]) -> Stream:
+        return events.filter("value > 1")
+
+    def all_of(events: Stream[Event]) -> Stream:
+        return events.window(Tumbling("1 minute")).aggregate(n=count())
+
+    same, other, text, plain, one = (
+        Results.of(operator(code, name="totals")) for code in (kept_keys, counted, typed, alone, all_of)
+    )
+    check_sampled("here", {"a": same, "b": same})
+    for versions, words in (
+        ({"a": same, "b": other}, "b has rows per value, and not rows per key"),
+        ({"a": same, "b": text}, "b has totals.key as int, and not string"),
+        ({"a": same, "b": plain}, "b has rows without a key, and not rows per key"),
+        ({"a": plain, "b": plain}, "a has rows without a key"),
+        ({"a": one, "b": one}, "a has rows per nothing"),
+    ):
+        with pytest.raises(LifecycleError, match=f"LIFECYCLE-116.*{words}"):
+            check_sampled("here", versions)
+
+
+def kept_keys(events: Stream[Event]) -> Stream:
+    """As ``totals`` has it."""
+    return events.key_by("key").window(Tumbling("1 minute")).aggregate(n=count())
 
 
 def test_an_experiment_from_a_savepoint_that_is_not_there_leaves_nothing(streams: Fleet) -> None:

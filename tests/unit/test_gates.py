@@ -75,6 +75,11 @@ def verdicts(judgement: Judgement) -> dict[str, str]:
         (lambda: Rollout(schedule="0 3 * * sunday"), "DEFINITION-098", "day of week is 'sunday'"),
         (lambda: Rollout(watch="a while"), "DEFINITION-001", "'a while'"),
         (lambda: Rollout(promote=0.9), "DEFINITION-161", "PromoteWhen"),  # type: ignore[arg-type]
+        (lambda: Rollout(ramp=(0.1, 0.1)), "DEFINITION-161", "each above the one before"),
+        (lambda: Rollout(ramp=(0.5, 1)), "DEFINITION-161", "shares between 0 and 1"),
+        (lambda: Rollout(ramp=(0, 0.5)), "DEFINITION-161", "got (0, 0.5)"),
+        (lambda: Rollout(ramp=0.1), "DEFINITION-161", "got 0.1"),  # type: ignore[arg-type]
+        (lambda: Rollout(ramp=("1%",)), "DEFINITION-161", "got ('1%',)"),  # type: ignore[arg-type]
         (lambda: Rollout(timezone="Mars"), "DEFINITION-002", "'Mars'"),
         (
             lambda: operator_asset(TOTALS, rollout=Rollout(promote=PromoteWhen(columns={"totl": Within(1)}))),
