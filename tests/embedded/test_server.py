@@ -126,6 +126,22 @@ def test_a_server_is_replaced_after_its_uses_and_never_under_a_user():
         sail.close()
 
 
+def test_a_session_that_nobody_has_used_for_a_while_goes_on(monkeypatch):
+    """Sail ends sessions that are not used for 15 minutes, or as long as a variable says: here a second."""
+    monkeypatch.setenv("SAIL_SPARK__SESSION_TIMEOUT_SECS", "1")
+    sail = Sail(400)
+    try:
+        with sail.lent() as connection:
+            first = connection.spark
+            assert first.sql("SELECT 1 AS x").toArrow()["x"].to_pylist() == [1]
+        threading.Event().wait(3)  # nothing tells of the end of a session but its use
+        with sail.lent() as connection:
+            assert connection.spark is first
+            assert first.sql("SELECT 2 AS x").toArrow()["x"].to_pylist() == [2]
+    finally:
+        sail.close()
+
+
 @contextmanager
 def _taken(port: int = 0, says: bytes = b"") -> Iterator[int]:
     """A port of somebody else, who says something to whoever comes and hangs up."""

@@ -28,6 +28,8 @@ _PACKAGES = ("pysail", "grpcio", "grpcio-status", "googleapis-common-protos")
 _PROGRAM = Path(__file__).with_name("child.py")
 _LOG = "server.log"
 _SECONDS_TO_END = 10
+_SESSION_SECONDS = 10 * 365 * 24 * 3600
+"""A session nobody uses for so long is over: by default a stream that has nothing to read for 15 minutes has none any more."""
 _PER_MEGABYTE = 1 << 20
 
 
@@ -78,6 +80,7 @@ def environment(memory: int) -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join(import_folders(sys.path)),
         "TZ": "UTC",
         "RUST_LOG": "error",
+        "SAIL_SPARK__SESSION_TIMEOUT_SECS": str(_SESSION_SECONDS),
         # the least and greatest value of a file leave NaN out: Sail takes a column for constant where they are the same,
         # and leaves rows of NaN out, which is greater than all numbers, where the greatest one is too small for a condition
         "SAIL_EXECUTION__COLLECT_STATISTICS": "false",
