@@ -32,7 +32,7 @@ ROWS, SHARED, GROUPS = 120, 60, tuple(range(0, 64, 2))
 
 def summed(events: Stream[Event]) -> Stream:
     """What runs."""
-    window = events.key_by("key").window(Tumbling("10 minutes"), allowed_lateness="15 minutes", late="side_output")
+    window = events.key_by("key").window(Tumbling("10 minutes"), late="side_output")
     return window.aggregate(n=count(), total=sum("value"))
 
 
