@@ -315,7 +315,8 @@ def _outputs(before: Node, after: Node, operator: Operator) -> Iterator[Change]:
     yield from _state(next(iter(old.values())), next(iter(new.values())), operator)
     for name in [name for name in new if name in old]:
         if (old[name].stateful is None) == (new[name].stateful is None):
-            yield from _stateless(f"output '{name}'" if name else "result", old[name].tail, new[name].tail)
+            where, revised = f"output '{name}'" if name else "result", operator.output(name).revisable
+            yield from _stateless(where, old[name].tail, new[name].tail, revised=revised)
 
 
 def _state(was: _Path, now: _Path, operator: Operator) -> Iterator[Change]:
@@ -340,9 +341,14 @@ def _differences(before: Sequence[Node], after: Sequence[Node]) -> Iterator[tupl
             yield ", ".join(map(describe, old[i:j])), ", ".join(map(describe, new[k:m]))
 
 
-def _stateless(where: str, before: Sequence[Node], after: Sequence[Node]) -> Iterator[Change]:
+def _stateless(where: str, before: Sequence[Node], after: Sequence[Node], *, revised: bool) -> Iterator[Change]:
     for was, now in _differences(before, after):
         otherwise = "It has no state: rows from now on are made by the new code, those already written stay."
+        if revised:
+            otherwise += (
+                " A result that is there and is revised is taken back with the values that the new code gives it: who reads the rows one by one, as "
+                "a stream does, counts it wrong. The table of last values is right, if no filter is another; --rebuild makes all of it right."
+            )
         yield Change(where=where, before=was, after=now, otherwise=otherwise, verdict="stateless change")
 
 
