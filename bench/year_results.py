@@ -20,7 +20,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 from aged import EACH_MS, START_MS, Aged, Reading, minutes  # noqa: E402 - beside this file
 
-DAY_MS = 86_400_000
+DAY_MS, HOUR_MS = 86_400_000, 3_600_000
 
 
 def expected(commits: int, end: int | None = None) -> list[tuple[Any, ...]]:
@@ -153,9 +153,10 @@ def run(root: Path, commits: int, every: int, spark: Any, upkeep: Callable[[str]
     timed("new stream from the first row", lambda: run_unbounded(spark, minutes, fresh, until_caught_up=True),
           lambda: found(fresh.output("minutes")), truth)  # fmt: skip
     bounded = Lake(str(root / "bounded"), logs=lake.root)
-    first = (START_MS // DAY_MS + 1) * DAY_MS
-    day = Interval(start=first - DAY_MS, end=first)
-    timed("bounded run of the first day", lambda: run_bounded(spark, minutes, bounded, day),
+    whole = DAY_MS if START_MS + commits * EACH_MS > (START_MS // DAY_MS + 1) * DAY_MS else HOUR_MS
+    first = (START_MS // whole + 1) * whole
+    day = Interval(start=first - whole, end=first)
+    timed(f"bounded run of the first {'day' if whole == DAY_MS else 'hour'}", lambda: run_bounded(spark, minutes, bounded, day),
           lambda: found(bounded.output("minutes")), expected(commits, first))  # fmt: skip
     timed(
         "rollback to the oldest savepoint",

@@ -43,7 +43,9 @@ from floodmark.lifecycle.watch import Memory
 from floodmark.spec.stream import WindowedStream
 
 STREAM = StreamId("totals", "/lake")
-DECLARED = Rollout(promote=PromoteWhen(match=0.9, columns={"total": Within(0.5)}, soak="2 hours", approve=True))
+DECLARED = Rollout(
+    ramp=(0.1,), promote=PromoteWhen(match=0.9, columns={"total": Within(0.5)}, soak="2 hours", approve=True)
+)
 
 
 @pytest.fixture

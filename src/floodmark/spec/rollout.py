@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from operator import lt
@@ -166,7 +166,7 @@ class Rollout:
     schedule: str = ""
     timezone: str = "UTC"
     shadow: str = "1 hour"
-    ramp: Sequence[float] = ()
+    ramp: tuple[float, ...] = ()
     promote: PromoteWhen = field(default_factory=PromoteWhen)
     watch: str = "1 day"
     catch_up: str = "15 minutes"
