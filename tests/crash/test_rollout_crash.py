@@ -17,59 +17,68 @@ WRONG = 'cents=sum("cents"))\n        .with_columns(cents="cents + 1")'
 
 @pytest.fixture
 def shop(tmp_path: Path) -> Iterator[Shop]:
-    """Its stream runs, supervised by one that looks at no rollout; a new version runs over some of the keys first."""
+    """Its stream runs, supervised by one that looks at no rollout."""
+    with running(tmp_path) as found:
+        yield found
+
+
+@pytest.fixture
+def ramped(tmp_path: Path) -> Iterator[Shop]:
+    """Another one, whose new version runs over some of the keys first."""
     with running(tmp_path, ROLLOUT.format(watch="2 s").replace("watch=", "ramp=(0.9,), watch=")) as found:
         yield found
 
 
 @pytest.mark.feature("Z6")
 @pytest.mark.timeout(900)
-def test_a_rollout_that_is_killed_between_any_two_steps(shop: Shop) -> None:
+def test_a_rollout_that_is_killed_between_any_two_steps(ramped: Shop) -> None:
     """So is its supervisor in each state."""
-    assert shop.said("rollout", "start", OPERATOR)["rollout"] is None, "nothing has changed"
-    assert "LIFECYCLE-102" in shop.program("rollout", "approve", OPERATOR).stderr
-    shop.change("operators/orders.py", OLD, MEAN)
-    before, old = shop.rows(), shop.running
-    assert shop.said("rollout", "start", OPERATOR)["rollout"]["state"] == "waiting"
-    assert "LIFECYCLE-100" in shop.program("rollout", "start", OPERATOR).stderr
-    shop.killed("experiment.after_fork", "rollout.begun")
-    shop.again()
-    (some,) = experiments.known(Lake(str(shop.folder / "lake")))
+    assert ramped.said("rollout", "start", OPERATOR)["rollout"] is None, "nothing has changed"
+    assert "LIFECYCLE-102" in ramped.program("rollout", "approve", OPERATOR).stderr
+    ramped.change("operators/orders.py", OLD, MEAN)
+    before, old = ramped.rows(), ramped.running
+    assert ramped.said("rollout", "start", OPERATOR)["rollout"]["state"] == "waiting"
+    assert "LIFECYCLE-100" in ramped.program("rollout", "start", OPERATOR).stderr
+    ramped.killed("experiment.after_fork", "rollout.begun")
+    ramped.again()
+    (some,) = experiments.known(Lake(str(ramped.folder / "lake")))
     assert str(some.sample).startswith("58 of 64 key groups")
-    refused = shop.program("experiment", "promote", some.name, "--arm", "new")
+    refused = ramped.program("experiment", "promote", some.name, "--arm", "new")
     assert "LIFECYCLE-117" in refused.stderr
-    shop.order(range(12, 15))
-    shop.killed("rollout.shadowed", "rollout.judged", "experiment.after_fork", "experiment.after_rule", "rollout.begun")
-    (whole,) = experiments.known(Lake(str(shop.folder / "lake")))
+    ramped.order(range(12, 15))
+    ramped.killed(
+        "rollout.shadowed", "rollout.judged", "experiment.after_fork", "experiment.after_rule", "rollout.begun"
+    )
+    (whole,) = experiments.known(Lake(str(ramped.folder / "lake")))
     assert whole.sample is None
-    assert [one.state for one in shop.record.steps] == ["waiting", "shadowing", "judging", "waiting"]
-    shop.order(range(15, 17))
-    assert "LIFECYCLE-103" in shop.program("rollout", "approve", OPERATOR).stderr, "nothing waits for it"
-    shop.killed("rollout.shadowed", "rollout.asking")
-    shop.reaches("awaiting approval")
-    shop.again()
-    assert shop.running == old
-    refused = shop.program("rollout", "approve", OPERATOR, "--version", old)
+    assert [one.state for one in ramped.record.steps] == ["waiting", "shadowing", "judging", "waiting"]
+    ramped.order(range(15, 17))
+    assert "LIFECYCLE-103" in ramped.program("rollout", "approve", OPERATOR).stderr, "nothing waits for it"
+    ramped.killed("rollout.shadowed", "rollout.asking")
+    ramped.reaches("awaiting approval")
+    ramped.again()
+    assert ramped.running == old
+    refused = ramped.program("rollout", "approve", OPERATOR, "--version", old)
     assert "LIFECYCLE-103" in refused.stderr, "something else"
-    shop.said("rollout", "approve", OPERATOR, "--version", shop.record.version)
-    shop.killed("rollout.judged", "step.follow", "step.restore_state")
-    shop.again()
-    shop.killed("step.restore_table", "switch.after_journal", "rollout.promoted")
-    shop.again()
-    shop.killed("rollout.watched")
-    shop.reaches("done")
-    assert [one.state for one in shop.record.steps] == [
+    ramped.said("rollout", "approve", OPERATOR, "--version", ramped.record.version)
+    ramped.killed("rollout.judged", "step.follow", "step.restore_state")
+    ramped.again()
+    ramped.killed("step.restore_table", "switch.after_journal", "rollout.promoted")
+    ramped.again()
+    ramped.killed("rollout.watched")
+    ramped.reaches("done")
+    assert [one.state for one in ramped.record.steps] == [
         *(2 * ["waiting", "shadowing", "judging"]),
         "awaiting approval",
         "promoting",
         "watching",
         "done",
     ]
-    assert shop.running == shop.record.version != old
-    assert set(before) < set(shop.rows()), "no window is lost"
-    assert len(set(shop.rows())) == len(shop.rows()), "or there twice"
-    assert not experiments.known(Lake(str(shop.folder / "lake")))
-    assert [one.stream for one in shop.store.deployments()] == [shop.stream]
+    assert ramped.running == ramped.record.version != old
+    assert set(before) < set(ramped.rows()), "no window is lost"
+    assert len(set(ramped.rows())) == len(ramped.rows()), "or there twice"
+    assert not experiments.known(Lake(str(ramped.folder / "lake")))
+    assert [one.stream for one in ramped.store.deployments()] == [ramped.stream]
 
 
 @pytest.mark.soak
