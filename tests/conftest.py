@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from floodmark.control.engine import Computing
+    from floodmark.engines.embedded.session import Sail
     from floodmark.lake.paths import Lake
 
 
@@ -41,6 +42,14 @@ def embedded() -> Computing:
     import engines
 
     return engines.embedded()
+
+
+@pytest.fixture(scope="session")
+def sail() -> Sail:
+    """The server of this process, in little memory."""
+    from floodmark.engines.embedded.session import shared
+
+    return shared(300)
 
 
 @pytest.fixture(scope="session")

@@ -10,16 +10,11 @@ from events import START, Event
 
 from floodmark import Operator, Stream, Tumbling, operator, sum
 from floodmark.core.errors import ExecutionError
-from floodmark.engines.embedded.session import Sail, shared
+from floodmark.engines.embedded.session import Sail
 from floodmark.engines.embedded.unbounded.run import run_unbounded
 from floodmark.lake.paths import Lake
 from floodmark.testing.lakes import land, outputs
 from floodmark.testing.log import Log
-
-
-@pytest.fixture(scope="module")
-def sail() -> Sail:
-    return shared(300)
 
 
 def _filtered(events: Stream[Event]) -> Stream:

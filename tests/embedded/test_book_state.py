@@ -10,7 +10,7 @@ import pytest
 
 import floodmark as fm
 from floodmark.core.errors import LifecycleError, StateError
-from floodmark.engines.embedded.session import Sail, shared
+from floodmark.engines.embedded.session import Sail
 from floodmark.engines.embedded.unbounded.run import run_unbounded
 from floodmark.engines.upgrading import check, upgrade
 from floodmark.lake import savepoints
@@ -22,11 +22,6 @@ from floodmark.testing.lakes import land
 sys.path.insert(0, str(Path(__file__).parent))
 from book_process import OPERATORS, Number, RunningSum, Total
 from test_book_crash import log_of, numbers, remembered, seen
-
-
-@pytest.fixture(scope="module")
-def sail() -> Sail:
-    return shared(300)
 
 
 def sums(name: str, *, wide: bool) -> fm.Operator:

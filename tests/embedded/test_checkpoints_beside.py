@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -29,14 +28,6 @@ from floodmark.testing.log import Log
 
 BEGUN = 20
 """Rows of the first micro-batch, which makes the tables."""
-
-
-@pytest.fixture(scope="module")
-def sail() -> Iterator[Sail]:
-    """One server for all tests."""
-    found = Sail(memory=300)
-    yield found
-    found.close()
 
 
 def begun(sail: Sail, lake: Lake, code: Operator, log: Log, *also: str) -> None:

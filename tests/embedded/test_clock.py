@@ -19,7 +19,7 @@ from streams import CLOCKED
 from floodmark.core import crash
 from floodmark.core.time import to_ms
 from floodmark.engines.embedded.bounded.run import run_bounded
-from floodmark.engines.embedded.session import Sail, shared
+from floodmark.engines.embedded.session import Sail
 from floodmark.engines.embedded.unbounded.run import run_unbounded
 from floodmark.lake import ticks
 from floodmark.lake.paths import Lake
@@ -29,11 +29,6 @@ from floodmark.testing.log import Log
 from floodmark.testing.runs import final
 
 NOON = to_ms(START)
-
-
-@pytest.fixture(scope="module")
-def sail() -> Sail:
-    return shared(300)
 
 
 @pytest.fixture

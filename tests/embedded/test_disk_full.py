@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -20,14 +20,6 @@ from floodmark.lake.paths import Lake
 from floodmark.testing.lakes import land
 
 COMMITS = 8
-
-
-@pytest.fixture(scope="module")
-def sail() -> Iterator[Sail]:
-    """One server for all tests."""
-    found = Sail(memory=300)
-    yield found
-    found.close()
 
 
 @pytest.mark.parametrize("name", ["windowed", "watched"])

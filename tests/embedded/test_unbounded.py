@@ -7,7 +7,7 @@ import random
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -54,14 +54,6 @@ from stream_process import DIVIDED, UNCOMMITTED
 
 _SETTLING = ("micro_batch.before_settle", "micro_batch.after_settle")
 _POINTS = (*crash.POINTS["embedded"], "micro_batch.before_current", "micro_batch.after_current", *_SETTLING)
-
-
-@pytest.fixture(scope="module")
-def sail() -> Iterator[Sail]:
-    """One server for all tests."""
-    found = Sail(memory=300)
-    yield found
-    found.close()
 
 
 def _landed(lake: Lake, code: Operator, log: Log, commits: int) -> None:

@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -48,14 +48,6 @@ PROGRAM = (
     "keep_up([Lake(sys.argv[1])], hours=0, days=0)"
 )
 ROWS, CUTS = 240, 24
-
-
-@pytest.fixture(scope="module")
-def sail() -> Iterator[Sail]:
-    """One server for all tests."""
-    found = Sail(memory=300)
-    yield found
-    found.close()
 
 
 def _hourly(upstream: Operator, name: str, *, most: bool = False) -> Operator:

@@ -75,14 +75,6 @@ class Streams:
         return engine_of(Timeline.current(self.lake, code.name).folder(CHECKPOINT))
 
 
-@pytest.fixture(scope="module")
-def sail() -> Iterator[Sail]:
-    """One server for all tests."""
-    found = Sail(memory=300)
-    yield found
-    found.close()
-
-
 @pytest.fixture
 def streams(spark: SparkSession, sail: Sail, lake: Lake) -> Streams:
     return Streams(spark, sail, lake)

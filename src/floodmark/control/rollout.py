@@ -56,7 +56,7 @@ class Record:
         root: folder of the workspace.
         environment: settings.
         kind: ``experiment`` where a person began the experiment, and ends it.
-        experiment: name; ``""`` until it has begun.
+        experiment: whose rule it is; ``""`` of a rollout, which makes its own: ``named``.
         arm: that is to become the stream.
         package: code of the arm.
         version: of the operator in it.
@@ -116,23 +116,23 @@ class Record:
     @property
     def named(self) -> str:
         """Its experiment."""
-        return self.experiment or f"rollout_{self.id}"
+        return self.experiment if self.kind == "experiment" else self.stages[self.stage]
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """The experiments of a rollout: one for each share of its ramp, and the last one, which is over all keys."""
+        first = f"rollout_{self.id}"
+        return (first, *(f"{first}_{n + 2}" for n in range(len(self.declared.ramp))))
 
     @property
     def stage(self) -> int:
-        """How many shares of its ramp are behind it; that of the ramp's length is the one over all keys."""
-        suffix = self.named.removeprefix(f"rollout_{self.id}").removeprefix("_")
-        return int(suffix) - 1 if suffix.isdigit() else 0
+        """Which of these it has come to."""
+        return max(sum(step.state == "waiting" for step in self.steps) - 1, 0)
 
     @property
     def share(self) -> float:
         """Of the keys, over which the arms run at this stage."""
-        return (*self.declared.ramp, 1.0)[self.stage] if self.kind == "rollout" else 1.0
-
-    @property
-    def following(self) -> str:
-        """The experiment of the next stage."""
-        return f"rollout_{self.id}_{self.stage + 2}"
+        return (*self.declared.ramp, 1.0)[self.stage]
 
     @property
     def name(self) -> str:
@@ -141,7 +141,7 @@ class Record:
 
     def as_json(self) -> dict[str, Any]:
         """For programs."""
-        return asdict(self) | {"operator": self.operator, "lake": self.stream.lake}
+        return asdict(self) | {"operator": self.operator, "lake": self.stream.lake, "experiment": self.named}
 
 
 @dataclass(frozen=True, slots=True)

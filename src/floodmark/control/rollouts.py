@@ -230,19 +230,19 @@ def _begin(fleet: Fleet, known: Rollouts, record: Record) -> Record:
         )
         experiments.start(fleet, name, record.operator, request, record.declared.promote if whole else None)
     crash.point("rollout.begun")
-    return known.come_to(record, "shadowing", experiment=name)
+    return known.come_to(record, "shadowing")
 
 
 def _clean_earlier(fleet: Fleet, known: Rollouts, record: Record) -> None:
     """Remove the arms of the stage before, and of the rollout before, which stayed to be looked at."""
-    earlier = {one.named for one in known.of(record.stream) if one.id != record.id and one.kind == "rollout"}
-    mine = f"rollout_{record.id}"
+    earlier = {
+        name for one in known.of(record.stream) if one.id != record.id and one.kind == "rollout" for name in one.stages
+    }
+    behind = record.stages[: record.stage]
     for made in kept.known(fleet.lake):
-        if made.name != record.named and (made.name == mine or made.name.startswith(f"{mine}_")):
-            if not made.over:
-                experiments.set_state(fleet, made.name, "stopped")
-            experiments.clean(fleet, made.name)
-        elif made.over and made.name in earlier:
+        if made.name in behind and not made.over:
+            experiments.set_state(fleet, made.name, "stopped")
+        if made.name in behind or (made.over and made.name in earlier):
             experiments.clean(fleet, made.name)
 
 
@@ -278,7 +278,7 @@ def _decide(fleet: Fleet, known: Rollouts, record: Record) -> Record:
     if judgement.holds and made.sample is not None:
         crash.point("rollout.judged")
         why = f"all gates hold over {made.sample}"
-        return known.come_to(record, "waiting", why, experiment=record.following, held_since=None)
+        return known.come_to(record, "waiting", why, held_since=None)
     if judgement.holds:
         crash.point("rollout.judged")
         return known.come_to(record, "promoting")
