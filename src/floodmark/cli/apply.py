@@ -169,7 +169,8 @@ def _say(console: Console, operator: Operator, found: Upgraded, told: str) -> No
     elif found.savepoint is None:
         console.say(f"{found.plan.defined}: nothing to do")
     else:
-        console.say(f"{found.plan.deployed} -> {found.plan.defined}: {told}")
+        before = f"{found.plan.deployed} -> " if found.plan.changes else ""  # none: verified again
+        console.say(f"{before}{found.plan.defined}: {told}")
         console.say(f"  go back: floodmark rollback {operator.name} --to {found.savepoint}")
     for reader in found.readers:
         console.say(

@@ -1,6 +1,7 @@
 """Upgrades and rollbacks of streams that run by themselves, each from stopping them to having seen them run again.
 
-Every step is written down before it is done. Whoever asks next, after one was killed, finishes the rollback or undoes the upgrade first.
+Every step is written down before it is done. Whoever asks next, after one was killed, finishes the rollback or undoes the upgrade first; an
+upgrade that is asked for again once its version has started is verified instead.
 """
 
 from __future__ import annotations
@@ -79,6 +80,8 @@ def upgrade(
     """
     name, verification = operator.name, verification or Verification()
     with taking_turn(fleet, name) as turn:
+        if again := _verified(fleet, operator, verification, turn):
+            return again
         settle(fleet, name, turn)
         old = wanted(fleet, [name])
         found = check(operator, fleet.lake, forward_only=forward_only)
@@ -124,8 +127,10 @@ def rebuild(
         LifecycleError: as ``upgrade``.
         CapabilityError: as ``upgrade``.
     """
-    name, stop = operator.name, stop or threading.Event()
+    name, stop, verification = operator.name, stop or threading.Event(), verification or Verification()
     with taking_turn(fleet, name) as turn:
+        if again := _verified(fleet, operator, verification, turn):
+            return Upgraded(plan=again[0], savepoint=again[1].savepoint), again[1]
         old = before_switch(fleet, name)
         settle(fleet, name, turn)
         old = old or wanted(fleet, [name])
@@ -151,7 +156,7 @@ def rebuild(
             return found, fleet.store.close(action.id, "done", "nothing was switched")
         fleet.store.go_on(action.id, "verifying", savepoint=found.savepoint)
         savepoint = savepoints.find(fleet.lake, found.savepoint)
-        return found, go_over(fleet, package, savepoint, action, verification or Verification(), turn)
+        return found, go_over(fleet, package, savepoint, action, verification, turn)
 
 
 def roll_back(
@@ -276,7 +281,7 @@ def settle(fleet: Fleet, name: str, turn: Callable[[], None]) -> None:
     left = fleet.store.unfinished(fleet.stream(name))
     if left is None:
         return
-    fleet.say(f"the {left.kind} of '{name}' to {left.version}, begun by {left.who}, was killed in '{left.step}'")
+    fleet.say(_killed(left))
     if left.step == "rebuilding":
         _settle_rebuild(fleet, left)
     elif left.kind == "rollback":
@@ -286,6 +291,25 @@ def settle(fleet: Fleet, name: str, turn: Callable[[], None]) -> None:
         fleet.store.close(left.id, "done", "whoever watched it was killed; it runs")
     else:
         _undo(fleet, left, left.reason or "whoever did it was killed", turn)
+
+
+def _verified(
+    fleet: Fleet, operator: Operator, verification: Verification, turn: Callable[[], None]
+) -> tuple[Plan, Action] | None:
+    """The same action, killed while its version was verified, verified to its end; None where there is none, or it cannot be taken back."""
+    left = fleet.store.unfinished(fleet.stream(operator.name))
+    if left is None or (left.kind, left.step, left.version) != ("upgrade", "verifying", operator.version):
+        return None
+    back = {one.manifest.id: one for one in savepoints.savepoints(fleet.lake, operator.name)}.get(left.savepoint or "")
+    if back is None or not has_switched(fleet, left) or _runs(fleet, left):
+        return None
+    fleet.say(f"{_killed(left)}: it is verified")
+    package = left.old[operator.name].get("next") or fleet.pack()
+    return check(operator, fleet.lake), go_over(fleet, package, back, left, verification, turn)
+
+
+def _killed(left: Action) -> str:
+    return f"the {left.kind} of '{left.operator}' to {left.version}, begun by {left.who}, was killed in '{left.step}'"
 
 
 def _settle_rebuild(fleet: Fleet, left: Action) -> None:
