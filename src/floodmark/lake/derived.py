@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-import duckdb
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
@@ -27,6 +26,8 @@ def write(target: str, like: DeltaTable, rows: Mapping[str, dataset.Dataset], qu
         rows: name in the query -> rows.
         query: DuckDB's SQL, with the columns of ``like`` in their order.
     """
+    import duckdb  # noqa: PLC0415 - every stream imports this module when it starts, and few write such tables
+
     remove(target)
     metadata, schema = like.metadata(), like.to_pyarrow_dataset().schema
     DeltaTable.create(
