@@ -261,6 +261,9 @@ def status(invocation: Invocation) -> None:
     sources, outputs = ([row for row in rows if row["kind"] == kind] for kind in ("source", "output"))
     names = ("rows", "quarantined", "commits", "progress", "state")
     console.table(("source", *names), [(row["name"], *map(row.get, names)) for row in sources])
+    for row in sources:
+        for warning in row.get("warnings", ()):
+            console.say(f"{row['name']}: {warning}")
     facts = ("mode", "engine", "progress", "lag", "last_run", "state")
     console.table(
         ("output", *(name.replace("_", " ") for name in facts)),
@@ -371,6 +374,8 @@ def _commit(commit: Committed) -> str:
 def _say_landed(console: Console, result: LandingResult, seconds: float) -> None:
     landed = f"{result.rows:,} rows in {result.commits:,} commit{'s' * (result.commits != 1)}, {result.quarantined:,} quarantined"
     console.say(f"{result.source}: {landed}; watermark {describe(result.watermark)}; {seconds:.1f} s")
+    for some in result.far:
+        console.say(f"  {some.describe()}")
     for name in result.waiting:
         console.say(f"  waiting: {name} is still being written")
     if result.quarantined:

@@ -20,6 +20,7 @@ from floodmark.connectors.unit import Columns, Record
 from floodmark.core.errors import shown
 from floodmark.core.time import describe, describe_span
 from floodmark.semantics.columns import arrow_type
+from floodmark.semantics.stretches import Stretch, stretches
 from floodmark.semantics.watermarks import Trace, candidates, candidates_from_column
 from floodmark.spec.annotations import rescued_text
 from floodmark.spec.contract import Contract, allowed_values, event_time_field, inputs_of, rescued_field, schema
@@ -46,10 +47,11 @@ class Broken:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Some rows of a unit, in order: the good ones as Arrow, with EVENT and ASKED, and the broken ones."""
+    """Some rows of a unit, in order: the good ones as Arrow, with EVENT and ASKED, the broken ones, and where the good ones lie in time."""
 
     rows: pa.RecordBatch
     broken: tuple[Broken, ...]
+    times: tuple[Stretch, ...]
 
 
 @dataclass(slots=True)
@@ -140,9 +142,12 @@ class _Checker:
             return None
         name = event_time_field(self.contract)
         if self.contract.floodmark_ingestion_time or name is None:
-            return Batch(_with_times(rows, np.full(len(rows), self.rules.now, dtype=np.int64), source), ())
+            return Batch(_with_times(rows, np.full(len(rows), self.rules.now, dtype=np.int64), source), (), ())
         moments, valid, ahead = self._moments(rows.column(name))
-        return Batch(_with_times(rows, moments, source), ()) if valid.all() and not ahead.any() else None
+        if not valid.all() or ahead.any():
+            return None
+        times = stretches(moments, lambda place: some.position + place)
+        return Batch(_with_times(rows, moments, source), (), times)
 
     def _moments(self, column: pa.Array) -> tuple[Any, Any, Any]:
         """Event times in ms, and which of them are there, and which too far in the future."""
@@ -195,8 +200,8 @@ class _Checker:
         rows = pa.RecordBatch.from_arrays(columns, names=list(self.schema.names))
         if self.rules.source.revisable:
             rows = rows.append_column(CHANGE, self._changes())
-        rows = self._not_refused(*self._within_time(rows))
-        batch = Batch(rows, tuple(self.broken))
+        rows, places = self._not_refused(*self._within_time(rows))
+        batch = Batch(rows, tuple(self.broken), self._times(rows, places))
         self.models.clear()
         self.kept.clear()
         self.broken.clear()
@@ -226,15 +231,22 @@ class _Checker:
         self.kept[:] = [self.kept[row] for row in fitting]
         return pa.array([values[row] for row in fitting], type=wanted)
 
-    def _not_refused(self, rows: pa.RecordBatch, places: Any) -> pa.RecordBatch:
+    def _times(self, rows: pa.RecordBatch, places: Any) -> tuple[Stretch, ...]:
+        """Stretches of the rows' event times; none where that is the moment of landing."""
+        if self.contract.floodmark_ingestion_time:
+            return ()
+        return stretches(rows.column(EVENT).to_numpy(), lambda place: self.kept[places[place]].position)
+
+    def _not_refused(self, rows: pa.RecordBatch, places: Any) -> tuple[pa.RecordBatch, Any]:
         """Take out the rows that are refused; ``places`` are those of the rows among the records kept."""
         if not self.refusals.reasons:
-            return rows
+            return rows, places
         reasons = self.refusals.of(len(rows))
         for place, reason in zip(places, reasons, strict=True):
             if reason is not None:
                 self._break(self.kept[place], reason)
-        return rows.filter(pa.array([reason is None for reason in reasons], pa.bool_()))
+        good = np.array([reason is None for reason in reasons], dtype=bool)
+        return rows.filter(pa.array(good)), np.asarray(places)[good]
 
     def _within_time(self, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, Any]:
         """Add EVENT and ASKED; take out rows without an event time or too far in the future. The places of the others come with them."""

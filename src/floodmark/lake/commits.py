@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from floodmark.core.errors import StateError
 from floodmark.core.time import Interval
+from floodmark.semantics.stretches import Stretch
 from floodmark.semantics.watermarks import WatermarkState
 from floodmark.spec.run import LateRows
 
@@ -59,6 +60,7 @@ class Landing:
         ended: an end of input has been landed.
         modified: modification time of its first file, ms; it grows from commit to commit, whatever the clock says. 0 in commits of versions before.
         reopens: it takes back the end of input before it.
+        event_times: stretches of event time in which all rows of the log lie; empty in commits of versions before.
     """
 
     source: str
@@ -75,6 +77,7 @@ class Landing:
     ended: bool = False
     modified: int = 0
     reopens: bool = False
+    event_times: tuple[Stretch, ...] = ()
 
     @property
     def progress(self) -> int:
@@ -82,9 +85,10 @@ class Landing:
         return self.state.watermark
 
     def as_json(self) -> dict[str, Any]:
-        """Of the fields; units as lists."""
+        """Of the fields; units and stretches as lists."""
         units = [[u.name, u.size, u.modified, u.digest, u.status] for u in self.units]
-        return _plain(self, "state", "units") | {
+        return _plain(self, "state", "units", "event_times") | {
+            "event_times": [stretch.as_json() for stretch in self.event_times],
             "watermark_state": self.state.as_json(),
             "progress": self.progress,
             "units": units,
@@ -98,7 +102,8 @@ class Landing:
             for name, size, modified, digest, status in value["units"]
         )
         state = WatermarkState.from_json(value["watermark_state"])
-        return Landing(units=units, state=state, **_known(Landing, value))
+        times = tuple(Stretch.from_json(stretch) for stretch in value.get("event_times", ()))
+        return Landing(units=units, state=state, event_times=times, **_known(Landing, value))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -390,7 +395,7 @@ def _known(kind: Any, value: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         KeyError: a field is missing.
     """
-    formed = {"state", "units", "interval"}
+    formed = {"state", "units", "event_times", "interval"}
     known: list[Field[Any]] = [one for one in fields(kind) if one.name not in formed]
     optional = {one.name for one in known if one.default is not MISSING or one.default_factory is not MISSING}
     return {one.name: value[one.name] for one in known if one.name in value or one.name not in optional}

@@ -13,6 +13,7 @@ from floodmark.core.time import NEVER, describe, describe_span
 from floodmark.lake import entries, history, log
 from floodmark.lake.checkpoint import remedy
 from floodmark.lake.commits import BoundedRun, Landing, MicroBatch, Restored
+from floodmark.lake.far import far_rows
 from floodmark.lake.lost import known_lost
 from floodmark.lake.paths import Lake
 from floodmark.lake.savepoints import check_inputs
@@ -29,7 +30,7 @@ def status(workspace: Workspace, lake: Lake) -> list[dict[str, Any]]:
     """One entry per source and per output table, sources first, upstream before downstream.
 
     Shape: ``kind``, ``name``, ``table``, ``state`` in words, ``progress`` (ISO 8601 or words), ``commits``, and what the last commit
-    says: for sources ``rows`` (landed in all), ``quarantined`` (in all), ``ended``, ``last_run`` (while the log tells), ``lost`` (files that are gone, only where ``known_lost`` finds any); for outputs ``version``, ``mode``, ``last_run``,
+    says: for sources ``rows`` (landed in all), ``quarantined`` (in all), ``ended``, ``last_run`` (while the log tells), ``warnings`` (only where few rows hold the watermark far ahead of all others), ``lost`` (files that are gone, only where ``known_lost`` finds any); for outputs ``version``, ``mode``, ``last_run``,
     ``lag`` behind its inputs.
     """
     reached: dict[str, int] = {}
@@ -65,6 +66,8 @@ def _source(source: Source, lake: Lake) -> tuple[dict[str, Any], int]:
     }
     if commit is not None:
         entry["last_run"] = describe(commit.at)
+    if far := [some for some in far_rows(source, last) if some.side == "ahead" and some.holds]:
+        entry["warnings"] = [some.describe() for some in far]
     if gone := known_lost(path):
         rows = sum(file.rows or 0 for file in gone)
         entry["state"] = f"{len(gone)} of its files gone, {rows:,} rows: {gone[0].describe()}"

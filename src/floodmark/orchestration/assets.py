@@ -94,6 +94,7 @@ def source_assets(asset: SourceAsset, place: Place) -> dg.AssetsDefinition:
                 "quarantined": result.quarantined,
                 "watermark": describe(result.watermark),
                 "ended": result.ended,
+                **({"far from all others": "\n".join(some.describe() for some in result.far)} if result.far else {}),
                 "waiting": ", ".join(result.waiting) or "none",
                 "seconds": round(time.monotonic() - began, 3),
             }

@@ -23,11 +23,12 @@ from floodmark.engines.landing import port
 from floodmark.engines.landing.port import Blobs, Workers
 from floodmark.engines.landing.stamping import Stamping
 from floodmark.engines.landing.units import Report
-from floodmark.lake import log, quarantines
+from floodmark.lake import far, log, quarantines
 from floodmark.lake.commits import Landed, Landing
 from floodmark.lake.landed import LandedUnits
 from floodmark.lake.paths import Lake, absolute
 from floodmark.semantics.delays import Delays
+from floodmark.semantics.stretches import Stretch, joined
 from floodmark.semantics.watermarks import (
     WatermarkState,
     advance,
@@ -223,9 +224,23 @@ class Lander:
             delays = Delays() if again else blobs.measured(measuring)
             state = replace(state, learned=state.learned.measured(after.watermark, delays))
         landing = replace(
-            landing, state=state, next_sequence=plan.marker + 1, rows=plan.marker - self.last.next_sequence
+            landing,
+            state=state,
+            next_sequence=plan.marker + 1,
+            rows=plan.marker - self.last.next_sequence,
+            event_times=joined(far.known_before(self.last), self._times(reports)),
         )
         return self._append(blobs, landing, plan)
+
+    def _times(self, reports: Mapping[int, Report]) -> tuple[Stretch, ...]:
+        """Stretches of event time of the rows of a commit."""
+        found: tuple[Stretch, ...] = ()
+        for _, report in sorted(reports.items()):
+            found = joined(found, report.times)
+        if self.source.granularity == "row":
+            return found
+        rows = sum(stretch.rows for stretch in found)  # none of this commit is late because of another
+        return tuple(replace(stretch, earlier=rows - stretch.rows) for stretch in found)
 
     def _walked(
         self, state: WatermarkState, reports: Mapping[int, Report], now: int, last: int
@@ -264,6 +279,7 @@ class Lander:
             next_sequence=self.last.next_sequence + 1,
             state=self.last.state,
             set_aside=self.last.set_aside,
+            event_times=self.last.event_times,
             definition=self.source.canonical(),
             fingerprint=self.source.fingerprint,
             run=self.run,

@@ -28,6 +28,8 @@ from floodmark.engines.landing.units import KEYS, ROWS, Blob, Report
 from floodmark.lake import entries, log, quarantines
 from floodmark.lake.commits import Landing
 from floodmark.lake.paths import Lake
+from floodmark.semantics import stretches
+from floodmark.semantics.stretches import Stretch
 from floodmark.semantics.watermarks import Trace, compress
 from floodmark.spec.source import Source
 
@@ -267,6 +269,7 @@ def blobs_of(unit: int, batches: Iterable[pa.RecordBatch], rules: Rules) -> Iter
     rows = (row for batch in batches for row in batch.to_pylist())
     part, good, broken = 0, 0, 0
     traces: list[Trace] = []
+    times: tuple[Stretch, ...] = ()
     refusals = rules.refusals(unit)
     for replayed, group in groupby(rows, key=lambda row: row["_replay"]):
         settings = json.loads(replayed)
@@ -277,13 +280,21 @@ def blobs_of(unit: int, batches: Iterable[pa.RecordBatch], rules: Rules) -> Iter
             if len(batch.rows):
                 traces.append(compress(trace_of(batch.rows, rules.source.partition_by)))
                 yield unit, part, ROWS, units.arrow_file(batch.rows)
+            times = stretches.joined(times, [_located(stretch, keys[stretch.position]) for stretch in batch.times])
             told = [[*key, reasons.get(place)] for place, key in enumerate(keys) if key is not None]
             yield unit, part + 1, KEYS, json.dumps(told).encode()
             keys[:] = [None] * len(keys)  # told; their places go on counting
             part, good, broken = part + 2, good + len(batch.rows), broken + len(batch.broken)
     trace = units.joined(traces) if traces else None
-    report = Report(unit=unit, status="landed", rows=good, broken=broken, trace=compress(trace) if trace else None)
+    report = Report(
+        unit=unit, status="landed", rows=good, broken=broken, trace=compress(trace) if trace else None, times=times
+    )
     yield report.as_blob(part)
+
+
+def _located(stretch: Stretch, key: tuple[str, int, int] | None) -> Stretch:
+    """A stretch whose first row is named as in the unit in which it was set aside."""
+    return stretch if key is None else replace(stretch, file=key[0], position=key[1])
 
 
 def _records(

@@ -19,6 +19,7 @@ from floodmark.engines.landing.lander import Lander, reader_of, refuse_ended
 from floodmark.engines.landing.port import Workers
 from floodmark.lake import entries, log
 from floodmark.lake.commits import Landing
+from floodmark.lake.far import FarRows, newly_far
 from floodmark.lake.landed import LandedUnits
 from floodmark.lake.locks import exclusive
 from floodmark.lake.paths import Lake
@@ -75,6 +76,7 @@ class LandingResult:
         watermark: of the log now, ms.
         waiting: names of files that are still being written; the next landing takes them.
         ended: the log has its end of input.
+        far: few rows of this landing far from all others of the log, or that have made rows of this landing late.
     """
 
     source: str
@@ -85,6 +87,7 @@ class LandingResult:
     watermark: int
     waiting: tuple[str, ...] = ()
     ended: bool = False
+    far: tuple[FarRows, ...] = ()
 
 
 class How(TypedDict, total=False):
@@ -203,6 +206,10 @@ class _Session:
     stop: Stop | None
     max_commits: int | None
     done: list[Landing] = field(default_factory=list)
+    _before: Landing = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._before = self.landing.last
 
     def run(self, *, until_caught_up: bool, poll_seconds: float) -> None:
         while not self.is_over():
@@ -258,6 +265,7 @@ class _Session:
             watermark=last.state.watermark,
             waiting=tuple(sorted(self.landing.waiting)),
             ended=last.ended,
+            far=newly_far(self.landing.source, self._before, last),
         )
 
     def _wait(self, seconds: float) -> bool:

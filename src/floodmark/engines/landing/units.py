@@ -21,6 +21,8 @@ from floodmark.core.errors import FloodmarkError
 from floodmark.core.time import NEVER
 from floodmark.lake.commits import Status
 from floodmark.lake.quarantines import COLUMNS
+from floodmark.semantics import stretches
+from floodmark.semantics.stretches import Stretch
 from floodmark.semantics.watermarks import Trace, compress
 
 ROWS, BROKEN, REPORT, KEYS = 0, 1, 2, 3
@@ -46,6 +48,7 @@ class Report:
         digest: of the content.
         reason: why it did not land, for people.
         trace: of its rows, compressed.
+        times: stretches of event time in which its rows lie.
         examples: its first broken rows, for people.
         error: a FloodmarkError that stops the landing, as its parts.
     """
@@ -58,6 +61,7 @@ class Report:
     digest: str = ""
     reason: str = ""
     trace: Trace | None = None
+    times: Sequence[Stretch] = ()
     examples: Sequence[str] = ()
     error: dict[str, str] | None = None
 
@@ -65,14 +69,16 @@ class Report:
         """The last blob of a unit."""
         fields = {name: getattr(self, name) for name in self.__slots__}
         trace = None if self.trace is None else self.trace.as_json()
-        return self.unit, part, REPORT, json.dumps({**fields, "trace": trace}).encode()
+        times = [stretch.as_json() for stretch in self.times]
+        return self.unit, part, REPORT, json.dumps({**fields, "trace": trace, "times": times}).encode()
 
     @staticmethod
     def from_json(text: bytes | str) -> Report:
         """The report in a blob."""
         fields = json.loads(text)
         trace = None if fields["trace"] is None else Trace.from_json(fields["trace"])
-        return Report(**{**fields, "trace": trace})
+        times = tuple(Stretch.from_json(stretch) for stretch in fields["times"])
+        return Report(**{**fields, "trace": trace, "times": times})
 
 
 def blobs_of(index: int, reader: Reader, unit: Unit, rules: Rules) -> Iterator[Blob]:
@@ -86,6 +92,7 @@ def blobs_of(index: int, reader: Reader, unit: Unit, rules: Rules) -> Iterator[B
             report = Report(unit=index, status="replaced", reason=reason, size=unit.size, digest=digest)
         else:
             report = yield from _read(index, content, rules, parts)
+            report = replace(report, times=[replace(stretch, file=unit.name) for stretch in report.times])
             if report.size != unit.size:  # somebody is still writing it
                 report = replace(report, status="changing")
     except FileNotFoundError:  # taken away since it was listed
@@ -109,6 +116,7 @@ def _read(index: int, content: Content, rules: Rules, parts: Iterator[int]) -> G
     rows, broken, reason, examples = 0, 0, "", list[str]()
     status: Status = "landed"
     traces: list[Trace] = []
+    times: tuple[Stretch, ...] = ()
     try:
         for batch in rules.batches(content.records(), content.form, rules.refusals(index)):
             if len(batch.rows):
@@ -118,6 +126,7 @@ def _read(index: int, content: Content, rules: Rules, parts: Iterator[int]) -> G
                 yield index, next(parts), BROKEN, _broken(batch.broken, content.replay)
             examples += [f"row {row.position}: {row.reason}" for row in batch.broken[: EXAMPLES - len(examples)]]
             rows, broken = rows + len(batch.rows), broken + len(batch.broken)
+            times = stretches.joined(times, batch.times)
     except Unreadable as error:
         status, reason = "unreadable", str(error)
     size, digest = content.fingerprint()
@@ -136,6 +145,7 @@ def _read(index: int, content: Content, rules: Rules, parts: Iterator[int]) -> G
         digest=digest,
         reason=reason,
         trace=trace,
+        times=times,
         examples=examples,
     )
 
