@@ -344,7 +344,7 @@ def land(
                 max_commits=limit_commits,
                 workspace=Path(workspace.settings.folder),
             )
-            _say_landed(console, result, time.monotonic() - begun)
+            _say_landed(console, source, result, time.monotonic() - begun)
             results.append(result)
     console.document({"lake": opened.lake, "sources": [asdict(result) for result in results]})
 
@@ -371,9 +371,11 @@ def _commit(commit: Committed) -> str:
     )
 
 
-def _say_landed(console: Console, result: LandingResult, seconds: float) -> None:
+def _say_landed(console: Console, source: Source, result: LandingResult, seconds: float) -> None:
     landed = f"{result.rows:,} rows in {result.commits:,} commit{'s' * (result.commits != 1)}, {result.quarantined:,} quarantined"
     console.say(f"{result.source}: {landed}; watermark {describe(result.watermark)}; {seconds:.1f} s")
+    if left_out := result.left_out.describe(source.contract.__name__, result.rows + result.quarantined):
+        console.say(f"  {left_out}")
     for some in result.far:
         console.say(f"  {some.describe()}")
     for name in result.waiting:

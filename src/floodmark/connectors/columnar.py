@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from pydantic import AfterValidator
 
 from floodmark.core.types import Type, of_python
-from floodmark.spec.contract import Contract, EventTime, inputs_of
+from floodmark.spec.contract import Contract, EventTime, inputs_of, takes_unknown
 
 _EVENT_TIME = [m for m in typing.get_args(EventTime)[1:] if isinstance(m, AfterValidator)]
 
@@ -73,7 +73,7 @@ def _kept(rule: Any, column: pa.Array) -> pa.Array:
 def rows_of(contract: type[Contract], batch: pa.RecordBatch) -> pa.RecordBatch | None:
     """The batch as rows of the contract, every one of them good; None where they have to be looked at one by one."""
     checks = _checks(contract)
-    if checks is None or (contract.model_config.get("extra") != "ignore" and _unknown(contract, batch)):
+    if checks is None or (takes_unknown(contract) and unknown(contract, batch)):
         return None
     columns = []
     for check in checks:
@@ -84,9 +84,10 @@ def rows_of(contract: type[Contract], batch: pa.RecordBatch) -> pa.RecordBatch |
     return pa.RecordBatch.from_arrays(columns, names=[check.name for check in checks])
 
 
-def _unknown(contract: type[Contract], batch: pa.RecordBatch) -> bool:
-    """Whether there are columns the contract does not name."""
-    return not set(batch.schema.names) <= inputs_of(contract).keys()
+def unknown(contract: type[Contract], batch: pa.RecordBatch) -> list[str]:
+    """Columns the contract does not name."""
+    known = inputs_of(contract)
+    return [name for name in batch.schema.names if name not in known]
 
 
 @cache

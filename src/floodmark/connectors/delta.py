@@ -153,6 +153,7 @@ class _Version:
     where: str
     form: Literal["python"] = field(default="python", init=False)
     replay: str | None = field(default='{"format": "python"}', init=False)
+    left_out: None = field(default=None, init=False)
 
     def records(self) -> Iterator[Record]:
         number = 0

@@ -21,7 +21,7 @@ from floodmark.core.errors import ConnectorError, closest
 from floodmark.lake.commits import Landed
 from floodmark.lake.landed import LandedUnits
 from floodmark.lake.storage import Hashed, digest_of, file_system, open_hashed
-from floodmark.spec.contract import Contract
+from floodmark.spec.contract import Contract, inputs_of
 from floodmark.spec.source import Files
 
 Format = Literal["csv", "json", "parquet"]
@@ -170,6 +170,7 @@ class _File:
     reader: FileReader
     name: str
     replay: str | None = None
+    left_out: tuple[str, ...] | None = None
     _stream: Hashed = field(init=False)
 
     def __post_init__(self) -> None:
@@ -197,6 +198,8 @@ class _File:
             else:
                 settings = self.settings()
                 names, line = header_of(lines, settings)
+                known = inputs_of(self.reader.contract)
+                self.left_out = tuple(name for name in names if name and name not in known)
                 self.replay = json.dumps({"format": "csv", "header": names, **settings.as_json()})
                 yield from csv_records(lines, names, settings, first_line=line)
 

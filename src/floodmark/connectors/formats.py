@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from floodmark.connectors.unit import Columns, Record, Unreadable
 from floodmark.connectors.validation import fractions_of, texts_of_literals
 from floodmark.core.errors import ConnectorError, closest
-from floodmark.spec.contract import Contract, inputs_of
+from floodmark.spec.contract import Contract, inputs_of, takes_unknown
 
 _BUFFER = 1 << 20
 _PARQUET_ROWS = 65_536
@@ -136,7 +136,7 @@ def csv_records(
     A record whose quotes do not match costs its first line only: reading goes on at the second.
     """
     csv.field_size_limit(sys.maxsize)
-    known, all_of_them = inputs_of(settings.contract), settings.contract.model_config.get("extra") != "ignore"
+    known, all_of_them = inputs_of(settings.contract), takes_unknown(settings.contract)
     wanted = [(place, name) for place, name in enumerate(names) if name in known or (all_of_them and name)]
     literals = texts_of_literals(settings.contract)
     nulls, width = frozenset(settings.null_values), len(names)

@@ -46,6 +46,7 @@ class _Rows:
     last: int
     form: Literal["json"] = field(default="json", init=False)
     replay: str | None = field(default='{"format": "json"}', init=False)
+    left_out: None = field(default=None, init=False)
 
     def records(self) -> Iterator[Record]:
         for position in range(self.first, self.last + 1):

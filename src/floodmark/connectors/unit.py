@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
@@ -82,6 +82,11 @@ class Content(Protocol):
     @property
     def replay(self) -> str | None:
         """JSON from which a raw row of this unit can be read again, on its own; None where it cannot. After the first record."""
+        ...
+
+    @property
+    def left_out(self) -> Sequence[str] | None:
+        """Columns that no record has, as the contract does not name them; None where records have all. After the first record."""
         ...
 
     def records(self) -> Iterator[Record | Columns]:

@@ -17,8 +17,10 @@ from pydantic import BaseModel, ValidationError
 
 from floodmark.connectors import columnar
 from floodmark.connectors.unit import Columns, Record
+from floodmark.connectors.unknown import columns_left_out, fields_left_out
 from floodmark.core.errors import shown
 from floodmark.core.time import describe, describe_span
+from floodmark.lake.left_out import LeftOut
 from floodmark.semantics.columns import arrow_type
 from floodmark.semantics.stretches import Stretch, stretches
 from floodmark.semantics.watermarks import Trace, candidates, candidates_from_column
@@ -47,11 +49,19 @@ class Broken:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Some rows of a unit, in order: the good ones as Arrow, with EVENT and ASKED, the broken ones, and where the good ones lie in time."""
+    """Some rows of a unit, in order.
+
+    Args:
+        rows: the good ones as Arrow, with EVENT and ASKED.
+        broken: the others.
+        times: stretches in which the event times of the good ones lie.
+        left_out: fields of them that the contract does not name.
+    """
 
     rows: pa.RecordBatch
     broken: tuple[Broken, ...]
     times: tuple[Stretch, ...]
+    left_out: LeftOut
 
 
 @dataclass(slots=True)
@@ -142,12 +152,13 @@ class _Checker:
             return None
         name = event_time_field(self.contract)
         if self.contract.floodmark_ingestion_time or name is None:
-            return Batch(_with_times(rows, np.full(len(rows), self.rules.now, dtype=np.int64), source), (), ())
+            rows = _with_times(rows, np.full(len(rows), self.rules.now, dtype=np.int64), source)
+            return Batch(rows, (), (), columns_left_out(source, some.batch))
         moments, valid, ahead = self._moments(rows.column(name))
         if not valid.all() or ahead.any():
             return None
         times = stretches(moments, lambda place: some.position + place)
-        return Batch(_with_times(rows, moments, source), (), times)
+        return Batch(_with_times(rows, moments, source), (), times, columns_left_out(source, some.batch))
 
     def _moments(self, column: pa.Array) -> tuple[Any, Any, Any]:
         """Event times in ms, and which of them are there, and which too far in the future."""
@@ -193,6 +204,7 @@ class _Checker:
         self.broken.append(Broken(position=record.position, raw=raw, reason=reason, replayable=exact))
 
     def _flush(self) -> Batch:
+        left_out = fields_left_out(self.rules.source, self.form, self.kept, self.models)
         while True:  # again when a column took rows out, as those before it still hold them
             columns = [self._column(name, kind) for name, kind in self.schema.types.items()]
             if all(len(column) == len(self.kept) for column in columns):
@@ -201,7 +213,7 @@ class _Checker:
         if self.rules.source.revisable:
             rows = rows.append_column(CHANGE, self._changes())
         rows, places = self._not_refused(*self._within_time(rows))
-        batch = Batch(rows, tuple(self.broken), self._times(rows, places))
+        batch = Batch(rows, tuple(self.broken), self._times(rows, places), left_out)
         self.models.clear()
         self.kept.clear()
         self.broken.clear()

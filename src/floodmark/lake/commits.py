@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from floodmark.core.errors import StateError
 from floodmark.core.time import Interval
+from floodmark.lake.left_out import LeftOut
 from floodmark.semantics.stretches import Stretch
 from floodmark.semantics.watermarks import WatermarkState
 from floodmark.spec.run import LateRows
@@ -61,6 +62,7 @@ class Landing:
         modified: modification time of its first file, ms; it grows from commit to commit, whatever the clock says. 0 in commits of versions before.
         reopens: it takes back the end of input before it.
         event_times: stretches of event time in which all rows of the log lie; empty in commits of versions before.
+        left_out: fields of its rows that the contract does not name.
     """
 
     source: str
@@ -78,6 +80,7 @@ class Landing:
     modified: int = 0
     reopens: bool = False
     event_times: tuple[Stretch, ...] = ()
+    left_out: LeftOut = field(default_factory=LeftOut)
 
     @property
     def progress(self) -> int:
@@ -87,7 +90,8 @@ class Landing:
     def as_json(self) -> dict[str, Any]:
         """Of the fields; units and stretches as lists."""
         units = [[u.name, u.size, u.modified, u.digest, u.status] for u in self.units]
-        return _plain(self, "state", "units", "event_times") | {
+        return _plain(self, "state", "units", "event_times", "left_out") | {
+            "left_out": self.left_out.as_json(),
             "event_times": [stretch.as_json() for stretch in self.event_times],
             "watermark_state": self.state.as_json(),
             "progress": self.progress,
@@ -103,7 +107,8 @@ class Landing:
         )
         state = WatermarkState.from_json(value["watermark_state"])
         times = tuple(Stretch.from_json(stretch) for stretch in value.get("event_times", ()))
-        return Landing(units=units, state=state, event_times=times, **_known(Landing, value))
+        left_out = LeftOut.from_json(value.get("left_out", [{}, 0]))
+        return Landing(units=units, state=state, event_times=times, left_out=left_out, **_known(Landing, value))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -395,7 +400,7 @@ def _known(kind: Any, value: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         KeyError: a field is missing.
     """
-    formed = {"state", "units", "event_times", "interval"}
+    formed = {"state", "units", "event_times", "left_out", "interval"}
     known: list[Field[Any]] = [one for one in fields(kind) if one.name not in formed]
     optional = {one.name for one in known if one.default is not MISSING or one.default_factory is not MISSING}
     return {one.name: value[one.name] for one in known if one.name in value or one.name not in optional}

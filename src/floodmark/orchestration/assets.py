@@ -86,6 +86,7 @@ def source_assets(asset: SourceAsset, place: Place) -> dg.AssetsDefinition:
                 ),
                 stop.set,  # it ends after the commit it is in
             )
+        left_out = result.left_out.describe(source.contract.__name__, result.rows + result.quarantined)
         return dg.MaterializeResult(
             metadata={
                 "rows landed": result.rows,
@@ -94,6 +95,7 @@ def source_assets(asset: SourceAsset, place: Place) -> dg.AssetsDefinition:
                 "quarantined": result.quarantined,
                 "watermark": describe(result.watermark),
                 "ended": result.ended,
+                **({"left out": left_out} if left_out else {}),
                 **({"far from all others": "\n".join(some.describe() for some in result.far)} if result.far else {}),
                 "waiting": ", ".join(result.waiting) or "none",
                 "seconds": round(time.monotonic() - began, 3),

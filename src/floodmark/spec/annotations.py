@@ -88,7 +88,7 @@ class IsRescued:
 Rescued = Annotated[str | None, IsRescued()]
 """The fields of a row that the contract does not name, as one JSON object; null where there are none: ``unknown: Rescued``.
 
-Without such a field unknown fields are dropped; ``class X(Contract, extra="forbid")`` sets rows that have some aside. Fields of nested
+Without such a field unknown fields are left out, and a landing says which; ``class X(Contract, extra="forbid")`` sets rows that have some aside. Fields of nested
 models are not rescued: they follow the ``extra`` of their own model.
 """
 

@@ -88,8 +88,8 @@ class Contract(BaseModel):
         key: names of the fields that identify a row; documentation and joins.
         event_time: ``"field"`` (default: the one field typed ``EventTime``) or ``"ingestion"``: the moment of landing.
         expectations: of the rows together, which no single row breaks: a mean, a count, a share; beside what fields and key imply.
-        extra: fields the contract does not name: ``"ignore"`` (default) drops them, ``"forbid"`` sets the row aside. A field typed
-            ``Rescued`` keeps them.
+        extra: fields the contract does not name. Where it is not written they are left out, and each landing says which; ``"ignore"``
+            leaves them out without a word, ``"forbid"`` sets the row aside. A field typed ``Rescued`` keeps them.
 
     Fields of fields: a pydantic model is a struct (``user.address.city``), ``list[...]`` an array (``tags[0]``), ``dict[str, ...]`` a
     map (``labels['a']``), ``JsonText`` any JSON value as text.
@@ -107,7 +107,7 @@ class Contract(BaseModel):
         DefinitionError: DEFINITION-010..013 when the class is defined.
     """
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True)
     floodmark_key: ClassVar[tuple[str, ...]] = ()
     floodmark_ingestion_time: ClassVar[bool] = False
     floodmark_expectations: ClassVar[tuple[Expectation, ...]] = ()
@@ -183,6 +183,16 @@ def rescued_field(contract: type[Contract]) -> str | None:
         where, fix = f"contract '{contract.__name__}'", f"Keep '{found[0]}', remove the others."
         raise DefinitionError(where, "one Rescued field", ", ".join(found), fix, code="DEFINITION-151")
     return found[0] if found else None
+
+
+def tells_unknown(model: type[BaseModel]) -> bool:
+    """Whether a landing says which fields it leaves out, as the contract, or a model in it, does not say what becomes of those it does not name."""
+    return "extra" not in model.model_config
+
+
+def takes_unknown(contract: type[Contract]) -> bool:
+    """Whether fields the contract does not name are read with a row: they are kept, or the row is set aside."""
+    return contract.model_config.get("extra") in {"allow", "forbid"}
 
 
 def inputs_of(contract: type[Contract]) -> dict[str, FieldInfo]:

@@ -6,6 +6,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from pathlib import Path
 from typing import assert_never
 
@@ -26,6 +27,7 @@ from floodmark.engines.landing.units import Report
 from floodmark.lake import far, log, quarantines
 from floodmark.lake.commits import Landed, Landing
 from floodmark.lake.landed import LandedUnits
+from floodmark.lake.left_out import LeftOut
 from floodmark.lake.paths import Lake, absolute
 from floodmark.semantics.delays import Delays
 from floodmark.semantics.stretches import Stretch, joined
@@ -229,6 +231,7 @@ class Lander:
             next_sequence=plan.marker + 1,
             rows=plan.marker - self.last.next_sequence,
             event_times=joined(far.known_before(self.last), self._times(reports)),
+            left_out=reduce(LeftOut.plus, (report.left_out for _, report in sorted(reports.items())), LeftOut()),
         )
         return self._append(blobs, landing, plan)
 

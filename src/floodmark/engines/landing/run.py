@@ -10,6 +10,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import reduce
 from pathlib import Path
 from typing import Protocol, TypedDict
 
@@ -21,6 +22,7 @@ from floodmark.lake import entries, log
 from floodmark.lake.commits import Landing
 from floodmark.lake.far import FarRows, newly_far
 from floodmark.lake.landed import LandedUnits
+from floodmark.lake.left_out import LeftOut
 from floodmark.lake.locks import exclusive
 from floodmark.lake.paths import Lake
 from floodmark.spec.source import Source
@@ -77,6 +79,7 @@ class LandingResult:
         waiting: names of files that are still being written; the next landing takes them.
         ended: the log has its end of input.
         far: few rows of this landing far from all others of the log, or that have made rows of this landing late.
+        left_out: fields of the rows that the contract does not name, as it does not say what becomes of them.
     """
 
     source: str
@@ -88,6 +91,7 @@ class LandingResult:
     waiting: tuple[str, ...] = ()
     ended: bool = False
     far: tuple[FarRows, ...] = ()
+    left_out: LeftOut = field(default_factory=LeftOut)
 
 
 class How(TypedDict, total=False):
@@ -266,6 +270,7 @@ class _Session:
             waiting=tuple(sorted(self.landing.waiting)),
             ended=last.ended,
             far=newly_far(self.landing.source, self._before, last),
+            left_out=reduce(LeftOut.plus, (landing.left_out for landing in self.done), LeftOut()),
         )
 
     def _wait(self, seconds: float) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
 
@@ -20,10 +20,12 @@ from floodmark.connectors.validation import ASKED, Broken, Rules, trace_of
 from floodmark.core.errors import FloodmarkError
 from floodmark.core.time import NEVER
 from floodmark.lake.commits import Status
+from floodmark.lake.left_out import LeftOut
 from floodmark.lake.quarantines import COLUMNS
 from floodmark.semantics import stretches
 from floodmark.semantics.stretches import Stretch
 from floodmark.semantics.watermarks import Trace, compress
+from floodmark.spec.contract import tells_unknown
 
 ROWS, BROKEN, REPORT, KEYS = 0, 1, 2, 3
 """Kinds of blobs; ``KEYS`` says what became of quarantined rows that were checked again."""
@@ -49,6 +51,7 @@ class Report:
         reason: why it did not land, for people.
         trace: of its rows, compressed.
         times: stretches of event time in which its rows lie.
+        left_out: fields of its rows that the contract does not name.
         examples: its first broken rows, for people.
         error: a FloodmarkError that stops the landing, as its parts.
     """
@@ -62,6 +65,7 @@ class Report:
     reason: str = ""
     trace: Trace | None = None
     times: Sequence[Stretch] = ()
+    left_out: LeftOut = field(default_factory=LeftOut)
     examples: Sequence[str] = ()
     error: dict[str, str] | None = None
 
@@ -70,7 +74,12 @@ class Report:
         fields = {name: getattr(self, name) for name in self.__slots__}
         trace = None if self.trace is None else self.trace.as_json()
         times = [stretch.as_json() for stretch in self.times]
-        return self.unit, part, REPORT, json.dumps({**fields, "trace": trace, "times": times}).encode()
+        return (
+            self.unit,
+            part,
+            REPORT,
+            json.dumps({**fields, "trace": trace, "times": times, "left_out": self.left_out.as_json()}).encode(),
+        )
 
     @staticmethod
     def from_json(text: bytes | str) -> Report:
@@ -78,7 +87,8 @@ class Report:
         fields = json.loads(text)
         trace = None if fields["trace"] is None else Trace.from_json(fields["trace"])
         times = tuple(Stretch.from_json(stretch) for stretch in fields["times"])
-        return Report(**{**fields, "trace": trace, "times": times})
+        left_out = LeftOut.from_json(fields["left_out"])
+        return Report(**{**fields, "trace": trace, "times": times, "left_out": left_out})
 
 
 def blobs_of(index: int, reader: Reader, unit: Unit, rules: Rules) -> Iterator[Blob]:
@@ -117,6 +127,7 @@ def _read(index: int, content: Content, rules: Rules, parts: Iterator[int]) -> G
     status: Status = "landed"
     traces: list[Trace] = []
     times: tuple[Stretch, ...] = ()
+    left_out = LeftOut()
     try:
         for batch in rules.batches(content.records(), content.form, rules.refusals(index)):
             if len(batch.rows):
@@ -126,10 +137,12 @@ def _read(index: int, content: Content, rules: Rules, parts: Iterator[int]) -> G
                 yield index, next(parts), BROKEN, _broken(batch.broken, content.replay)
             examples += [f"row {row.position}: {row.reason}" for row in batch.broken[: EXAMPLES - len(examples)]]
             rows, broken = rows + len(batch.rows), broken + len(batch.broken)
-            times = stretches.joined(times, batch.times)
+            times, left_out = stretches.joined(times, batch.times), left_out.plus(batch.left_out)
     except Unreadable as error:
         status, reason = "unreadable", str(error)
     size, digest = content.fingerprint()
+    if content.left_out is not None and tells_unknown(rules.source.contract):
+        left_out = LeftOut(rows=dict.fromkeys(content.left_out, rows + broken), looked_at=rows + broken)
     if reason:
         reason = (
             f"the file cannot be read to its end: {reason}; {rows + broken:,} rows of its {size:,} bytes could be read and "
@@ -146,6 +159,7 @@ def _read(index: int, content: Content, rules: Rules, parts: Iterator[int]) -> G
         reason=reason,
         trace=trace,
         times=times,
+        left_out=left_out,
         examples=examples,
     )
 
