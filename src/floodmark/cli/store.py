@@ -59,15 +59,18 @@ def told(driver: Driver) -> str:
     return described(driver)
 
 
-def streams(opened: Opened) -> list[dict[str, str]]:
-    """The streams that were started, and how they are; nothing where none ever was."""
-    there = known(opened, print)
+def streams(opened: Opened) -> tuple[list[dict[str, str]], dict[str, str]]:
+    """The streams that were started, and how they are; operator -> what an output without any commit waits for. Nothing where none ever was."""
+    from floodmark.control.supervisor import awaited
+
+    there, found, awaits = known(opened, print), list[dict[str, str]](), dict[str, str]()
     if there is None:
-        return []
-    store = there.store
-    found = []
+        return found, awaits
+    supervised = there.supervised
     for one in there.here:
-        driver = next(iter(store.drivers(one.stream, 1)), None)
+        driver = next(iter(there.store.drivers(one.stream, 1)), None)
         state = "not started yet" if driver is None else told(driver)
         found.append({"stream": one.operator, "version": one.version, "wanted": one.desired, "state": state})
-    return found
+        if (reason := awaited(one, driver, supervised=supervised)) is not None:
+            awaits[one.operator] = reason
+    return found, awaits

@@ -257,7 +257,8 @@ def status(invocation: Invocation) -> None:
     from floodmark.lake.paths import Lake
     from floodmark.observe.status import status as found
 
-    rows = found(opened.workspace, Lake.of(opened.workspace.settings))
+    running, awaits = streams(opened)
+    rows = found(opened.workspace, Lake.of(opened.workspace.settings), awaits)
     sources, outputs = ([row for row in rows if row["kind"] == kind] for kind in ("source", "output"))
     names = ("rows", "quarantined", "commits", "progress", "state")
     console.table(("source", *names), [(row["name"], *map(row.get, names)) for row in sources])
@@ -269,7 +270,6 @@ def status(invocation: Invocation) -> None:
         ("output", *(name.replace("_", " ") for name in facts)),
         [(row["table"].rsplit("/", 1)[-1], *map(row.get, facts)) for row in outputs],
     )
-    running = streams(opened)
     about = ("stream", "version", "wanted", "state")
     console.table(about, [tuple(row[name] for name in about) for row in running])
     if (kept := upkeep(opened)) is not None:

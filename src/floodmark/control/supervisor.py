@@ -340,6 +340,25 @@ def told(driver: Driver) -> str:
     return f"{driver.state}, process {driver.pid}, {heard}"
 
 
+def awaited(deployment: Deployment, driver: Driver | None, *, supervised: bool) -> str | None:
+    """Why an output of a stream has no commit yet, for people; None where the stream should not run.
+
+    Args:
+        deployment: what should run.
+        driver: the newest one of the stream.
+        supervised: whether a supervisor is at work.
+    """
+    if deployment.desired != "running":
+        return None
+    if driver is not None and driver.ended_at is None:
+        return f"{'starting' if driver.batch is None else 'nothing written here yet'}: its driver is {told(driver)}"
+    if driver is not None and driver.state == "crashed" and driver.started_at >= deployment.changed_at:
+        return f"{told(driver)}: floodmark logs {deployment.operator}"
+    if not supervised:
+        return "asked for, and no supervisor is at work: floodmark supervise"
+    return "starting: asked for, no driver yet"
+
+
 def supervisor(
     store: Store, home: Path, say: Callable[[str], None], upkeep_minutes: float = 0, kept_days: float = 30
 ) -> Supervisor:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
+from types import MappingProxyType
 from typing import Any
 
 from deltalake import DeltaTable
@@ -26,8 +28,13 @@ LOOK_BACK = 50
 """Commits looked at per table: the newest says how far it has got."""
 
 
-def status(workspace: Workspace, lake: Lake) -> list[dict[str, Any]]:
+def status(workspace: Workspace, lake: Lake, awaits: Mapping[str, str] = MappingProxyType({})) -> list[dict[str, Any]]:
     """One entry per source and per output table, sources first, upstream before downstream.
+
+    Args:
+        workspace: its sources and operators.
+        lake: of their tables.
+        awaits: operator whose stream should run -> what an output without any commit waits for, in words.
 
     Shape: ``kind``, ``name``, ``table``, ``state`` in words, ``progress`` (ISO 8601 or words), ``commits``, and what the last commit
     says: for sources ``rows`` (landed in all), ``quarantined`` (in all), ``ended``, ``last_run`` (while the log tells), ``warnings`` (only where few rows hold the watermark far ahead of all others), ``lost`` (files that are gone, only where ``known_lost`` finds any); for outputs ``version``, ``mode``, ``last_run``,
@@ -41,7 +48,7 @@ def status(workspace: Workspace, lake: Lake) -> list[dict[str, Any]]:
         found.append(entry)
     for operator in workspace.operators:
         for output in operator.outputs:
-            entry, progress = _output(operator, output, lake, reached)
+            entry, progress = _output(operator, output, lake, reached, awaits.get(operator.name))
             reached[output.table] = progress
             found.append(entry)
     return found
@@ -75,12 +82,14 @@ def _source(source: Source, lake: Lake) -> tuple[dict[str, Any], int]:
     return base | entry, last.progress
 
 
-def _output(operator: Operator, output: Output, lake: Lake, reached: dict[str, int]) -> tuple[dict[str, Any], int]:
+def _output(
+    operator: Operator, output: Output, lake: Lake, reached: dict[str, int], awaits: str | None
+) -> tuple[dict[str, Any], int]:
     base = {"kind": "output", "name": operator.name, "table": lake.output(output.table)}
     looked_at = history.standing(lake.output(output.table), LOOK_BACK)
     seen = [(c, c.record) for c in looked_at if isinstance(c.record, MicroBatch | BoundedRun | Restored)]
     if not seen:
-        return base | {"state": f"not run yet: floodmark run {operator.name}"}, NEVER
+        return base | {"state": awaits or f"not run yet: floodmark run {operator.name}"}, NEVER
     commit, last = seen[0]
     streams = (record.progress for _, record in seen if not isinstance(record, BoundedRun))
     stream = next(streams, None)  # a rebuild or a rollback says how far the stream is, too
