@@ -8,7 +8,8 @@ from typing import Any
 import click
 import pytest
 
-from floodmark.lifecycle.requests import options
+from floodmark.core.errors import DefinitionError
+from floodmark.lifecycle.requests import Option, options
 
 from .features_page import ROOT
 from .options_page import PLACES, page
@@ -60,6 +61,31 @@ def test_numbers_stay_within_their_bounds_wherever_they_are_given() -> None:
             assert one.given in answer.output
             with pytest.raises(ValueError, match="greater than or equal to 0"):
                 config_of(request)(**{one.configured: -1})
+
+
+SHARES = [(request, verb, one) for request, verb in WITH_VERBS for one in options(request) if one.share]
+
+
+@pytest.mark.parametrize(("request_", "verb", "one"), SHARES, ids=[f"{verb} {one.name}" for _, verb, one in SHARES])
+def test_a_share_is_a_number_or_a_percentage_wherever_it_is_given(request_: type, verb: str, one: Option) -> None:
+    from floodmark.orchestration.config import config_of, request_of
+
+    (option,) = (known for known in command(verb).params if known.name == one.name)
+    for given in ("10%", " 10 %", "0.1", "0.10"):
+        assert option.process_value(click.Context(command(verb)), given) == 0.1
+        for configured in (given, 0.1):
+            config = config_of(request_)(**{one.configured: configured})
+            assert getattr(request_of(request_, config), one.name) == 0.1
+    for wrong in ("10", "101%", "-1%", "nan", "a tenth", "%", ""):
+        with pytest.raises(
+            click.BadParameter,
+            match=rf"{one.given} {wrong}: expected a share of 0 to 1, as 0.1, or a percentage, as 10%",
+        ):
+            option.process_value(click.Context(command(verb)), wrong)
+        with pytest.raises(DefinitionError, match=rf"DEFINITION-163 config, {one.configured}: .*{one.configured}: 10%"):
+            request_of(request_, config_of(request_)(**{one.configured: wrong}))
+    with pytest.raises(DefinitionError, match="DEFINITION-163"):
+        request_of(request_, config_of(request_)(**{one.configured: True}))
 
 
 def test_pairs_are_pairs_and_each_name_is_given_once() -> None:

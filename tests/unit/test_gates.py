@@ -69,6 +69,7 @@ def verdicts(judgement: Judgement) -> dict[str, str]:
         (lambda: PromoteWhen.parse(["match>=0.9", "speed>3"]), "DEFINITION-161", "'speed>3'"),
         (lambda: PromoteWhen.parse(["match<=0.9"]), "DEFINITION-161", "'match<=0.9'"),
         (lambda: PromoteWhen.parse(["rows>=nan"]), "DEFINITION-161", "whole number"),
+        (lambda: PromoteWhen.parse(["match>=10"]), "DEFINITION-161", "a percentage, as 10%"),
         (lambda: PromoteWhen.parse(["match>=most"]), "DEFINITION-161", "'most'"),
         (lambda: PromoteWhen.parse(["total within most"]), "DEFINITION-160", "'most'"),
         (lambda: Rollout(schedule="daily"), "DEFINITION-098", "'daily'"),

@@ -10,6 +10,7 @@ from typing import Any, TypeVar, cast
 import click
 
 from floodmark.lifecycle.requests import Option, options
+from floodmark.spec.share import EXPECTED, parse_share
 
 ENVIRONMENTS = ("dev", "prod")
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -104,10 +105,21 @@ def _option(one: Option) -> Callable[[Any], Any]:
     about: dict[str, Any] = {"metavar": one.form or one.unit.upper() or None, "help": one.says}
     if one.default is MISSING:
         return click.option(*names, required=True, **about)
-    if one.kind is not str:
+    if one.share:
+        about |= {"type": str, "callback": partial(_share, one)}
+    elif one.kind is not str:
         ranged = click.IntRange if one.kind is int else click.FloatRange
         about["type"] = ranged(min=one.least, max=one.most)  # type: ignore[arg-type]  # bounds of int options are int
     return click.option(*names, default=one.default, show_default=bool(one.default), **about)
+
+
+def _share(one: Option, _: click.Context, __: click.Parameter, text: str) -> float:
+    """``0.1``, or ``10%``, as a number of 0 to 1."""
+    share = parse_share(text)
+    if share is None:
+        msg = f"{one.given} {text}: expected {EXPECTED}"
+        raise click.BadParameter(msg)
+    return share
 
 
 def _pairs(one: Option, _: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> dict[str, str] | None:

@@ -34,6 +34,7 @@ class Option:
         most: it may be.
         flag: on the command line, where it is another than the name.
         form: of its value on the command line.
+        share: a number of 0 to 1, which may be written as a percentage.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Option:
     most: float | None = None
     flag: str = ""
     form: str = ""
+    share: bool = False
 
     @property
     def given(self) -> str:
@@ -128,10 +130,10 @@ class ExperimentRequest:
     )
     savepoint: str = _option("All arms begin with it. Default: one made now.", "", flag="from", form="SAVEPOINT")
     sample: float = _option(
-        "Share of the keys that the arms run over, the same keys in each arm; 1: all. Such an arm cannot be promoted.",
+        "Share of the keys that the arms run over, the same keys in each arm: 0.1 or 10%; 1: all. Such an arm cannot be promoted.",
         1.0,
-        least=0,
-        most=1,
+        share=True,
+        form="SHARE",
     )
     forward_only: bool = _option("Let open windows of an arm keep what the old code put into them.", default=False)
     rebuild: bool = _option(
@@ -169,7 +171,9 @@ class ToleranceRequest:
     tolerances: Mapping[str, str] = _option(
         "Column -> 0.5 for half a unit, 0.1% for a thousandth.", {}, flag="tolerance", form="COLUMN=N"
     )
-    match: float = _option("Least share of the rows of each output that must be the same.", 1.0, least=0, most=1)
+    match: float = _option(
+        "Least share of the rows of each output that must be the same: 0.999 or 99.9%.", 1.0, share=True, form="SHARE"
+    )
 
     @property
     def bounds(self) -> dict[str, Within]:

@@ -8,8 +8,10 @@ from typing import Any, Literal, TypeVar
 import dagster as dg
 from pydantic import Field, create_model
 
-from floodmark.lifecycle.requests import options
+from floodmark.core.errors import DefinitionError
+from floodmark.lifecycle.requests import Option, options
 from floodmark.spec.asset import OperatorAsset
+from floodmark.spec.share import EXPECTED, parse_share
 
 Request = TypeVar("Request")
 _TYPES: dict[type, Any] = {tuple: list[str], dict: dict[str, str]}
@@ -63,11 +65,26 @@ def config_of(request: type) -> Any:
     for one in options(request):
         default = list(one.default) if one.kind is tuple else ... if one.default is MISSING else one.default
         about = Field(default=default, ge=one.least, le=one.most, description=one.says)
-        built[one.configured] = (_TYPES.get(one.kind, one.kind), about)
+        built[one.configured] = (Any if one.share else _TYPES.get(one.kind, one.kind), about)
     return create_model(f"{request.__name__}Config", __base__=dg.Config, __doc__=request.__doc__, **built)
 
 
 def request_of(request: type[Request], config: Any) -> Request:
     """What a config asks for."""
-    given = {one.name: getattr(config, one.configured) for one in options(request)}
-    return request(**{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()})
+    given = {one.name: _value(one, getattr(config, one.configured)) for one in options(request)}
+    return request(**given)
+
+
+def _value(one: Option, value: Any) -> Any:
+    """As the request takes it.
+
+    Raises:
+        DefinitionError: DEFINITION-163, a share is none.
+    """
+    if not one.share:
+        return tuple(value) if isinstance(value, list) else value
+    share = parse_share(value)
+    if share is None:
+        fix = f"For example {one.configured}: 0.1, or {one.configured}: 10%."
+        raise DefinitionError(f"config, {one.configured}", EXPECTED, repr(value), fix, code="DEFINITION-163")
+    return share

@@ -6,7 +6,6 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from decimal import Decimal, InvalidOperation
 from operator import lt
 from typing import Any
 
@@ -15,6 +14,7 @@ from floodmark.core.time import parse_instant, span, zone
 from floodmark.core.types import parse as parse_type
 from floodmark.spec.cron import check_cron
 from floodmark.spec.operator import Operator
+from floodmark.spec.share import EXPECTED, parse_share
 from floodmark.spec.tolerance import Within
 
 _WHERE = "promotion rule"
@@ -73,7 +73,7 @@ class PromoteWhen:
 
     def _check_values(self) -> None:
         if not _number(self.match) or not 0 <= self.match <= 1:
-            raise _wrong("match", "a share of 0 to 1", self.match, "0.999 is 99.9 %.")
+            raise _wrong("match", EXPECTED, self.match, "99.9% is 0.999.")
         if not _number(self.rows) or self.rows != int(self.rows) or self.rows < 1:
             raise _wrong("rows", "a whole number of 1 or more", self.rows, "1 is the default.")
         if not isinstance(self.approve, bool):
@@ -207,10 +207,7 @@ def _wrong(name: str, expected: str, got: object, fix: str) -> DefinitionError:
 
 
 def _value(name: str, text: str) -> Any:
-    if name not in {"match", "rows"}:
-        return text
-    try:
-        exact = Decimal(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-    except InvalidOperation:
-        return text
-    return int(exact) if name == "rows" and exact == exact.to_integral_value() else float(exact)
+    if name == "match":
+        share = parse_share(text)
+        return text if share is None else share
+    return int(text) if name == "rows" and text.isdecimal() else text

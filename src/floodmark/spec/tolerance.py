@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass
 
 from floodmark.core.errors import DefinitionError
+from floodmark.spec.share import parse_share
 
 _WHERE = "tolerance"
 
@@ -40,15 +42,17 @@ class Within:
         Raises:
             DefinitionError: DEFINITION-160, neither of them.
         """
-        number, percent = text.strip().removesuffix("%"), text.strip().endswith("%")
-        try:
-            value = float(number)
-        except ValueError:
-            value = math.nan
-        if not 0 <= value <= (100 if percent else math.inf):
-            fix = "For example 0.5, or 0.1% of the greater of the two."
-            raise DefinitionError(where, "a number of 0 or more, or a share", repr(text), fix, code="DEFINITION-160")
-        return Within(relative=value / 100) if percent else Within(value)
+        if text.strip().endswith("%"):
+            relative = parse_share(text)
+            if relative is not None:
+                return Within(relative=relative)
+        else:
+            with suppress(ValueError):
+                absolute = float(text)
+                if 0 <= absolute < math.inf:
+                    return Within(absolute)
+        fix = "For example 0.5, or 0.1% of the greater of the two."
+        raise DefinitionError(where, "a number of 0 or more, or a percentage", repr(text), fix, code="DEFINITION-160")
 
     def __str__(self) -> str:
         parts = [f"{self.absolute:g}"] if self.absolute or not self.relative else []
