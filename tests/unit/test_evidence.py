@@ -6,19 +6,15 @@ from collections.abc import Callable
 from itertools import accumulate
 from pathlib import Path
 from random import Random
-from statistics import fmean, variance
-from typing import Any
 
 import pytest
 from growing import ms, pair, result
 
-from floodmark.core.errors import LifecycleError
 from floodmark.lifecycle.comparison import Drift
 from floodmark.observe.comparison.closed import advance, found
 from floodmark.observe.comparison.compare import How
-from floodmark.observe.comparison.evidence import LEVEL, SCALED, Moments, drift, sample_ratio, two_samples
+from floodmark.observe.comparison.evidence import LEVEL, SCALED, drift
 from floodmark.observe.comparison.page import page
-from floodmark.observe.comparison.split import split
 
 RUNS, WINDOWS = 200, 250
 DRAWS: dict[str, Callable[[Random], float]] = {
@@ -77,55 +73,6 @@ def test_the_interval_does_not_hang_on_the_unit() -> None:
     one, other = looks(differences)[-1], looks([x * 1e9 for x in differences])[-1]
     assert one.low is not None and other.low is not None
     assert other.low == pytest.approx(one.low * 1e9)
-
-
-def test_a_right_split_passes_at_every_look_and_a_wrong_one_does_not() -> None:
-    wrong = 0
-    for seed in range(RUNS):
-        random, right = Random(seed), 0
-        for keys in range(1, 1001):
-            right += random.random() < 0.1
-            if sample_ratio(keys - right, right, 0.1, LEVEL).wrong:
-                wrong += 1
-                break
-    assert wrong / RUNS <= LEVEL
-    lost = sample_ratio(9_300, 800, 0.1)
-    assert lost.wrong
-    assert "cannot be compared" in str(lost)
-    assert "chance" in str(sample_ratio(9_010, 990, 0.1))
-
-
-def moments(numbers: list[float]) -> Moments:
-    return Moments(len(numbers), fmean(numbers), variance(numbers))
-
-
-def test_keys_of_two_sides_are_called_different_as_often_as_the_level_says() -> None:
-    wrong = 0
-    for seed in range(400):
-        random = Random(seed)
-        left, right = ([random.lognormvariate(0, 0.5) for _ in range(n)] for n in (200, 60))
-        wrong += two_samples(moments(left), moments(right)).apart
-    assert wrong / 400 <= LEVEL + 0.02  # for one look, and about: the keys are skewed
-    random = Random(0)
-    left, right = ([random.gauss(mean, 1) for _ in range(200)] for mean in (0, 1))
-    assert two_samples(moments(left), moments(right), looks=20).apart
-    assert two_samples(moments(left[:10]), moments(right)).low is None
-
-
-def test_a_split_is_compared_by_keys_and_its_ratio_checked(tmp_path: Path) -> None:
-    left, right = pair(tmp_path)
-    left.write(*(result(f"k{n}", hour, mean=n % 7.0) for n in range(90) for hour in range(3)))
-    right.write(*(result(f"k{n}", hour, mean=1 + n % 7.0) for n in range(90, 180) for hour in range(3)))
-    right.write(result("k90", 9, mean=1e9))
-    how: dict[str, Any] = {"key": ("key",), "column": "mean", "until": ms(5)}
-    ratio, difference = split(left.side(), right.side(), How(), share=0.5, **how)
-    assert (ratio.left, ratio.right, ratio.wrong) == (90, 90, False)
-    means = [fmean(n % 7.0 for n in range(90)), fmean(1 + n % 7.0 for n in range(90, 180))]
-    assert difference.mean == pytest.approx(means[1] - means[0])
-    assert difference.apart
-    assert split(left.side(), right.side(), How(), share=0.1, **how)[0].wrong
-    with pytest.raises(LifecycleError, match="LIFECYCLE-089.*numbers"):
-        split(left.side(), right.side(), How(), share=0.5, **how | {"column": "carrier"})
 
 
 def test_steps_say_what_the_means_of_windows_drift_by(tmp_path: Path) -> None:

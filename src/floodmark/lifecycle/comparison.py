@@ -33,36 +33,7 @@ class Profile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MeanDifference:
-    """By how much two means differ, and between which limits the true difference is.
-
-    Args:
-        mean: of right minus left.
-        low: end of the interval; None while there is too little to say.
-        high: likewise.
-        level: probability of leaving out the true difference.
-    """
-
-    mean: float
-    low: float | None
-    high: float | None
-    level: float
-
-    @property
-    def apart(self) -> bool:
-        """Whether zero is outside the interval."""
-        return self.low is not None and self.high is not None and not self.low <= 0 <= self.high
-
-    def told(self, what: str, when: str = "") -> str:
-        """In words: what was compared, and when the interval holds."""
-        if self.low is None or self.high is None:
-            return f"{what}; too few to tell it from chance"
-        held = f"{what}, {100 * (1 - self.level):.4g}% sure between {self.low:+.4g} and {self.high:+.4g}{when}"
-        return held + ("" if self.apart else "; that may be chance")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Drift(MeanDifference):
+class Drift:
     """By how much the means of one column differ from window to window, with what may be said of it at any time.
 
     The interval holds the true mean difference in all steps at once, with a probability of 1 - ``level``: it may be looked at after every step,
@@ -78,68 +49,22 @@ class Drift(MeanDifference):
     """
 
     windows: int
-
-    def __str__(self) -> str:
-        what = f"mean difference per window {self.mean:+.4g} over {self.windows:,} windows"
-        return self.told(what, " at every look")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SampleRatio:
-    """Whether as many keys have come to each side of a split as were meant to.
-
-    Where they have not, rows are lost or sent the wrong way, and no comparison of the two sides means anything. It may be looked at at any time: a right
-    split is called wrong at any of all looks with a probability of at most ``level``.
-
-    Args:
-        left: keys.
-        right: keys.
-        share: of all keys that were meant for the right side.
-        chance: upper bound of the probability that a right split ever looks this wrong, 0 to 1.
-        level: below which the split counts as wrong.
-    """
-
-    left: int
-    right: int
-    share: float
-    chance: float
+    mean: float
+    low: float | None
+    high: float | None
     level: float
 
     @property
-    def wrong(self) -> bool:
-        """Whether the split is another one than was meant."""
-        return self.chance < self.level
+    def apart(self) -> bool:
+        """Whether zero is outside the interval."""
+        return self.low is not None and self.high is not None and not self.low <= 0 <= self.high
 
     def __str__(self) -> str:
-        every = self.left + self.right
-        got = f"{self.right:,} of {every:,} keys are on the right, {100 * self.share:.4g}% were meant to be"
-        return (
-            f"{got}: the split is wrong, and the two sides cannot be compared"
-            if self.wrong
-            else f"{got}: as it may be by chance"
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SplitDifference(MeanDifference):
-    """How the means of a column differ between the keys of two sides of a split, each key counting the same.
-
-    It holds for the looks that were planned, and with 30 keys or more on each side. It says nothing of what would happen to one key.
-
-    Args:
-        left: keys with a number.
-        right: keys with a number.
-        mean: of right minus left.
-        low: end of the interval; None with fewer than 30 keys on a side.
-        high: likewise.
-        level: probability of leaving out the true difference, over all planned looks.
-    """
-
-    left: int
-    right: int
-
-    def __str__(self) -> str:
-        return self.told(f"mean difference per key {self.mean:+.4g} between {self.left:,} and {self.right:,} keys")
+        what = f"mean difference per window {self.mean:+.4g} over {self.windows:,} windows"
+        if self.low is None or self.high is None:
+            return f"{what}; too few to tell it from chance"
+        sure = f"{100 * (1 - self.level):.4g}% sure between {self.low:+.4g} and {self.high:+.4g} at every look"
+        return f"{what}, {sure}" + ("" if self.apart else "; that may be chance")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

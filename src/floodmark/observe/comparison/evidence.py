@@ -1,16 +1,14 @@
 """What may be said of a difference while it is still being measured, and looked at again and again.
 
 A test that is right for one look calls equal versions different in a quarter of all experiments when it is asked after every window. The
-intervals and chances of ``drift`` and ``sample_ratio`` hold at all looks together.
+intervals of ``drift`` hold at all looks together.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from statistics import NormalDist
 
-from floodmark.lifecycle.comparison import Drift, SampleRatio, SplitDifference
+from floodmark.lifecycle.comparison import Drift
 
 LEVEL = 0.05
 """Probability of calling equal versions different, over all looks and all columns of a comparison."""
@@ -20,7 +18,6 @@ _TUNED = 200
 """Windows at which the interval is narrowest for its level."""
 _STEPS = 60
 """Halvings by which an end of an interval is found."""
-_LEAST_KEYS = 30
 
 
 def drift(windows: int, total: float, squares: float, scale: float | None, level: float = LEVEL) -> Drift:
@@ -69,53 +66,3 @@ def _width(windows: int, spread: float, scale: float, level: float) -> float | N
         middle = (near + far) / 2
         near, far = (near, middle) if left_out(middle) else (middle, far)
     return far
-
-
-def sample_ratio(left: int, right: int, share: float, level: float = 0.001) -> SampleRatio:
-    """Whether a split by key sends as many keys to each side as it should.
-
-    Args:
-        left: keys that came to the left side.
-        right: keys that came to the right side.
-        share: of all keys that is meant for the right side, between 0 and 1.
-        level: below which the split counts as wrong.
-
-    Source: Lindon, Malek: Anytime-valid inference for multinomial count data, NeurIPS 2022; with a prior that is even over all shares.
-    """
-    prior = math.lgamma(left + 1) + math.lgamma(right + 1) - math.lgamma(left + right + 2)
-    meant = left * math.log1p(-share) + right * math.log(share)
-    return SampleRatio(left=left, right=right, share=share, chance=math.exp(min(0.0, meant - prior)), level=level)
-
-
-@dataclass(frozen=True, slots=True)
-class Moments:
-    """Of one number per key.
-
-    Args:
-        keys: with a number.
-        mean: of the numbers.
-        variance: of the numbers, as of a sample.
-    """
-
-    keys: int
-    mean: float
-    variance: float
-
-
-def two_samples(left: Moments, right: Moments, looks: int = 1, level: float = LEVEL) -> SplitDifference:
-    """How the means of two sets of keys differ.
-
-    Args:
-        left: of the keys there.
-        right: likewise.
-        looks: that are planned at the result; the level is divided by them.
-        level: probability of leaving out the true difference, over all looks.
-
-    Source: Welch: The generalization of Student's problem when several different population variances are involved, Biometrika 34 (1947).
-    """
-    mean, low, high = right.mean - left.mean, None, None
-    if min(left.keys, right.keys) >= _LEAST_KEYS:
-        error = math.sqrt(left.variance / left.keys + right.variance / right.keys)
-        width = NormalDist().inv_cdf(1 - level / looks / 2) * error
-        low, high = mean - width, mean + width
-    return SplitDifference(left=left.keys, right=right.keys, mean=mean, low=low, high=high, level=level)
