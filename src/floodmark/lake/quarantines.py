@@ -6,8 +6,9 @@ ordinal, so the end of the quarantine's log tells a landing that starts whether 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+import duckdb
 import pyarrow as pa
 from deltalake import DeltaTable, Schema
 
@@ -87,6 +88,28 @@ def take_back(path: str, source: str, due: int) -> None:
     retried(lambda: DeltaTable(path).update(predicate=replayed, updates={"_replayed": "NULL"}), path)
     announce(path, source, due - 1)
     crash.point("landing.after_recover")
+
+
+def files_of(path: str) -> list[str]:
+    """Where the data files of a quarantine's newest version are; none where only the opened table tells."""
+    return [name if name.startswith("/") else f"{path}/{name}" for name in entries.live_files(path) or ()]
+
+
+def relation(connection: duckdb.DuckDBPyConnection, path: str, files: Sequence[str]) -> str:
+    """What SQL reads the rows of a quarantine from, with the name of each row's file where the files are known.
+
+    Opening the table takes longer than reading it, and each relation over many files opens all of them once more.
+
+    Args:
+        connection: of the SQL.
+        path: of a table.
+        files: of its newest version, as ``files_of`` says; none where they are not known.
+    """
+    if files:
+        listed = ", ".join("'" + name.replace("'", "''") + "'" for name in files)
+        return f"read_parquet([{listed}], union_by_name=true, filename=true, hive_partitioning=false)"
+    connection.register("quarantine", DeltaTable(path).to_pyarrow_dataset())
+    return "(SELECT *, '' AS filename FROM quarantine)"
 
 
 def _reaches(path: str, source: str, due: int) -> bool:

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import duckdb
-from deltalake import DeltaTable
 
+from floodmark.core.time import NEVER
+from floodmark.lake import entries, quarantines
 from floodmark.lake.paths import Lake
 from floodmark.spec.operator import Operator
 from floodmark.spec.schema import QUARANTINE, ROW
@@ -39,19 +40,38 @@ def set_aside(operator: Operator, lake: Lake, *, limit: int) -> SetAside:
         limit: reasons, and rows, at most.
     """
     found = [lake.output(output.table) for output in operator.outputs if output.side == "quarantine"]
-    if not found or not DeltaTable.is_deltatable(found[0]):
-        return SetAside(operator=operator.name, rows=0, by_reason=(), newest=())
-    table = DeltaTable(found[0]).to_pyarrow_dataset()
-    with duckdb.connect() as connection:
-        rows = connection.register("quarantine", table).table("quarantine").filter(f"_kind = {ROW}")
-        (count,) = rows.aggregate("count(*)").fetchall()[0]
-        reasons = rows.aggregate("step, reason, count(*) AS n", "step, reason").order("n DESC, step, reason")
-        newest = rows.order("_event_time DESC, _sequence").limit(limit)
-        names = (*QUARANTINE.names, "event_time")
-        newest = newest.project(", ".join([*QUARANTINE.names, "epoch_ms(_event_time) AS event_time"]))
-        return SetAside(
-            operator=operator.name,
-            rows=count,
-            by_reason=tuple(reasons.limit(limit).fetchall()),
-            newest=tuple(dict(zip(names, row, strict=True)) for row in newest.fetchall()),
+    nothing = SetAside(operator=operator.name, rows=0, by_reason=(), newest=())
+    if not found or not entries.is_table(found[0]):
+        return nothing
+    (path,), live = found, f"_kind = {ROW}"
+    with duckdb.connect(config={"threads": 1}) as connection:  # several threads take longer to open many small files
+        rows = quarantines.relation(connection, path, quarantines.files_of(path))
+        connection.execute(
+            f"""
+            CREATE TABLE waiting AS
+            SELECT filename, step, reason, count(*) AS n, coalesce(max(epoch_us(_event_time)), {1000 * NEVER - 1}) AS newest
+            FROM {rows} WHERE {live} GROUP BY ALL
+            """
         )
+        reasons = connection.sql(
+            f"SELECT step, reason, sum(n)::BIGINT AS n FROM waiting GROUP BY ALL ORDER BY n DESC, step, reason LIMIT {limit}"
+        ).fetchall()
+        (count,) = connection.sql("SELECT coalesce(sum(n), 0)::BIGINT FROM waiting").fetchall()[0]
+        if not count:
+            return nothing
+        holders = connection.sql(
+            f"""
+            WITH newest AS (SELECT newest FROM waiting ORDER BY newest DESC LIMIT {limit})
+            SELECT DISTINCT filename FROM waiting WHERE newest >= (SELECT min(newest) FROM newest)
+            """
+        ).fetchall()
+        rows = quarantines.relation(connection, path, [name for (name,) in holders if name])
+        names = (*QUARANTINE.names, "event_time")
+        newest = connection.sql(
+            f"""
+            SELECT {", ".join(QUARANTINE.names)}, epoch_ms(_event_time) AS event_time FROM {rows} WHERE {live}
+            ORDER BY _event_time DESC, _sequence LIMIT {limit}
+            """
+        ).fetchall()
+    shown = tuple(dict(zip(names, row, strict=True)) for row in newest)
+    return SetAside(operator=operator.name, rows=count, by_reason=tuple(reasons), newest=shown)

@@ -109,13 +109,12 @@ def show(source: str, lake: Lake, *, limit: int = 20) -> Quarantine:
     path, nothing = lake.quarantine(source), Quarantine(source=source, rows=0, by_reason=(), newest=())
     if not entries.is_table(path):
         return nothing
-    files = [f"{path}/{name}" for name in entries.live_files(path) or ()]
     with duckdb.connect(config={"threads": 1}) as connection:  # several threads take longer to open many small files
         connection.execute(
             f"""
             CREATE TABLE waiting AS
             SELECT _landing, filename, regexp_replace(reason, ', got [^;]*', '', 'g') AS reason, count(*) AS n
-            FROM {_rows(connection, path, files)} WHERE {OPEN} GROUP BY ALL
+            FROM {quarantines.relation(connection, path, quarantines.files_of(path))} WHERE {OPEN} GROUP BY ALL
             """
         )
         counted = connection.sql(
@@ -132,7 +131,7 @@ def show(source: str, lake: Lake, *, limit: int = 20) -> Quarantine:
         newest = connection.sql(
             f"""
             SELECT file, position, reason, raw, _landing, epoch_ms(_quarantined_at)
-            FROM {_rows(connection, path, [name for (name,) in holders if name])}
+            FROM {quarantines.relation(connection, path, [name for (name,) in holders if name])}
             WHERE {OPEN} ORDER BY _landing DESC, file, position LIMIT {limit}
             """
         ).fetchall()
@@ -141,18 +140,6 @@ def show(source: str, lake: Lake, *, limit: int = 20) -> Quarantine:
         for file, position, reason, raw, landing, at in newest
     )
     return Quarantine(source=source, rows=sum(n for _, n in counted), by_reason=tuple(counted), newest=shown)
-
-
-def _rows(connection: duckdb.DuckDBPyConnection, path: str, files: list[str]) -> str:
-    """What SQL reads the rows of a quarantine from, with the name of each row's file where the files are known.
-
-    Opening the table takes longer than reading it, and each relation over many files opens all of them once more.
-    """
-    if files:
-        names = ", ".join("'" + name.replace("'", "''") + "'" for name in files)
-        return f"read_parquet([{names}], union_by_name=true, filename=true)"
-    connection.register("quarantine", DeltaTable(path).to_pyarrow_dataset())
-    return "(SELECT *, '' AS filename FROM quarantine)"
 
 
 def check_replay(source: Source, lake: Lake) -> None:
