@@ -30,12 +30,15 @@ from floodmark import (
 )
 from floodmark.control.engine import Computing
 from floodmark.core.errors import ExecutionError, LifecycleError, StateError
-from floodmark.core.time import END, Interval, to_ms
+from floodmark.core.time import END, NEVER, Interval, to_ms
 from floodmark.engines.spark.session import shipping
 from floodmark.engines.spark.unbounded import run as unbounded
+from floodmark.engines.spark.unbounded import sink as sinks
 from floodmark.lake import history
+from floodmark.lake.commits import MicroBatch
 from floodmark.lake.locks import exclusive
 from floodmark.lake.paths import Lake
+from floodmark.spec.run import BatchInfo
 
 
 def rows(first: int, last: int, step: int = 1) -> list[dict[str, object]]:
@@ -98,6 +101,37 @@ def test_one_input_has_ended_and_after_a_restart_the_other_goes_on(engine: Compu
     whole = Lake(str(Path(lake.root) / "whole"), logs=lake.root)
     engine.run_bounded(both, whole, Interval())
     assert compare(changelog(lake, "both"), changelog(whole, "both")).differences == 0
+
+
+@operator
+def punctual(events: Stream[Event]) -> Stream:
+    """With a side output that gets no row, as none is late."""
+    return events.key_by("key").window(Tumbling("1 minute"), late="side_output").aggregate(n=count())
+
+
+@pytest.mark.engines("spark")
+def test_a_side_output_without_rows_says_while_its_stream_works_how_far_the_stream_is(
+    engine: Computing, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sinks, "_SETTLE_SECONDS", 0.0)
+    late = next(output.table for output in punctual.outputs if output.side == "late")
+    for last in (10, 20, 30, 40):
+        put(engine, lake, "events", rows(0, last))
+    said: list[tuple[int, int | None]] = []
+
+    def look(info: BatchInfo) -> None:
+        assert late not in info.rows
+        said.append((info.progress, history.progress(lake.output(late))))
+
+    done = engine.run_unbounded(punctual, lake, until_caught_up=True, files_per_batch=1, on_batch=look)
+    assert len({reached for reached, _ in said}) >= 4
+    assert [told for _, told in said] == [reached if reached > NEVER else None for reached, _ in said]
+    assert late not in {table for table, count in done.rows.items() if count}
+    commits = [record for _, record in history.standing_of(lake.output(late), MicroBatch)]
+    assert {record.rows for record in commits} == {0}
+    again = engine.run_unbounded(punctual, lake, until_caught_up=True)
+    assert again.micro_batches == 0
+    assert progress(lake, late) == again.watermark
 
 
 @operator

@@ -39,6 +39,9 @@ from floodmark.spec.run import BatchInfo
 from floodmark.spec.schema import MARKER, ROW, Schema
 from floodmark.spec.steps import Step
 
+_SETTLE_SECONDS = 5.0
+"""After which side outputs without rows say again how far the stream is."""
+
 
 @dataclass(slots=True)
 class Sink:
@@ -71,6 +74,9 @@ class Sink:
     early: Mapping[str, Callable[[DataFrame], None]] = field(default_factory=dict)
     done: list[BatchInfo] = field(default_factory=list)
     _appenders: dict[str, Appender] = field(default_factory=dict)
+    _began: float = field(default_factory=time.monotonic)
+    _said: dict[str, tuple[float, int]] = field(default_factory=dict)
+    """Output table -> when its last commit was made, on the monotonic clock, and the progress it says."""
     failure: BaseException | None = None
 
     def __call__(self, batch: DataFrame, number: int) -> None:
@@ -117,7 +123,7 @@ class Sink:
                     self._record(self.ticks, batch.sparkSession, number, groups)
                 for output in reversed(self.operator.outputs):
                     rows, count = self._rows(batch, output, number, progress, total)
-                    if output.side and not count:
+                    if output.side and not count and not self._owes_progress(output, progress):
                         continue
                     if output.side == "quarantine":
                         rows = explained(rows, all_attempts(self.operator, self.stage))
@@ -132,7 +138,9 @@ class Sink:
                     crash.point(f"micro_batch.before_{name}")
                     self._append(rows, output, self.timeline.app(output.table), number, record)
                     crash.point(f"micro_batch.after_{name}")
-                    written[output.table] = count
+                    self._said[output.table] = time.monotonic(), progress
+                    if count or not output.side:
+                        written[output.table] = count
         finally:
             batch.unpersist()
         info = BatchInfo(
@@ -147,6 +155,11 @@ class Sink:
         )
         self.done.append(info)
         self.on_batch(info)
+
+    def _owes_progress(self, output: Output, progress: int) -> bool:
+        """Whether readers of a side output without rows have to be told how far the stream is: they wait for its marker."""
+        at, said = self._said.setdefault(output.table, (self._began, NEVER))
+        return progress > said and time.monotonic() - at >= _SETTLE_SECONDS
 
     def _failing(self, operator: Operator, *, batch: DataFrame, number: int) -> Iterator[DataFrame | None]:
         """Where the row is for which an expression fails: before the stateful step, or else behind it."""
