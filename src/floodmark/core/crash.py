@@ -202,6 +202,12 @@ POINTS = MappingProxyType(
             "step.widen",
             "step.done",
         ),
+        "restate": (
+            "restate.before_commit",
+            "restate.after_commit",
+            "restate.before_mark",
+            "restate.after_mark",
+        ),
         "removal": (
             "removal.before_rename",
             "removal.after_rename",

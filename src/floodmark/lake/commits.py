@@ -129,6 +129,7 @@ class MicroBatch:
         run: of the process that wrote it.
         settled: the commit has no rows: it says how far the stream is, with nothing behind it.
         engine: what computed it, ``spark`` or ``embedded``; empty in commits of versions before.
+        restated: the commit restates results of it and of micro-batches before it, behind an upgrade.
     """
 
     mode: ClassVar[str] = "unbounded"
@@ -146,6 +147,7 @@ class MicroBatch:
     run: str = ""
     settled: bool = False
     engine: str = ""
+    restated: bool = False
 
     @staticmethod
     def of(operator: Operator, table: str, **values: Any) -> MicroBatch:

@@ -17,7 +17,7 @@ from floodmark.lake.writer import FENCE, Writer
 
 def transactions(timeline: Timeline, table: str) -> list[Transaction]:
     """What ends the commits of a timeline to an output, for the commit that begins the next one."""
-    return [Transaction(app, FENCE) for app in (timeline.app(table), f"{timeline.app(table)}/settle")]
+    return [Transaction(f"{timeline.app(table)}{kind}", FENCE) for kind in ("", "/settle", "/restate")]
 
 
 def end(timeline: Timeline, table: str) -> None:

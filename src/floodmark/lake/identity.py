@@ -94,8 +94,20 @@ class Identity:
             got = identity["version"] + (", whose code cannot be compared" if same == "unknown" else "")
             raise StateError(f"checkpoint {self.checkpoint.path}", operator.version, got, fix, code="STATE-003")
 
+    def restates(self) -> tuple[str, ...]:
+        """The outputs that the next start restates, before its first micro-batch: an upgrade has changed the steps behind the state."""
+        return tuple((self._identity() or {}).get("restates", ()))
+
+    def restated(self) -> None:
+        """Say that no output is to be restated any more."""
+        identity = self._identity()
+        if identity is not None:
+            self._write({name: value for name, value in identity.items() if name != "restates"})
+
     def deploy(self, operator: Operator) -> None:
-        """Say that the checkpoint is this version's from now on."""
+        """Say that the checkpoint is this version's from now on, and which outputs its next start restates."""
+        deployed = self.deployed()
+        restates = {*self.restates(), *(plan(deployed, operator).restates if deployed is not None else ())}
         identity = {
             "operator": operator.name,
             "version": operator.version,
@@ -106,6 +118,10 @@ class Identity:
             "code": operator.followed.digests,
             "packages": operator.followed.packages,
         }
+        tables = [output.table for output in operator.outputs if output.table in restates]
+        self._write(identity | ({"restates": tables} if tables else {}))
+
+    def _write(self, identity: dict[str, Any]) -> None:
         write(f"{self.checkpoint.path}/{IDENTITY}", json.dumps(identity).encode())
 
     def _identity(self) -> dict[str, Any] | None:

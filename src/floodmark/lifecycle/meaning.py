@@ -11,10 +11,21 @@ from floodmark.lifecycle.change import Change, Node, Verdict
 from floodmark.spec.operator import Operator
 from floodmark.spec.process import StatefulFunction
 from floodmark.spec.state import evolution
-from floodmark.spec.steps import KeyedProcess
+from floodmark.spec.steps import KeyedProcess, WindowAggregate, quarantines, walk
 
 STATEFUL = {"window_aggregate": "windows", "process": "a process function", "interval_join": "an interval join"}
 """The steps with state, as they stand in a graph, and in words."""
+
+
+def restated(operator: Operator) -> bool:
+    """Whether an upgrade restates results that a late row may still revise, which needs windows that keep their last results.
+
+    Steps behind the windows that set rows aside are left out: rows that they set aside are never taken back.
+    """
+    step = operator.stateful
+    if not isinstance(step, WindowAggregate) or not (step.columnar and step.revises):
+        return False
+    return not any(quarantines(one) for _, result in operator.results for one in walk(result, until=step))
 
 
 def stateful_changes(before: Node, after: Node, operator: Operator) -> Iterator[Change]:

@@ -14,8 +14,8 @@ from typing import Any, get_args
 from floodmark.compiler.describe import describe
 from floodmark.core.fingerprint import METHOD, canonical, method_of
 from floodmark.lifecycle.change import Change, Node, Verdict
-from floodmark.lifecycle.meaning import STATEFUL, stateful_changes
-from floodmark.spec.operator import Operator
+from floodmark.lifecycle.meaning import STATEFUL, restated, stateful_changes
+from floodmark.spec.operator import Operator, Output
 
 Column = tuple[str, str]
 
@@ -108,6 +108,7 @@ class Plan:
         changes: every difference; empty where the two mean the same.
         code: where code has changed, what of it: (``function shop.prices.cents``, "changed", "new" or "gone").
         packages: installed packages that are another release now: (name, as deployed, now). The version is the same by itself.
+        restates: output tables whose results that may still be revised become those of the code, by the first start under it.
     """
 
     operator: str
@@ -116,6 +117,7 @@ class Plan:
     changes: tuple[Change, ...] = ()
     code: tuple[tuple[str, str], ...] = ()
     packages: tuple[tuple[str, str, str], ...] = ()
+    restates: tuple[str, ...] = ()
 
     @property
     def verdict(self) -> Verdict:
@@ -138,9 +140,8 @@ def plan(deployed: Deployed | None, operator: Operator) -> Plan:
     coded = not comparable and (_has_code(before) or _has_code(after))
     if not comparable:
         before, after = _without_code(before), _without_code(after)
-    changes = [*_revision(before, after), *_inputs(before, after), *_outputs(before, after, operator)]
-    tables = {output.table: tuple(output.schema.types.items()) for output in operator.outputs}
-    changes += _tables(deployed.tables, tables)
+    changes = [*_revision(before, after, operator), *_inputs(before, after), *_outputs(before, after, operator)]
+    changes += _tables(deployed.tables, operator)
     if not changes and canonical(before) != canonical(after):
         otherwise = "Nothing is known of what it would do to the state there is."
         changes.append(Change(where="graph", before="", after="", otherwise=otherwise, verdict="rebuild"))
@@ -160,15 +161,31 @@ def plan(deployed: Deployed | None, operator: Operator) -> Plan:
         changes=tuple(changes),
         code=tuple(_code(deployed.code, operator.followed.digests)) if changes and comparable else (),
         packages=tuple(_packages(deployed.packages, operator.followed.packages)),
+        restates=tuple(_restated(before, after, deployed, operator, anyway=coded)) if changes else (),
     )
 
 
-def _revision(before: Node, after: Node) -> Iterator[Change]:
+def _restated(before: Node, after: Node, deployed: Deployed, operator: Operator, *, anyway: bool) -> Iterator[str]:
+    """The outputs that are restated: those behind other steps, those that are new, and all where nobody can tell whether the code is the same."""
+    if not restated(operator):
+        return
+    anyway |= before.get("revision", 0) != after.get("revision", 0)
+    steps = [{name: _path(step).tail for name, step in graph["outputs"]} for graph in (before, after)]
+    for output in operator.outputs:
+        same = output.table in deployed.tables and steps[0].get(output.name) == steps[1].get(output.name)
+        if output.revisable and not output.side and (anyway or not same):
+            yield output.table
+
+
+def _revision(before: Node, after: Node, operator: Operator) -> Iterator[Change]:
     told = [f"revision {side.get('revision', 0)}" for side in (before, after)]
     if told[0] != told[1]:
-        stateful = any(_path(step).stateful is not None for _, step in after["outputs"])
-        otherwise = "You say that it answers otherwise: rows from now on are made by the new code, what is kept or written stays as it is."
-        verdict: Verdict = "forward-only" if stateful else "stateless change"
+        kept = operator.stateful is not None or any(output.revisable for output in operator.outputs)
+        otherwise = "You say that it answers otherwise: rows from now on are made by the new code, what is kept or written stays as it is"
+        otherwise += (
+            ", but for results that a late row may still revise, which are restated." if restated(operator) else "."
+        )
+        verdict: Verdict = "forward-only" if kept else "stateless change"
         yield Change(where="operator", before=told[0], after=told[1], otherwise=otherwise, verdict=verdict)
 
 
@@ -254,17 +271,18 @@ def _columns(where: str, before: Sequence[Node], after: Sequence[Node]) -> Itera
             yield Change(where=where, before=told[0], after=told[1], otherwise=otherwise, verdict="stateless change")
 
 
-def _tables(before: Mapping[str, Sequence[Column]], after: Mapping[str, Sequence[Column]]) -> Iterator[Change]:
+def _tables(before: Mapping[str, Sequence[Column]], operator: Operator) -> Iterator[Change]:
+    after = {output.table: output for output in operator.outputs}
     for table in {**before, **after}:
-        old, new = (dict(side[table]) if table in side else None for side in (before, after))
-        where = f"table '{table}'"
-        if old is None or new is None:
-            otherwise = (
-                "It begins with the rows from now on." if old is None else "It stays as it is; nothing is added to it."
-            )
-            told = ["" if side is None else "written" for side in (old, new)]
-            yield Change(where=where, before=told[0], after=told[1], otherwise=otherwise, verdict="stateless change")
+        output, where = after.get(table), f"table '{table}'"
+        if output is not None and table not in before:
+            yield _new_table(where, output, operator)
             continue
+        if output is None:
+            otherwise = "It stays as it is; nothing is added to it."
+            yield Change(where=where, before="written", after="", otherwise=otherwise, verdict="stateless change")
+            continue
+        old, new = dict(before[table]), output.schema.types
         for name in {**old, **new}:
             if old.get(name) == new.get(name):
                 continue
@@ -277,6 +295,18 @@ def _tables(before: Mapping[str, Sequence[Column]], after: Mapping[str, Sequence
             )
             verdict: Verdict = "stateless change" if added else "rebuild"
             yield Change(where=where, before=told[0], after=told[1], otherwise=otherwise, verdict=verdict)
+
+
+def _new_table(where: str, output: Output, operator: Operator) -> Change:
+    otherwise, verdict = "It begins with the rows from now on.", _verdict(output, operator)
+    if verdict == "forward-only":
+        otherwise = (
+            "It begins with the rows from now on: a result from before that is revised is taken back there, where it has never been. "
+            f"{_WAYS}"
+        )
+    elif output.revisable and not output.side:
+        otherwise = "It begins with the results of the windows that a late row may still revise."
+    return Change(where=where, before="", after="written", otherwise=otherwise, verdict=verdict)
 
 
 # ---- steps
@@ -315,8 +345,8 @@ def _outputs(before: Node, after: Node, operator: Operator) -> Iterator[Change]:
     yield from _state(next(iter(old.values())), next(iter(new.values())), operator)
     for name in [name for name in new if name in old]:
         if (old[name].stateful is None) == (new[name].stateful is None):
-            where, revised = f"output '{name}'" if name else "result", operator.output(name).revisable
-            yield from _stateless(where, old[name].tail, new[name].tail, revised=revised)
+            where = f"output '{name}'" if name else "result"
+            yield from _stateless(where, old[name].tail, new[name].tail, operator.output(name), operator)
 
 
 def _state(was: _Path, now: _Path, operator: Operator) -> Iterator[Change]:
@@ -341,15 +371,34 @@ def _differences(before: Sequence[Node], after: Sequence[Node]) -> Iterator[tupl
             yield ", ".join(map(describe, old[i:j])), ", ".join(map(describe, new[k:m]))
 
 
-def _stateless(where: str, before: Sequence[Node], after: Sequence[Node], *, revised: bool) -> Iterator[Change]:
+_WAYS = "Compute all of it anew (--rebuild); or accept it (--forward-only), where nobody reads the rows one by one, as a stream does."
+"""What to do about results that are revised behind other steps than those that made them."""
+
+
+def _verdict(output: Output, operator: Operator) -> Verdict:
+    """Of other steps behind the stateful one, or of an output more."""
+    return "forward-only" if output.revisable and not output.side and not restated(operator) else "stateless change"
+
+
+def _stateless(
+    where: str, before: Sequence[Node], after: Sequence[Node], output: Output, operator: Operator
+) -> Iterator[Change]:
     for was, now in _differences(before, after):
-        otherwise = "It has no state: rows from now on are made by the new code, those already written stay."
-        if revised:
+        otherwise, verdict = "It has no state: rows from now on are made by the new code", _verdict(output, operator)
+        if verdict == "forward-only":
             otherwise += (
-                " A result that is there and is revised is taken back with the values that the new code gives it: who reads the rows one by one, as "
-                "a stream does, counts it wrong. The table of last values is right, if no filter is another; --rebuild makes all of it right."
+                ". A result from before that is revised is taken back with the values that the new code gives it, or not at all where a filter "
+                f"is another: who reads the rows one by one counts it wrong. {_WAYS}"
             )
-        yield Change(where=where, before=was, after=now, otherwise=otherwise, verdict="stateless change")
+            otherwise += f" {output.table}__current is right, if no filter is another." if output.current else ""
+        elif output.revisable:
+            otherwise += (
+                ". Results that a late row may still revise are restated, in one commit: those of the old code are taken back, those of the new "
+                "code put in their place. Results that are final stay."
+            )
+        else:
+            otherwise += ", those already written stay."
+        yield Change(where=where, before=was, after=now, otherwise=otherwise, verdict=verdict)
 
 
 def _before_state(where: str, before: Sequence[Node], after: Sequence[Node]) -> Iterator[Change]:

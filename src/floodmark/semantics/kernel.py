@@ -122,6 +122,19 @@ class Kernels:
         deadlines = {group: self._closed(group, index, progress) for group, index in self._indexes.items()}
         return Emissions(_numbered(self.stage, out), refired, deadlines)
 
+    def revisable(self, progress: int) -> pa.Table:
+        """The results of fired windows that a row behind ``progress`` may still revise, stamped with it, as ``Emissions.results``; nothing is changed."""
+        self._indexes = {group: Index.load(store.index()) for group, store in self.stores.items()}
+        windows = {
+            (group, end): layers
+            for group, index in self._indexes.items()
+            for end, layers in index.fired.items()
+            if end - 1 + self.lateness > progress
+        }
+        results = [layer["out"] for layer in self._layers(windows)]
+        rows = [self._rows(one, np.full(one.num_rows, progress), np.full(one.num_rows, ROW)) for one in results]
+        return _numbered(self.stage, rows)
+
     def _closed(self, group: int, index: Index, progress: int) -> int | None:
         """Free what a group no longer needs, and write its index; what it waits for."""
         for end in [end for end in index.fired if end - 1 + self.lateness <= progress]:
@@ -265,7 +278,8 @@ class Kernels:
                 # late by their stamp, but the on-time pane is not out yet: they wait for it
                 self._wait(group, tables["late"])
             refired = ready.num_rows
-            states += self._layers(ready)
+            stacks = {(group, end): self._indexes[group].fired.get(end, ()) for group, end in _windows(ready)}
+            states += self._layers(stacks, ready)
         state = {n: pa.concat_tables([s[n] for s in states]) for n in states[0]} if states else None
         if ready is not None and refired:
             state = self._revised(state, ready, out)
@@ -292,14 +306,21 @@ class Kernels:
         out.append(sent.set_column(sent.num_columns - 1, "_order", pa.array(revisions.follows)))
         return revisions.state
 
-    def _layers(self, rows: pa.Table) -> Iterator[Partials]:
-        """What fired windows have of the keys of some rows: the newest layer of each, the one before it..."""
-        windows = _windows(rows)
-        stacks = {(group, end): list(self._indexes[group].fired.get(end, ())) for group, end in windows}
+    def _layers(
+        self, windows: Mapping[tuple[int, int], Sequence[Sequence[int]]], rows: pa.Table | None = None
+    ) -> Iterator[Partials]:
+        """What fired windows have of their keys: the newest layer of each, the one before it...
+
+        Args:
+            windows: group and end -> its layers.
+            rows: of whose keys; None for all.
+        """
+        stacks = {window: list(layers) for window, layers in windows.items()}
         newer: list[pa.Table] = []
         while top := [(group, layers.pop()[0]) for (group, _), layers in stacks.items() if layers]:
-            layer = self._read(top)
-            part = {name: table.filter(matching(table, rows, self.dims)) for name, table in layer.items()}
+            part = self._read(top)
+            if rows is not None:
+                part = {name: table.filter(matching(table, rows, self.dims)) for name, table in part.items()}
             for main in newer:
                 part = self._without(part, main)
             newer.append(part["main"])

@@ -466,8 +466,10 @@ def bounds(step: WindowAggregate) -> tuple[str, ...]:
     return (*gap, *([step.evictor.distance] if isinstance(step.evictor, KeepNear) else []))
 
 
-def walk(step: Step) -> Iterator[Step]:
-    """The step and everything it reads, parents first; a step reached twice comes twice."""
+def walk(step: Step, until: Step | None = None) -> Iterator[Step]:
+    """The step and everything it reads, parents first; a step reached twice comes twice. ``until`` and what it reads are left out."""
+    if step is until:
+        return
     for parent in step.parents:
-        yield from walk(parent)
+        yield from walk(parent, until)
     yield step

@@ -138,6 +138,23 @@ class Compute:
             emitted = self._by_group(stage, batches, progress, [Tick(clock)] if stage.step.clocked else [])
         return self._outputs(stage, emitted, number, before, ingested)
 
+    def behind(self, rows: pa.Table, outputs: Sequence[Output]) -> dict[str, pa.Table]:
+        """What the steps behind the stateful one make of some of its rows.
+
+        Args:
+            rows: of the stateful step, stamped.
+            outputs: whose rows are wanted, by table.
+        """
+        self._marking = Marking(self.operator, self.stage, self.rendering, self.sail)
+        results, first = dict(self.operator.results), rows.slice(0, 1)
+        stamping = Stamping(pc.max(first["_progress"]).as_py(), time.time_ns() // 1_000_000, of_batch(0, 0, 1)[0])
+        plain = [output for output in outputs if self.stage is not None and results[output.name] is self.stage.step]
+        later = [output for output in outputs if output not in plain]
+        try:
+            return {output.table: rows for output in plain} | self._stateless(later, {}, {"": rows}, stamping)
+        finally:
+            self._marking.remove()
+
     def _due(self, progress: int) -> set[int]:
         """The key groups that wait for what has come."""
         computed = () if self.stage is None else self.stage.step.computed

@@ -19,14 +19,16 @@ from floodmark.core.errors import ExecutionError
 from floodmark.core.time import NEVER, Interval
 from floodmark.engines.embedded.session import Sail
 from floodmark.engines.embedded.state.batch import Batch, progress_of
-from floodmark.engines.embedded.state.checkpoint import Checkpoint
-from floodmark.engines.embedded.state.store import State
+from floodmark.engines.embedded.state.checkpoint import NAME, Checkpoint
+from floodmark.engines.embedded.state.segment import INDEX
+from floodmark.engines.embedded.state.store import GroupStore, State
 from floodmark.engines.embedded.unbounded import begin
 from floodmark.engines.embedded.unbounded.begin import check_start
 from floodmark.engines.embedded.unbounded.compute import Compute, Evaluated
 from floodmark.engines.embedded.unbounded.inputs import Reader, Take, readers
 from floodmark.engines.embedded.unbounded.sink import Sink
 from floodmark.engines.frames.messages import text_of
+from floodmark.engines.frames.restating import Restating
 from floodmark.lake import tables, ticks
 from floodmark.lake.checkpoint import Position
 from floodmark.lake.checkpointer import Checkpointer
@@ -37,6 +39,7 @@ from floodmark.lake.paths import Lake
 from floodmark.lake.sample import sampled
 from floodmark.lake.timeline import CHECKPOINT, TICKS, Timeline
 from floodmark.lifecycle.plan import sources
+from floodmark.semantics.store import Store
 from floodmark.spec.operator import Operator
 from floodmark.spec.run import BatchInfo, RunResult
 
@@ -104,6 +107,7 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
                 reader.end_here()
         try:
             with found_lost(operator, lake, _again(operator)):
+                stream.restate()
                 stream.owe()
                 while not stop.is_set():
                     took = stream.step()
@@ -142,6 +146,24 @@ class _Stream:
         self.positions = dict(zip(self.readers, places, strict=True))
         for name, sequence in (last.behind if last is not None else {}).items():
             self.readers[name].behind = sequence
+
+    def restate(self) -> None:
+        """Restate what an upgrade has left to the first start behind it."""
+        state, sink = self.compute.state, self.sink
+
+        def stores() -> dict[int, Store]:
+            keys = state.keys()
+            return {group: GroupStore(state, group) for group, number in keys if number == INDEX}
+
+        Restating(
+            operator=self.operator,
+            timeline=sink.timeline,
+            stores=stores,
+            behind=self.compute.behind,
+            run=sink.run,
+            engine=NAME,
+            merge=sink.merge,
+        ).restate()
 
     def owe(self) -> None:
         """Take a micro-batch without rows where another engine has read further than it has fired timers."""

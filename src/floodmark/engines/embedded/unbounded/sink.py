@@ -21,9 +21,9 @@ from floodmark.core.time import NEVER
 from floodmark.engines.embedded.state.batch import Batch, Owed
 from floodmark.engines.embedded.state.checkpoint import NAME
 from floodmark.engines.embedded.state.store import State
-from floodmark.engines.embedded.unbounded import current, files
+from floodmark.engines.embedded.unbounded import current
 from floodmark.engines.embedded.unbounded.compute import Evaluated
-from floodmark.lake import division, entries, history, last_values, ticks
+from floodmark.lake import division, entries, history, last_values, synced, ticks
 from floodmark.lake.checkpointer import Checkpointer
 from floodmark.lake.commits import MicroBatch, decode, encode
 from floodmark.lake.files import Written
@@ -165,11 +165,15 @@ class Sink:
     def _merge(self, outputs: Mapping[str, pa.Table]) -> None:
         """Put the rows of a micro-batch into the tables of last values."""
         for output in self.operator.outputs:
-            into = output.current
-            if into is not None and output.table in outputs:
-                crash.point("micro_batch.before_current")
-                current.merge(self.operator, self.lake, output, into, division.divided(outputs[output.table], output))
-                crash.point("micro_batch.after_current")
+            if output.table in outputs:
+                self.merge(output, outputs[output.table])
+
+    def merge(self, output: Output, rows: pa.Table) -> None:
+        """Put rows of an output into its table of last values, where there is one."""
+        if output.current is not None:
+            crash.point("micro_batch.before_current")
+            current.merge(self.operator, self.lake, output, output.current, division.divided(rows, output))
+            crash.point("micro_batch.after_current")
 
     def followed(self) -> None:
         """Say how far the tables of last values are, for upkeep; after a micro-batch."""
@@ -184,7 +188,7 @@ class Sink:
         check_there(path, f"output '{output.table}' of the running stream", fix)
         mark = marker(output.schema, watermark=record.progress, sequence=None, now=ingested)
         whole = division.divided(pa.concat_tables([rows, pa.Table.from_batches([mark])]), output)
-        folder = files.write(path, whole, divided=output.partitions is not None)
+        folder = synced.write(path, whole, divided=output.partitions is not None)
         return Owed(
             table=output.table,
             app=self.timeline.app(output.table),

@@ -21,6 +21,7 @@ from floodmark.lake.copies import remove
 from floodmark.lake.paths import Lake
 from floodmark.lake.savepoints import Savepoint
 from floodmark.lifecycle.savepoint import Manifest
+from floodmark.semantics.store import MemoryStore
 
 if TYPE_CHECKING:
     import pandas as pd  # takes longer to load than the rest, and only workers use it
@@ -102,6 +103,27 @@ def _rows(spark: SparkSession, checkpoint: str, batch: int) -> DataFrame:
         for name, given in (("index", heads), ("chunks", chunks))
     )
     return of_index.unionByName(of_chunks).to(structure(_ROWS))
+
+
+def stores(spark: SparkSession, checkpoint: str, batch: int) -> dict[int, MemoryStore]:
+    """The state of a stream as of a micro-batch, in memory: key group -> its store.
+
+    Args:
+        spark: session.
+        checkpoint: folder of the checkpoint; no query runs on it.
+        batch: that the checkpoint keeps.
+    """
+    found, cut = dict[int, MemoryStore](), dict[tuple[int, int], dict[int, bytes]]()
+    for row in _rows(spark, checkpoint, batch).toLocalIterator():
+        store = found.setdefault(row["group"], MemoryStore())
+        if row["index"] is not None:
+            store.put_index(bytes(row["index"]))
+            continue
+        pieces = cut.setdefault((row["group"], row["number"]), {})
+        pieces[row["piece"]] = bytes(row["chunk"])
+        if len(pieces) == row["pieces"]:
+            store.put(row["number"], b"".join(pieces[piece] for piece in range(len(pieces))))
+    return found
 
 
 class _Seeder(StatefulProcessor):

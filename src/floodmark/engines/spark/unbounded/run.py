@@ -26,6 +26,7 @@ from floodmark.engines.spark.state.checkpoint import checkpoint_of
 from floodmark.engines.spark.state.processor import Processor
 from floodmark.engines.spark.unbounded import inputs
 from floodmark.engines.spark.unbounded import starts as markers
+from floodmark.engines.spark.unbounded.restating import restate
 from floodmark.engines.spark.unbounded.sink import Sink
 from floodmark.engines.starting import check_engine, check_tables, take_for_spark
 from floodmark.lake import fence, readers
@@ -88,6 +89,10 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
             spark.catalog.clearCache()
         operator = sampled(lake, operator)
         sink = _prepare(spark, operator, lake, stop, tell)
+        try:
+            restate(spark, operator, sink.timeline, sink.run)
+        except PySparkException as error:
+            raise _told(operator, sink, error) from error
         if operator.stateful is not None and operator.stateful.clocked:
             sink.ticks = Ticks.open(spark, sink.timeline, clock)
         for tries in range(_TRIES, 0, -1):

@@ -1,4 +1,4 @@
-"""The files of a micro-batch's outputs: on disk, also where the machine goes down, before anything names them."""
+"""Files of rows in memory, in the folder of a table: on disk, also where the machine goes down, before a commit names them."""
 
 from __future__ import annotations
 

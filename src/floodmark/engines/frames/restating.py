@@ -1,0 +1,113 @@
+"""The first start of a stream behind an upgrade: results that may still be revised are restated as the changed steps give them.
+
+From then on a revision takes back what the new steps give, which is what the output has. The state stays as it is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from floodmark.core import crash
+from floodmark.engines.frames.numbering import of_batch
+from floodmark.engines.frames.packing import Stamping, stamped_rows
+from floodmark.lake.commits import MicroBatch
+from floodmark.lake.restatement import Restatement
+from floodmark.lake.rows import row_schema
+from floodmark.lake.timeline import Timeline
+from floodmark.semantics.columnar import Stage
+from floodmark.semantics.kernel import Kernels
+from floodmark.semantics.stage import stage_of
+from floodmark.semantics.store import Store
+from floodmark.spec.operator import Operator, Output
+from floodmark.spec.schema import ROW
+
+Behind = Callable[[pa.Table, Sequence[Output]], Mapping[str, pa.Table]]
+"""Stamped rows of the stateful step, outputs -> the rows of each, by table."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restating:
+    """What an engine gives to it.
+
+    Args:
+        operator: as it is defined now.
+        timeline: of its stopped stream, whose last micro-batch all tables have.
+        stores: key group -> its state at the end of that micro-batch; asked for where there is something to restate.
+        behind: the steps behind the stateful one.
+        run: of the process, to tell the commits of two apart.
+        engine: that computes them.
+        merge: puts rows into the table of last values of an output, where nothing else does.
+    """
+
+    operator: Operator
+    timeline: Timeline
+    stores: Callable[[], Mapping[int, Store]]
+    behind: Behind
+    run: str
+    engine: str
+    merge: Callable[[Output, pa.Table], None] = lambda _output, _rows: None
+
+    def restate(self) -> None:
+        """Restate the outputs that are still to be restated, each in one commit; doing it again after a crash finishes it.
+
+        Raises:
+            ExecutionError: EXECUTION-050 an expression has no value for a result, EXECUTION-061 there are too many.
+            LifecycleError: LIFECYCLE-057, a rollback has ended the timeline.
+        """
+        identity = self.timeline.identity
+        wanted = identity.restates()
+        outputs = [output for output in reversed(self.operator.outputs) if output.table in wanted]
+        batch = self.timeline.checkpoint.last_committed()
+        if outputs and batch >= 0:
+            progress, now = self.timeline.checkpoint.settled(batch), time.time_ns() // 1_000_000
+            rows = self._results(batch, progress, now)
+            if rows.num_rows:
+                instants = pc.divide(pc.unique(rows["_event_time"]).cast(pa.int64()), 1000).to_pylist()
+                stated = self.behind(rows, outputs)
+                for output in outputs:
+                    self._output(output, instants, stated[output.table], batch=batch, progress=progress, now=now)
+        if wanted:
+            crash.point("restate.before_mark")
+            identity.restated()
+            crash.point("restate.after_mark")
+
+    def _results(self, batch: int, progress: int, now: int) -> pa.Table:
+        """The results of the stateful step that may still be revised, stamped."""
+        stage = stage_of(self.operator)
+        assert isinstance(stage, Stage)
+        parts = [Kernels(stage, {group: store}).revisable(progress) for group, store in self.stores().items()]
+        results = pa.concat_tables([stage.result_schema.empty_table(), *parts])
+        numbering, _ = of_batch(batch, results.num_rows, 1)
+        placed = results.append_column("_sequence", pa.repeat(pa.scalar(numbering.base, pa.int64()), results.num_rows))
+        batches = stamped_rows(placed, stage.step.schema, Stamping(progress, now, numbering))
+        return pa.Table.from_batches(batches, row_schema(stage.step.schema))
+
+    def _output(
+        self, output: Output, instants: Sequence[int], rows: pa.Table, *, batch: int, progress: int, now: int
+    ) -> None:
+        lake, app = self.timeline.lake, f"{self.timeline.app(output.table)}/restate"
+        one = Restatement(output=output, path=lake.output(output.table), app=app, instants=instants)
+        standing = one.standing()
+        changed = one.difference(standing, rows)
+        if changed.num_rows:
+            record = MicroBatch.of(
+                self.operator,
+                output.table,
+                timeline=self.timeline.number,
+                batch=batch,
+                progress=progress,
+                rows=pc.sum(pc.equal(changed["_kind"], ROW)).as_py() or 0,
+                run=self.run,
+                engine=self.engine,
+                restated=True,
+            )
+            crash.point("restate.before_commit")
+            standing = one.commit(changed, record, now)
+            crash.point("restate.after_commit")
+        if output.current is not None:  # also where a process was killed behind its commit
+            self.merge(output, standing.select(row_schema(output.schema).names))

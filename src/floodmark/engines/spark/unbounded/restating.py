@@ -1,0 +1,57 @@
+"""The first start of a stream on Spark behind an upgrade (``frames/restating``): its state is read from the checkpoint, the steps are Spark's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from floodmark.engines.frames.attempts import blaming
+from floodmark.engines.frames.compile import compiled, failures, without_failures
+from floodmark.engines.frames.packing import output_ddl
+from floodmark.engines.frames.restating import Restating
+from floodmark.engines.spark.state.canonical import stores
+from floodmark.lake.rows import row_schema
+from floodmark.lake.timeline import Timeline
+from floodmark.semantics.stage import stage_of
+from floodmark.spec.operator import Operator, Output
+from floodmark.spec.schema import MARKER
+
+
+def restate(spark: SparkSession, operator: Operator, timeline: Timeline, run: str) -> None:
+    """Restate what an upgrade has left to the first start behind it. The follower of each output does the same for its last values.
+
+    Args:
+        spark: session.
+        operator: as it is defined now.
+        timeline: of its stopped stream.
+        run: of the process.
+    """
+
+    def behind(rows: pa.Table, outputs: Sequence[Output]) -> Mapping[str, pa.Table]:
+        step = operator.stateful
+        assert step is not None
+        frame = spark.createDataFrame(rows, schema=output_ddl(step.schema))
+        found, results = {}, dict(operator.results)
+
+        def failing(twin: Operator) -> Iterator[object]:
+            stage = stage_of(twin)
+            yield failures(twin, {}, {stage.step: frame} if stage is not None else {})
+
+        with blaming(operator, "unbounded", failing):  # type: ignore[arg-type]  # DataFrames
+            for output in outputs:
+                frames = without_failures(compiled(results[output.name], {}, {step: frame}))
+                schema = row_schema(output.schema)
+                found[output.table] = frames.filter(f"_kind <> {MARKER}").select(*schema.names).toArrow().cast(schema)
+        return found
+
+    batch = timeline.checkpoint.last_committed()
+    Restating(
+        operator=operator,
+        timeline=timeline,
+        stores=lambda: stores(spark, timeline.checkpoint.path, batch),
+        behind=behind,
+        run=run,
+        engine="spark",
+    ).restate()
