@@ -24,6 +24,7 @@ from floodmark.lake.paths import Lake
 from floodmark.lake.rollback import roll_back
 from floodmark.lake.timeline import Timeline
 from floodmark.spec.operator import Operator
+from floodmark.spec.schema import ROW
 from operators.aircraft import connection_pairs, stranded_aircraft
 from operators.flights import Flight, delay_sessions, hourly_departures, moving_median, rolling_departures
 
@@ -111,6 +112,16 @@ def rows(lake: Lake, table: str, without: tuple[str, ...] = ()) -> Counter[str]:
     return Counter(str(row) for row in found.drop_columns(list(without)).to_pylist())
 
 
+def standing(lake: Lake, table: str, without: tuple[str, ...] = ()) -> Counter[str]:
+    """Every row that no retraction has taken back, without its stamps."""
+    found = changelog(lake, table)
+    table_rows = found.drop_columns([*without, "_watermark", "_kind"]).to_pylist()
+    net = Counter[str]()
+    for row, kind in zip(map(str, table_rows), found["_kind"].to_pylist(), strict=True):
+        net[row] += 1 if kind == ROW else -1
+    return Counter({row: n for row, n in net.items() if n})
+
+
 def last_half(engine: Computing, inbox: Path, lake: Lake, *operators: Operator) -> None:
     land_all(engine, inbox, lake, end=True)
     run(engine, lake, *operators)
@@ -125,7 +136,7 @@ def test_a_bug_is_mended_and_nobody_downstream_notices_anything_else(
     upgrade(reader(RIGHT), mine)
     last_half(engine, inbox, mine, RIGHT, reader(RIGHT))
     after = rows(mine, "slow_hours") - before
-    assert rows(mine, "slow_hours", ("slow",)) == rows(truth(RIGHT), "slow_hours", ("slow",))
+    assert standing(mine, "slow_hours", ("slow",)) == standing(truth(RIGHT), "slow_hours", ("slow",))
     assert before <= rows(truth(WRONG), "slow_hours")
     new = [row for row in changelog(mine, "slow_hours").to_pylist() if str(row) in after and not row["_kind"]]
     assert new
@@ -214,7 +225,7 @@ def test_two_arms_from_one_savepoint_differ_in_what_was_changed_and_the_original
     wanted = rows(truth(WRONG), "slow_hours")
     assert rows(mine, "slow_hours") == rows(arms[0], "slow_hours") == wanted
     assert rows(arms[1], "slow_hours") != wanted
-    assert rows(arms[1], "slow_hours", ("slow",)) == rows(truth(WRONG), "slow_hours", ("slow",))
+    assert standing(arms[1], "slow_hours", ("slow",)) == standing(truth(WRONG), "slow_hours", ("slow",))
     assert rows(mine, "slow_days") == undisturbed(engine, truth(WRONG))
 
 
