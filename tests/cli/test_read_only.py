@@ -65,6 +65,10 @@ def test_what_looks_at_it_works_and_what_writes_says_so(verb: Verb, shop: Path) 
         ["quarantine", "show", "orders"],
         ["explain", "hourly_sales"],
         ["validate"],
+        ["rollback", "hourly_sales", "--to", savepoint, "--dry-run"],
+        ["move", "hourly_sales", "--into", "moved", "--dry-run"],
+        ["experiment", "list"],
+        ["prove", "hourly_sales", "--cuts", "1"],
     ]
     writes = [
         ["run", "hourly_sales", "--engine", "embedded"],
@@ -74,11 +78,29 @@ def test_what_looks_at_it_works_and_what_writes_says_so(verb: Verb, shop: Path) 
         ["savepoint", "delete", savepoint],
         ["rollback", "hourly_sales", "--to", savepoint],
         ["maintain"],
+        ["land", "orders", "--end"],
+        ["land", "orders", "--reopen"],
+        ["quarantine", "replay", "orders"],
+        ["run", "hourly_sales", "--unbounded", "--from-scratch", "--until-caught-up"],
+        ["start", "hourly_sales"],
+        ["restart", "hourly_sales"],
+        ["savepoint", "pin", savepoint],
+        ["fork", "hourly_sales", "--from", savepoint, "--into", "forked"],
+        ["move", "hourly_sales", "--into", "moved"],
+        ["experiment", "start", "x", "--of", "hourly_sales"],
+        ["run", "hourly_sales", "--engine", "spark"],
+        ["rescale", "hourly_sales", "--partitions", "8"],
     ]
+    changed = shop / "operators" / "orders.py"
+    code = changed.read_text("utf-8")
+    assert 'cents=sum("cents")' in code
     for place, mode in modes.items():
         place.chmod(mode & ~0o222)
     try:
         answers = as_reader(shop, reads + writes)
+        changed.write_text(code.replace('cents=sum("cents")', 'cents=sum("items")'), "utf-8")
+        ((code_, output, error),) = as_reader(shop, [["apply", "hourly_sales", "--rebuild"]])
+        assert (code_, output.count("SETUP-051")) == (1, 1), (output, error)
     finally:
         for place, mode in modes.items():
             place.chmod(mode)

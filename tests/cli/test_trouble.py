@@ -6,11 +6,14 @@ import errno
 import json
 import os
 import shlex
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from processes import paths
 
 from floodmark.engines.spark.setup import home, jars, java
 
@@ -68,6 +71,36 @@ def test_without_java_its_installation_and_the_embedded_engine_are_offered(
     assert f"Run `{java.install_command()}`." in result.stderr
     assert result.stderr.endswith(f" Here: `{instead}`.\n")
     assert verb(*instead.split()[1:]).exit_code == 0
+
+
+_WITHOUT_JAVA = """
+from floodmark.engines.spark.setup import java
+java._USUAL_HOMES = ()
+from floodmark.cli.main import main
+main()
+"""
+
+
+def test_a_program_without_java_says_so_on_spark_and_works_on_the_embedded_engine(tmp_path: Path) -> None:
+    environment = {"HOME": str(tmp_path), "PATH": str(tmp_path), "PYTHONPATH": paths()}
+
+    def floodmark(*arguments: str) -> subprocess.CompletedProcess[str]:
+        folder = tmp_path / "shop" if (tmp_path / "shop").exists() else tmp_path
+        command = [sys.executable, "-c", _WITHOUT_JAVA, *arguments]
+        return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+    assert "Rows and results" in floodmark("--help").stdout
+    for arguments in (["init", "shop"], ["land", "orders"], ["run", "hourly_sales"]):
+        done = floodmark(*arguments)
+        assert done.returncode == 0, done.stderr
+    for options in (["--force"], ["--unbounded", "--until-caught-up"]):
+        refused = floodmark("run", "hourly_sales", *options, "--engine", "spark")
+        assert refused.returncode == 1
+        assert "SETUP-001 Java\n" in refused.stderr
+        typed = " ".join(["floodmark run hourly_sales", *options, "--engine embedded"])
+        assert refused.stderr.endswith(f" Here: `{typed}`.\n"), refused.stderr
+        done = floodmark(*typed.split()[1:])
+        assert done.returncode == 0, done.stderr
 
 
 def test_without_spark_the_extra_is_named(verb: Verb, shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:

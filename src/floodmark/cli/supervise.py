@@ -15,6 +15,7 @@ from floodmark.cli.loading import Opened
 from floodmark.cli.signals import stopping
 from floodmark.cli.store import fleet, supervisor, told
 from floodmark.cli.workspace import opened_lake
+from floodmark.core import machine
 
 if TYPE_CHECKING:
     from floodmark.control.fleet import Fleet
@@ -44,6 +45,7 @@ def start(invocation: Invocation, operators: tuple[str, ...]) -> None:
     """Let the streams of OPERATORS run, from the code as it is now: later changes of files make no difference to them."""
     console = Console(as_json=invocation.json)
     opened = opened_lake(invocation, console)
+    machine.refuse_read_only(opened.lake, f"lake {opened.lake}")  # else the driver would say so, when nobody looks
     streams, chosen = fleet(opened, console.say), [opened.workspace.operator(name) for name in operators]
     package = streams.start(chosen)
     _supervised(streams)
@@ -76,6 +78,7 @@ def restart(invocation: Invocation, operators: tuple[str, ...], *, wait: float) 
     """Stop the streams of OPERATORS and let them run again, from the same package; crashes before it do not count any more."""
     console = Console(as_json=invocation.json)
     opened = opened_lake(invocation, console)
+    machine.refuse_read_only(opened.lake, f"lake {opened.lake}")
     streams = fleet(opened, console.say)
     names = _stop(opened, streams, operators, wait)
     for name in names:
