@@ -17,7 +17,7 @@ from floodmark.lake.left_out import LeftOut
 from floodmark.spec.contract import tells_unknown
 from floodmark.spec.source import DeltaTable, Source
 
-_FIRST, _EVERY = 32, 64
+_FIRST, _EVERY = 32, 128
 """Rows of a batch that are looked at: the first ones, then one of so many."""
 _BYTES = 1 << 16
 """Of a batch's rows that are looked at, as some rows are documents of megabytes."""
@@ -54,8 +54,9 @@ def fields_left_out(
             break
         looked_at += 1
         value = from_json(record.raw) if form == "json" else record.value
-        for name in set(_unknown(value, source.contract, models[place], "")) - added:
-            found[name] = found.get(name, 0) + 1
+        for name in dict.fromkeys(_unknown(value, source.contract, models[place], "")):
+            if name not in added:
+                found[name] = found.get(name, 0) + 1
     return LeftOut().plus(LeftOut(rows=found, looked_at=looked_at))
 
 
@@ -71,11 +72,11 @@ def _unknown(value: object, model: type[BaseModel], made: Mapping[str, Any], pat
     known = _inputs(model)
     if known is None or not isinstance(value, Mapping):
         return
-    for name, inner in value.items():
-        if name not in known:
-            yield f"{path}{name}"
-        else:
-            yield from _inside(inner, made.get(known[name]), f"{path}{name}.")
+    yield from (f"{path}{name}" for name in value if name not in known)
+    for name, field in known.items():
+        inner = made.get(field)
+        if isinstance(inner, (BaseModel, dict, list, tuple)) and name in value:
+            yield from _inside(value[name], inner, f"{path}{name}.")
 
 
 def _inside(value: object, made: object, path: str) -> Iterator[str]:

@@ -17,7 +17,7 @@ class LeftOut:
 
     Args:
         rows: name of a field, of a nested one with the path -> rows that have it, of those that were looked at.
-        looked_at: all rows of tables with columns; of documents the first ones and one in 64 behind them.
+        looked_at: all rows of tables with columns; of documents the first ones and one in 128 behind them.
     """
 
     rows: Mapping[str, int] = field(default_factory=dict)
