@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,6 +14,7 @@ from floodmark.cli.console import Console
 from floodmark.cli.invocation import Invocation, pass_invocation, shared
 from floodmark.cli.workspace import opened_lake
 from floodmark.core.errors import CapabilityError, ExecutionError
+from floodmark.core.scratch import Scratch
 from floodmark.core.time import END, NEVER, Interval, parse_instant, zone
 
 if TYPE_CHECKING:
@@ -145,9 +145,9 @@ def _by_killing(
     name, settings = {"spark": "Spark", "embedded": "the embedded engine"}[engine], opened.workspace.settings
     with (
         console.step(f"the same on {name}, through a SIGKILL"),
-        TemporaryDirectory(prefix="floodmark-prove-") as folder,
+        Scratch() as folder,
     ):
-        found = prove_by_killing(engine, operator, entries, folder, settings, seed=seed)
+        found = prove_by_killing(engine, operator, entries, str(folder), settings, seed=seed)
     how = f"killed at {found.killed_at} and started again" if found.killed_at else "done before it could be killed"
     if not found.differences:
         console.say(f"on {name}: the stream, {how}, gave the {found.results:,} results of the bounded run")

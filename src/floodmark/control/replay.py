@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from deltalake import DeltaTable
 
 from floodmark.control.engine import Computing
 from floodmark.core.errors import CapabilityError, FloodmarkError, LifecycleError
+from floodmark.core.scratch import Scratch
 from floodmark.core.time import END
 from floodmark.engines.upgrading import upgrade
 from floodmark.lake import savepoints
@@ -51,7 +51,7 @@ def replay(
         return Replay(plan=change, found={})
     try:
         savepoint = _savepoint(operator.name, production, span)
-        with tempfile.TemporaryDirectory(prefix="floodmark-replay-") as folder:
+        with Scratch() as folder:
             lake = look_on(production, savepoint, f"{folder}/lake")
             computing.check_deployed(operator, lake)
             computing.take_over(operator, lake)
@@ -100,7 +100,7 @@ def _definitions(operator: str, *lakes: Lake) -> list[Deployed | None]:
 
 
 def _compared(
-    operator: Operator, table: str, production: Lake, lake: Lake, savepoint: Savepoint, how: How, folder: str
+    operator: Operator, table: str, production: Lake, lake: Lake, savepoint: Savepoint, how: How, folder: Path
 ) -> Comparison | str | None:
     paths = [production.output(table), lake.output(table)]
     if not all(DeltaTable.is_deltatable(path) for path in paths):

@@ -1,4 +1,4 @@
-"""Where Spark spills: a folder per process, gone with it, and after a kill when the next one starts."""
+"""Folders for what does not fit into memory or is of no use later: gone with their process, and after a kill when the next one is made."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from filelock import FileLock
 class Scratch:
     """A folder that belongs to this process as long as it lives: its lock goes with it however it ends.
 
-    What processes that were killed have left is removed first.
+    What processes that were killed have left is removed first. As a context it is the folder's path, and is removed at the end.
 
     Args:
-        root: the folder for temporary files.
+        root: of such folders, there already; by default the system's for temporary files.
     """
 
     def __init__(self, root: Path | None = None) -> None:
@@ -26,6 +26,14 @@ class Scratch:
         self._lock = FileLock(_lock_of(self.path))
         self._lock.acquire()  # before there is a folder: nobody finds one without it
         self.path.mkdir(mode=0o700)
+
+    def __enter__(self) -> Path:
+        """Its path."""
+        return self.path
+
+    def __exit__(self, *_: object) -> None:
+        """Remove it."""
+        self.remove()
 
     def remove(self) -> None:
         """The folder and its lock."""

@@ -13,13 +13,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import duckdb
 
 from floodmark.core import machine
 from floodmark.core.errors import LifecycleError
+from floodmark.core.scratch import Scratch
 from floodmark.core.sql import literal, quoted
 from floodmark.lifecycle.comparison import (
     ColumnDifference,
@@ -190,7 +190,7 @@ def engine(how: How, where: str) -> Iterator[tuple[duckdb.DuckDBPyConnection, st
             kinds,
             lambda error: str(error).splitlines()[0],
         ),
-        TemporaryDirectory(prefix="floodmark-diff-", dir=how.spill) as folder,
+        Scratch(None if how.spill is None else Path(how.spill)) as folder,
         duckdb.connect() as connection,
     ):
         connection.execute("SET TimeZone = 'UTC'")
@@ -198,7 +198,7 @@ def engine(how: How, where: str) -> Iterator[tuple[duckdb.DuckDBPyConnection, st
         connection.execute(f"SET temp_directory = '{folder}'")
         connection.execute(f"SET threads = {max(1, len(os.sched_getaffinity(0)))}")
         connection.execute("SET preserve_insertion_order = false")
-        yield connection, folder
+        yield connection, str(folder)
 
 
 @dataclass(slots=True)
