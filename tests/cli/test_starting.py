@@ -38,10 +38,15 @@ def test_an_output_without_a_micro_batch_says_what_it_waits_for(
 ) -> None:
     landed(shop)
     assert state() == "not run yet: floodmark run hourly_sales"
+    assert "fix:      Start it: floodmark start hourly_sales" in verb("logs", "hourly_sales").stderr
     assert verb("start", "hourly_sales").exit_code == 0
     assert state() == "asked for, and no supervisor is at work: floodmark supervise"
     assert store.lease("supervisor", "a test", 600) is not None
     assert state() == "starting: asked for, no driver yet"
+    silent = verb("logs", "hourly_sales")
+    assert silent.exit_code == 1
+    assert silent.stderr.startswith("LIFECYCLE-050 operator 'hourly_sales'\n  expected: a driver, whose log this is\n")
+    assert "got:      starting: asked for, no driver yet\n" in silent.stderr
     (deployment,) = store.deployments()
     driver = store.begin(deployment, str(shop / "log"))
     assert state().startswith("starting: its driver is starting, process None, no micro-batch yet, heard of ")

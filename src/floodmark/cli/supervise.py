@@ -16,6 +16,7 @@ from floodmark.cli.signals import stopping
 from floodmark.cli.store import fleet, supervisor, told
 from floodmark.cli.workspace import opened_lake
 from floodmark.core import machine
+from floodmark.core.errors import LifecycleError
 
 if TYPE_CHECKING:
     from floodmark.control.fleet import Fleet
@@ -97,12 +98,10 @@ def logs(invocation: Invocation, operator: str, *, follow: bool) -> None:
     """Show the end of what the last driver of OPERATOR has said."""
     console = Console(as_json=invocation.json)
     opened = opened_lake(invocation, console)
-    from floodmark.control.fleet import never
-
-    name = opened.workspace.operator(operator).name
-    driver = fleet(opened, console.say).driver(name)
+    name, streams = opened.workspace.operator(operator).name, fleet(opened, console.say)
+    driver = streams.driver(name)
     if driver is None:
-        raise never(name)
+        raise _silent(streams, name)
     console.note(f"{driver.log} of {driver.version}: {told(driver)}")
     text, size = _tail(Path(driver.log), None)
     console.say(text.rstrip())
@@ -113,6 +112,19 @@ def logs(invocation: Invocation, operator: str, *, follow: bool) -> None:
                 if text:
                     console.say(text.rstrip())
     console.document({"lake": opened.lake, "log": driver.log, "state": driver.state, "text": text})
+
+
+def _silent(streams: Fleet, name: str) -> LifecycleError:
+    """LIFECYCLE-050: a stream that was never started, or whose driver has yet to come."""
+    from floodmark.control.fleet import never
+    from floodmark.control.supervisor import awaited
+
+    deployment = streams.deployments([name]).get(name)
+    awaits = None if deployment is None else awaited(deployment, None, supervised=streams.supervised)
+    if awaits is None:
+        return never(name, streams.elsewhere(name))
+    fix = f"Try again when it has one: floodmark status, then floodmark logs {name}"
+    return LifecycleError(f"operator '{name}'", "a driver, whose log this is", awaits, fix, code="LIFECYCLE-050")
 
 
 def _supervised(streams: Fleet) -> None:
