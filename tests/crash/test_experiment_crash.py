@@ -18,7 +18,7 @@ import psutil
 import pytest
 from deltalake import DeltaTable
 from processes import paths
-from rolled_shop import has_begun
+from rolled_shop import has_begun, rows
 
 from floodmark.control.store import CONTROL, Store
 from floodmark.core import crash
@@ -114,12 +114,6 @@ def order(folder: Path, hours: range) -> None:
     first = next(one for one in sorted((folder / "inbox" / "orders").iterdir())).read_text().splitlines()[0]
     (folder / "inbox" / "orders" / f"more-{hours.start}.csv").write_text("\n".join([first, *lines]) + "\n")
     said(folder, "land", "orders")
-
-
-def rows(path: Path, *more: str) -> list[tuple[Any, ...]]:
-    table = DeltaTable(str(path)).to_pyarrow_table().to_pylist()
-    columns = ("country", "window_end", "orders", "cents", *more)
-    return sorted(tuple(one[column] for column in columns) for one in table if one["_kind"] == 0)
 
 
 def newest(found: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:

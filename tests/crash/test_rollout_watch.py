@@ -12,7 +12,7 @@ from rolled_shop import MEAN, OLD, OPERATOR, Shop, running, until
 
 from floodmark.control.supervisor import BUDGET
 
-ROLLOUT = 'rollout=Rollout(shadow="0 s", watch="1 day", catch_up="2 s", promote=PromoteWhen(lag="30 s", every="1 s")),'
+ROLLOUT = 'rollout=Rollout(shadow="0 s", watch="1 day", forward_only=True, catch_up="2 s", promote=PromoteWhen(lag="30 s", every="1 s")),'
 EXPECTED = '[Expectation("column_values_to_be_between", column="orders", min_value=1)]'
 FAILING = f"""{OLD}
         .with_columns(mean="1 / (cents - 7777)", on_error="quarantine")"""

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -25,11 +26,22 @@ from floodmark.control.supervisor import LEASE
 from floodmark.core import crash
 from floodmark.lake.paths import Lake
 from floodmark.lake.timeline import Timeline
+from floodmark.spec.schema import MARKER, ROW
 
 OPERATOR = "hourly_sales"
 ROLLOUT = 'rollout=Rollout(shadow="1 s", watch="{watch}", promote=PromoteWhen(match=1, every="1 s", approve=True)),'
 OLD = 'cents=sum("cents"))'
 MEAN = 'cents=sum("cents"))\n        .with_columns(mean="cents / orders")'
+
+
+def rows(path: Path, *more: str) -> list[tuple[Any, ...]]:
+    """The results of an output that no retraction has taken back: country, end of the window, orders, cents, and more columns."""
+    columns, found = ("country", "window_end", "orders", "cents", *more), Counter[tuple[Any, ...]]()
+    for one in DeltaTable(str(path)).to_pyarrow_table().to_pylist():
+        if one["_kind"] != MARKER:
+            found[tuple(one[column] for column in columns)] += 1 if one["_kind"] == ROW else -1
+    assert all(n >= 0 for n in found.values()), "taken back without having been there"
+    return sorted(found.elements())
 
 
 class Shop:
@@ -81,9 +93,7 @@ class Shop:
         return deployment.version
 
     def rows(self, *more: str) -> list[tuple[Any, ...]]:
-        table = DeltaTable(str(self.folder / "lake" / "outputs" / OPERATOR)).to_pyarrow_table().to_pylist()
-        columns = ("country", "window_end", "orders", "cents", *more)
-        return sorted(tuple(one[column] for column in columns) for one in table if one["_kind"] == 0)
+        return rows(self.folder / "lake" / "outputs" / OPERATOR, *more)
 
     def program(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return _run(self.folder, [sys.executable, "-m", "floodmark.cli.main", *arguments])
