@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 from types import MappingProxyType
 
+import pyarrow as pa
 from delta.tables import DeltaTable
 from deltalake import Schema as TableSchema
 from deltalake.exceptions import DeltaError
@@ -85,10 +86,16 @@ def _columns(spark: SparkSession, path: str) -> dict[str, str]:
     return {f.name: f.dataType.simpleString() for f in spark.read.format("delta").load(path).schema}
 
 
-def marker(spark: SparkSession, output: Output, progress: int) -> DataFrame:
-    """The one row without payload that tells readers how far they may go."""
+def marked(output: Output, progress: int) -> pa.Table:
+    """The one row without payload that tells readers how far they may go, as the output's table has it."""
     now = time.time_ns() // 1_000_000
-    (row,) = marker_row(output.schema, watermark=progress, sequence=None, now=now).to_pylist()
+    row = marker_row(output.schema, watermark=progress, sequence=None, now=now)
+    return division.divided(pa.Table.from_batches([row]), output)
+
+
+def marker(spark: SparkSession, output: Output, progress: int) -> DataFrame:
+    """The same row, for Spark to write beside others."""
+    (row,) = marked(output, progress).to_pylist()
     types = {field.name: field.dataType for field in structure(f"{output.schema.ddl()}, {STAMP_DDL}")}
     return divided(spark.range(1).select(*(F.lit(row[n]).cast(kind).alias(n) for n, kind in types.items())), output)
 

@@ -13,6 +13,7 @@ from floodmark.engines.spark.delta import tables
 from floodmark.engines.spark.delta.appender import Appender
 from floodmark.lake import ticks
 from floodmark.lake.commits import Ticked
+from floodmark.lake.paths import is_local
 from floodmark.lake.timeline import TICKS, Timeline
 
 _DDL = ", ".join(f"{name} bigint" for name in ticks.COLUMNS.names)
@@ -62,6 +63,11 @@ class Ticks:
             positions: last sequence each key group has seen in it.
         """
         reached = max(self._reached, *positions)
+        if is_local(self.timeline.folder(TICKS)):  # Spark would plan a query and start a job for the one row
+            tick = ticks.Recorded(clock=clock, progress=progress, sequence=self._reached, reached=reached)
+            ticks.record(self.timeline, batch, tick)
+            self._reached = reached
+            return
         row = spark.createDataFrame([(batch, clock, progress, self._reached, reached)], _DDL).coalesce(1)
         record = Ticked(operator=self.timeline.operator, batch=batch)
         Appender(self.timeline.folder(TICKS)).append(row, *ticks.application(self.timeline, batch), record)

@@ -30,7 +30,7 @@ from floodmark.engines.spark.delta.ticks import Ticks
 from floodmark.engines.spark.state.checkpoint import checkpoint_of
 from floodmark.lake.commits import MicroBatch
 from floodmark.lake.outputs import check_there, partition_by
-from floodmark.lake.paths import Lake
+from floodmark.lake.paths import Lake, is_local
 from floodmark.lake.timeline import Timeline
 from floodmark.semantics.attempts import all_attempts
 from floodmark.semantics.stage import AnyStage, stage_of
@@ -107,7 +107,12 @@ class Sink:
         for output in self.operator.outputs:
             app = f"{self.timeline.app(output.table)}/settle"
             record = replace(self._record_of(output, number, progress), settled=True)
-            self._append(tables.marker(spark, output, progress), output, app, number, record)
+            appender = self._appender(output)
+            if is_local(appender.path):
+                rows = tables.marked(output, progress)
+                appender.append_arrow(rows, app, number, record, partition_by=partition_by(output))
+            else:
+                self._append(tables.marker(spark, output, progress), output, app, number, record)
         crash.point("micro_batch.after_settle")
 
     def _write(self, batch: DataFrame, number: int) -> None:
@@ -259,8 +264,10 @@ class Sink:
         )
 
     def _append(self, rows: DataFrame, output: Output, app: str, number: int, record: MicroBatch) -> None:
-        appender = self._appenders.setdefault(output.table, Appender(self.lake.output(output.table)))
-        appender.append(rows, app, number, record, partition_by=partition_by(output))
+        self._appender(output).append(rows, app, number, record, partition_by=partition_by(output))
+
+    def _appender(self, output: Output) -> Appender:
+        return self._appenders.setdefault(output.table, Appender(self.lake.output(output.table)))
 
 
 def _row_count() -> Column:
