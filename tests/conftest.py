@@ -29,9 +29,12 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """The one session of this process."""
+    import spark_workers
+
     from floodmark.engines.spark.session.builder import spark_session
 
     session = spark_session(app="tests")
+    session.sparkContext.pythonExec = spark_workers.launcher()
     yield session
     session.stop()
 

@@ -18,13 +18,15 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 VARIABLE = "FLOODMARK_TEST_JAVA"
+PYTHON = "FLOODMARK_TEST_PYTHON"
+"""The program that this Java knows Python by: it has a daemon of Python's for each."""
 _PATIENCE_SECONDS = 300
 
 
 def lend(spark: SparkSession) -> dict[str, str]:
     """The environment of a process that is to work on the Java of this one."""
     java = spark.sparkContext._gateway.java_parameters
-    return {VARIABLE: f"{java.port} {java.auth_token}"}
+    return {VARIABLE: f"{java.port} {java.auth_token}", PYTHON: spark.sparkContext.pythonExec}
 
 
 def borrow() -> None:
@@ -38,7 +40,8 @@ def borrow() -> None:
         time.time_ns()
     )  # else the process that is called now loses what has the same name
     running = gateway.jvm.org.apache.spark.SparkContext.getOrCreate()
-    SparkContext(gateway=gateway, jsc=gateway.jvm.org.apache.spark.api.java.JavaSparkContext.fromSparkContext(running))
+    java = gateway.jvm.org.apache.spark.api.java.JavaSparkContext.fromSparkContext(running)
+    SparkContext(gateway=gateway, jsc=java).pythonExec = os.environ[PYTHON]
 
 
 def take_back(spark: SparkSession) -> None:

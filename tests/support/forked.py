@@ -27,6 +27,8 @@ from importlib import import_module, invalidate_caches
 from pathlib import Path
 from typing import Any
 
+import forks_alone
+
 IMPORTED = (
     "deltalake",
     "duckdb",
@@ -45,11 +47,6 @@ IMPORTED = (
     "floodmark.engines.embedded.unbounded.run",
     "floodmark.engines.upgrading",
 )
-_ALONE = {
-    **dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
-    **dict.fromkeys(("JE_ARROW_MALLOC_CONF", "_RJEM_MALLOC_CONF"), "background_thread:false"),
-}
-"""Variables of the server, with which numpy, pyarrow and deltalake start no threads when they are imported."""
 
 
 def run(
@@ -94,7 +91,9 @@ class _Server:
         self._turn = threading.Lock()
         pipe = subprocess.PIPE
         command = [sys.executable, str(Path(__file__).resolve())]
-        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=os.environ | _ALONE)
+        self._process = subprocess.Popen(
+            command, stdin=pipe, stdout=pipe, text=True, env=os.environ | forks_alone.ALONE
+        )
         atexit.register(self._process.kill)
 
     def ask(self, asked: dict[str, Any], timeout: float) -> int | None:
@@ -127,8 +126,7 @@ def _serve() -> dict[str, Any] | None:
     """Fork a process for each line that is read; in it, what it is to do; None at the end of the lines."""
     for name in IMPORTED:
         import_module(name)
-    threads = len(list(Path("/proc/self/task").iterdir()))
-    assert threads == 1, f"a process with {threads} threads must not fork"
+    forks_alone.check()
     gc.freeze()  # what is collected in a child need not look at all that was imported
     for line in sys.stdin:
         pid = os.fork()
@@ -146,7 +144,13 @@ def _answer(number: int) -> None:
     sys.stdout.flush()
 
 
-def _become(asked: dict[str, Any], base: Sequence[str]) -> list[str]:
+def base_path() -> list[str]:
+    """Import path of a Python that runs a file, without those of the environment and the file's own."""
+    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    return [path for path in sys.path[1:] if path not in given]
+
+
+def become(asked: dict[str, Any], base: Sequence[str]) -> list[str]:
     """Make this process the one of a command; the command's arguments.
 
     Args:
@@ -187,7 +191,7 @@ def _perform(first: str, *rest: str) -> None:
         runpy.run_path(first, run_name="__main__")
 
 
-def _status(command: Sequence[str]) -> int:
+def status(command: Sequence[str]) -> int:
     """Exit status of a command, as Python has it."""
     try:
         _perform(*command)
@@ -202,7 +206,7 @@ def _status(command: Sequence[str]) -> int:
     return 0
 
 
-def _end(status: int) -> None:
+def end(status: int) -> None:
     """End this process as Python does, but leave its memory to the system: to take apart what was imported takes half a second."""
     threading._shutdown()
     atexit._run_exitfuncs()
@@ -212,8 +216,7 @@ def _end(status: int) -> None:
 
 
 if __name__ == "__main__":
-    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    base_path = [path for path in sys.path[1:] if path not in given]
+    base = base_path()
     what = _serve()
     if what is not None:
-        _end(_status(_become(what, base_path)))
+        end(status(become(what, base)))

@@ -1,9 +1,23 @@
-"""Python imports this where it starts: Dagster's daemon looks at backfills, and evaluates sensors, more often than it has settings for.
+"""Python imports this where it starts: Dagster's daemon looks often, and the process of a run is forked from one that has imported Dagster.
 
-30 seconds, of backfills and of the workspace's sensors, become 3 and 5.
+30 seconds between two looks at backfills, and between two evaluations of the workspace's sensors, become 3 and 5. The process that serves the
+definitions starts one for each run, which imports for seconds; here multiprocessing's own server of forks starts it.
 """
 
+import os
 import sys
+from pathlib import Path
+
+PRELOADED = [
+    "dagster._grpc.server",
+    "deltalake",
+    "pandas",
+    "pyspark.sql.connect.session",
+    "floodmark.cli.main",
+    "floodmark.control.fleet",
+    "floodmark.orchestration",
+    "forks_checked",
+]
 
 if "dagster._daemon" in sys.orig_argv:
     from dagster._core.remote_representation.external import RemoteSensor
@@ -11,3 +25,20 @@ if "dagster._daemon" in sys.orig_argv:
 
     controller.DEFAULT_DAEMON_INTERVAL_SECONDS = 3
     RemoteSensor.min_interval_seconds = 5
+elif {"api", "grpc"} <= set(sys.orig_argv) and sys.platform == "linux":
+    import multiprocessing
+
+    support = str(Path(__file__).parent.parent)
+    sys.path.append(support)
+    os.environ["PYTHONPATH"] = os.pathsep.join([os.environ["PYTHONPATH"], support])  # of the server of forks too
+    import forks_alone
+
+    os.environ.update(forks_alone.ALONE)
+    contexts = multiprocessing.get_context
+
+    def forking(method=None):
+        """As ``multiprocessing.get_context``; where a process would be started anew it is forked."""
+        return contexts("forkserver" if method == "spawn" else method)
+
+    multiprocessing.set_forkserver_preload(PRELOADED)
+    multiprocessing.get_context = forking
