@@ -20,13 +20,12 @@ from floodmark.core.errors import LifecycleError
 from floodmark.engines.spark.delta.appender import Appender, append_by_spark
 from floodmark.engines.spark.state.rescale import rescale
 from floodmark.lake import savepoints
-from floodmark.lake.cuts import together
 from floodmark.lake.files import Written
 from floodmark.lake.paths import Lake
 from floodmark.lake.rollback import roll_back
 from floodmark.lake.timeline import Timeline
 
-from .test_savepoints import largest, put, totals, values
+from .test_savepoints import put, totals, values
 
 pytestmark = pytest.mark.engines("spark")
 
@@ -55,15 +54,13 @@ class Zombie:
 
 @pytest.fixture(scope="module")
 def gone_on(spark: SparkSession, engine: Computing, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
-    """Where both streams have gone on behind a savepoint of both, and its id."""
+    """Where the stream has gone on behind a savepoint, and its id."""
     lake = Lake(str(tmp_path_factory.mktemp("gone-on") / "lake"))
     put(lake, 60)
-    for one in (totals, largest):
-        engine.run_unbounded(one, lake, until_caught_up=True)
-    name = together("totals", lake)[0].manifest.id
+    engine.run_unbounded(totals, lake, until_caught_up=True)
+    name = savepoints.create("totals", lake).manifest.id
     put(lake, 120)
-    for one in (totals, largest):
-        engine.run_unbounded(one, lake, until_caught_up=True)
+    engine.run_unbounded(totals, lake, until_caught_up=True)
     return lake.root, name
 
 
@@ -89,8 +86,7 @@ def test_after_a_rollback_the_old_driver_writes_nothing(
     people = DeltaTable(lake.output("totals__current")).to_pyarrow_table()
     assert -1 not in people["n"].to_pylist()
     put(lake, 180, end=True)
-    for one in (totals, largest):
-        engine.run_unbounded(one, lake, until_caught_up=True)
+    engine.run_unbounded(totals, lake, until_caught_up=True)
     assert len(values(lake, "totals")) > len(kept)
 
 
@@ -137,6 +133,5 @@ def test_of_two_that_commit_at_once_the_old_one_fails(
     rows = DeltaTable(zombie.path).to_pyarrow_table()
     assert rows.num_rows == len(set(map(repr, rows.to_pylist()))), "nothing is there twice"
     put(lake, 180, end=True)
-    for one in (totals, largest):
-        engine.run_unbounded(one, lake, until_caught_up=True)
+    engine.run_unbounded(totals, lake, until_caught_up=True)
     assert Timeline.current(lake, "totals").number == 1

@@ -44,14 +44,7 @@ def result(lake: Lake, code: Operator) -> dict[str, list[dict[str, object]]]:
     return {name: final([table]) for name, table in outputs(lake, code).items()}
 
 
-@pytest.mark.engines("embedded", "spark")
-@pytest.mark.parametrize(
-    "merged",
-    [
-        pytest.param(False, id="as it landed", marks=pytest.mark.engines("embedded", soak=("spark",))),
-        pytest.param(True, id="merged"),
-    ],
-)
+@pytest.mark.parametrize("merged", [pytest.param(False, id="as it landed"), pytest.param(True, id="merged")])
 @pytest.mark.timeout(900)
 def test_all_that_reads_a_reopened_log_finds_what_it_would_have_found_without_the_end(
     engine: Computing, tmp_path: Path, merged: bool

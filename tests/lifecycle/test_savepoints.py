@@ -100,26 +100,24 @@ def truth(tmp_path_factory: pytest.TempPathFactory) -> Lake:
 
 @pytest.fixture(scope="module")
 def hour(engine: Computing, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Lakes in which the first hour was read: ``one`` by 'totals' alone, ``both`` by its reader too."""
-    folder = tmp_path_factory.mktemp("hour")
-    lake = Lake(str(folder / "both"))
+    """A lake in which 'totals' has read the first hour."""
+    lake = Lake(str(tmp_path_factory.mktemp("hour") / "lake"))
     put(lake, 60)
     engine.run_unbounded(totals, lake, until_caught_up=True)
-    shutil.copytree(lake.root, folder / "one")
-    engine.run_unbounded(largest, lake, until_caught_up=True)
-    return folder
+    return Path(lake.root)
 
 
 @pytest.fixture
 def begun(hour: Path, tmp_path: Path) -> Lake:
     """A copy of it, to go on with."""
-    return Lake(str(shutil.copytree(hour / "one", tmp_path / "lake")))
+    return Lake(str(shutil.copytree(hour, tmp_path / "lake")))
 
 
 @pytest.fixture
-def both(hour: Path, tmp_path: Path) -> Lake:
-    """A copy with the reader."""
-    return Lake(str(shutil.copytree(hour / "both", tmp_path / "lake")))
+def both(engine: Computing, begun: Lake) -> Lake:
+    """The reader of 'totals' has read it too."""
+    engine.run_unbounded(largest, begun, until_caught_up=True)
+    return begun
 
 
 @pytest.mark.feature("V1", "V2", "F9")

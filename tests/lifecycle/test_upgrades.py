@@ -104,7 +104,7 @@ def test_a_column_more_goes_on_from_the_state_and_back_again(engine: Computing, 
     assert [one[:4] for one in found if one[4] is None] == before
     assert all(one[4] == 2 * one[3] for one in found if one[4] is not None)
     expected = Lake(f"{running.root}-truth", logs=running.root)
-    engine.run_unbounded(version(""), expected, until_caught_up=True)
+    embedded().run_unbounded(version(""), expected, until_caught_up=True)
     assert [one[:4] for one in found] == rows(expected, "n", "total")
     roll_back(running, savepoints.find(running, str(done.savepoint)))
     engine.run_unbounded(version(""), running, until_caught_up=True)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 ROLLOUT = (
     'rollout=Rollout(schedule="* * * * *", shadow="5 s", '
-    'promote=PromoteWhen(match=1, every="2 s", approve=True, cutover="closed")),'
+    'promote=PromoteWhen(match=1, every="5 s", approve=True, cutover="closed")),'
 )
 SCHEDULE = f"rollout_{OPERATOR}"
 SECONDS = 300
