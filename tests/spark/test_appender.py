@@ -56,7 +56,7 @@ def tables(spark, tmp_path, rows, *, partition_by=()):
     return ours, theirs
 
 
-@pytest.mark.parametrize("partition_by", [(), ("p",)])
+@pytest.mark.parametrize("partition_by", [pytest.param((), marks=pytest.mark.soak), ("p",)])
 def test_the_rows_are_those_of_sparks_own_append(spark, tmp_path, rows, partition_by):
     ours, theirs = (
         spark.read.format("delta").load(p) for p in tables(spark, tmp_path, rows, partition_by=partition_by)

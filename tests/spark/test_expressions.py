@@ -117,6 +117,7 @@ def months(*given: tuple[str, str, int]) -> Log:
     return log
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("planned", ["compiled"], indirect=True)
 def test_rows_an_expression_fails_for_are_set_aside_in_both_modes(planned, tmp_path):
     log = months(

@@ -161,10 +161,10 @@ def test_stepwise_landing_and_restarts_change_nothing(
     assert compare(changelog(lake, late), changelog(bounded, late)).differences == 0
 
 
-def test_output_rows_say_no_more_progress_than_is_true(spark: SparkSession, landed: Lake, tmp_path: Path) -> None:
+def test_output_rows_say_no_more_progress_than_is_true(engine: Computing, landed: Lake, tmp_path: Path) -> None:
     """Every on-time row of a commit has an event time after the progress that commit says is complete."""
     lake = Lake(str(tmp_path), logs=landed.root)
-    run_unbounded(spark, rolling_departures, lake, until_caught_up=True, files_per_batch=3)
+    engine.run_unbounded(rolling_departures, lake, until_caught_up=True, files_per_batch=3)
     rows = DeltaTable(lake.output("rolling_departures")).to_pyarrow_table()
     on_time = rows.filter(pc.equal(rows["_kind"], 0))
     assert on_time.num_rows

@@ -86,7 +86,6 @@ def test_an_operator_whose_filter_matches_nothing_still_advances(engine: Computi
     assert {progress(lake, output.table) for output in op.outputs} == {END}
 
 
-@pytest.mark.engines("embedded", "spark")
 @pytest.mark.feature("T14", "X6")
 def test_one_input_has_ended_and_after_a_restart_the_other_goes_on(engine: Computing, lake: Lake) -> None:
     put(engine, lake, "left", rows(0, 30, 3))
@@ -269,7 +268,6 @@ def test_a_stream_that_was_stopped_before_its_windows_fired_fires_them_at_its_st
     assert engine.run_unbounded(tens, lake, until_caught_up=True).micro_batches == 0
 
 
-@pytest.mark.engines("embedded", "spark")
 def test_a_running_stream_stops_at_a_boundary_and_goes_on(engine: Computing, lake: Lake) -> None:
     put(engine, lake, "events", rows(0, 30))
     stop, seen = threading.Event(), []

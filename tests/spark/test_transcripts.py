@@ -12,12 +12,7 @@ from floodmark.testing.transcripts import check_spark
 pytestmark = pytest.mark.usefixtures("compiled")
 
 FOLDER = Path(__file__).resolve().parents[1] / "cases"
-ALWAYS = {
-    "count/global-purging-4",
-    "session/merge-across-restart",
-    "tumbling/early-alert-and-exact-result",
-    "tumbling/late-row-to-side-output",
-}
+ALWAYS = {"session/merge-across-restart", "tumbling/early-alert-and-exact-result"}
 """The others run on Spark in ``make soak``. In memory all run always, in every variant; on the embedded engine in tests/embedded."""
 
 CASES = [
