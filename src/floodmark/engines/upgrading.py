@@ -9,7 +9,6 @@ from typing import Any, Protocol
 
 from floodmark.core.errors import LifecycleError, PlanError
 from floodmark.lake import savepoints, tables
-from floodmark.lake.checkpoint import engine_of
 from floodmark.lake.copies import remove
 from floodmark.lake.cuts import readers, together
 from floodmark.lake.paths import Lake
@@ -26,7 +25,7 @@ from floodmark.lake.switch import (
     stopped,
 )
 from floodmark.lake.switch import steps as switch_steps
-from floodmark.lake.timeline import CHECKPOINT, Timeline, streams
+from floodmark.lake.timeline import Timeline, streams
 from floodmark.lifecycle.plan import Plan, plan
 from floodmark.lifecycle.steps import Compute, Define, Save, Step, Widen, take
 from floodmark.lifecycle.switch import steps as turn_steps
@@ -108,7 +107,7 @@ def upgrade(
         found = check(operator, lake, forward_only=forward_only)
         if found.deployed is None or not found.changes:
             return Upgraded(plan=found)
-        _refuse_half_written(operator, lake)
+        refuse_half_written(Timeline.current(lake, operator.name), whole=True)
         made = [savepoint] if savepoint is not None else list[Savepoint]()
 
         def each(step: Step) -> None:
@@ -148,20 +147,13 @@ def go_on(operator: Operator, lake: Lake, step: Step) -> None:
     """
     match step:
         case Define():
-            _refuse_half_written(operator, lake)
+            refuse_half_written(Timeline.current(lake, operator.name), whole=True)
             Timeline.current(lake, operator.name).identity.deploy(operator)
         case Widen():
             for table in _written(operator):  # what a crash leaves out, the stream's start does
                 tables.widen(lake, table)
         case _:
             raise AssertionError(step)
-
-
-def _refuse_half_written(operator: Operator, lake: Lake) -> None:
-    """As ``refuse_half_written``. Results are restated from the state of the last micro-batch that has ended, which Spark's then has to be the last one."""
-    timeline = Timeline.current(lake, operator.name)
-    restates = plan(timeline.identity.deployed(), operator).restates or timeline.identity.restates()
-    refuse_half_written(timeline, whole=not restates or engine_of(timeline.folder(CHECKPOINT)) != "spark")
 
 
 def _written(operator: Operator) -> list[Output]:

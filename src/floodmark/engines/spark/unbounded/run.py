@@ -6,6 +6,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -89,10 +90,8 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
             spark.catalog.clearCache()
         operator = sampled(lake, operator)
         sink = _prepare(spark, operator, lake, stop, tell)
-        try:
-            restate(spark, operator, sink.timeline, sink.run)
-        except PySparkException as error:
-            raise _told(operator, sink, error) from error
+        if sink.timeline.identity.restates():
+            _restate(spark, operator, sink, files_per_batch)
         if operator.stateful is not None and operator.stateful.clocked:
             sink.ticks = Ticks.open(spark, sink.timeline, clock)
         for tries in range(_TRIES, 0, -1):
@@ -188,6 +187,23 @@ def _prepare(
     if known:
         sink.settle(spark)
     return sink
+
+
+def _restate(spark: SparkSession, operator: Operator, sink: Sink, files: int | None) -> None:
+    """Restate what an upgrade has left to the first start behind it, once a micro-batch has ended that all tables have and the checkpoint lacks."""
+    if newest_written(sink.timeline) > sink.timeline.checkpoint.last_committed():
+        stop = threading.Event()
+
+        def ended(info: BatchInfo) -> None:
+            sink.on_batch(info)
+            stop.set()
+
+        markers.begin(spark, operator, sink.timeline)
+        _run(spark, operator, replace(sink, stop=stop, on_batch=ended), until_caught_up=True, files=files, pause=0)
+    try:
+        restate(spark, operator, sink.timeline, sink.run)
+    except PySparkException as error:
+        raise _told(operator, sink, error) from error
 
 
 def check_logs(timeline: Timeline, *, clocked: bool) -> None:
