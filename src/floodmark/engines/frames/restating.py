@@ -37,7 +37,8 @@ class Restating:
     Args:
         operator: as it is defined now.
         timeline: of its stopped stream, whose last micro-batch all tables have.
-        stores: key group -> its state at the end of that micro-batch; asked for where there is something to restate.
+        stores: key group -> its state at the end of that micro-batch, at least what is kept of windows that have fired; asked for where
+            there is something to restate.
         behind: the steps behind the stateful one.
         run: of the process, to tell the commits of two apart.
         engine: that computes them.

@@ -21,6 +21,7 @@ from floodmark.lake.copies import remove
 from floodmark.lake.paths import Lake
 from floodmark.lake.savepoints import Savepoint
 from floodmark.lifecycle.savepoint import Manifest
+from floodmark.semantics.index import Index
 from floodmark.semantics.store import MemoryStore
 
 if TYPE_CHECKING:
@@ -105,24 +106,28 @@ def _rows(spark: SparkSession, checkpoint: str, batch: int) -> DataFrame:
     return of_index.unionByName(of_chunks).to(structure(_ROWS))
 
 
-def stores(spark: SparkSession, checkpoint: str, batch: int) -> dict[int, MemoryStore]:
-    """The state of a stream as of a micro-batch, in memory: key group -> its store.
+def fired(spark: SparkSession, checkpoint: str, batch: int) -> dict[int, MemoryStore]:
+    """What the state of windows in columns keeps of those that have fired, as of a micro-batch, in memory: key group -> its store.
 
     Args:
         spark: session.
         checkpoint: folder of the checkpoint; no query runs on it.
         batch: that the checkpoint keeps.
     """
-    found, cut = dict[int, MemoryStore](), dict[tuple[int, int], dict[int, bytes]]()
-    for row in _rows(spark, checkpoint, batch).toLocalIterator():
-        store = found.setdefault(row["group"], MemoryStore())
-        if row["index"] is not None:
-            store.put_index(bytes(row["index"]))
-            continue
+    rows, found = _rows(spark, checkpoint, batch), dict[int, MemoryStore]()
+    for row in rows.filter("index IS NOT NULL").select("group", "index").collect():
+        found[row["group"]] = MemoryStore(head=bytes(row["index"]))
+    layers = {group: Index.load(store.head).fired.values() for group, store in found.items()}
+    wanted = [(group, layer[0]) for group, windows in layers.items() for window in windows for layer in window]
+    if not wanted:
+        return found
+    those, cut = spark.createDataFrame(wanted, "group int, number bigint"), dict[tuple[int, int], dict[int, bytes]]()
+    for row in rows.filter("number IS NOT NULL").join(F.broadcast(those), ["group", "number"]).toLocalIterator():
         pieces = cut.setdefault((row["group"], row["number"]), {})
         pieces[row["piece"]] = bytes(row["chunk"])
         if len(pieces) == row["pieces"]:
-            store.put(row["number"], b"".join(pieces[piece] for piece in range(len(pieces))))
+            found[row["group"]].put(row["number"], b"".join(pieces[piece] for piece in range(len(pieces))))
+            del cut[row["group"], row["number"]]
     return found
 
 

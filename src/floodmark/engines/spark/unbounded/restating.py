@@ -11,7 +11,7 @@ from floodmark.engines.frames.attempts import blaming
 from floodmark.engines.frames.compile import compiled, failures, without_failures
 from floodmark.engines.frames.packing import output_ddl
 from floodmark.engines.frames.restating import Restating
-from floodmark.engines.spark.state.canonical import stores
+from floodmark.engines.spark.state.canonical import fired
 from floodmark.lake.rows import row_schema
 from floodmark.lake.timeline import Timeline
 from floodmark.semantics.stage import stage_of
@@ -50,7 +50,7 @@ def restate(spark: SparkSession, operator: Operator, timeline: Timeline, run: st
     Restating(
         operator=operator,
         timeline=timeline,
-        stores=lambda: stores(spark, timeline.checkpoint.path, batch),
+        stores=lambda: fired(spark, timeline.checkpoint.path, batch),
         behind=behind,
         run=run,
         engine="spark",
