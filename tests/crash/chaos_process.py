@@ -14,6 +14,7 @@ from typing import Any, cast
 from lifecycle_process import LARGEST, TOTALS, WIDER, largest
 from operator_process import START, Event, source
 
+import floodmark as fm
 from floodmark import (
     Contract,
     EventTime,
@@ -24,6 +25,7 @@ from floodmark import (
     ReducingState,
     Stream,
     Timer,
+    Tumbling,
     ValueState,
     operator,
 )
@@ -82,6 +84,12 @@ def sums() -> ProcessFunction:
     return Sums()
 
 
+def renamed(events: Stream[Event]) -> Stream:
+    """As ``TOTALS``, its state under another name: an upgrade that restates nothing, as ``sums`` counts each row and each retraction."""
+    windowed = events.key_by("key").window(Tumbling("10 minutes"), allowed_lateness="15 minutes", late="side_output")
+    return windowed.aggregate(uid="sums", n=fm.count(), total=fm.sum("value"))
+
+
 def summed(totals: Stream) -> Stream:
     """Reads results that are taken back."""
     return totals.key_by("key").process(sums(), schema=Sum)
@@ -107,7 +115,7 @@ def chain(one: Operator, wide: Operator, reader: Any) -> tuple[tuple[Operator, O
 
 WORLDS = {
     "windows": ((TOTALS, WIDER), (LARGEST, operator(largest, inputs={"totals": WIDER}))),
-    "retractions": chain(TOTALS, WIDER, summed),
+    "retractions": chain(TOTALS, operator(renamed, name="totals"), summed),
     "buffers": chain(operator(paired, name="totals"), operator(pairs_wider, name="totals"), summed),
 }
 """Streams by what is in their state."""
