@@ -32,10 +32,15 @@ PROGRAM = Path(__file__).with_name("chaos_process.py")
 COMMITS = 10
 """Of the whole log."""
 RUN = {
-    "spark": crash.POINTS["micro_batch"],
+    "spark": (*crash.POINTS["micro_batch"], *crash.POINTS["restate"]),
     "embedded": tuple(
         point
-        for point in (*crash.POINTS["embedded"], "micro_batch.before_current", "micro_batch.after_current")
+        for point in (
+            *crash.POINTS["embedded"],
+            *crash.POINTS["restate"],
+            "micro_batch.before_current",
+            "micro_batch.after_current",
+        )
         if "merge" not in point  # it takes many micro-batches to come to it
     ),
 }

@@ -21,8 +21,9 @@ from processes import paths
 from streams import PLAIN, WINDOWED
 
 from floodmark.core import crash
-from floodmark.core.errors import StateError
+from floodmark.core.errors import LifecycleError, StateError
 from floodmark.core.time import to_ms
+from floodmark.engines.embedded.bounded.run import run_bounded
 from floodmark.engines.embedded.memory.run import MemoryRun
 from floodmark.engines.embedded.session import Sail
 from floodmark.engines.embedded.state import segment
@@ -31,6 +32,7 @@ from floodmark.engines.embedded.state.checkpoint import Checkpoint
 from floodmark.engines.embedded.state.store import GroupStore, State
 from floodmark.engines.embedded.unbounded import compute
 from floodmark.engines.embedded.unbounded import run as unbounded
+from floodmark.engines.embedded.unbounded.begin import begin
 from floodmark.engines.embedded.unbounded.run import run_unbounded
 from floodmark.engines.starting import check_engine
 from floodmark.lake import entries, history, savepoints
@@ -194,6 +196,21 @@ def test_a_server_that_dies_costs_its_micro_batch_a_retry(tmp_path: Path) -> Non
     sail.close()
     assert len(set(killed)) == 2
     _check(lake, WINDOWED, log)
+
+
+def test_a_bounded_run_is_refused_between_the_begin_of_a_stream_and_its_first_micro_batch(
+    sail: Sail, tmp_path: Path
+) -> None:
+    """That one reads all there is: what was computed in between would be there twice."""
+    lake, log = Lake(str(tmp_path)), disorder(WINDOWED, 3, 60)
+    land(lake, WINDOWED, log, 0, len(log.entries))
+    begin(WINDOWED, lake)  # and killed
+    with pytest.raises(LifecycleError, match="LIFECYCLE-005 .*none before its first micro-batch"):
+        run_bounded(sail, WINDOWED, lake)
+    run_unbounded(sail, WINDOWED, lake, until_caught_up=True)
+    assert run_bounded(sail, WINDOWED, lake, force=True).rows, (
+        "the log has ended, and the stream is done with all of it"
+    )
 
 
 def test_savepoint_is_one_to_go_on_from(sail: Sail, tmp_path: Path) -> None:

@@ -268,23 +268,25 @@ def reads(operator: Operator, interval: Interval) -> Interval:
 
 
 def _check_stream(operator: Operator, lake: Lake, interval: Interval) -> None:
-    """Where a stream of this operator is at work, only what it is done with may be replaced."""
+    """Where a stream of this operator is at work, only what it is done with may be replaced; nothing before its first micro-batch, which reads all."""
     done = history.progress(lake.output(operator.outputs[0].table))
+    if done is None and Timeline.current(lake, operator.name).identity.deployed() is None:
+        return
     step = operator.stateful
     lateness = step.allowed_lateness if step else 0
-    if done is None:
-        return
-    if min(interval.end - 1, END) + (0 if done >= END else lateness) <= done:
+    if done is not None and min(interval.end - 1, END) + (0 if done >= END else lateness) <= done:
         _check_read(operator, lake, interval)
         return
-    reached = done - lateness + 1
+    reached, earlier = "none before its first micro-batch", ""
+    if done is not None:
+        reached = f"up to {describe(done - lateness + 1)}"
+        earlier = f"end the interval earlier (--to {describe(done - lateness + 1)}), "
     fix = (
         f"Let the stream get there first (floodmark run {operator.name} --unbounded --until-caught-up, once more has landed or the input has "
-        f"ended), end the interval earlier (--to {describe(reached)}), or compute into another lake: --lake elsewhere."
+        f"ended), {earlier}or compute into another lake: --lake elsewhere."
     )
     where, got = f"operator '{operator.name}' in {lake.root}", f"--to {describe(interval.end)}"
-    expected = f"an interval its stream is done with (up to {describe(reached)})"
-    raise LifecycleError(where, expected, got, fix, code="LIFECYCLE-005")
+    raise LifecycleError(where, f"an interval its stream is done with ({reached})", got, fix, code="LIFECYCLE-005")
 
 
 def _check_read(operator: Operator, lake: Lake, interval: Interval) -> None:
