@@ -166,7 +166,7 @@ def test_a_side_output_without_rows_says_how_far_the_stream_is(
     sail: Sail, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Once: who reads it need not wait for its next row, nor read a commit per micro-batch."""
-    monkeypatch.setattr(unbounded, "_SETTLE_SECONDS", 3600)
+    monkeypatch.setattr(unbounded, "SETTLE_SECONDS", 3600)
     log, lake, seen = disorder(WINDOWED, 3, 240), Lake(str(tmp_path)), list[BatchInfo]()
     late = next(output.table for output in WINDOWED.outputs if output.side == "late")
     _landed(lake, WINDOWED, log, 6)

@@ -7,17 +7,18 @@ commits first. A fence is the highest version there is.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import get_args
 
 from deltalake import DeltaTable, Transaction
 
 from floodmark.lake.commits import Fenced
-from floodmark.lake.timeline import Timeline
+from floodmark.lake.timeline import Beside, Timeline
 from floodmark.lake.writer import FENCE, Writer
 
 
 def transactions(timeline: Timeline, table: str) -> list[Transaction]:
     """What ends the commits of a timeline to an output, for the commit that begins the next one."""
-    return [Transaction(f"{timeline.app(table)}{kind}", FENCE) for kind in ("", "/settle", "/restate")]
+    return [Transaction(timeline.app(table, beside), FENCE) for beside in (None, *get_args(Beside))]
 
 
 def end(timeline: Timeline, table: str) -> None:

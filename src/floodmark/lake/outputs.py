@@ -26,6 +26,8 @@ KEPT = {"delta.logRetentionDuration": "interval 36500 days"}
 """Properties of logs and outputs: new streams begin with the first commit, savepoints go back to old versions, whoever's clean-up runs."""
 PROPERTIES = {"delta.checkpointInterval": "100", **KEPT}
 """Properties of logs and outputs when they are created."""
+SETTLE_SECONDS = 5.0
+"""After which side outputs without rows say again how far their stream is."""
 
 
 def keep_history(table: DeltaTable) -> bool:

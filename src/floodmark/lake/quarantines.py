@@ -7,18 +7,22 @@ ordinal, so the end of the quarantine's log tells a landing that starts whether 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
-import duckdb
 import pyarrow as pa
 from deltalake import DeltaTable, Schema
 
 from floodmark.core import crash
+from floodmark.core.sql import literal
 from floodmark.lake import entries
 from floodmark.lake.commits import SetAside
 from floodmark.lake.conflicts import interrupted, retried
 from floodmark.lake.files import Written
 from floodmark.lake.paths import is_local
 from floodmark.lake.writer import Writer
+
+if TYPE_CHECKING:
+    import duckdb
 
 COLUMNS = pa.schema(
     [
@@ -106,7 +110,7 @@ def relation(connection: duckdb.DuckDBPyConnection, path: str, files: Sequence[s
         files: of its newest version, as ``files_of`` says; none where they are not known.
     """
     if files:
-        listed = ", ".join("'" + name.replace("'", "''") + "'" for name in files)
+        listed = ", ".join(map(literal, files))
         return f"read_parquet([{listed}], union_by_name=true, filename=true, hive_partitioning=false)"
     connection.register("quarantine", DeltaTable(path).to_pyarrow_dataset())
     return "(SELECT *, '' AS filename FROM quarantine)"

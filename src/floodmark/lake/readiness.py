@@ -277,16 +277,16 @@ def _check_stream(operator: Operator, lake: Lake, interval: Interval) -> None:
     if done is not None and min(interval.end - 1, END) + (0 if done >= END else lateness) <= done:
         _check_read(operator, lake, interval)
         return
-    reached, earlier = "none before its first micro-batch", ""
+    done_with, earlier = "none before its first micro-batch", ""
     if done is not None:
-        reached = f"up to {describe(done - lateness + 1)}"
-        earlier = f"end the interval earlier (--to {describe(done - lateness + 1)}), "
+        reached = describe(done - lateness + 1)
+        done_with, earlier = f"up to {reached}", f"end the interval earlier (--to {reached}), "
     fix = (
         f"Let the stream get there first (floodmark run {operator.name} --unbounded --until-caught-up, once more has landed or the input has "
         f"ended), {earlier}or compute into another lake: --lake elsewhere."
     )
     where, got = f"operator '{operator.name}' in {lake.root}", f"--to {describe(interval.end)}"
-    raise LifecycleError(where, f"an interval its stream is done with ({reached})", got, fix, code="LIFECYCLE-005")
+    raise LifecycleError(where, f"an interval its stream is done with ({done_with})", got, fix, code="LIFECYCLE-005")
 
 
 def _check_read(operator: Operator, lake: Lake, interval: Interval) -> None:

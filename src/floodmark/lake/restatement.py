@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 
-import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
@@ -20,7 +19,6 @@ from floodmark.core.sql import quoted
 from floodmark.core.time import from_ms
 from floodmark.lake import division, synced
 from floodmark.lake.commits import MicroBatch
-from floodmark.lake.files import Written
 from floodmark.lake.outputs import partition_by
 from floodmark.lake.paths import is_local
 from floodmark.lake.rows import INSTANT, marker, plain_type
@@ -66,6 +64,8 @@ class Restatement:
             standing: as of ``standing``.
             rows: of the changed definition, all of kind ``ROW``.
         """
+        import duckdb  # noqa: PLC0415 - every stream imports this module when it starts, and few restate
+
         schema = rows.schema
         names = [name for name in schema.names if name not in STAMPS or name == "_event_time"]
         said = ", ".join(map(quoted, names))
@@ -115,14 +115,11 @@ class Restatement:
         done = committed(self.path, self.app)
         once = self.app, 0 if done is None else done + 1
         if is_local(self.path):
-            Writer(self.path).append(lambda: self._write(whole), record, once)
+            write = partial(synced.written, self.path, whole, partition_by(self.output))
+            Writer(self.path).append(write, record, once)
         else:
             Writer(self.path).append_wider(whole.to_reader(), record, once)
         return rows
-
-    def _write(self, rows: pa.Table) -> Written:
-        folder = synced.write(self.path, rows, divided=self.output.partitions is not None)
-        return Written(folder=Path(self.path, folder), partition_by=partition_by(self.output))
 
     def _free(self, batch: int, count: int) -> int:
         """The first of so many sequences of a micro-batch that are behind all that the table has of it."""

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from floodmark.lake.files import Written
 from floodmark.lake.storage import sync_all
 from floodmark.spec.schema import PARTITION
 
@@ -44,6 +45,18 @@ def write(path: str, rows: pa.Table, *, divided: bool) -> str:
         written.append(inner)
     sync_all({*written, folder, folder.parent})
     return folder.name
+
+
+def written(path: str, rows: pa.Table, partition_by: tuple[str, ...] = ()) -> Written:
+    """The same as files for a commit.
+
+    Args:
+        path: of the table.
+        rows: in the order in which they are read.
+        partition_by: the table's partition columns.
+    """
+    folder = write(path, rows, divided=bool(partition_by))
+    return Written(folder=Path(path, folder), partition_by=partition_by)
 
 
 def _repeating(rows: pa.Table) -> list[str]:

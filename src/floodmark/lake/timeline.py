@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
@@ -33,6 +33,8 @@ TICKS = "ticks"
 """The folder of what micro-batches were told of processing time."""
 REACHED = "reached.json"
 """The file that says, beside a checkpoint that a savepoint was made of, which row of each log was the last one read."""
+Beside = Literal["settle", "restate"]
+"""What a stream commits beside its micro-batches: how far it is, and results that an upgrade restates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +123,15 @@ class Timeline:
         """A folder of its own: ``CHECKPOINT``, ``STARTS``, ``TICKS``, ``current``."""
         return self.lake.internal("operators", self.operator, "timelines", str(self.number), *parts)
 
-    def app(self, table: str) -> str:
-        """Application id of the transactions it commits to a table."""
-        return f"{self.operator}/{self.number}/{table}"
+    def app(self, table: str, beside: Beside | None = None) -> str:
+        """Application id of the transactions it commits to a table.
+
+        Args:
+            table: of an output.
+            beside: of what it commits beside its micro-batches; None for these.
+        """
+        own = f"{self.operator}/{self.number}/{table}"
+        return own if beside is None else f"{own}/{beside}"
 
 
 def positions_at(timeline: Timeline, batch: int) -> dict[str, Position]:

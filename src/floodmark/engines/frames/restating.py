@@ -91,7 +91,7 @@ class Restating:
     def _output(
         self, output: Output, instants: Sequence[int], rows: pa.Table, *, batch: int, progress: int, now: int
     ) -> None:
-        lake, app = self.timeline.lake, f"{self.timeline.app(output.table)}/restate"
+        lake, app = self.timeline.lake, self.timeline.app(output.table, "restate")
         one = Restatement(output=output, path=lake.output(output.table), app=app, instants=instants)
         standing = one.standing()
         changed = one.difference(standing, rows)

@@ -195,7 +195,7 @@ def engine(how: How, where: str) -> Iterator[tuple[duckdb.DuckDBPyConnection, st
     ):
         connection.execute("SET TimeZone = 'UTC'")
         connection.execute(f"SET memory_limit = '{how.memory}'")
-        connection.execute(f"SET temp_directory = '{folder}'")
+        connection.execute(f"SET temp_directory = {literal(str(folder))}")
         connection.execute(f"SET threads = {max(1, len(os.sched_getaffinity(0)))}")
         connection.execute("SET preserve_insertion_order = false")
         yield connection, str(folder)

@@ -34,7 +34,7 @@ from floodmark.lake.checkpoint import Position
 from floodmark.lake.checkpointer import Checkpointer
 from floodmark.lake.locks import exclusive
 from floodmark.lake.lost import found_lost
-from floodmark.lake.outputs import never_fires, set_aside
+from floodmark.lake.outputs import SETTLE_SECONDS, never_fires, set_aside
 from floodmark.lake.paths import Lake
 from floodmark.lake.sample import sampled
 from floodmark.lake.timeline import CHECKPOINT, TICKS, Timeline
@@ -44,8 +44,6 @@ from floodmark.spec.operator import Operator
 from floodmark.spec.run import BatchInfo, RunResult
 
 _NOWHERE = Position(-1, -1, "")
-_SETTLE_SECONDS = 5.0
-"""After which side outputs without rows say again how far the stream is."""
 
 
 def run_unbounded(  # noqa: PLR0913 - settings by name
@@ -111,7 +109,7 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
                 stream.owe()
                 while not stop.is_set():
                     took = stream.step()
-                    sink.settle(_SETTLE_SECONDS)
+                    sink.settle(SETTLE_SECONDS)
                     if not took and (until_caught_up or stop.wait(trigger_seconds)):
                         break
                 sink.settle(0)

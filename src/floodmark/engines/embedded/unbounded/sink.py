@@ -105,7 +105,7 @@ class Sink:
                 record = replace(self._record(output, last), settled=True)
                 owed = self._owed(output, row_schema(output.schema).empty_table(), record, time.time_ns() // 1_000_000)
                 crash.point("micro_batch.before_settle")
-                self._pay(replace(owed, app=f"{owed.app}/settle"), last.number)
+                self._pay(replace(owed, app=self.timeline.app(output.table, "settle")), last.number)
                 crash.point("micro_batch.after_settle")
                 self._said[output.table] = last.progress
 

@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -77,12 +78,7 @@ class Appender:
         self, rows: pa.Table, app: str, number: int, record: Record, *, partition_by: tuple[str, ...] = ()
     ) -> bool:
         """As ``append``, of a few rows in Arrow to a table on a local disk, for which Spark would plan a query and start a job."""
-
-        def write() -> Written:
-            folder = synced.write(self.path, rows, divided=bool(partition_by))
-            return Written(folder=Path(self.path, folder), partition_by=partition_by)
-
-        return self.writer.append(write, record, (app, number))
+        return self.writer.append(partial(synced.written, self.path, rows, partition_by), record, (app, number))
 
     def write(self, rows: DataFrame, partition_by: tuple[str, ...] = ()) -> Written:
         """Write the files of rows into a new folder of the table."""

@@ -29,7 +29,7 @@ from floodmark.engines.spark.delta.current import Stopped
 from floodmark.engines.spark.delta.ticks import Ticks
 from floodmark.engines.spark.state.checkpoint import checkpoint_of
 from floodmark.lake.commits import MicroBatch
-from floodmark.lake.outputs import check_there, partition_by
+from floodmark.lake.outputs import SETTLE_SECONDS, check_there, partition_by
 from floodmark.lake.paths import Lake, is_local
 from floodmark.lake.timeline import Timeline
 from floodmark.semantics.attempts import all_attempts
@@ -38,9 +38,6 @@ from floodmark.spec.operator import Operator, Output, Side
 from floodmark.spec.run import BatchInfo
 from floodmark.spec.schema import MARKER, ROW, Schema
 from floodmark.spec.steps import Step
-
-_SETTLE_SECONDS = 5.0
-"""After which side outputs without rows say again how far the stream is."""
 
 
 @dataclass(slots=True)
@@ -105,7 +102,7 @@ class Sink:
             return
         crash.point("micro_batch.before_settle")
         for output in self.operator.outputs:
-            app = f"{self.timeline.app(output.table)}/settle"
+            app = self.timeline.app(output.table, "settle")
             record = replace(self._record_of(output, number, progress), settled=True)
             appender = self._appender(output)
             if is_local(appender.path):
@@ -164,7 +161,7 @@ class Sink:
     def _owes_progress(self, output: Output, progress: int) -> bool:
         """Whether readers of a side output without rows have to be told how far the stream is: they wait for its marker."""
         at, said = self._said.setdefault(output.table, (self._began, NEVER))
-        return progress > said and time.monotonic() - at >= _SETTLE_SECONDS
+        return progress > said and time.monotonic() - at >= SETTLE_SECONDS
 
     def _failing(self, operator: Operator, *, batch: DataFrame, number: int) -> Iterator[DataFrame | None]:
         """Where the row is for which an expression fails: before the stateful step, or else behind it."""
