@@ -198,16 +198,26 @@ def test_a_server_that_dies_costs_its_micro_batch_a_retry(tmp_path: Path) -> Non
     _check(lake, WINDOWED, log)
 
 
-def test_a_bounded_run_is_refused_between_the_begin_of_a_stream_and_its_first_micro_batch(
-    sail: Sail, tmp_path: Path
+@pytest.mark.parametrize(
+    ("at", "refused"), [("", False), ("embedded.after_files", False), ("embedded.after_commit", True)]
+)
+def test_what_a_bounded_run_computes_before_the_first_micro_batch_of_a_stream_is_taken_over(
+    sail: Sail, tmp_path: Path, at: str, refused: bool
 ) -> None:
-    """That one reads all there is: what was computed in between would be there twice."""
-    lake, log = Lake(str(tmp_path)), disorder(WINDOWED, 3, 60)
+    """That one reads all there is: its rows would be there twice."""
+    lake, log = Lake(str(tmp_path)), disorder(WINDOWED, 3, 240)
     land(lake, WINDOWED, log, 0, len(log.entries))
-    begin(WINDOWED, lake)  # and killed
-    with pytest.raises(LifecycleError, match="LIFECYCLE-005 .*none before its first micro-batch"):
-        run_bounded(sail, WINDOWED, lake)
+    if at:
+        assert _process(lake, WINDOWED, at) == -signal.SIGKILL
+    else:
+        begin(WINDOWED, lake)  # and killed
+    if refused:  # its late rows are there, and its results are not
+        with pytest.raises(LifecycleError, match="LIFECYCLE-005 .*none before its first micro-batch"):
+            run_bounded(sail, WINDOWED, lake)
+    else:
+        assert run_bounded(sail, WINDOWED, lake).rows
     run_unbounded(sail, WINDOWED, lake, until_caught_up=True)
+    _check(lake, WINDOWED, log)
     assert run_bounded(sail, WINDOWED, lake, force=True).rows, (
         "the log has ended, and the stream is done with all of it"
     )

@@ -112,7 +112,6 @@ def test_killed_between_two_of_its_steps_it_ends_the_same(
     timeline, reading, read = behind
     plan(timeline.checkpoint, 5, reading.version + 1, -1, reading.id)
     Path(timeline.checkpoint.path, "offsets", ".5.crc").write_bytes(b"crc")  # as Spark does on a local disk
-    monkeypatch.setattr(inputs, "newest_written", lambda _: 4)
     place = [timeline.lake.root, timeline.checkpoint.path, reading.id, str(reading.version), str(reading.file)]
     command = [sys.executable, shorten_process.__file__, *place]
     environment = {**os.environ, "PYTHONPATH": paths(), crash.VARIABLE: point}
@@ -134,10 +133,10 @@ def test_what_is_planned_is_left_where_a_table_has_rows_of_it(
     checksum = Path(timeline.checkpoint.path, "offsets", ".5.crc")
     checksum.write_bytes(b"crc")  # as Spark does on a local disk
     before = timeline.checkpoint.positions(4)
-    monkeypatch.setattr(inputs, "newest_written", lambda _: 5)
+    timeline.newest_written = 5
     shortened(timeline, reading)
     assert timeline.checkpoint.positions(4) == before
-    monkeypatch.setattr(inputs, "newest_written", lambda _: 4)
+    timeline.newest_written = 4
     shortened(timeline, reading)
     assert timeline.checkpoint.positions(4)[0].snapshot is not None
     assert timeline.checkpoint.batches("offsets") == [3, 4], "it is planned again"

@@ -16,7 +16,7 @@ from floodmark.lake.checkpoint import checkpoint_at, engine_of
 from floodmark.lake.copies import remove
 from floodmark.lake.paths import Lake
 from floodmark.lake.savepoints import Savepoint
-from floodmark.lake.switch import newest_written, refuse_half_written, refuse_moved, refuse_while_pending, stopped
+from floodmark.lake.switch import refuse_half_written, refuse_moved, refuse_while_pending, stopped
 from floodmark.lake.timeline import CHECKPOINT, Timeline
 from floodmark.lifecycle.steps import Convert, Fence, MakeCurrent, Save, Step, take
 from floodmark.spec.operator import Operator
@@ -141,7 +141,7 @@ def _end_on_embedded(operator: Operator, timeline: Timeline) -> None:
 def _end_on_spark(operator: Operator, lake: Lake, spark: Session) -> None:
     """Let Spark end the micro-batch that it has begun, and put what it has not put there yet into the tables of last values."""
     timeline = Timeline.current(lake, operator.name)
-    ends = newest_written(timeline) > timeline.checkpoint.last_committed()
+    ends = timeline.newest_written > timeline.checkpoint.last_committed()
     if not ends and not any(_lags(timeline, output.table) for output in operator.outputs if output.current is not None):
         return
     from floodmark.engines.spark.unbounded.run import run_unbounded  # noqa: PLC0415 - as above

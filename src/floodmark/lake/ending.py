@@ -23,7 +23,7 @@ from floodmark.lake.outputs import input_path
 from floodmark.lake.paths import Lake
 from floodmark.lake.readers import places
 from floodmark.lake.sequences import in_order
-from floodmark.lake.switch import newest_written, stopped
+from floodmark.lake.switch import stopped
 from floodmark.lake.timeline import TICKS, Timeline, positions_at, streams
 from floodmark.lake.writer import Writer
 
@@ -135,7 +135,7 @@ def _positions(timeline: Timeline, batch: int, source: str) -> list[Position]:
 
 def _is_bound(timeline: Timeline, last: int) -> bool:
     """Whether Spark repeats the micro-batch behind ``last`` as it was planned, and reads commit by commit behind it (``shorten``)."""
-    return last < 0 or entries.is_table(timeline.folder(TICKS)) or newest_written(timeline) > last
+    return last < 0 or entries.is_table(timeline.folder(TICKS)) or timeline.newest_written > last
 
 
 def _check_savepoints(place: Lake, source: str, end: End) -> None:

@@ -268,9 +268,13 @@ def reads(operator: Operator, interval: Interval) -> Interval:
 
 
 def _check_stream(operator: Operator, lake: Lake, interval: Interval) -> None:
-    """Where a stream of this operator is at work, only what it is done with may be replaced; nothing before its first micro-batch, which reads all."""
+    """Where a stream of this operator is at work, only what it is done with may be replaced.
+
+    Before its first micro-batch all may be: its next start takes that over. Nobody knows of a stream in another lake than a local one that it is not at work.
+    """
     done = history.progress(lake.output(operator.outputs[0].table))
-    if done is None and Timeline.current(lake, operator.name).identity.deployed() is None:
+    timeline = Timeline.current(lake, operator.name)
+    if done is None and (timeline.identity.deployed() is None or (lake.is_local and timeline.fresh)):
         return
     step = operator.stateful
     lateness = step.allowed_lateness if step else 0

@@ -97,7 +97,7 @@ def refuse_half_written(timeline: Timeline, *, whole: bool) -> None:
         whole: one that all tables have may be left: who goes on takes it up on the same timeline, and finds it there.
     """
     deployed, last = timeline.identity.deployed(), timeline.checkpoint.last_committed()
-    found = {name: _written(timeline, name) for name in deployed.tables} if deployed is not None else {}
+    found = {name: timeline.written(name) for name in deployed.tables} if deployed is not None else {}
     ahead = [name for name, batch in found.items() if batch > last]
     if not ahead or (whole and next(iter(found)) in ahead):  # the main table is written last
         return
@@ -108,18 +108,6 @@ def refuse_half_written(timeline: Timeline, *, whole: bool) -> None:
     )
     got = f"micro-batch {last + 1} half written: its rows are in {', '.join(ahead)}"
     raise LifecycleError(f"operator '{name}'", "a stream between two micro-batches", got, fix, code="LIFECYCLE-044")
-
-
-def newest_written(timeline: Timeline) -> int:
-    """The last micro-batch that any table of a stream has rows of; -1 for none."""
-    deployed = timeline.identity.deployed()
-    return max((_written(timeline, name) for name in deployed.tables), default=-1) if deployed is not None else -1
-
-
-def _written(timeline: Timeline, table: str) -> int:
-    """The last micro-batch a table has rows of."""
-    batch = committed(timeline.lake.output(table), timeline.app(table))
-    return -1 if batch is None else batch
 
 
 @contextmanager

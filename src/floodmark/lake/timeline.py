@@ -22,6 +22,7 @@ from floodmark.lake.identity import Identity
 from floodmark.lake.outputs import input_path
 from floodmark.lake.paths import Lake
 from floodmark.lake.storage import folders, read, write
+from floodmark.lake.writer import committed
 from floodmark.lifecycle.plan import Deployed
 from floodmark.lifecycle.savepoint import TableVersion
 
@@ -118,6 +119,22 @@ class Timeline:
     def identity(self) -> Identity:
         """Of its checkpoint."""
         return Identity(self.checkpoint)
+
+    def written(self, table: str) -> int:
+        """The last micro-batch that a table has rows of; -1 for none."""
+        batch = committed(self.lake.output(table), self.app(table))
+        return -1 if batch is None else batch
+
+    @property
+    def newest_written(self) -> int:
+        """The last micro-batch that any table has rows of; -1 for none."""
+        deployed = self.identity.deployed()
+        return max((self.written(name) for name in deployed.tables), default=-1) if deployed is not None else -1
+
+    @property
+    def fresh(self) -> bool:
+        """Whether no micro-batch has written or ended: the first one will read all there is."""
+        return self.checkpoint.last_committed() < 0 and self.newest_written < 0
 
     def folder(self, *parts: str) -> str:
         """A folder of its own: ``CHECKPOINT``, ``STARTS``, ``TICKS``, ``current``."""

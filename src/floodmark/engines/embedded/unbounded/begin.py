@@ -56,6 +56,8 @@ def begin(operator: Operator, lake: Lake) -> Timeline:
         timeline.identity.claim(operator)
     for output in operator.outputs:
         tables.ensure(lake, operator, output)
+    if known and timeline.fresh:  # a bounded run may have been at work since it began
+        tables.take_over(operator, timeline)
     if not known:  # a checkpoint may have been lost or taken away: what it wrote is marked as written
         timeline = timeline.unused(output.table for output in operator.outputs)
         remove(timeline.folder(CHECKPOINT))

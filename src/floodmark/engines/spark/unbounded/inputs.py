@@ -23,7 +23,6 @@ from floodmark.lake.checkpoint import Position
 from floodmark.lake.ending import reopened_since
 from floodmark.lake.readers import unchanged_until
 from floodmark.lake.sequences import FAR_BEHIND, begins_in_order, files_behind, files_of, last_read, noted
-from floodmark.lake.switch import newest_written
 from floodmark.lake.timeline import REACHED, Timeline, inputs_at, positions_at
 from floodmark.lifecycle.savepoint import TableVersion
 from floodmark.spec.operator import Input, Operator
@@ -50,7 +49,7 @@ def shorten(operator: Operator, timeline: Timeline, last: int, reading: Mapping[
     nearer = {source: place for name, place in places.items() if place is not None for source in numbers[name]}
     planned = max(checkpoint.batches("offsets"), default=-1)
     clocked = operator.stateful is not None and operator.stateful.clocked
-    if not nearer or (planned > last and (clocked or newest_written(timeline) > last)):
+    if not nearer or (planned > last and (clocked or timeline.newest_written > last)):
         return
     if planned > last:
         checkpoint.forget(planned)

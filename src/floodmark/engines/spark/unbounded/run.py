@@ -37,7 +37,6 @@ from floodmark.lake.outputs import never_fires, set_aside
 from floodmark.lake.paths import Lake
 from floodmark.lake.sample import sampled
 from floodmark.lake.savepoints import check_inputs
-from floodmark.lake.switch import newest_written
 from floodmark.lake.tables import forget, take_over
 from floodmark.lake.timeline import Timeline, inputs_at
 from floodmark.semantics.stage import stage_of
@@ -161,6 +160,8 @@ def _prepare(
         checkpoint_of(timeline).relocate()
     for output in operator.outputs:
         tables.ensure(spark, lake, operator, output)
+    if known and timeline.fresh:  # a bounded run may have been at work since it began
+        take_over(operator, timeline, partial(_cleared, spark))
     if not known:  # a checkpoint may have been lost or taken away: what it wrote is marked as written
         timeline = timeline.unused(output.table for output in operator.outputs)
         take_for_spark(timeline)
@@ -191,7 +192,7 @@ def _prepare(
 
 def _restate(spark: SparkSession, operator: Operator, sink: Sink, files: int | None) -> None:
     """Restate what an upgrade has left to the first start behind it, once a micro-batch has ended that all tables have and the checkpoint lacks."""
-    if newest_written(sink.timeline) > sink.timeline.checkpoint.last_committed():
+    if sink.timeline.newest_written > sink.timeline.checkpoint.last_committed():
         stop = threading.Event()
 
         def ended(info: BatchInfo) -> None:
@@ -223,7 +224,7 @@ def check_logs(timeline: Timeline, *, clocked: bool) -> None:
             timeline.checkpoint.last_committed(),
             max(checkpoint_of(timeline).batches("offsets"), default=-1),
         )
-        if planned <= last or clocked or newest_written(timeline) > last or not error.where.endswith(f"/{planned}"):
+        if planned <= last or clocked or timeline.newest_written > last or not error.where.endswith(f"/{planned}"):
             raise
         file = error.where.removeprefix("file ")
         checksum = f"{file.rsplit('/', 1)[0]}/.{planned}.crc"  # Spark writes no file whose checksum is there
