@@ -346,6 +346,22 @@ def test_a_bounded_run_does_not_reach_into_what_the_stream_has_yet_to_write(engi
         engine.run_bounded(nothing_at_all, lake, Interval())
 
 
+@pytest.mark.engines("embedded", "spark")
+def test_what_a_bounded_run_computes_before_the_first_micro_batch_ends_is_taken_over(
+    engine: Computing, lake: Lake
+) -> None:
+    put(engine, lake, "events", rows(0, 60))
+    file = max(Path(lake.log("events")).rglob("*.parquet"), key=lambda one: one.stat().st_size)
+    away = file.rename(file.with_suffix(".away"))
+    with pytest.raises(ExecutionError, match="EXECUTION-060"):
+        engine.run_unbounded(nothing_at_all, lake, until_caught_up=True)
+    away.rename(file)
+    assert engine.run_bounded(nothing_at_all, lake, Interval()).rows["nothing_at_all__every"] == 60
+    assert engine.run_unbounded(nothing_at_all, lake, until_caught_up=True).rows["nothing_at_all__every"] == 60
+    every = DeltaTable(lake.output("nothing_at_all__every")).to_pyarrow_table()
+    assert sorted(one["value"] for one in every.to_pylist() if one["_kind"] == 0) == [*range(60)]
+
+
 def test_a_bounded_run_waits_for_the_stream_to_read_what_has_landed_late(engine: Computing, lake: Lake) -> None:
     put(engine, lake, "events", rows(0, 60))
     engine.run_unbounded(nothing_at_all, lake, until_caught_up=True)
