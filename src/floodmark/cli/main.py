@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import shlex
 import sys
@@ -57,6 +58,8 @@ UNEXPECTED = "This is not an error floodmark knows; the traceback above says whe
 NO_SPARK = {"SETUP-001", "SETUP-004"}
 """No Java, or no Spark."""
 
+_COLLECTIONS = (50_000, 20, 20)
+"""Objects after which Python looks for cycles of garbage, and how often it looks through older ones: what a verb imports stays, and looking is a tenth of it."""
 _WHOLE = 1000
 """Characters at which the first sentence of a verb's help is cut: never."""
 
@@ -67,6 +70,7 @@ class Program(click.Command):
     def main(self, args: Sequence[str] | None = None, *rest: Any, **settings: Any) -> Any:
         """Run it and leave with 0, 1 (an error), 2 (wrong usage) or 130 (aborted)."""
         given = list(sys.argv[1:] if args is None else args)
+        gc.set_threshold(*_COLLECTIONS)
         try:
             status = super().main(given, *rest, **{**settings, "standalone_mode": False})
         except (FloodmarkError, click.ClickException, click.Abort, KeyboardInterrupt, Exception) as error:  # noqa: BLE001 - the outermost frame
