@@ -1,8 +1,9 @@
 """An embedded stream over very many micro-batches: whether anything grows with each of them.
 
-    python bench/steady.py [MICRO_BATCHES]
+    python bench/steady.py [MICRO_BATCHES] [LAKE]
 
-Each micro-batch takes 100 rows of 20 keys and closes the windows of the one before it. Measured are, every hundredth part: wall and CPU ms of the
+Each micro-batch takes 100 rows of 20 keys and closes the windows of the one before it. They land first, into LAKE where one is
+named, and not at all where it has them. Measured are, every hundredth part: wall and CPU ms of the
 micro-batches since the last time, memory of the stream's process and of its server, open files, and files and bytes in the folder of the checkpoint.
 What is printed at the end are slopes by least squares over the later half, per 1,000 micro-batches, and the servers that were used.
 """
@@ -136,9 +137,11 @@ def land(lake: Lake, count: int) -> None:
 def main() -> None:
     """Land, run, print."""
     count = next((int(text) for text in sys.argv[1:] if text.isdecimal()), 10_000)
+    logs = next((text for text in sys.argv[1:] if not text.isdecimal()), None)
     with tempfile.TemporaryDirectory(prefix="floodmark-bench-") as folder:
-        lake, sail = Lake(folder), Sail(memory=300)
-        land(lake, count)
+        lake, sail = Lake(folder, logs=logs), Sail(memory=300)
+        if not Path(lake.input(micro_batch.one.inputs[0])).exists():
+            land(lake, count)
         sampled = Sampled(lake, sail, max(1, count // SAMPLES))
         run_unbounded(sail, micro_batch.one, lake, until_caught_up=True, files_per_batch=1, on_batch=sampled.told)
         assert sampled.done == count

@@ -9,6 +9,7 @@ import signal
 import sys
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import forked
 import pyarrow.parquet as pq
@@ -21,6 +22,7 @@ from shorten_process import READER
 from streams import PLAIN
 
 from floodmark.core import crash
+from floodmark.engines.embedded.unbounded import inputs as embedded
 from floodmark.engines.embedded.unbounded.inputs import Reader
 from floodmark.engines.spark.state import checkpoint as checkpoints
 from floodmark.engines.spark.state.checkpoint import Checkpoint
@@ -187,3 +189,24 @@ def test_a_stream_before_the_first_file_of_a_version_goes_on_with_those_that_are
                 entry.unlink()
     assert len(DeltaTable(str(path)).file_uris()) < 8
     assert read() == list(range(behind + 1, 80))
+
+
+def test_a_micro_batch_looks_at_no_more_files_than_it_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the embedded engine: however many a stream has before it that begins."""
+    lake = Lake(str(tmp_path / "lake"))
+    path = Path(lake.log("s"))
+    DeltaTable.create(str(path), SCHEMA)
+    for ordinal in range(30):
+        land(path, ordinal, [range(10 * ordinal, 10 * ordinal + 10)], modified=1_000 + ordinal)
+    looked = list[str]()
+
+    def unquoted(name: str) -> str:
+        looked.append(name)
+        return unquote(name)
+
+    monkeypatch.setattr(embedded, "unquote", unquoted)
+    reader, place, taken = Reader(PLAIN, READER.inputs[0], lake, 2, str(tmp_path / "none")), None, 0
+    while (take := reader.next(place)) is not None and take.files:
+        taken, place = taken + len(take.files), take.position
+    assert taken == 30
+    assert len(looked) <= 30 + 15, "one more for each micro-batch, which does not fit"

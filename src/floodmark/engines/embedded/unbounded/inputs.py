@@ -8,7 +8,7 @@ there, as from the beginning.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -171,7 +171,10 @@ class Reader:
         return self._nearer(at, max(files[at.file].last if at.file >= 0 else -1, self.behind)) or take
 
     def _taken(self, files: list[SequencedFile], at: Position) -> Take:
-        chosen = self._chosen([File(unquote(file.path), file.size, {}) for file in files[at.file + 1 :]])
+        ahead = map(
+            files.__getitem__, range(at.file + 1, len(files))
+        )  # of very many files, only those it takes are looked at
+        chosen = self._chosen(File(unquote(file.path), file.size, {}) for file in ahead)
         last = at.file + len(chosen)
         if last + 1 >= len(files):
             assert at.snapshot is not None
@@ -259,7 +262,7 @@ class Reader:
             if add.get("dataChange", True):
                 yield File(unquote(add["path"]), int(add["size"]), add.get("partitionValues") or {})
 
-    def _chosen(self, files: Sequence[File], before: Sequence[File] = ()) -> list[File]:
+    def _chosen(self, files: Iterable[File], before: Sequence[File] = ()) -> list[File]:
         count, size = len(before), sum(file.size for file in before)
         chosen: list[File] = []
         for file in files:
