@@ -270,7 +270,7 @@ def reads(operator: Operator, interval: Interval) -> Interval:
 def _check_stream(operator: Operator, lake: Lake, interval: Interval) -> None:
     """Where a stream of this operator is at work, only what it is done with may be replaced.
 
-    Before its first micro-batch all may be: its next start takes that over. Nobody knows of a stream in another lake than a local one that it is not at work.
+    Before its first micro-batch all may be, as the next start of the stream takes that over. Not in a lake without locks, where the stream may be at work.
     """
     done = history.progress(lake.output(operator.outputs[0].table))
     timeline = Timeline.current(lake, operator.name)
