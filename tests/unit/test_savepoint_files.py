@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sys
 import time
@@ -11,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import forked
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from events import source
 from filelock import FileLock
 from records import restored
@@ -21,7 +23,7 @@ from switch_process import rebuild
 
 from floodmark import Workspace, operator_asset, source_asset
 from floodmark.core import crash
-from floodmark.core.errors import LifecycleError, StateError
+from floodmark.core.errors import ExecutionError, LifecycleError, StateError
 from floodmark.lake import history, last_values, savepoints
 from floodmark.lake.fork import fork
 from floodmark.lake.graft import graft
@@ -123,6 +125,26 @@ def test_upkeep_and_grafts_wait_for_each_other(lake: Lake, monkeypatch: pytest.M
                 act()
     assert pending(lake) is None
     assert maintain(lake)
+
+
+@pytest.mark.feature("V1")
+@pytest.mark.parametrize("act", ["rollback", "fork"])
+@pytest.mark.parametrize("anew", [True, False])
+def test_a_table_that_is_not_the_savepoints_is_left_as_it_is(lake: Lake, act: str, anew: bool) -> None:
+    """The savepoint holds what a version of its table consists of: that is not put into the log of another table, or where none is."""
+    path = lake.output(CHANGELOG)
+    made = savepoints.create("totals", lake)
+    assert made.holds(CHANGELOG)
+    shutil.rmtree(path)
+    if anew:
+        write_deltalake(path, pa.table({"_kind": [1]}))
+    with pytest.raises(
+        LifecycleError if anew else ExecutionError, match=r"LIFECYCLE-036 .*made since" if anew else "EXECUTION-002"
+    ):
+        roll_back(lake, made) if act == "rollback" else fork(lake, made, f"{lake.root}-fork")
+    assert DeltaTable.is_deltatable(path) == anew
+    if anew:
+        assert DeltaTable(path).to_pyarrow_table().to_pydict() == {"_kind": [1]}
 
 
 # ---- what people read

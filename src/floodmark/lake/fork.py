@@ -41,8 +41,9 @@ def fork(lake: Lake, savepoint: Savepoint, root: str, *, fresh: bool = False) ->
         The new lake.
 
     Raises:
+        ExecutionError: EXECUTION-002, an output is gone.
         LifecycleError: LIFECYCLE-041 the operator has a stream there already, or it is the same lake; LIFECYCLE-038 an input is
-            not the one it was.
+            not the one it was; LIFECYCLE-036 an output was made anew.
         StateError: STATE-021, the savepoint is damaged.
     """
     manifest, target = savepoint.manifest, Lake(root)
@@ -52,11 +53,17 @@ def fork(lake: Lake, savepoint: Savepoint, root: str, *, fresh: bool = False) ->
     )
     savepoints.check(savepoint)
     savepoints.check_inputs(lake, manifest.operator, manifest.inputs)
+    outputs = () if fresh else manifest.outputs
+    for output in outputs:
+        fix = (
+            f"Fork a savepoint made since: floodmark savepoint list {manifest.operator}. Or begin with empty outputs: "
+            f"floodmark fork {manifest.operator} --from {manifest.id} --into {root} --fresh"
+        )
+        savepoints.check_output(lake, output, f"fork of '{manifest.id}', table '{output.table}'", fix)
     target = lake.fork(root)
     forked(lake, target.root)
     crash.point("fork.before_tables")
     with data_files(lake, "fork", _PATIENCE_SECONDS), data_files(target, "fork", _PATIENCE_SECONDS):
-        outputs = () if fresh else manifest.outputs
         savepoint.put_back(lake)
         _graft_outputs(lake, savepoint, timeline, outputs)
         following = dict(_graft_values(savepoint, timeline, outputs))

@@ -18,7 +18,6 @@ from floodmark.lake.commits import BoundedRun, MicroBatch, Restored
 from floodmark.lake.cuts import agreeing, begun, commits, readers
 from floodmark.lake.history import Commit
 from floodmark.lake.identity import Identity
-from floodmark.lake.outputs import check_there
 from floodmark.lake.paths import Lake
 from floodmark.lake.savepoints import BatchState, Savepoint
 from floodmark.lake.storage import file_system
@@ -220,11 +219,7 @@ def _states(lake: Lake, operator: str) -> Iterator[Manifest | BatchState]:
 def _check_table(lake: Lake, operator: str, asked: str, output: TableVersion, *, backfills: bool) -> Undone:
     path, where = lake.output(output.table), f"rollback to '{asked}', table '{output.table}'"
     anew = f"Compute it anew: floodmark run {operator} --unbounded --from-scratch --until-caught-up, then floodmark start {operator}"
-    check_there(path, where, anew)
-    table = DeltaTable(path)
-    if str(table.metadata().id) != output.id:
-        got = "another one of that name, made since"
-        raise LifecycleError(where, "the table the savepoint knows", got, anew, code="LIFECYCLE-036")
+    savepoints.check_output(lake, output, where, anew)
     loss = undone(output.table, commits(path, output.version))
     if loss.foreign:
         fix = f"Keep what they wrote elsewhere, and take it out of the table; or {anew[0].lower()}{anew[1:]}"

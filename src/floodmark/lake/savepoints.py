@@ -58,13 +58,16 @@ class Savepoint:
     def put_back(self, lake: Lake) -> None:
         """Let the outputs have the versions again that it goes back to, where their logs have lost them, and the files that somebody has removed.
 
+        A table that is gone, or that was made anew, stays as it is.
+
         Args:
             lake: of the outputs.
         """
         for output in self.manifest.outputs:
-            if folder := self.holds(output.table):
-                versions.put_back(lake.output(output.table), output.version, folder)
-                spared.put_back(lake.output(output.table), versions.files(folder))
+            path = lake.output(output.table)
+            if (folder := self.holds(output.table)) and entries.is_table(path) and _id(path) == output.id:
+                versions.put_back(path, output.version, folder)
+                spared.put_back(path, versions.files(folder))
 
 
 def create(
@@ -265,6 +268,20 @@ def check_inputs(lake: Lake, operator: str, inputs: Mapping[str, TableVersion], 
             if isinstance(commit.record, Restored):
                 got = f"a {commit.record.mode} of '{given.table}' behind what its stream has read"
                 raise LifecycleError(where, "rows that have only come", got, anew, code="LIFECYCLE-038")
+
+
+def check_output(lake: Lake, output: TableVersion, where: str, fix: str) -> None:
+    """Make sure that an output of a savepoint is the table the savepoint knows.
+
+    Raises:
+        ExecutionError: EXECUTION-002, it is gone.
+        LifecycleError: LIFECYCLE-036, it was made anew.
+    """
+    path = lake.output(output.table)
+    check_there(path, where, fix)
+    if _id(path) != output.id:
+        got = "another one of that name, made since"
+        raise LifecycleError(where, "the table the savepoint knows", got, fix, code="LIFECYCLE-036")
 
 
 def _version_at(timeline: Timeline, table: str, batch: int) -> int:
