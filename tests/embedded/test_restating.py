@@ -32,11 +32,12 @@ from restated import (
 
 from floodmark import Hourly
 from floodmark.core import crash
+from floodmark.core.errors import LifecycleError
 from floodmark.core.time import to_ms
 from floodmark.engines.embedded.session import Sail
 from floodmark.engines.embedded.unbounded.run import run_unbounded
 from floodmark.engines.upgrading import upgrade
-from floodmark.lake import history, savepoints
+from floodmark.lake import cuts, history, savepoints
 from floodmark.lake.commits import MicroBatch
 from floodmark.lake.fork import fork
 from floodmark.lake.paths import Lake
@@ -216,6 +217,30 @@ def test_what_is_left_to_do_is_in_a_savepoint_and_in_a_fork(sail: Sail, lake: La
     roll_back(lake, made)
     run_unbounded(sail, code, lake, until_caught_up=True)
     assert standing(lake.output("totals")) == expected == story.expected(120)
+
+
+def test_no_savepoint_goes_back_under_the_new_definition_to_results_of_the_old_one(sail: Sail, lake: Lake) -> None:
+    """Where a reader is further behind than an upgrade: the micro-batch that is its cut was never restated."""
+    story, reader = Story(lake), days()
+    story.land(110, pieces=1)
+    code = story.begin("double")
+    for one in (code, reader):
+        run_unbounded(sail, one, lake, until_caught_up=True)
+    story.land(150, pieces=1)
+    run_unbounded(sail, code, lake, until_caught_up=True)
+    code = story.upgrade("half")
+    run_unbounded(sail, code, lake, until_caught_up=True)
+    with pytest.raises(LifecycleError, match="LIFECYCLE-040"):
+        cuts.together("totals", lake)
+    run_unbounded(sail, reader, lake, until_caught_up=True)
+    made = cuts.together("totals", lake)
+    for _ in range(2):
+        story.land(201)
+        for one in (code, reader):
+            run_unbounded(sail, one, lake, until_caught_up=True)
+        assert standing(lake.output("totals")) == story.expected()
+        assert told(standing(lake.output("days"))) == daily(story.expected())
+        roll_back(lake, made[0])
 
 
 def test_files_of_final_results_are_not_read(sail: Sail, lake: Lake) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -11,7 +11,7 @@ from deltalake.exceptions import DeltaError
 
 from floodmark.core.errors import LifecycleError
 from floodmark.lake import entries, history, savepoints, sequences, versions
-from floodmark.lake.commits import Restored
+from floodmark.lake.commits import MicroBatch, Restored
 from floodmark.lake.history import Commit
 from floodmark.lake.outputs import input_path
 from floodmark.lake.paths import Lake
@@ -105,6 +105,29 @@ def _goes_on(lake: Lake, given: TableVersion) -> bool:
     return entries.readable(path, given.version + 1, entries.version_of(path))
 
 
+def _of_definition(timeline: Timeline, batches: Sequence[int]) -> Sequence[int]:
+    """The micro-batches that a stream can go back to under the definition it has now: those of the definition, and the last one before it.
+
+    Results of earlier micro-batches are not restated: the first start behind an upgrade restates those of the last one.
+
+    Args:
+        timeline: of the stream.
+        batches: newest first, of the checkpoint.
+    """
+    deployed = timeline.identity.deployed()
+    if deployed is None or not batches:
+        return batches
+    for commit in history.every(timeline.lake.output(next(iter(deployed.tables)))):
+        record = commit.record
+        if not isinstance(record, MicroBatch | Restored) or record.timeline != timeline.number:
+            continue
+        if record.batch < batches[-1]:
+            break
+        if record.version != deployed.version:
+            return [batch for batch in batches if batch >= record.batch]
+    return batches
+
+
 def together(
     operator: str, lake: Lake, *, why: str = "", codes: Mapping[str, Mapping[str, Any]] | None = None
 ) -> list[Savepoint]:
@@ -124,7 +147,7 @@ def together(
         raise savepoints.not_begun(operator, lake)
     for name in [operator, *begun(lake, readers(operator, streams(lake)))]:
         timeline = Timeline.current(lake, name)
-        batches = timeline.checkpoint.restorable()[:-_KEPT:-1]
+        batches = _of_definition(timeline, timeline.checkpoint.restorable()[:-_KEPT:-1])
         found.append((name, [savepoints.state_at(timeline, batch) for batch in batches]))
     chosen = cut(found, agreeing(lake))
     if chosen is None or not all(_can_go_back(lake, state) for state in chosen.values()):
