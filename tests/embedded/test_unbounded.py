@@ -18,7 +18,7 @@ import pytest
 from deltalake import DeltaTable
 from events import disorder
 from processes import paths
-from streams import PLAIN, WINDOWED
+from streams import ONCE, PLAIN, WINDOWED
 
 from floodmark.core import crash
 from floodmark.core.errors import LifecycleError, StateError
@@ -35,6 +35,7 @@ from floodmark.engines.embedded.unbounded import run as unbounded
 from floodmark.engines.embedded.unbounded.begin import begin
 from floodmark.engines.embedded.unbounded.run import run_unbounded
 from floodmark.engines.starting import check_engine
+from floodmark.engines.upgrading import upgrade
 from floodmark.lake import entries, history, savepoints
 from floodmark.lake.commits import MicroBatch
 from floodmark.lake.compaction import compact
@@ -196,6 +197,35 @@ def test_a_server_that_dies_costs_its_micro_batch_a_retry(tmp_path: Path) -> Non
     sail.close()
     assert len(set(killed)) == 2
     _check(lake, WINDOWED, log)
+
+
+@pytest.mark.parametrize("at", ["", "embedded.after_files"])
+def test_a_stream_without_a_micro_batch_begins_again_under_another_definition(
+    sail: Sail, tmp_path: Path, at: str
+) -> None:
+    """It has failed in the first one, and its code was mended: nothing of it is needed, whatever its columns and state were."""
+    lake, log = Lake(str(tmp_path)), disorder(WINDOWED, 3, 240)
+    land(lake, WINDOWED, log, 0, len(log.entries))
+    other = replace(ONCE, name=WINDOWED.name)
+    if at:
+        assert _process(lake, WINDOWED, at) == -signal.SIGKILL
+    else:
+        begin(WINDOWED, lake)  # and killed
+    first = Timeline.current(lake, WINDOWED.name)
+    assert upgrade(other, lake).plan.deployed is None
+    run_unbounded(sail, other, lake, until_caught_up=True)
+    _check(lake, other, log)
+    assert Timeline.current(lake, WINDOWED.name).number == first.number + 1
+    with pytest.raises(StateError, match="STATE-003"):
+        run_unbounded(sail, WINDOWED, lake, until_caught_up=True)
+
+
+def test_a_stream_with_half_a_micro_batch_is_of_its_definition(sail: Sail, tmp_path: Path) -> None:
+    lake, log = Lake(str(tmp_path)), disorder(WINDOWED, 3, 240)
+    land(lake, WINDOWED, log, 0, len(log.entries))
+    assert _process(lake, WINDOWED, "embedded.after_commit") == -signal.SIGKILL
+    with pytest.raises(StateError, match="STATE-003"):
+        run_unbounded(sail, replace(ONCE, name=WINDOWED.name), lake, until_caught_up=True)
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from floodmark.engines.landing import run as landing
 from floodmark.engines.spark.unbounded import run as unbounded
 from floodmark.lake.commits import Landing
 from floodmark.lake.paths import Lake
+from floodmark.lake.storage import write
 from floodmark.lake.timeline import Timeline
 
 
@@ -45,7 +46,11 @@ def source(folder: Path) -> Source:
 def test_a_stream_of_another_version_is_refused(lake: Lake) -> None:
     Path(lake.log("events"), "_delta_log").mkdir(parents=True)
     before, now = read("same", "key = 'a'"), read("same", "key = 'b'")
-    Timeline(lake, "same").identity.deploy(before)
+    timeline = Timeline(lake, "same")
+    timeline.identity.deploy(before)
+    for one in (before, now):  # nothing is there yet
+        unbounded.check_start(one, lake)
+    write(f"{timeline.checkpoint.path}/commits/0", b"v1\n{}")
     unbounded.check_start(before, lake)
     with pytest.raises(StateError, match=r"STATE-003 .*floodmark plan same"):
         unbounded.check_start(now, lake)

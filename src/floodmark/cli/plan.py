@@ -73,7 +73,7 @@ def plan(
     lake, plans = Lake.of(opened.workspace.settings), []
     for operator in opened.workspace.operators:
         if not named or operator.name in named:
-            found = planned(Timeline.current(lake, operator.name).identity.deployed(), operator)
+            found = planned(Timeline.current(lake, operator.name).deployed, operator)
             refusal = _refusal(opened.workspace.settings, operator, lake)
             _say(console, found, refusal)
             plans.append(document(found) | {"refusal": str(refusal) if refusal else None})

@@ -82,7 +82,7 @@ class Fleet:
             refuse_moved(self.lake, operator.name)
             self.check_engine(operator)
             timeline = Timeline.current(self.lake, operator.name)
-            if timeline.identity.deployed() is not None:
+            if timeline.deployed is not None:
                 timeline.identity.claim(operator)
                 if (last := timeline.checkpoint.last_committed()) >= 0:
                     check_inputs(self.lake, operator.name, inputs_at(timeline, last))

@@ -66,7 +66,8 @@ def transfer(operator: Operator, lake: Lake, engine: Engine, spark: Session) -> 
         if not is_due(operator.name, lake, engine):
             return None
         timeline = Timeline.current(lake, operator.name)
-        timeline.identity.check_owner(operator)
+        if timeline.deployed is not None:
+            timeline.identity.check_owner(operator)
         if engine == "spark":
             _end_on_embedded(operator, timeline)
         refuse_half_written(timeline, whole=False)

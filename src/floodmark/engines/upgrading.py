@@ -75,7 +75,7 @@ def check(operator: Operator, lake: Lake, *, forward_only: bool = False) -> Plan
     """
     refuse_while_pending(lake, operator.name)
     refuse_moved(lake, operator.name)
-    found = plan(Timeline.current(lake, operator.name).identity.deployed(), operator)
+    found = plan(Timeline.current(lake, operator.name).deployed, operator)
     if found.changes and found.verdict not in IN_PLACE and not (forward_only and found.verdict in ON_REQUEST):
         raise _refused(found)
     return found
@@ -189,7 +189,7 @@ def check_rebuild(operator: Operator, lake: Lake) -> Upgraded:
     """
     refuse_another(lake, operator.name, _again(operator))
     refuse_moved(lake, operator.name)
-    changes = plan(Timeline.current(lake, operator.name).identity.deployed(), operator)
+    changes = plan(Timeline.current(lake, operator.name).deployed, operator)
     begun = pending(lake)
     reading = tuple(readers(operator.name, streams(lake))) if begun or changes.changes else ()
     return Upgraded(plan=changes, savepoint=begun.back if begun else None, readers=reading)

@@ -14,6 +14,7 @@ from deltalake import DeltaTable, Transaction
 from floodmark.lake.commits import Fenced
 from floodmark.lake.timeline import Beside, Timeline
 from floodmark.lake.writer import FENCE, Writer
+from floodmark.spec.operator import Operator
 
 
 def transactions(timeline: Timeline, table: str) -> list[Transaction]:
@@ -51,6 +52,21 @@ def settle(timeline: Timeline) -> None:
         deployed = ended.identity.deployed()
         end_all(ended, deployed.tables if deployed is not None else ())
         timeline.make_current()
+
+
+def resumed(timeline: Timeline, operator: Operator) -> Timeline:
+    """The timeline that a start of an operator goes on with, settled.
+
+    The current one; or the next one where the current one was begun under another definition and has no micro-batch: nothing of it is needed.
+    """
+    settle(timeline)
+    begun = timeline.identity.deployed()
+    if begun is None or begun.version == operator.version or timeline.deployed is not None:
+        return timeline
+    new = timeline.next()
+    new.make_current(ends=timeline)
+    settle(new)
+    return new
 
 
 def _commit(path: str, timeline: Timeline, fences: list[Transaction]) -> None:

@@ -54,6 +54,8 @@ def ensure(lake: Lake, operator: Operator, output: Output, make: Create = create
         PlanError: PLAN-002 the table has other columns, PLAN-003 it is divided by something else.
     """
     path, wanted = lake.output(output.table), table_schema(output.schema, output.partitions)
+    if _is_unused(lake, operator, output, wanted):
+        remove(path)
     if not entries.is_table(path):
         properties = PROPERTIES if output in operator.outputs else {}  # nobody goes back to old last values
         make(path, wanted, partition_by(output), properties)
@@ -83,6 +85,16 @@ def widen(lake: Lake, output: Output) -> None:
     lacking = [Field(field.name, field.type, nullable=True) for field in wanted if field.name not in there]
     if lacking:
         table.alter.add_columns(lacking)
+
+
+def _is_unused(lake: Lake, operator: Operator, output: Output, wanted: TableSchema) -> bool:
+    """Whether a table has no row, and no stream that goes on, and is another one than its output should have: of a stream that failed at its first micro-batch."""
+    path = lake.output(output.table)
+    if not entries.is_table(path) or Timeline.current(lake, operator.name).identity.deployed() is not None:
+        return False
+    there = TableSchema.from_json(entries.schema_of(path))
+    differs = _own(there, output) != _own(wanted, output) or division.other(path, output) is not None
+    return differs and not history.holds_files(path)
 
 
 def _deployed(lake: Lake, operator: Operator) -> bool:

@@ -136,6 +136,12 @@ class Timeline:
         """Whether no micro-batch has written or ended: the first one will read all there is."""
         return self.checkpoint.last_committed() < 0 and self.newest_written < 0
 
+    @property
+    def deployed(self) -> Deployed | None:
+        """The definition its stream goes on under; None before the first micro-batch, which any definition of the operator may begin with."""
+        found = self.identity.deployed()
+        return None if found is None or self.fresh else found
+
     def folder(self, *parts: str) -> str:
         """A folder of its own: ``CHECKPOINT``, ``STARTS``, ``TICKS``, ``current``."""
         return self.lake.internal("operators", self.operator, "timelines", str(self.number), *parts)

@@ -41,18 +41,17 @@ def check_start(
     timeline = Timeline.current(lake, operator.name)
     if not from_scratch:
         check_engine(timeline, NAME)
-        if timeline.identity.deployed() is not None:
+        if timeline.deployed is not None:
             timeline.identity.check_owner(operator)
             timeline.checkpoint.check_newest()
 
 
 def begin(operator: Operator, lake: Lake) -> Timeline:
     """The timeline a stream goes on with; one that has not begun gets its tables and its checkpoint."""
-    timeline = Timeline.current(lake, operator.name)
+    timeline = fence.resumed(Timeline.current(lake, operator.name), operator)
     known = timeline.identity.deployed() is not None
     readers.begins(lake)
     if known:
-        fence.settle(timeline)
         timeline.identity.claim(operator)
     for output in operator.outputs:
         tables.ensure(lake, operator, output)

@@ -144,18 +144,18 @@ def check_start(
     timeline = Timeline.current(lake, operator.name)
     if not from_scratch:
         check_engine(timeline, "spark")
-        timeline.identity.check_owner(operator)
+        if timeline.deployed is not None or timeline.identity.deployed() is None:
+            timeline.identity.check_owner(operator)
         check_logs(timeline, clocked=operator.stateful is not None and operator.stateful.clocked)
 
 
 def _prepare(
     spark: SparkSession, operator: Operator, lake: Lake, stop: threading.Event, tell: Callable[[BatchInfo], None]
 ) -> Sink:
-    timeline = Timeline.current(lake, operator.name)
+    timeline = fence.resumed(Timeline.current(lake, operator.name), operator)
     known = timeline.identity.deployed() is not None
     readers.begins(lake)
     if known:
-        fence.settle(timeline)
         timeline.identity.claim(operator)
         checkpoint_of(timeline).relocate()
     for output in operator.outputs:
