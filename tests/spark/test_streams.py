@@ -29,7 +29,7 @@ from floodmark import (
     sum,
 )
 from floodmark.control.engine import Computing
-from floodmark.core.errors import ExecutionError, LifecycleError, StateError
+from floodmark.core.errors import ExecutionError, FloodmarkError, LifecycleError, StateError
 from floodmark.core.time import END, NEVER, Interval, to_ms
 from floodmark.engines.spark.session import shipping
 from floodmark.engines.spark.unbounded import run as unbounded
@@ -38,6 +38,7 @@ from floodmark.lake import history
 from floodmark.lake.commits import MicroBatch
 from floodmark.lake.locks import exclusive
 from floodmark.lake.paths import Lake
+from floodmark.lake.timeline import Timeline
 from floodmark.spec.run import BatchInfo
 
 
@@ -100,6 +101,33 @@ def test_one_input_has_ended_and_after_a_restart_the_other_goes_on(engine: Compu
     whole = Lake(str(Path(lake.root) / "whole"), logs=lake.root)
     engine.run_bounded(both, whole, Interval())
     assert compare(changelog(lake, "both"), changelog(whole, "both")).differences == 0
+
+
+def failing(row: Any) -> Any:
+    """Python that fails at its first row."""
+    raise ValueError(row)
+
+
+@pytest.mark.engines("embedded", "spark")
+def test_a_stream_that_failed_at_its_first_micro_batch_begins_again_under_mended_code(
+    engine: Computing, lake: Lake
+) -> None:
+    @operator(name="mended")
+    def broken(events: Stream[Event]) -> Stream:
+        return events.flat_map(failing, schema=Event)
+
+    @operator
+    def mended(events: Stream[Event]) -> Stream:
+        return events.key_by("key").window(Tumbling("10 minutes"), late="side_output").aggregate(n=count())
+
+    put(engine, lake, "events", rows(0, 60), end=True)
+    with pytest.raises(FloodmarkError):
+        engine.run_unbounded(broken, lake, until_caught_up=True)
+    assert Timeline.current(lake, "mended").identity.deployed().version == broken.version
+    engine.run_unbounded(mended, lake, until_caught_up=True)
+    whole = Lake(str(Path(lake.root) / "whole"), logs=lake.root)
+    engine.run_bounded(mended, whole, Interval())
+    assert compare(changelog(lake, "mended"), changelog(whole, "mended")).differences == 0
 
 
 @operator
