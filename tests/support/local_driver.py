@@ -28,10 +28,10 @@ from floodmark.lake.checkpoint import Checkpoint
 from floodmark.lake.commits import MicroBatch, encode
 from floodmark.lake.locks import exclusive
 from floodmark.lake.paths import Lake
-from floodmark.lake.savepoints import check_inputs
+from floodmark.lake.savepoints import check_read
 from floodmark.lake.storage import read, write
 from floodmark.lake.switch import refuse_while_pending
-from floodmark.lake.timeline import Timeline, inputs_at
+from floodmark.lake.timeline import Timeline
 from floodmark.lake.writer import FENCE
 from floodmark.spec.operator import Operator
 
@@ -50,9 +50,7 @@ def run(operator: Operator, lake: Lake, stop: Callable[[], bool], tell: Callable
             timeline.make_current()
             write(f"{timeline.checkpoint.path}/metadata", json.dumps({"id": str(uuid.uuid4())}).encode())
         timeline.identity.claim(operator)
-        last = timeline.checkpoint.last_committed()
-        if last >= 0:
-            check_inputs(lake, operator.name, inputs_at(timeline, last))
+        check_read(timeline)
         for batch in _batches(timeline, operator, lake, stop):
             tell(batch)
 

@@ -16,9 +16,9 @@ from floodmark.control.store import Store
 from floodmark.control.supervisor import LEASE, is_here, lives
 from floodmark.core.errors import LifecycleError
 from floodmark.lake.paths import Lake
-from floodmark.lake.savepoints import check_inputs
+from floodmark.lake.savepoints import check_read
 from floodmark.lake.switch import refuse_moved, refuse_while_pending
-from floodmark.lake.timeline import Timeline, inputs_at
+from floodmark.lake.timeline import Timeline
 from floodmark.spec.operator import Operator
 from floodmark.spec.workspace import Workspace
 
@@ -84,8 +84,7 @@ class Fleet:
             timeline = Timeline.current(self.lake, operator.name)
             if timeline.deployed is not None:
                 timeline.identity.claim(operator)
-                if (last := timeline.checkpoint.last_committed()) >= 0:
-                    check_inputs(self.lake, operator.name, inputs_at(timeline, last))
+                check_read(timeline)
         package = self.pack()
         for operator in chosen:
             self.deploy(operator.name, package, operator.version, "running")

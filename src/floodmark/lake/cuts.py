@@ -86,8 +86,8 @@ def unchanged(path: str, since: int, upto: int | None = None) -> bool:
 
 
 def begun(lake: Lake, names: Iterable[str]) -> list[str]:
-    """Those that have committed a micro-batch; the others have read nothing yet."""
-    return [name for name in names if Timeline.current(lake, name).checkpoint.last_committed() >= 0]
+    """Those that have written or ended a micro-batch; the others have nothing of what they may have read."""
+    return [name for name in names if Timeline.current(lake, name).deployed is not None]
 
 
 def _can_go_back(lake: Lake, state: BatchState) -> bool:
@@ -143,7 +143,7 @@ def together(
         LifecycleError: LIFECYCLE-030 there is no stream, LIFECYCLE-040 they have no cut in common right now.
     """
     found = []
-    if not begun(lake, [operator]):
+    if Timeline.current(lake, operator).checkpoint.last_committed() < 0:
         raise savepoints.not_begun(operator, lake)
     for name in [operator, *begun(lake, readers(operator, streams(lake)))]:
         timeline = Timeline.current(lake, name)

@@ -11,6 +11,8 @@ from typing import get_args
 
 from deltalake import DeltaTable, Transaction
 
+from floodmark.core.errors import LifecycleError
+from floodmark.lake import savepoints
 from floodmark.lake.commits import Fenced
 from floodmark.lake.timeline import Beside, Timeline
 from floodmark.lake.writer import FENCE, Writer
@@ -57,16 +59,30 @@ def settle(timeline: Timeline) -> None:
 def resumed(timeline: Timeline, operator: Operator) -> Timeline:
     """The timeline that a start of an operator goes on with, settled.
 
-    The current one; or the next one where the current one was begun under another definition and has no micro-batch: nothing of it is needed.
+    The current one; or the next one where nothing of the current one is needed: it has no micro-batch, and was begun under another definition,
+    or would read in its first one what was replaced since.
     """
     settle(timeline)
     begun = timeline.identity.deployed()
-    if begun is None or begun.version == operator.version or timeline.deployed is not None:
+    if begun is None or timeline.deployed is not None:
+        return timeline
+    if begun.version == operator.version and not _was_replaced(timeline):
         return timeline
     new = timeline.next()
     new.make_current(ends=timeline)
     settle(new)
     return new
+
+
+def _was_replaced(timeline: Timeline) -> bool:
+    """Whether what a stream has read of its inputs is no longer what is there."""
+    try:
+        savepoints.check_read(timeline)
+    except LifecycleError as error:
+        if error.code != "LIFECYCLE-038":
+            raise
+        return True
+    return False
 
 
 def _commit(path: str, timeline: Timeline, fences: list[Transaction]) -> None:

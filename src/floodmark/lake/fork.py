@@ -52,7 +52,7 @@ def fork(lake: Lake, savepoint: Savepoint, root: str, *, fresh: bool = False) ->
         lake, manifest.operator, target, f"floodmark fork {manifest.operator} --from {manifest.id} --into elsewhere"
     )
     savepoints.check(savepoint)
-    savepoints.check_inputs(lake, manifest.operator, manifest.inputs)
+    savepoints.check_inputs(lake, manifest.operator, manifest.inputs, since=savepoint.since)
     outputs = () if fresh else manifest.outputs
     for output in outputs:
         fix = (
@@ -95,7 +95,7 @@ def look_on(lake: Lake, savepoint: Savepoint, root: str) -> Lake:
     """
     manifest = savepoint.manifest
     savepoints.check(savepoint)
-    savepoints.check_inputs(lake, manifest.operator, manifest.inputs)
+    savepoints.check_inputs(lake, manifest.operator, manifest.inputs, since=savepoint.since)
     target = lake.fork(root)
     passing(target)
     savepoints.restore(savepoint, Timeline.current(target, manifest.operator).folder())

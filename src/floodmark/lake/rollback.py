@@ -22,7 +22,7 @@ from floodmark.lake.paths import Lake
 from floodmark.lake.savepoints import BatchState, Savepoint
 from floodmark.lake.storage import file_system
 from floodmark.lake.switch import pending, perform, refuse_another, stopped
-from floodmark.lake.timeline import CHECKPOINT, Timeline, streams
+from floodmark.lake.timeline import CHECKPOINT, Timeline, positions_at, streams
 from floodmark.lifecycle.rollback import cut, moves
 from floodmark.lifecycle.savepoint import Manifest, TableVersion
 from floodmark.lifecycle.switch import Switch, Target
@@ -169,7 +169,7 @@ def prepare(
             held.put_back(lake)
             emptied += _emptied(lake, held)
     for name, one in chosen.items():
-        savepoints.check_inputs(lake, name, one.inputs, written)
+        savepoints.check_inputs(lake, name, one.inputs, written, _since(lake, name, one))
         lost += [_check_table(lake, name, manifest.id, output, backfills=backfills) for output in one.outputs]
         targets.append(
             Target(
@@ -186,6 +186,13 @@ def prepare(
         )
     switch = Switch(again=_again(manifest), targets=tuple(targets))
     return Prepared(switch, tuple(lost), tuple(reading if alone else ()), tuple(emptied))
+
+
+def _since(lake: Lake, operator: str, state: Manifest | BatchState) -> Mapping[str, int]:
+    """As ``savepoints.began_with``."""
+    if isinstance(state, Manifest):
+        return savepoints.find(lake, state.id).since
+    return savepoints.began_with(positions_at(Timeline.current(lake, operator), state.batch))
 
 
 def _emptied(lake: Lake, savepoint: Savepoint) -> Iterator[str]:

@@ -8,13 +8,14 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from floodmark.core import crash
 from floodmark.core.errors import CapabilityError, ExecutionError, LifecycleError, StateError, closest
 from floodmark.core.time import from_ms
 from floodmark.lake import entries, history, marks, positions, sequences, spared, versions
-from floodmark.lake.checkpoint import checkpoint_at, engine_of
+from floodmark.lake.checkpoint import Position, checkpoint_at, engine_of
 from floodmark.lake.commits import MicroBatch, Restored
 from floodmark.lake.copies import copy, files_of, remove
 from floodmark.lake.identity import IDENTITY
@@ -22,7 +23,7 @@ from floodmark.lake.locks import exclusive
 from floodmark.lake.outputs import check_there, input_path
 from floodmark.lake.paths import Lake
 from floodmark.lake.storage import file_system, folders, open_hashed, read, write
-from floodmark.lake.timeline import CHECKPOINT, REACHED, STARTS, TICKS, Timeline, inputs_at
+from floodmark.lake.timeline import CHECKPOINT, REACHED, STARTS, TICKS, Timeline, inputs_at, positions_at
 from floodmark.lifecycle.plan import Deployed
 from floodmark.lifecycle.savepoint import MANIFEST, File, Manifest, TableVersion, broken, damage
 
@@ -49,6 +50,12 @@ class Savepoint:
     def id(self) -> str:
         """Its name."""
         return self.manifest.id
+
+    @property
+    def since(self) -> dict[str, int]:
+        """As ``began_with``."""
+        read = checkpoint_at(f"{self.path}/{CHECKPOINT}").positions(self.manifest.batch)
+        return began_with(positions.of_inputs(self.manifest.graph, read))
 
     def holds(self, table: str) -> str:
         """The folder that says what an output consists of at the version it goes back to (``versions``); nothing where none does."""
@@ -241,7 +248,33 @@ def state_at(timeline: Timeline, batch: int) -> BatchState:
     return BatchState(deployed, batch, watermark, inputs_at(timeline, batch), outputs)
 
 
-def check_inputs(lake: Lake, operator: str, inputs: Mapping[str, TableVersion], but: Collection[str] = ()) -> None:
+def check_read(timeline: Timeline) -> None:
+    """As ``check_inputs``, of a stopped stream; one that was killed in its first micro-batch repeats it, and reads what it read then.
+
+    Raises:
+        LifecycleError: LIFECYCLE-038.
+    """
+    batch = max(timeline.checkpoint.last_committed(), 0)
+    since = began_with(positions_at(timeline, batch))
+    check_inputs(timeline.lake, timeline.operator, inputs_at(timeline, batch), since=since)
+
+
+def began_with(read: Mapping[str, Position]) -> dict[str, int]:
+    """Input name -> the version of its table that a stream began with, of which it has not read all.
+
+    Args:
+        read: input name -> how far it was read.
+    """
+    return {name: at.snapshot for name, at in read.items() if at.snapshot is not None}
+
+
+def check_inputs(
+    lake: Lake,
+    operator: str,
+    inputs: Mapping[str, TableVersion],
+    but: Collection[str] = (),
+    since: Mapping[str, int] = MappingProxyType({}),
+) -> None:
     """Make sure that a stream finds its inputs as it left them: what it has read is still there, and more has come behind it.
 
     Args:
@@ -249,6 +282,7 @@ def check_inputs(lake: Lake, operator: str, inputs: Mapping[str, TableVersion], 
         operator: its name.
         inputs: input name -> how far it has read.
         but: ids of tables that are not looked at.
+        since: input name -> the version of its table that the stream began with, of which it may not have read all.
 
     Raises:
         LifecycleError: LIFECYCLE-038, a table was made anew, or taken back behind what is read.
@@ -263,7 +297,7 @@ def check_inputs(lake: Lake, operator: str, inputs: Mapping[str, TableVersion], 
         if given.id in but or path == lake.log(given.table):  # a log is never taken back
             continue
         for commit in history.standing(path, limit=None):
-            if commit.version <= given.version:
+            if commit.version <= max(given.version, since.get(name, -1)):
                 break
             if isinstance(commit.record, Restored):
                 got = f"a {commit.record.mode} of '{given.table}' behind what its stream has read"

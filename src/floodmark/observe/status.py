@@ -18,8 +18,8 @@ from floodmark.lake.commits import BoundedRun, Landing, MicroBatch, Restored
 from floodmark.lake.far import far_rows
 from floodmark.lake.lost import known_lost
 from floodmark.lake.paths import Lake
-from floodmark.lake.savepoints import check_inputs
-from floodmark.lake.timeline import CHECKPOINT, Timeline, inputs_at
+from floodmark.lake.savepoints import check_read
+from floodmark.lake.timeline import CHECKPOINT, Timeline
 from floodmark.spec.operator import Operator, Output
 from floodmark.spec.source import Source
 from floodmark.spec.workspace import Workspace
@@ -122,9 +122,8 @@ def _stale(operator: Operator, lake: Lake) -> str | None:
         timeline = Timeline.current(lake, operator.name)
         if damaged := _damaged(timeline):
             return f"cannot resume, {damaged} is damaged: {remedy(timeline.folder(CHECKPOINT))}"
-        last = timeline.checkpoint.last_committed() if timeline.identity.deployed() is not None else -1
-        if last >= 0:
-            check_inputs(lake, operator.name, inputs_at(timeline, last))
+        if timeline.deployed is not None:
+            check_read(timeline)
     except FloodmarkError as error:
         where = f"{error.where}: " if isinstance(error, StateError) else ""
         return f"{where}{error.got}: {error.fix}"

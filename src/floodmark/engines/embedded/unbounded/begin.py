@@ -14,8 +14,8 @@ from floodmark.engines.starting import check_engine, check_tables
 from floodmark.lake import fence, last_values, readers, tables, ticks
 from floodmark.lake.copies import remove
 from floodmark.lake.paths import Lake, is_local
-from floodmark.lake.savepoints import check_inputs
-from floodmark.lake.timeline import CHECKPOINT, TICKS, Timeline, inputs_at
+from floodmark.lake.savepoints import check_read
+from floodmark.lake.timeline import CHECKPOINT, TICKS, Timeline
 from floodmark.spec.operator import Operator, Output
 
 
@@ -70,9 +70,7 @@ def begin(operator: Operator, lake: Lake) -> Timeline:
     for output in operator.outputs:
         if output.current is not None:
             _ensure_current(operator, timeline, output, output.current)
-    last = timeline.checkpoint.last_committed()
-    if last >= 0:
-        check_inputs(lake, operator.name, inputs_at(timeline, last))
+    check_read(timeline)
     return timeline
 
 

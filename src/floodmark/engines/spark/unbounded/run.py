@@ -36,7 +36,7 @@ from floodmark.lake.lost import lost
 from floodmark.lake.outputs import never_fires, set_aside
 from floodmark.lake.paths import Lake
 from floodmark.lake.sample import sampled
-from floodmark.lake.savepoints import check_inputs
+from floodmark.lake.savepoints import check_read
 from floodmark.lake.tables import forget, take_over
 from floodmark.lake.timeline import Timeline, inputs_at
 from floodmark.semantics.stage import stage_of
@@ -168,11 +168,10 @@ def _prepare(
         take_over(operator, timeline, partial(_cleared, spark))
         timeline.make_current()
         timeline.identity.claim(operator)
+    check_read(timeline)
     last = timeline.checkpoint.last_committed()
     if last >= 0:
-        reading = inputs_at(timeline, last)
-        check_inputs(lake, operator.name, reading)
-        inputs.shorten(operator, timeline, last, reading)
+        inputs.shorten(operator, timeline, last, inputs_at(timeline, last))
     stage = stage_of(operator)
     sink = Sink(
         operator,
