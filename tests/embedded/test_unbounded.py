@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import sys
 import time
@@ -21,7 +22,7 @@ from processes import paths
 from streams import ONCE, PLAIN, WINDOWED
 
 from floodmark.core import crash
-from floodmark.core.errors import LifecycleError, StateError
+from floodmark.core.errors import ExecutionError, LifecycleError, StateError
 from floodmark.core.time import to_ms
 from floodmark.engines.embedded.bounded.run import run_bounded
 from floodmark.engines.embedded.memory.run import MemoryRun
@@ -40,6 +41,7 @@ from floodmark.lake import entries, history, savepoints
 from floodmark.lake.commits import MicroBatch
 from floodmark.lake.compaction import compact
 from floodmark.lake.expiry import expire
+from floodmark.lake.fork import fork
 from floodmark.lake.paths import Lake
 from floodmark.lake.rollback import roll_back
 from floodmark.lake.timeline import CHECKPOINT, Timeline
@@ -196,6 +198,30 @@ def test_a_server_that_dies_costs_its_micro_batch_a_retry(tmp_path: Path) -> Non
     run_unbounded(sail, WINDOWED, lake, until_caught_up=True, files_per_batch=1, on_batch=kill)
     sail.close()
     assert len(set(killed)) == 2
+    _check(lake, WINDOWED, log)
+
+
+@pytest.mark.parametrize("lost", ["windowed", "windowed__late"])
+def test_a_stream_that_has_lost_an_output_is_refused(sail: Sail, tmp_path: Path, lost: str) -> None:
+    """A new table would lack what was written; the folder may come back."""
+    lake, log = Lake(str(tmp_path / "lake")), disorder(WINDOWED, 3, 240)
+    land(lake, WINDOWED, log, 0, 100)
+    run_unbounded(sail, WINDOWED, lake, until_caught_up=True)
+    path, aside = Path(lake.output(lost)), tmp_path / "aside"
+    path.rename(aside)
+    land(lake, WINDOWED, log, 100, len(log.entries))
+    with pytest.raises(ExecutionError, match=f"EXECUTION-002 output '{lost}' of 'windowed': .*--from-scratch"):
+        run_unbounded(sail, WINDOWED, lake, until_caught_up=True)
+    assert not path.exists()
+    aside.rename(path)
+    made = savepoints.create("windowed", lake)
+    empty = fork(lake, made, str(tmp_path / "fork"), fresh=True)
+    for place in (lake, empty):
+        run_unbounded(sail, WINDOWED, place, until_caught_up=True)
+    _check(lake, WINDOWED, log)
+    assert outputs(empty, WINDOWED).keys() == outputs(lake, WINDOWED).keys()
+    shutil.rmtree(path)
+    run_unbounded(sail, WINDOWED, lake, until_caught_up=True, from_scratch=True)
     _check(lake, WINDOWED, log)
 
 

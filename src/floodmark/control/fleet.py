@@ -15,6 +15,7 @@ from floodmark.control.records import Action, Deployment, Desired, Driver, Strea
 from floodmark.control.store import Store
 from floodmark.control.supervisor import LEASE, is_here, lives
 from floodmark.core.errors import LifecycleError
+from floodmark.engines.starting import check_outputs
 from floodmark.lake.paths import Lake
 from floodmark.lake.savepoints import check_read
 from floodmark.lake.switch import refuse_moved, refuse_while_pending
@@ -85,6 +86,7 @@ class Fleet:
             if timeline.deployed is not None:
                 timeline.identity.claim(operator)
                 check_read(timeline)
+                check_outputs(timeline)
         package = self.pack()
         for operator in chosen:
             self.deploy(operator.name, package, operator.version, "running")

@@ -37,6 +37,22 @@ def check_tables(operator: Operator, lake: Lake, filled: Collection[str] = froze
             check_there(lake.input(given), f"input '{given.name}' of '{operator.name}'", fix)
 
 
+def check_outputs(timeline: Timeline) -> None:
+    """Make sure that the tables of a stream are there still: a new table would lack all that was written.
+
+    Raises:
+        ExecutionError: EXECUTION-002.
+    """
+    if timeline.deployed is None:
+        return
+    for table in timeline.identity.made():
+        fix = (
+            f"Put its folder back, or compute all of it anew: floodmark run {timeline.operator} --unbounded --from-scratch --until-caught-up. "
+            "Streams that read it have to be computed anew then, too."
+        )
+        check_there(timeline.lake.output(table), f"output '{table}' of '{timeline.operator}'", fix)
+
+
 def check_engine(timeline: Timeline, engine: str) -> None:
     """Make sure that the checkpoint of a stream that has begun is one this engine can read.
 

@@ -69,7 +69,7 @@ def fork(lake: Lake, savepoint: Savepoint, root: str, *, fresh: bool = False) ->
         following = dict(_graft_values(savepoint, timeline, outputs))
     if (groups := sample.of(lake, manifest.operator)) is not None:  # there is no more of it to fork
         sample.keep(target, manifest.operator, groups)
-    savepoints.restore(savepoint, timeline.folder())
+    savepoints.restore(savepoint, timeline.folder(), fresh=fresh)
     for table, version in following.items():  # what a crash leaves out, the stream's start computes from the changelog
         last_values.followed(timeline, table, version)
     crash.point("fork.after_state")
@@ -98,7 +98,7 @@ def look_on(lake: Lake, savepoint: Savepoint, root: str) -> Lake:
     savepoints.check_inputs(lake, manifest.operator, manifest.inputs, since=savepoint.since)
     target = lake.fork(root)
     passing(target)
-    savepoints.restore(savepoint, Timeline.current(target, manifest.operator).folder())
+    savepoints.restore(savepoint, Timeline.current(target, manifest.operator).folder(), fresh=True)
     return target
 
 

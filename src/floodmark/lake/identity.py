@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,7 @@ from floodmark.spec.operator import Operator
 
 IDENTITY = "floodmark.json"
 """The name of the file."""
+_MADE = "made"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +106,20 @@ class Identity:
         if identity is not None:
             self._write({name: value for name, value in identity.items() if name != "restates"})
 
+    def made(self) -> tuple[str, ...]:
+        """The outputs whose tables were there when the stream was last started."""
+        return tuple((self._identity() or {}).get(_MADE, ()))
+
+    def keep_made(self, tables: Iterable[str]) -> None:
+        """Say which tables of outputs are there."""
+        identity, names = self._identity(), list(tables)
+        if identity is not None and identity.get(_MADE) != names:
+            self._write(identity | {_MADE: names})
+
+    def hand_over(self, other: Identity) -> None:
+        """Let another checkpoint be that of the same stream, none of whose tables is there."""
+        other._write({name: value for name, value in (self._identity() or {}).items() if name != _MADE})
+
     def deploy(self, operator: Operator) -> None:
         """Say that the checkpoint is this version's from now on, and which outputs its next start restates."""
         deployed = self.deployed()
@@ -118,6 +134,8 @@ class Identity:
             "code": operator.followed.digests,
             "packages": operator.followed.packages,
         }
+        made = [output.table for output in operator.outputs if output.table in self.made()]
+        identity |= {_MADE: made} if made else {}
         tables = [output.table for output in operator.outputs if output.table in restates]
         self._write(identity | ({"restates": tables} if tables else {}))
 

@@ -18,7 +18,7 @@ from floodmark.lake import entries, history, marks, positions, sequences, spared
 from floodmark.lake.checkpoint import Position, checkpoint_at, engine_of
 from floodmark.lake.commits import MicroBatch, Restored
 from floodmark.lake.copies import copy, files_of, remove
-from floodmark.lake.identity import IDENTITY
+from floodmark.lake.identity import IDENTITY, Identity
 from floodmark.lake.locks import exclusive
 from floodmark.lake.outputs import check_there, input_path
 from floodmark.lake.paths import Lake
@@ -573,10 +573,15 @@ def take_in(lake: Lake, source: str) -> Savepoint:
 # ---- putting one back
 
 
-def restore(savepoint: Savepoint, folder: str) -> None:
+def restore(savepoint: Savepoint, folder: str, *, fresh: bool = False) -> None:
     """Make a folder, that of a timeline, what the savepoint holds. Doing it again does it anew.
 
     What says whose checkpoint it is comes last: without it, it counts as none.
+
+    Args:
+        savepoint: any.
+        folder: of the timeline.
+        fresh: its outputs will be empty.
     """
     remove(folder)
     for path in savepoint.manifest.files:
@@ -587,7 +592,10 @@ def restore(savepoint: Savepoint, folder: str) -> None:
         path.removeprefix(f"{CHECKPOINT}/") for path in savepoint.manifest.files if path.startswith(f"{CHECKPOINT}/")
     ]
     checkpoint_at(target, engine_of(source)).restore_from(source, [path for path in held if path != IDENTITY])
-    copy(f"{source}/{IDENTITY}", f"{target}/{IDENTITY}")
+    if fresh:
+        Identity(checkpoint_at(source)).hand_over(Identity(checkpoint_at(target)))
+    else:
+        copy(f"{source}/{IDENTITY}", f"{target}/{IDENTITY}")
 
 
 def _home(lake: Lake, operator: str) -> str:

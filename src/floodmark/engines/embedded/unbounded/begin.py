@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 from floodmark.core.errors import CapabilityError
 from floodmark.engines.embedded.parity.check import check_operator
 from floodmark.engines.embedded.state.checkpoint import NAME, Checkpoint
-from floodmark.engines.starting import check_engine, check_tables
+from floodmark.engines.starting import check_engine, check_outputs, check_tables
 from floodmark.lake import fence, last_values, readers, tables, ticks
 from floodmark.lake.copies import remove
 from floodmark.lake.paths import Lake, is_local
@@ -41,6 +41,7 @@ def check_start(
     timeline = Timeline.current(lake, operator.name)
     if not from_scratch:
         check_engine(timeline, NAME)
+        check_outputs(timeline)
         if timeline.deployed is not None:
             timeline.identity.check_owner(operator)
             timeline.checkpoint.check_newest()
@@ -65,6 +66,7 @@ def begin(operator: Operator, lake: Lake) -> Timeline:
         timeline.make_current()
         timeline.identity.claim(operator)
     Checkpoint(timeline.folder(CHECKPOINT)).begin()
+    timeline.identity.keep_made(output.table for output in operator.outputs)
     if operator.stateful is not None and operator.stateful.clocked:
         DeltaTable.create(timeline.folder(TICKS), ticks.schema(), mode="ignore")
     for output in operator.outputs:

@@ -29,7 +29,7 @@ from floodmark.engines.spark.unbounded import inputs
 from floodmark.engines.spark.unbounded import starts as markers
 from floodmark.engines.spark.unbounded.restating import restate
 from floodmark.engines.spark.unbounded.sink import Sink
-from floodmark.engines.starting import check_engine, check_tables, take_for_spark
+from floodmark.engines.starting import check_engine, check_outputs, check_tables, take_for_spark
 from floodmark.lake import fence, readers
 from floodmark.lake.locks import exclusive
 from floodmark.lake.lost import lost
@@ -144,6 +144,7 @@ def check_start(
     timeline = Timeline.current(lake, operator.name)
     if not from_scratch:
         check_engine(timeline, "spark")
+        check_outputs(timeline)
         if timeline.deployed is not None or timeline.identity.deployed() is None:
             timeline.identity.check_owner(operator)
         check_logs(timeline, clocked=operator.stateful is not None and operator.stateful.clocked)
@@ -168,6 +169,7 @@ def _prepare(
         take_over(operator, timeline, partial(_cleared, spark))
         timeline.make_current()
         timeline.identity.claim(operator)
+    timeline.identity.keep_made(output.table for output in operator.outputs)
     check_read(timeline)
     last = timeline.checkpoint.last_committed()
     if last >= 0:
