@@ -39,7 +39,7 @@ def test_a_fork_that_was_killed_before_its_state_was_there_is_done_again(
 ) -> None:
     made = savepoints.create("totals", lake)
 
-    def die(*_: object) -> None:
+    def die(*_: object, **__: object) -> None:
         raise RuntimeError
 
     with monkeypatch.context() as patched:
