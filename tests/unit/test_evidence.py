@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from growing import ms, pair, result
+from growing import Row, ms, pair, result
 
 from floodmark.lifecycle.comparison import Drift
 from floodmark.observe.comparison.closed import advance, found
@@ -78,13 +78,16 @@ def test_the_interval_does_not_hang_on_the_unit() -> None:
 def test_steps_say_what_the_means_of_windows_drift_by(tmp_path: Path) -> None:
     left, right = pair(tmp_path)
     folder, random, differences = f"{tmp_path}/comparison", Random(3), []
-    for hour in range(40):
-        noise = [random.gauss(0, 1) for _ in range(8)]
-        left.write(*(result(f"k{n}", hour, mean=100 + x) for n, x in enumerate(noise[:4])))
-        right.write(*(result(f"k{n}", hour, mean=103 + x) for n, x in enumerate(noise[4:])))
-        differences.append(3 + sum(noise[4:]) / 4 - sum(noise[:4]) / 4)
-        if hour % 10 == 9:
-            advance(folder, left.side(), right.side(), How(), until=ms(hour + 1))
+    for begin in range(0, 40, 10):
+        rows: tuple[list[Row], list[Row]] = ([], [])
+        for hour in range(begin, begin + 10):
+            noise = [random.gauss(0, 1) for _ in range(8)]
+            rows[0].extend(result(f"k{n}", hour, mean=100 + x) for n, x in enumerate(noise[:4]))
+            rows[1].extend(result(f"k{n}", hour, mean=103 + x) for n, x in enumerate(noise[4:]))
+            differences.append(3 + sum(noise[4:]) / 4 - sum(noise[:4]) / 4)
+        left.write(*rows[0])
+        right.write(*rows[1])
+        advance(folder, left.side(), right.side(), How(), until=ms(begin + 10))
     steps = found(folder)
     assert steps is not None
     said = {column.name: column.drift for column in steps.columns}

@@ -35,7 +35,7 @@ def oldest(path: str) -> int:
     return min(one.version for name, one in entries.log_files(path).items() if name.endswith(".json"))
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [1, *(pytest.param(n, marks=pytest.mark.soak) for n in (0, 2))])
 def test_what_has_changed_since_a_version_is_known_when_its_entry_is_gone(tmp_path: Path, seed: int) -> None:
     """Against the rows themselves, minute by minute; a sequence is the second of its event time."""
     draw, path = random.Random(seed), tmp_path / "log"
