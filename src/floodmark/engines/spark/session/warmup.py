@@ -86,9 +86,14 @@ def _stream(spark: SparkSession, source: str, target: str, checkpoint: str) -> N
 
 
 def main() -> None:
-    """Build the class archive of this machine, unless it is there or another process builds it."""
+    """Build the class archive of this machine with the lowest priority: whoever waits for something comes first."""
     if hasattr(os, "nice"):
-        os.nice(19)  # whoever waits for something comes first
+        os.nice(19)
+    build()
+
+
+def build() -> None:
+    """Build the class archive of this machine, unless the archive is there or another process builds it."""
     archive.build(archive.path(cache_folder(), class_path()), _session)
 
 
