@@ -85,6 +85,23 @@ def test_an_upgrade_is_refused_before_the_stream_is_stopped(
     assert untouched(fleet)
 
 
+def test_a_stream_without_a_micro_batch_stops_and_begins_under_the_new_code(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be at work under the old code, and wait for its first rows."""
+
+    @operator(name="per_hour")
+    def new(events: Stream[Event]) -> Stream:
+        return events.window(Tumbling("1 hour")).aggregate(rows=count())
+
+    stopped = list[str]()
+    monkeypatch.setattr(Fleet, "stop", lambda _, names: stopped.extend(names))
+    found, action = upgrade(fleet, new)
+    assert (found.deployed, action, stopped) == (None, None, ["per_hour"])
+    deployed = fleet.deployments(["per_hour"])["per_hour"]
+    assert (deployed.version, deployed.desired) == (new.version, "running")
+
+
 @pytest.mark.parametrize("way", ["forward_only", "rebuild"])
 def test_the_job_upgrade_fails_and_the_stream_goes_on(fleet: Fleet, tmp_path: Path, way: str) -> None:
     job = build_definitions(fleet.workspace, root=tmp_path).resolve_job_def("upgrade")

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from floodmark import Contract, Daily, EventTime, Operator, Stream, operator
 from floodmark.core.errors import PlanError
 from floodmark.lake import tables
 from floodmark.lake.paths import Lake
-from floodmark.spec.schema import STAMPS
+from floodmark.spec.schema import PARTITION, STAMPS
 
 
 class Event(Contract):
@@ -39,9 +40,23 @@ def test_a_table_is_made_once_and_has_its_columns(lake: Lake) -> None:
     assert not DeltaTable.is_deltatable(path)
 
 
+def _fill(path: str) -> None:
+    """One row of nothing."""
+    there = DeltaTable(path).to_pyarrow_table()
+    write_deltalake(path, pa.Table.from_pylist([dict.fromkeys(there.column_names)], schema=there.schema), mode="append")
+
+
+def test_an_empty_table_without_a_stream_is_made_anew_with_other_columns(lake: Lake) -> None:
+    before, now = _read("at n tags"), replace(_read("at n"), partitions=Daily("2024-01-01"))
+    tables.ensure(lake, before, before.outputs[0])
+    path = tables.ensure(lake, now, now.outputs[0])
+    assert [field.name for field in DeltaTable(path).schema().fields] == ["at", "n", *STAMPS, PARTITION]
+
+
 def test_other_columns_are_named_as_sql_names_them(lake: Lake) -> None:
     before, now = _read("at n tags"), _read("at n")
-    tables.ensure(lake, before, before.outputs[0])
+    path = tables.ensure(lake, before, before.outputs[0])
+    _fill(path)
     with pytest.raises(PlanError, match=r"PLAN-002 .*got at timestamp, n bigint, tags array<string>\. .*--force"):
         tables.ensure(lake, now, now.outputs[0])
     tables.ensure(lake, now, now.outputs[0], replace=True)

@@ -158,6 +158,9 @@ def _supervised(
                 streams, operator, forward_only=request.forward_only, why=request.note, verification=verification
             )
         found = Upgraded(plan=plan, savepoint=action.savepoint if action else None)
+    if found.plan.deployed is None:
+        console.say(f"{operator.version}: its stream has no micro-batch yet, and begins under this code")
+        return found, action
     told = "nothing to do" if action is None else action.step if action.step != "done" else "it runs"
     _say(console, operator, found, told)
     return found, action

@@ -88,6 +88,9 @@ def upgrade(
         if not found.changes:
             if old[name]["version"] != operator.version:  # a rollback has led to it, whose code was not kept then
                 desired = desired_of(old[name])
+                fleet.check_engine(operator)
+                if found.deployed is None:  # before its first micro-batch: it may be at work under the old code
+                    fleet.stop([name])
                 fleet.deploy(name, fleet.pack(), operator.version, desired)
             return found, None
         fleet.check_engine(operator)
