@@ -390,6 +390,20 @@ def test_what_a_bounded_run_computes_before_the_first_micro_batch_ends_is_taken_
     assert sorted(one["value"] for one in every.to_pylist() if one["_kind"] == 0) == [*range(60)]
 
 
+@pytest.mark.engines("embedded", "spark")
+def test_a_stream_whose_output_is_gone_is_not_started_with_an_empty_one(engine: Computing, lake: Lake) -> None:
+    put(engine, lake, "events", rows(0, 60))
+    engine.run_unbounded(nothing_at_all, lake, until_caught_up=True)
+    path = Path(lake.output("nothing_at_all__every"))
+    away = path.rename(path.with_name("away"))
+    with pytest.raises(ExecutionError, match="EXECUTION-002 .*nothing_at_all__every"):
+        engine.run_unbounded(nothing_at_all, lake, until_caught_up=True)
+    assert not path.exists()
+    away.rename(path)
+    put(engine, lake, "events", rows(0, 70))
+    assert engine.run_unbounded(nothing_at_all, lake, until_caught_up=True).rows["nothing_at_all__every"] == 10
+
+
 def test_a_bounded_run_waits_for_the_stream_to_read_what_has_landed_late(engine: Computing, lake: Lake) -> None:
     put(engine, lake, "events", rows(0, 60))
     engine.run_unbounded(nothing_at_all, lake, until_caught_up=True)
