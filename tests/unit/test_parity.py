@@ -169,6 +169,20 @@ def test_what_was_not_compared_is_refused(text: str) -> None:
         sail_sql(text, SCHEMA, "column 'x'")
 
 
+@pytest.mark.parametrize(
+    "other",
+    ["3", "coalesce(3, i)", "ifnull(3, i)", "if(true, 3, i)", "CASE WHEN true THEN 3 ELSE i END"],
+)
+def test_a_cast_is_hidden_beside_what_sail_may_know(other: str) -> None:
+    assert "nullif(CAST(`i` AS int), NULL)" in sail_sql(f"CAST(i AS int) > {other}", SCHEMA)
+    assert "nullif" not in sail_sql("CAST(i AS int) > n", SCHEMA)
+
+
+def test_a_decimal_that_becomes_a_boolean_is_rounded_before() -> None:
+    text = "CAST(CAST(d AS decimal(9,0)) AS boolean)"
+    assert sail_sql(text, SCHEMA) == "(nullif(CAST(`d` AS decimal(9,0)), NULL) <> 0)"
+
+
 def test_a_constant_that_fails_below_a_condition_is_refused() -> None:
     with pytest.raises(CapabilityError, match="below a condition"):
         sail_sql("CASE WHEN i > 3 THEN CAST('x' AS int) END", SCHEMA, "x")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from floodmark.engines.embedded.parity.evaluation import hidden
 from floodmark.engines.embedded.parity.times import refused, seconds
 from floodmark.spec.expressions.typed import Typed
 from floodmark.spec.expressions.widening import FLOATS, INTEGERS, digits
@@ -62,7 +63,7 @@ def cast(value: str, source: Typed, target: str, *, attempt: bool) -> str:
     elif kind == "timestamp" and target in FLOATS:
         value = f"(CAST(unix_micros({value}) AS double) / 1000000D)"
     elif kind.startswith("decimal") and target == "boolean":
-        return f"({value} <> 0)"
+        return f"({hidden(source, value)} <> 0)"
     elif (
         kind in FLOATS and target == "bigint"
     ):  # 2^63 is the double next to the largest bigint, and Spark takes it for that

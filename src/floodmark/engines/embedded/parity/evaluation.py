@@ -174,5 +174,11 @@ def _constant(node: Typed) -> bool:
 
 
 def _named(node: Typed) -> bool:
-    """Whether a value varies from row to row."""
-    return isinstance(node.node, Column) or any(_named(child) for child in node.children)
+    """Whether a value varies from row to row also where Sail has replaced what it knows: of ``coalesce(100, x)`` it knows that it is 100."""
+    match node.node:
+        case Column():
+            return True
+        case Case() | Call(name="if" | "coalesce" | "ifnull" | "nvl" | "nvl2"):
+            return _named(node.children[0])
+        case _:
+            return any(map(_named, node.children))
