@@ -119,9 +119,9 @@ def _of_definition(timeline: Timeline, batches: Sequence[int]) -> Sequence[int]:
         return batches
     for commit in history.every(timeline.lake.output(next(iter(deployed.tables)))):
         record = commit.record
-        if not isinstance(record, MicroBatch | Restored) or record.timeline != timeline.number:
+        if not isinstance(record, MicroBatch | Restored):
             continue
-        if record.batch < batches[-1]:
+        if record.timeline != timeline.number or record.batch < batches[-1]:
             break
         if record.version != deployed.version:
             return [batch for batch in batches if batch >= record.batch]
