@@ -211,6 +211,10 @@ class Schedule:
                 raise
         except Killed as killed:
             self.told.append(f"{verb} killed at {killed}")
+            if (
+                verb in {"rebuild", "rollback"} and pending(self.lake) is None
+            ):  # nobody was told whom it has left behind
+                self.again(("days",) if Timeline.current(self.lake, "days").deployed is not None else ())
         self.deadly.clear()
         self.finish()
 
