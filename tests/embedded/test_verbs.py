@@ -43,6 +43,7 @@ ADDED = {"double", "triple"}
 REFUSED = {
     "CAPABILITY-002": "part of a window that has no place in event time",
     "EXECUTION-002": "nothing has landed, or been written, yet",
+    "EXECUTION-005": "a bounded run of another version has made the table that the reader reads",
     "LIFECYCLE-005": "a bounded run of what the stream is not done with",
     "LIFECYCLE-030": "there is no micro-batch yet",
     "LIFECYCLE-035": "no cut with the reader",

@@ -38,7 +38,7 @@ def check_columns(names: Collection[str], operator: Operator, given: Input) -> N
     fix = (
         f"A column its contract has gained comes into the log with the next rows: floodmark land {given.table}"
         if given.upstream is None
-        else f"Is '{given.upstream.operator}' of another version? See: floodmark plan {given.upstream.operator}, floodmark plan {operator.name}"
+        else f"Is '{given.upstream.operator.name}' of another version? See: floodmark plan {given.upstream.operator.name}, floodmark plan {operator.name}"
     )
     where, got = f"input '{given.name}' of {operator.version}", f"a table without {', '.join(missing)}"
     raise ExecutionError(where, f"the columns of '{given.table}'", got, fix, code="EXECUTION-005")
