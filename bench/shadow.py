@@ -108,9 +108,8 @@ def main() -> None:
     """Measure the phases and print them."""
     count = next((int(text) for text in sys.argv[1:] if text.isdecimal()), 300)
     with tempfile.TemporaryDirectory(prefix="floodmark-bench-") as folder:
-        lake, so_far = Lake(f"{folder}/stream"), 0
-        landed(lake, 0, 1)
-        so_far = 1
+        lake, so_far = Lake(f"{folder}/stream"), 1
+        landed(lake, 0, so_far)
         with following(lake) as original:
             for arms in (0, 1, 2, 0):
                 original.reached(so_far * micro_batch.ROWS)

@@ -2,10 +2,10 @@
 
     python bench/steady.py [MICRO_BATCHES] [LAKE]
 
-Each micro-batch takes 100 rows of 20 keys and closes the windows of the one before it. They land first, into LAKE where one is
-named, and not at all where it has them. Measured are, every hundredth part: wall and CPU ms of the
-micro-batches since the last time, memory of the stream's process and of its server, open files, and files and bytes in the folder of the checkpoint.
-What is printed at the end are slopes by least squares over the later half, per 1,000 micro-batches, and the servers that were used.
+Each micro-batch takes 100 rows of 20 keys and closes the windows of the one before it. They land first, into LAKE where one is named, and not
+at all where it has them. Measured are, every hundredth part: wall and CPU ms of the micro-batches since the last time, memory of the stream's
+process and of its server, open files, and files and bytes in the folder of the checkpoint. What is printed at the end are slopes by least
+squares over the later half, per 1,000 micro-batches, and the servers that were used.
 """
 
 from __future__ import annotations
@@ -112,9 +112,8 @@ def _sizes(folder: Path) -> Iterator[int]:
 def land(lake: Lake, count: int) -> None:
     """A commit per micro-batch."""
     path = lake.input(micro_batch.one.inputs[0])
-    rarely = {
-        "delta.checkpointInterval": "10000"
-    }  # each checkpoint names all files, and landing is not what is measured
+    # each checkpoint names all files, and landing is not what is measured
+    rarely = {"delta.checkpointInterval": "10000"}
     write_deltalake(path, as_written(micro_batch.commit(0)).slice(0, 0), configuration={**PROPERTIES, **rarely})
     writer = Writer(path)
     for number in range(count):

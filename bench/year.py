@@ -46,9 +46,9 @@ def operations(root: Path) -> Iterator[tuple[str, Callable[[], Any]]]:  # noqa: 
     from floodmark.engines.landing.run import check_start as check_landing
     from floodmark.engines.spark.unbounded.run import check_start
     from floodmark.lake import log, readiness, savepoints
+    from floodmark.lake.batch_state import check_inputs
     from floodmark.lake.history import progress
     from floodmark.lake.landed import LandedUnits
-    from floodmark.lake.savepoints import check_inputs
     from floodmark.lake.timeline import Timeline, inputs_at
     from floodmark.lake.writer import Writer
     from floodmark.lifecycle.plan import plan

@@ -13,7 +13,7 @@ from pathlib import Path
 from action_process import fleet
 from lifecycle_process import TOTALS, WIDER
 
-from floodmark.control import actions, supervisor
+from floodmark.control import actions, supervisor, turns
 from floodmark.control import store as control_store
 from floodmark.control.records import Driver
 from floodmark.control.verification import Verification
@@ -27,7 +27,7 @@ PATHS = os.environ.get("PYTHONPATH", "")
 
 def main(action: str, lake: str, root: str, *names: str) -> None:
     """Do it."""
-    supervisor.LEASE_SECONDS = actions._LEASE_SECONDS = LEASE_SECONDS
+    supervisor.LEASE_SECONDS = turns.LEASE_SECONDS = LEASE_SECONDS
     supervisor.SILENT_SECONDS, supervisor.GRACE_SECONDS, supervisor.POLL_SECONDS = 3.0, 5.0, 0.05
     control_store._PATIENCE_SECONDS = 10
     supervisor.BUDGET = 1000  # kills are what this is about

@@ -212,9 +212,8 @@ class Schedule:
                 raise
         except Killed as killed:
             self.told.append(f"{verb} killed at {killed}")
-            if (
-                verb in {"rebuild", "rollback"} and pending(self.lake) is None
-            ):  # nobody was told whom it has left behind
+            # nobody was told whom it has left behind
+            if verb in {"rebuild", "rollback"} and pending(self.lake) is None:
                 self.again(("days",) if Timeline.current(self.lake, "days").deployed is not None else ())
         self.deadly.clear()
         self.finish()
@@ -240,7 +239,7 @@ class Schedule:
         self.engine.land(source(self.landed), self.lake)
 
     def run(self) -> str:
-        streams, files = self.draw.choice(((True, True), (True, True), (True, False), (False, True))), None
+        streams = self.draw.choice(((True, True), (True, True), (True, False), (False, True)))
         files = self.draw.choice((None, 1))
         for wanted, one in zip(streams, (self.deployed(), reader(self.deployed())), strict=True):
             if wanted:

@@ -23,12 +23,12 @@ from floodmark.control.store import Store
 from floodmark.core.errors import FloodmarkError
 from floodmark.core.time import NEVER
 from floodmark.engines.embedded.memory.run import MemoryRun, Savepoint
+from floodmark.lake.batch_state import check_read
 from floodmark.lake.carrier import SHIFT
 from floodmark.lake.checkpoint import Checkpoint
 from floodmark.lake.commits import MicroBatch, encode
 from floodmark.lake.locks import exclusive
 from floodmark.lake.paths import Lake
-from floodmark.lake.savepoints import check_read
 from floodmark.lake.storage import read, write
 from floodmark.lake.switch import refuse_while_pending
 from floodmark.lake.timeline import Timeline

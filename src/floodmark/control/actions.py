@@ -7,18 +7,16 @@ upgrade that is asked for again once its version has started is verified instead
 from __future__ import annotations
 
 import getpass
-import os
-import socket
 import threading
 import time
-import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict
+from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
-from floodmark.control.fleet import Fleet, never
-from floodmark.control.records import Action, Desired
+from floodmark.control.fleet import Fleet
+from floodmark.control.records import Action
+from floodmark.control.supervised import Old, check_supervised, desired_of, pausing, running, starting, stopping, wanted
+from floodmark.control.turns import LEASE_SECONDS, LOST, taking_turn
 from floodmark.control.verification import Verification, verify
 from floodmark.core.errors import FloodmarkError, LifecycleError
 from floodmark.engines import upgrading
@@ -28,27 +26,21 @@ from floodmark.lake import cuts, rollback, savepoints, switch
 from floodmark.lake.savepoints import Savepoint
 from floodmark.lake.timeline import Timeline, streams
 from floodmark.lifecycle.plan import Plan
-from floodmark.lifecycle.steps import Deploy, Save, Step, Stop, Verify, take
+from floodmark.lifecycle.steps import Deploy, Save, Step, Stop, take
 from floodmark.spec.operator import Operator
 
-_LEASE_SECONDS = 15.0
 _POLL_SECONDS = 0.2
 _CATCH_UP_SECONDS = 30.0
 """For readers of a stopped stream to reach what it has written, so that there is one cut through all."""
 
-_READERS_SECONDS = {"upgrade": 300.0, "rollback": _LEASE_SECONDS + 5}
+_READERS_SECONDS = {"upgrade": 300.0, "rollback": LEASE_SECONDS + 5}
 """Kind of action -> for how long it waits for actions on readers of a stream that it takes back; at least until a killed one is over."""
 _RUNS_SECONDS = 60.0
 """After which a version that runs, and gets on, is not taken back because whoever watched it was killed."""
-_LOST = "LIFECYCLE-055"
-"""Somebody else has taken an action over."""
-_LATER = (_LOST, "LIFECYCLE-053", "SETUP-040")
+_LATER = (LOST, "LIFECYCLE-053", "SETUP-040")
 """Why an upgrade may not be taken back now, and may be later."""
 _FORWARD = ("stopping", "upgrading", "verifying")
 """Steps of an upgrade in place, or of any that is done but for its verification."""
-
-Old = dict[str, dict[str, str]]
-"""Operator -> package, version and whether it should have run; of one that is rebuilt also its ``next`` package."""
 
 
 def upgrade(
@@ -237,46 +229,10 @@ def rollback_steps(fleet: Fleet, prepared: rollback.Prepared) -> list[Step]:
     name, lake = prepared.switch.operators[0], fleet.lake
     names = [name, *cuts.begun(lake, cuts.readers(name, streams(lake)))]
     old = wanted(fleet, names, need=False)
-    return [*_stopping(names, old), *switch.steps(lake, prepared.switch), *_running(prepared, old)]
+    return [*stopping(names, old), *switch.steps(lake, prepared.switch), *running(prepared, old)]
 
 
 # ---- one at a time
-
-
-@contextmanager
-def taking_turn(fleet: Fleet, name: str, wait_seconds: float = 0.0) -> Iterator[Callable[[], None]]:
-    """The only action on a stream; called, it makes sure that it still is."""
-    holder, lease = f"{socket.gethostname()}, process {os.getpid()}, {uuid.uuid4().hex[:6]}", fleet.stream(name).action
-    until = time.monotonic() + wait_seconds
-    while fleet.store.lease(lease, holder, _LEASE_SECONDS) is None:
-        if time.monotonic() < until:
-            time.sleep(_POLL_SECONDS)
-            continue
-        fix = "Wait until it is done. One that was killed is taken over 15 s later."
-        got = f"one of {fleet.store.holder(lease)}"
-        raise LifecycleError(f"operator '{name}'", "no other action at work", got, fix, code="LIFECYCLE-054")
-    over = threading.Event()
-
-    def renew() -> None:
-        while not over.wait(_LEASE_SECONDS / 4):
-            with suppress(FloodmarkError):  # the store is away; the next check tells
-                fleet.store.lease(lease, holder, _LEASE_SECONDS)
-
-    def still() -> None:
-        if fleet.store.lease(lease, holder, _LEASE_SECONDS) is None:
-            fix = f"See what the other one does: floodmark status. Then ask again for '{name}'."
-            got = f"{fleet.store.holder(lease)}, who took over when nothing was heard of it"
-            raise LifecycleError(f"action on '{name}'", "its turn", got, fix, code="LIFECYCLE-055")
-
-    thread = threading.Thread(target=renew, name="floodmark-turn", daemon=True)
-    thread.start()
-    try:
-        yield still
-    finally:
-        over.set()
-        thread.join()
-        with suppress(FloodmarkError):
-            fleet.store.release(lease, holder)
 
 
 def settle(fleet: Fleet, name: str, turn: Callable[[], None]) -> None:
@@ -356,12 +312,6 @@ def before_switch(fleet: Fleet, name: str) -> Old | None:
     return newest.old if newest.step == "rebuilding" or switch.pending(fleet.lake) is not None else None
 
 
-def check_supervised(fleet: Fleet, old: Old) -> None:
-    """Make sure that somebody is there to stop and start those that should run."""
-    if any(one["desired"] == "running" for one in old.values()):
-        fleet.check_supervised(old)
-
-
 # ---- steps
 
 
@@ -403,14 +353,6 @@ def go_over(
     return _undo(fleet, fleet.store.action(action.id), reason, turn)
 
 
-def starting(name: str, version: str, old: dict[str, str], verification: Verification) -> Iterator[Step]:
-    """How a version comes to run, where its predecessor did."""
-    desired = desired_of(old)
-    yield Deploy(operator=name, version=version, desired=desired)
-    if desired == "running":
-        yield Verify(operator=name, version=version, patience=verification.patience, soak=verification.soak)
-
-
 def pause(fleet: Fleet, names: list[str], action: int, why: str) -> Savepoint:
     """Stop those of the streams that run by themselves, and remember which ran; the savepoint to go back to, with those of the readers.
 
@@ -422,8 +364,8 @@ def pause(fleet: Fleet, names: list[str], action: int, why: str) -> Savepoint:
 
     def each(step: Step) -> None:
         match step:
-            case Stop(operators=stopping):
-                fleet.stop(stopping)
+            case Stop(operators=some):
+                fleet.stop(some)
             case Save(operator=name, why=note):
                 made.append(_savepoint(fleet, name, note))
                 if found.savepoint is None:
@@ -435,32 +377,11 @@ def pause(fleet: Fleet, names: list[str], action: int, why: str) -> Savepoint:
     return made[0]
 
 
-def pausing(names: Sequence[str], old: Collection[str], why: str) -> Iterator[Step]:
-    """How a stream and those that read it come to a stop, at one cut where they can.
-
-    Args:
-        names: of the streams, the one that is read first.
-        old: those that a supervisor knows.
-        why: a note for the savepoint.
-    """
-    first, *reading = names
-    if first in old:
-        yield Stop(operators=(first,))
-    yield Save(operator=first, why=why)
-    if others := tuple(name for name in reading if name in old):
-        yield Stop(operators=others)
-
-
 def abandon(fleet: Fleet, action: Action, reason: str) -> None:
     """A rebuild that has switched nothing: streams it has stopped run on. A switch that was begun only a rebuild can finish."""
     if switch.pending(fleet.lake) is None:
         _restored(fleet, action.old)
     fleet.store.close(action.id, "refused", reason)
-
-
-def desired_of(old: dict[str, str]) -> Desired:
-    """Whether a stream should have run before an action."""
-    return "running" if old["desired"] == "running" else "stopped"
 
 
 def _upgraded(fleet: Fleet, operator: Operator, action: Action, why: str, turn: Callable[[], None]) -> Savepoint:
@@ -539,14 +460,14 @@ def _rolled_back(
         fleet.store.go_on(action.id, "rolling back", old=old)
         try:
             savepoint = savepoints.find(lake, action.savepoint)
-            take(_stopping([name, *reading], old), lambda step: fleet.stop(step.operators))
+            take(stopping([name, *reading], old), lambda step: fleet.stop(step.operators))
             turn()
             prepared = rollback.roll_back(lake, savepoint, backfills=backfills, alone=alone, codes=fleet.codes())
         except FloodmarkError as error:
-            if error.code != _LOST and switch.pending(lake) is None:
+            if error.code != LOST and switch.pending(lake) is None:
                 _go_on(fleet, old)
             raise
-        take(_running(prepared, old), lambda step: _redeploy(fleet, prepared, old, step))
+        take(running(prepared, old), lambda step: _redeploy(fleet, prepared, old, step))
     return prepared
 
 
@@ -556,21 +477,6 @@ def _go_on(fleet: Fleet, old: Old) -> None:
         deployed = Timeline.current(fleet.lake, name).identity.deployed()
         if deployed is None or deployed.version == one.version:
             fleet.want(name, desired_of(old[name]))
-
-
-def _stopping(names: Iterable[str], old: Collection[str]) -> list[Stop]:
-    """How those of the streams stop that a supervisor knows."""
-    known = tuple(name for name in names if name in old)
-    return [Stop(operators=known)] if known else []
-
-
-def _running(prepared: rollback.Prepared, old: Old) -> list[Deploy]:
-    """What runs after a rollback."""
-    return [
-        Deploy(operator=target.operator, version=target.version, desired=desired_of(old[target.operator]))
-        for target in prepared.switch.targets
-        if target.operator in old
-    ]
 
 
 def _redeploy(fleet: Fleet, prepared: rollback.Prepared, known: Old, step: Deploy) -> None:
@@ -592,15 +498,3 @@ def _restored(fleet: Fleet, old: Old) -> None:
     """What should run is what should have run before."""
     for name, one in old.items():
         fleet.deploy(name, one["package"], one["version"], desired_of(one))
-
-
-def wanted(fleet: Fleet, names: Iterable[str], *, need: bool = True) -> Old:
-    """What should run now."""
-    found = fleet.deployments(names)
-    for name in names:
-        if need and name not in found:
-            raise never(name, fleet.elsewhere(name))
-    return {
-        name: {key: value for key, value in asdict(one).items() if key in {"package", "version", "desired"}}
-        for name, one in found.items()
-    }

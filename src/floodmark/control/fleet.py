@@ -16,8 +16,8 @@ from floodmark.control.store import Store
 from floodmark.control.supervisor import LEASE, is_here, lives
 from floodmark.core.errors import LifecycleError
 from floodmark.engines.starting import check_outputs
+from floodmark.lake.batch_state import check_read
 from floodmark.lake.paths import Lake
-from floodmark.lake.savepoints import check_read
 from floodmark.lake.switch import refuse_moved, refuse_while_pending
 from floodmark.lake.timeline import Timeline
 from floodmark.spec.operator import Operator

@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from floodmark.control import actions
+from floodmark.control import actions, supervised
 from floodmark.control.cutover import check_cutover, cut_between
 from floodmark.control.experiments import check_running, check_whole, of, promoted
 from floodmark.control.fleet import Fleet
 from floodmark.control.records import Action
+from floodmark.control.turns import taking_turn
 from floodmark.control.verification import Verification
 from floodmark.core.errors import FloodmarkError, LifecycleError
 from floodmark.core.time import describe
@@ -52,7 +53,7 @@ def promote(fleet: Fleet, name: str, request: PromotionRequest) -> tuple[Experim
     if left is None:
         check_running(made)
     operator, there = made.operator, of(fleet, chosen)
-    with actions.taking_turn(fleet, operator) as turn:
+    with taking_turn(fleet, operator) as turn:
         before = attempt(fleet, made, request.arm)
         killed = before if before is not None and before.ended_at is None else None
         if killed is not None and _has_become(fleet, killed):
@@ -65,8 +66,8 @@ def promote(fleet: Fleet, name: str, request: PromotionRequest) -> tuple[Experim
             return promoted(fleet, made, request.arm), over
         if over is not None and over.step == "rolled back" and killed is not None:
             return made, over
-        old = old or actions.wanted(fleet, [operator])
-        actions.check_supervised(fleet, old | {operator: old[operator] | {"desired": "running"}})
+        old = old or supervised.wanted(fleet, [operator])
+        supervised.check_supervised(fleet, old | {operator: old[operator] | {"desired": "running"}})
         switch.refuse_another(fleet.lake, operator, again)
         _check_runs(there, made, chosen)
         if left is None:
@@ -93,8 +94,8 @@ def promote_steps(fleet: Fleet, name: str, request: PromotionRequest) -> list[St
     begun = switch.pending(lake)
     if begun is None:
         check_running(made)
-    old = actions.wanted(fleet, [operator])
-    started = actions.starting(operator, chosen.version, old[operator], Verification.of(request))
+    old = supervised.wanted(fleet, [operator])
+    started = supervised.starting(operator, chosen.version, old[operator], Verification.of(request))
     if begun is not None:
         switch.refuse_another(lake, operator, _again(name, request.arm))
         return [*switch.steps(lake, begun), *started]
@@ -105,8 +106,8 @@ def promote_steps(fleet: Fleet, name: str, request: PromotionRequest) -> list[St
     tables = deployed.tables if deployed is not None else ()
     cut = cut_between(lake, made, chosen, request.cutover)
     turn = switch.beside_turn(lake, operator, chosen.root, tables, arms.result_keys(), cut)
-    old = actions.wanted(fleet, names, need=False)
-    before = actions.pausing(names, old, _before(made, chosen))
+    old = supervised.wanted(fleet, names, need=False)
+    before = supervised.pausing(names, old, _before(made, chosen))
     return [*before, Follow(operator=operator, arm=request.arm), *steps([turn]), *started]
 
 

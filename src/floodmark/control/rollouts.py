@@ -19,6 +19,7 @@ from floodmark.control.package import load
 from floodmark.control.rollout import Record, Rollouts, State
 from floodmark.control.standing import judged, now, share_aside, superseded, watch
 from floodmark.control.store import CONTROL, Store
+from floodmark.control.turns import taking_turn
 from floodmark.core import crash
 from floodmark.core.errors import FloodmarkError, LifecycleError
 from floodmark.core.machine import refused
@@ -399,7 +400,7 @@ def _watch(fleet: Fleet, known: Rollouts, record: Record) -> Record:
 def _take_back(fleet: Fleet, known: Rollouts, record: Record) -> Record:
     """The stream goes back to the savepoint of before its promotion."""
     if not _is_back(fleet, record):
-        with actions.taking_turn(fleet, record.operator) as turn:
+        with taking_turn(fleet, record.operator) as turn:
             actions.settle(fleet, record.operator, turn)  # a return that was killed is finished, not done once more
     if not _is_back(fleet, record):
         actions.roll_back(fleet, savepoints.find(fleet.lake, record.savepoint))

@@ -75,10 +75,10 @@ def check(operator: Operator, lake: Lake, *, forward_only: bool = False) -> Plan
     """
     refuse_while_pending(lake, operator.name)
     refuse_moved(lake, operator.name)
-    found = plan(Timeline.current(lake, operator.name).deployed, operator)
-    if found.changes and found.verdict not in IN_PLACE and not (forward_only and found.verdict in ON_REQUEST):
-        raise _refused(found)
-    return found
+    planned = plan(Timeline.current(lake, operator.name).deployed, operator)
+    if planned.changes and planned.verdict not in IN_PLACE and not (forward_only and planned.verdict in ON_REQUEST):
+        raise _refused(planned)
+    return planned
 
 
 def upgrade(
@@ -104,9 +104,9 @@ def upgrade(
         PlanError: PLAN-011, its state cannot go on, or only if that is accepted.
     """
     with stopped(lake, [operator.name]):
-        found = check(operator, lake, forward_only=forward_only)
-        if found.deployed is None or not found.changes:
-            return Upgraded(plan=found)
+        planned = check(operator, lake, forward_only=forward_only)
+        if planned.deployed is None or not planned.changes:
+            return Upgraded(plan=planned)
         refuse_half_written(Timeline.current(lake, operator.name), whole=True)
         made = [savepoint] if savepoint is not None else list[Savepoint]()
 
@@ -117,7 +117,7 @@ def upgrade(
                 go_on(operator, lake, step)
 
         take(upgrade_steps(operator, why)[len(made) :], each)
-    return Upgraded(plan=found, savepoint=made[0].manifest.id)
+    return Upgraded(plan=planned, savepoint=made[0].manifest.id)
 
 
 def upgrade_steps(operator: Operator, why: str = "") -> tuple[Step, ...]:
@@ -161,17 +161,17 @@ def _written(operator: Operator) -> list[Output]:
     return [one for output in operator.outputs for one in (output, output.current) if one is not None]
 
 
-def _refused(found: Plan) -> PlanError:
-    rebuild = f"floodmark apply {found.operator} --rebuild"
+def _refused(planned: Plan) -> PlanError:
+    rebuild = f"floodmark apply {planned.operator} --rebuild"
     fix = f"Compute all of it with the new code, beside the stream, and switch: {rebuild}"
-    if found.verdict == "not comparable":
-        fix = f"If its code has not changed, say so: floodmark apply {found.operator} --forward-only. Or compute all of it anew, and switch: {rebuild}"
-    if found.verdict == "forward-only":
-        fix = f"Accept it: floodmark apply {found.operator} --forward-only. Or compute all of it anew, and switch: {rebuild}"
-    told = "; ".join(change.otherwise for change in found.changes if change.verdict == found.verdict)
-    where = f"{found.deployed} -> {found.defined}"
+    if planned.verdict == "not comparable":
+        fix = f"If its code has not changed, say so: floodmark apply {planned.operator} --forward-only. Or compute all of it anew, and switch: {rebuild}"
+    if planned.verdict == "forward-only":
+        fix = f"Accept it: floodmark apply {planned.operator} --forward-only. Or compute all of it anew, and switch: {rebuild}"
+    told = "; ".join(change.otherwise for change in planned.changes if change.verdict == planned.verdict)
+    where = f"{planned.deployed} -> {planned.defined}"
     return PlanError(
-        where, "a change its state can resume under", f"one for '{found.verdict}': {told}", fix, code="PLAN-011"
+        where, "a change its state can resume under", f"one for '{planned.verdict}': {told}", fix, code="PLAN-011"
     )
 
 

@@ -11,11 +11,12 @@ from deltalake.exceptions import DeltaError
 
 from floodmark.core.errors import LifecycleError
 from floodmark.lake import entries, history, savepoints, sequences, versions
+from floodmark.lake.batch_state import BatchState, state_at
 from floodmark.lake.commits import MicroBatch, Restored
 from floodmark.lake.history import Commit
 from floodmark.lake.outputs import input_path
 from floodmark.lake.paths import Lake
-from floodmark.lake.savepoints import BatchState, Savepoint
+from floodmark.lake.savepoints import Savepoint
 from floodmark.lake.timeline import Timeline, streams
 from floodmark.lifecycle.plan import Deployed
 from floodmark.lifecycle.rollback import Agrees, cut
@@ -148,7 +149,7 @@ def together(
     for name in [operator, *begun(lake, readers(operator, streams(lake)))]:
         timeline = Timeline.current(lake, name)
         batches = _of_definition(timeline, timeline.checkpoint.restorable()[:-_KEPT:-1])
-        found.append((name, [savepoints.state_at(timeline, batch) for batch in batches]))
+        found.append((name, [state_at(timeline, batch) for batch in batches]))
     chosen = cut(found, agreeing(lake))
     if chosen is None or not all(_can_go_back(lake, state) for state in chosen.values()):
         fix = f"Let the readers catch up and try again, or stop {operator} first: they then reach what it has written."

@@ -12,7 +12,7 @@ from typing import get_args
 from deltalake import DeltaTable, Transaction
 
 from floodmark.core.errors import LifecycleError
-from floodmark.lake import savepoints
+from floodmark.lake.batch_state import check_read
 from floodmark.lake.commits import Fenced
 from floodmark.lake.timeline import Beside, Timeline
 from floodmark.lake.writer import FENCE, Writer
@@ -77,7 +77,7 @@ def resumed(timeline: Timeline, operator: Operator) -> Timeline:
 def _was_replaced(timeline: Timeline) -> bool:
     """Whether what a stream has read of its inputs is no longer what is there."""
     try:
-        savepoints.check_read(timeline)
+        check_read(timeline)
     except LifecycleError as error:
         if error.code != "LIFECYCLE-038":
             raise

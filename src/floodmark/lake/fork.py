@@ -9,6 +9,7 @@ from deltalake import DeltaTable
 from floodmark.core import crash
 from floodmark.core.errors import LifecycleError
 from floodmark.lake import fence, last_values, sample, savepoints
+from floodmark.lake.batch_state import check_inputs, check_output
 from floodmark.lake.checkpoint import checkpoint_at
 from floodmark.lake.commits import Restored
 from floodmark.lake.copies import remove
@@ -52,14 +53,14 @@ def fork(lake: Lake, savepoint: Savepoint, root: str, *, fresh: bool = False) ->
         lake, manifest.operator, target, f"floodmark fork {manifest.operator} --from {manifest.id} --into elsewhere"
     )
     savepoints.check(savepoint)
-    savepoints.check_inputs(lake, manifest.operator, manifest.inputs, since=savepoint.since)
+    check_inputs(lake, manifest.operator, manifest.inputs, since=savepoint.since)
     outputs = () if fresh else manifest.outputs
     for output in outputs:
         fix = (
             f"Fork a savepoint made since: floodmark savepoint list {manifest.operator}. Or begin with empty outputs: "
             f"floodmark fork {manifest.operator} --from {manifest.id} --into {root} --fresh"
         )
-        savepoints.check_output(lake, output, f"fork of '{manifest.id}', table '{output.table}'", fix)
+        check_output(lake, output, f"fork of '{manifest.id}', table '{output.table}'", fix)
     target = lake.fork(root)
     forked(lake, target.root)
     crash.point("fork.before_tables")
@@ -95,7 +96,7 @@ def look_on(lake: Lake, savepoint: Savepoint, root: str) -> Lake:
     """
     manifest = savepoint.manifest
     savepoints.check(savepoint)
-    savepoints.check_inputs(lake, manifest.operator, manifest.inputs, since=savepoint.since)
+    check_inputs(lake, manifest.operator, manifest.inputs, since=savepoint.since)
     target = lake.fork(root)
     passing(target)
     savepoints.restore(savepoint, Timeline.current(target, manifest.operator).folder(), fresh=True)

@@ -12,6 +12,7 @@ from deltalake import DeltaTable
 
 from floodmark.core.errors import LifecycleError
 from floodmark.lake import coverage, entries, last_values, savepoints, storage
+from floodmark.lake.batch_state import state_at
 from floodmark.lake.checkpoint import checkpoint_at
 from floodmark.lake.copies import files_of
 from floodmark.lake.outputs import input_path
@@ -120,7 +121,7 @@ def _add_stream(found: Needs, timeline: Timeline, deployed: Deployed, *, goes_ba
         checkpoint.restorable()[:1] if goes_back else []
     )  # a rollback may take a reader back so far, and what it has written
     for batch in back:
-        for output in savepoints.state_at(timeline, batch).outputs:
+        for output in state_at(timeline, batch).outputs:
             found.reads(lake.output(output.table), output)
     for batch in [last, *back]:
         for given in _inputs(timeline, batch):

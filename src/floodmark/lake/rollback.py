@@ -13,13 +13,14 @@ from pyarrow.fs import FileType
 
 from floodmark.core.errors import LifecycleError, StateError
 from floodmark.lake import savepoints
+from floodmark.lake.batch_state import BatchState, began_with, check_inputs, check_output, state_at
 from floodmark.lake.checkpoint import checkpoint_at
 from floodmark.lake.commits import BoundedRun, MicroBatch, Restored
 from floodmark.lake.cuts import agreeing, begun, commits, readers
 from floodmark.lake.history import Commit
 from floodmark.lake.identity import Identity
 from floodmark.lake.paths import Lake
-from floodmark.lake.savepoints import BatchState, Savepoint
+from floodmark.lake.savepoints import Savepoint
 from floodmark.lake.storage import file_system
 from floodmark.lake.switch import pending, perform, refuse_another, stopped
 from floodmark.lake.timeline import CHECKPOINT, Timeline, positions_at, streams
@@ -162,14 +163,17 @@ def prepare(
     if chosen is None:
         raise _no_cut(savepoint, names[1:])
     written = {output.id: output.table for one in chosen.values() for output in one.outputs}
-    targets, lost, emptied = [], [], list[str]()
-    for one in chosen.values():
+    targets, lost, emptied, since = [], [], list[str](), dict[str, dict[str, int]]()
+    for name, one in chosen.items():
         if isinstance(one, Manifest):
             held = savepoints.find(lake, one.id)
             held.put_back(lake)
             emptied += _emptied(lake, held)
+            since[name] = held.since
+        else:
+            since[name] = began_with(positions_at(Timeline.current(lake, name), one.batch))
     for name, one in chosen.items():
-        savepoints.check_inputs(lake, name, one.inputs, written, _since(lake, name, one))
+        check_inputs(lake, name, one.inputs, written, since[name])
         lost += [_check_table(lake, name, manifest.id, output, backfills=backfills) for output in one.outputs]
         targets.append(
             Target(
@@ -186,13 +190,6 @@ def prepare(
         )
     switch = Switch(again=_again(manifest), targets=tuple(targets))
     return Prepared(switch, tuple(lost), tuple(reading if alone else ()), tuple(emptied))
-
-
-def _since(lake: Lake, operator: str, state: Manifest | BatchState) -> Mapping[str, int]:
-    """As ``savepoints.began_with``."""
-    if isinstance(state, Manifest):
-        return savepoints.find(lake, state.id).since
-    return savepoints.began_with(positions_at(Timeline.current(lake, operator), state.batch))
 
 
 def _emptied(lake: Lake, savepoint: Savepoint) -> Iterator[str]:
@@ -218,7 +215,7 @@ def _states(lake: Lake, operator: str) -> Iterator[Manifest | BatchState]:
     timeline = Timeline.current(lake, operator)
     last = timeline.checkpoint.last_committed()
     with suppress(StateError):  # a checkpoint that cannot be read is no state to go back to; savepoints are
-        yield from [savepoints.state_at(timeline, last)] if last >= 0 else []
+        yield from [state_at(timeline, last)] if last >= 0 else []
     for one in reversed(savepoints.savepoints(lake, operator)):
         yield one.manifest
 
@@ -226,7 +223,7 @@ def _states(lake: Lake, operator: str) -> Iterator[Manifest | BatchState]:
 def _check_table(lake: Lake, operator: str, asked: str, output: TableVersion, *, backfills: bool) -> Undone:
     path, where = lake.output(output.table), f"rollback to '{asked}', table '{output.table}'"
     anew = f"Compute it anew: floodmark run {operator} --unbounded --from-scratch --until-caught-up, then floodmark start {operator}"
-    savepoints.check_output(lake, output, where, anew)
+    check_output(lake, output, where, anew)
     loss = undone(output.table, commits(path, output.version))
     if loss.foreign:
         fix = f"Keep what they wrote elsewhere, and take it out of the table; or {anew[0].lower()}{anew[1:]}"

@@ -97,9 +97,9 @@ def refuse_half_written(timeline: Timeline, *, whole: bool) -> None:
         whole: one that all tables have may be left: who goes on takes it up on the same timeline, and finds it there.
     """
     deployed, last = timeline.identity.deployed(), timeline.checkpoint.last_committed()
-    found = {name: timeline.written(name) for name in deployed.tables} if deployed is not None else {}
-    ahead = [name for name, batch in found.items() if batch > last]
-    if not ahead or (whole and next(iter(found)) in ahead):  # the main table is written last
+    written = {name: timeline.written(name) for name in deployed.tables} if deployed is not None else {}
+    ahead = [name for name, batch in written.items() if batch > last]
+    if not ahead or (whole and next(iter(written)) in ahead):  # the main table is written last
         return
     name = timeline.operator
     fix = (

@@ -7,7 +7,7 @@ undone: Delta keeps the marks of these, also in a table that was restored.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from typing import Any, Literal
@@ -139,8 +139,8 @@ class Timeline:
     @property
     def deployed(self) -> Deployed | None:
         """The definition its stream goes on under; None before the first micro-batch, which any definition of the operator may begin with."""
-        found = self.identity.deployed()
-        return None if found is None or self.fresh else found
+        definition = self.identity.deployed()
+        return None if definition is None or self.fresh else definition
 
     def folder(self, *parts: str) -> str:
         """A folder of its own: ``CHECKPOINT``, ``STARTS``, ``TICKS``, ``current``."""
@@ -168,13 +168,15 @@ def inputs_at(timeline: Timeline, batch: int) -> dict[str, TableVersion]:
 
     Of an input that is read file by file from a version on, nothing is read completely until all of that version is.
     """
+    return inputs_of(timeline, positions_at(timeline, batch))
+
+
+def inputs_of(timeline: Timeline, read: Mapping[str, Position]) -> dict[str, TableVersion]:
+    """As ``inputs_at``, of positions."""
     deployed = timeline.identity.deployed()
     assert deployed is not None
     reads = {name: table for name, table, *_ in deployed.graph["inputs"]}
-    return {
-        name: _version_read(input_path(timeline.lake, reads[name]), reads[name], at)
-        for name, at in positions_at(timeline, batch).items()
-    }
+    return {name: _version_read(input_path(timeline.lake, reads[name]), reads[name], at) for name, at in read.items()}
 
 
 def _version_read(path: str, table: str, at: Position) -> TableVersion:

@@ -12,9 +12,9 @@ from floodmark.engines.embedded.parity.check import check_operator
 from floodmark.engines.embedded.state.checkpoint import NAME, Checkpoint
 from floodmark.engines.starting import check_engine, check_outputs, check_tables
 from floodmark.lake import fence, last_values, readers, tables, ticks
+from floodmark.lake.batch_state import check_read
 from floodmark.lake.copies import remove
 from floodmark.lake.paths import Lake, is_local
-from floodmark.lake.savepoints import check_read
 from floodmark.lake.timeline import CHECKPOINT, TICKS, Timeline
 from floodmark.spec.operator import Operator, Output
 

@@ -23,11 +23,11 @@ from floodmark.core.errors import ExecutionError
 from floodmark.core.time import NEVER
 from floodmark.engines.frames.inputs import check_columns
 from floodmark.lake import entries, history
+from floodmark.lake.batch_state import check_inputs
 from floodmark.lake.checkpoint import Position
 from floodmark.lake.ending import reopened_since
 from floodmark.lake.paths import Lake
 from floodmark.lake.rows import row_schema
-from floodmark.lake.savepoints import check_inputs
 from floodmark.lake.sequences import (
     FAR_BEHIND,
     SequencedFile,
@@ -171,9 +171,8 @@ class Reader:
         return self._nearer(at, max(files[at.file].last if at.file >= 0 else -1, self.behind)) or take
 
     def _taken(self, files: list[SequencedFile], at: Position) -> Take:
-        ahead = map(
-            files.__getitem__, range(at.file + 1, len(files))
-        )  # of very many files, only those it takes are looked at
+        # of very many files, only those it takes are looked at
+        ahead = map(files.__getitem__, range(at.file + 1, len(files)))
         chosen = self._chosen(File(unquote(file.path), file.size, {}) for file in ahead)
         last = at.file + len(chosen)
         if last + 1 >= len(files):

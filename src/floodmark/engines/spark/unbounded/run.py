@@ -31,12 +31,12 @@ from floodmark.engines.spark.unbounded.restating import restate
 from floodmark.engines.spark.unbounded.sink import Sink
 from floodmark.engines.starting import check_engine, check_outputs, check_tables, take_for_spark
 from floodmark.lake import fence, readers
+from floodmark.lake.batch_state import check_read
 from floodmark.lake.locks import exclusive
 from floodmark.lake.lost import lost
 from floodmark.lake.outputs import never_fires, set_aside
 from floodmark.lake.paths import Lake
 from floodmark.lake.sample import sampled
-from floodmark.lake.savepoints import check_read
 from floodmark.lake.tables import forget, take_over
 from floodmark.lake.timeline import Timeline, inputs_at
 from floodmark.semantics.stage import stage_of
