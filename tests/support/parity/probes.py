@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 
 from parity.templates import OPERATORS, SPECIAL, TEMPLATES
-from parity.values import KINDS, SCHEMA, tree_of
+from parity.values import KINDS, SCHEMA
 
 from floodmark.core.errors import DefinitionError
 from floodmark.engines.embedded.parity.signatures import signatures
@@ -187,11 +187,11 @@ def readable(texts: Iterable[str], names: Collection[str] = ()) -> list[str]:
 
 
 def few(texts: Iterable[str], most: int = 3, names: Collection[str] = ()) -> list[str]:
-    """At most so many of each signature."""
+    """At most so many of each signature, in the types that are written: a text that Spark casts takes no number's place."""
     counts: Counter[str] = Counter()
     found = []
     for text in readable(texts, names):
-        forms = [exact for exact, _ in signatures(tree_of(text))]
+        forms = [exact for exact, _ in signatures(expression(text, SCHEMA, "parity").tree)]
         if any(counts[form] < most for form in forms):
             found.append(text)
             counts.update(forms)
