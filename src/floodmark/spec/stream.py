@@ -18,13 +18,14 @@ from floodmark.spec import steps
 from floodmark.spec.aggregates import AnyAggregate, result_type
 from floodmark.spec.builder import Builder, check_names
 from floodmark.spec.checks import columns_of, is_contract, new_columns, one_of, unfit_setting
-from floodmark.spec.connected import Broadcast, Joins
+from floodmark.spec.connected import Broadcast
 from floodmark.spec.contract import Contract
 from floodmark.spec.contract import schema as contract_schema
 from floodmark.spec.evictors import Evictor
 from floodmark.spec.evictors import checked as checked_evictor
 from floodmark.spec.expressions import check, itself, known_type
 from floodmark.spec.functions import Function, Pane
+from floodmark.spec.joins import Joins
 from floodmark.spec.process import ProcessFunction
 from floodmark.spec.schema import STAMPS, Column, Schema
 from floodmark.spec.triggers import AfterCount, Clock, Trigger, never_fires, parts

@@ -1,0 +1,290 @@
+"""Joins of keyed streams: by an interval, by windows, by versions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Literal
+
+from floodmark.core.code import Code
+from floodmark.core.errors import DefinitionError
+from floodmark.core.time import describe_span, span
+from floodmark.spec import steps
+from floodmark.spec.checks import columns_of, new_columns, one_of, unfit_setting
+from floodmark.spec.connected import Processes, keyed_stream, told
+from floodmark.spec.contract import Contract
+from floodmark.spec.functions import Function, Pane
+from floodmark.spec.matching import CoGroup, TemporalJoin, WindowJoin
+from floodmark.spec.process import Process
+from floodmark.spec.schema import Column, Schema
+from floodmark.spec.tagged import tagged
+from floodmark.spec.windows import Window, bounded_in_time
+
+if TYPE_CHECKING:
+    from floodmark.spec.stream import KeyedStream, Stream
+
+Include = Literal["both", "lower", "upper", "neither"]
+_LONGEST = 1_000 * 366 * 86_400_000
+
+
+class Joins(Processes):
+    """Joins; mixed into ``KeyedStream``."""
+
+    __slots__ = ()
+
+    def interval_join(
+        self,
+        other: KeyedStream,
+        lower: str | timedelta,
+        upper: str | timedelta,
+        *,
+        kind: steps.JoinKind = "inner",
+        include: Include = "both",
+        prefix: str = "",
+        uid: str | None = None,
+    ) -> Stream[Any]:
+        """Pairs of rows of one key with ``left + lower <= right <= left + upper`` in event time.
+
+        Args:
+            other: keyed alike: as many columns, of the same types.
+            lower: ``"-1 hour"``: the right row may be so much earlier.
+            upper: ``"15 minutes"``: it may be so much later.
+            kind: ``"inner"``, or what becomes of rows without a partner: ``"left"``, ``"right"``, ``"full"`` give them nulls; ``"semi"`` and
+                ``"anti"`` give left rows alone, those with a partner or those without.
+            include: which of the bounds count.
+            prefix: before the names of the right's columns, its keys apart.
+            uid: names the state of this step; by default the operator's name.
+
+        Shape: the keys, the left's other columns, the right's.
+        Time: a pair has the later of its event times; a row without a partner the time at which none can come any more. Late rows (event
+            time not after their watermark) are dropped and counted: their partners may be gone.
+        State: a left row until progress reaches its time + upper, a right row until its time - lower.
+        Source: Flink ``intervalJoin``; which kinds are defined: SQL.
+
+        Raises:
+            DefinitionError: DEFINITION-050 a name twice, 055, 124.
+        """
+        where = self.stream.where("interval_join")
+        low, high = (span(given, f"{where}, {name}") for given, name in ((lower, "lower"), (upper, "upper")))
+        one_of(Include, include, "include", where)
+        low += include in {"upper", "neither"}
+        high -= include in {"lower", "neither"}
+        if low > high or max(abs(low), abs(high)) > _LONGEST:
+            got = f"from {lower} to {upper}, {include} included"
+            fix = 'The lower bound comes first, and neither is longer than 1,000 years: interval_join(other, "-1 hour", "15 minutes").'
+            raise DefinitionError(where, "an interval", got, fix, code="DEFINITION-055")
+        return self._joined_within(other, (low, high), where, kind=kind, prefix=prefix, uid=uid)
+
+    def _joined_within(
+        self,
+        other: KeyedStream,
+        bounds: tuple[int, int],
+        where: str,
+        *,
+        kind: steps.JoinKind,
+        prefix: str,
+        uid: str | None,
+    ) -> Stream[Any]:
+        """An interval join, whatever it is called."""
+        keyed, other = keyed_stream(self), _other(other, where)
+        one_of(steps.JoinKind, kind, "kind", where)
+        parent, ports = tagged(keyed, other.stream, other.keys, ("left", "right"), where)
+        schema = _joined(keyed, other, kind, prefix, where)
+        bound = {"lower": bounds[0], "upper": bounds[1]}
+        return self._then(uid, parent, schema, steps.IntervalJoin, kind=kind, ports=ports, **bound)
+
+    def join(
+        self,
+        other: KeyedStream,
+        *,
+        ttl: str | timedelta | None = None,
+        kind: steps.JoinKind = "inner",
+        prefix: str = "",
+        uid: str | None = None,
+    ) -> Stream[Any]:
+        """Pairs of rows of one key that are at most ``ttl`` apart in event time, whichever comes first: a regular join with bounded state.
+
+        Settings, shape, time and state as of ``interval_join(other, -ttl, ttl)``, which it is.
+
+        Raises:
+            DefinitionError: DEFINITION-125, no ttl: every row of both sides would be kept for ever.
+        """
+        where = self.stream.where("join")
+        if ttl is None or span(ttl, f"{where}, ttl") <= 0:
+            kept = " and ".join(s.stream.schema.describe() for s in (keyed_stream(self), _other(other, where)))
+            got = f"none: every row of both streams ({kept}) would be kept for ever"
+            fix = (
+                'Say how far apart rows may be: join(other, ttl="1 day"), or interval_join, window_join, temporal_join.'
+            )
+            raise DefinitionError(where, "a bound on the state", got, fix, code="DEFINITION-125")
+        bound = span(ttl)
+        return self._joined_within(other, (-bound, bound), where, kind=kind, prefix=prefix, uid=uid)
+
+    def window_join(
+        self,
+        other: KeyedStream,
+        window: Window,
+        *,
+        kind: steps.JoinKind = "inner",
+        prefix: str = "",
+        uid: str | None = None,
+        **settings: Any,
+    ) -> Stream[Any]:
+        """All pairs of rows of one key in the same window, when it fires; sessions are of the rows of both.
+
+        Args:
+            other: keyed alike.
+            window: ``Tumbling``, ``Sliding``, ``Calendar`` or ``Session``.
+            kind: as of ``interval_join``.
+            prefix: before the names of the right's columns, its keys apart.
+            uid: names the state of this step; by default the operator's name.
+            settings: as of ``KeyedStream.window``.
+
+        Shape: the keys, ``window_start``, ``window_end``, the left's other columns, the right's. Order: by event time, left before right.
+        State: every row of both until its window is freed. Source: Flink ``join(...).where(...).window(...)``.
+
+        Raises:
+            DefinitionError: DEFINITION-050, 054, 055, 124.
+        """
+        where = self.stream.where("window_join")
+        keyed, other = keyed_stream(self), _other(other, where)
+        one_of(steps.JoinKind, kind, "kind", where)
+        parent, ports = tagged(keyed, other.stream, other.keys, ("left", "right"), where)
+        schema = _joined(keyed, other, kind, prefix, where)
+        rest = tuple(c for c in schema.columns if c.name not in self.keys)
+        function = WindowJoin(kind, ports, _places(keyed, other, kind, prefix))
+        return self._grouped(parent, window, Function(function, Code(text=function.text())), rest, uid, where, settings)
+
+    def co_group(
+        self,
+        other: KeyedStream,
+        window: Window,
+        function: Callable[
+            [Pane, Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]]], Iterable[Mapping[str, Any]]
+        ],
+        schema: type[Contract],
+        *,
+        uid: str | None = None,
+        **settings: Any,
+    ) -> Stream[Any]:
+        """The rows of both streams of one key and window through a function, also where one has none.
+
+        Args:
+            other: keyed alike.
+            window: ``Tumbling``, ``Sliding``, ``Calendar`` or ``Session``.
+            function: (pane, rows of the left, rows of the right) -> rows.
+            schema: contract of the rows it yields.
+            uid: names the state of this step; by default the operator's name.
+            settings: as of ``KeyedStream.window``.
+
+        Shape: the keys, ``window_start``, ``window_end``, the contract's other columns. Source: Flink ``coGroup``.
+        """
+        where = self.stream.where("co_group")
+        keyed, other = keyed_stream(self), _other(other, where)
+        fix = "co_group(other, Tumbling(...), compare, schema=Comparison), where Comparison is a Contract."
+        columns = columns_of(schema, where, fix).columns
+        parent, ports = tagged(keyed, other.stream, other.keys, ("left", "right"), where)
+        head = {*self.keys, "window_start", "window_end"}
+        rest = tuple(c for c in columns if c.name not in head)
+        found = Function.of(function, where)
+        return self._grouped(parent, window, Function(CoGroup(function, ports), found.code), rest, uid, where, settings)
+
+    def temporal_join(
+        self,
+        versions: KeyedStream,
+        *,
+        kind: Literal["inner", "left"] = "inner",
+        valid_until: str | None = None,
+        allowed_lateness: str | timedelta = "0 s",
+        prefix: str = "",
+        uid: str | None = None,
+    ) -> Stream[Any]:
+        """Each row with the version of its key that was valid at the row's event time.
+
+        Args:
+            versions: keyed alike; each row is a version from its event time on, until the next one of its key.
+            kind: ``"left"`` keeps rows without a version, with nulls.
+            valid_until: a timestamp column of ``versions``: it ends there, exclusive (null: it does not).
+            allowed_lateness: rows this late still find their version; later ones are dropped and counted.
+            prefix: before the names of the versions' columns, its keys apart.
+            uid: names the state of this step; by default the operator's name.
+
+        Shape: the keys, this stream's other columns, those of the version.
+        Order: by event time, a version before a row of the same time; so a row waits until progress reaches its event time.
+        State: per key the newest version and those younger than ``allowed_lateness``.
+        Source: Flink event-time temporal join.
+
+        Raises:
+            DefinitionError: DEFINITION-022, 050, 055, 124.
+        """
+        where = self.stream.where("temporal_join")
+        keyed, other = keyed_stream(self), _other(versions, where)
+        lateness = span(allowed_lateness, f"{where}, allowed_lateness")
+        if kind not in {"inner", "left"} or lateness < 0:
+            got = f"kind={kind!r}, allowed_lateness={describe_span(lateness)}"
+            fix = 'kind is "inner" or "left", allowed_lateness zero or more.'
+            raise unfit_setting(where, got, fix)
+        if valid_until is not None and other.stream.schema.types.get(valid_until) != "timestamp":
+            expected, fix = "a timestamp column of the versions", other.stream.schema.nearest(valid_until)
+            raise DefinitionError(where, expected, repr(valid_until), fix, code="DEFINITION-022")
+        parent, ports = tagged(keyed, other.stream, other.keys, ("row", "version"), where, last=True)
+        function = TemporalJoin(kind, lateness, valid_until, _places(keyed, other, kind, prefix))
+        schema = _joined(keyed, other, kind, prefix, where)
+        return self._then(uid, parent, schema, function=Process(function), ports=ports, order="event_time")
+
+    def _grouped(
+        self,
+        parent: steps.Step,
+        window: Window,
+        function: Function,
+        rest: tuple[Column, ...],
+        uid: str | None,
+        where: str,
+        settings: dict[str, Any],
+    ) -> Stream[Any]:
+        """A window over the tagged rows of two streams."""
+        refused = {"late": "side_output", "time": "processing"}
+        wrong = next((f"{name}={value!r}" for name, value in refused.items() if settings.get(name) == value), None)
+        if wrong or not bounded_in_time(window):
+            got = wrong or f"{type(window).__name__}()"
+            fix = "Use Tumbling, Sliding, Calendar or Session of event time; late rows are dropped and counted."
+            raise DefinitionError(where, "windows of event time", got, fix, code="DEFINITION-054")
+        keyed = type(keyed_stream(self))(replace(self.stream, step=parent), self.keys)
+        windowed = keyed.window(window, **settings)
+        return windowed._step(uid, [*windowed._head(), *rest], function=function)  # noqa: SLF001 - its other half
+
+
+def _other(other: object, where: str) -> KeyedStream:
+    if not isinstance(other, Joins):
+        fix = 'Key it too: other.key_by("tail").'
+        raise DefinitionError(where, "a keyed stream", told(other), fix, code="DEFINITION-124")
+    return keyed_stream(other)
+
+
+def _places(left: KeyedStream, right: KeyedStream, kind: str, prefix: str) -> tuple[tuple[tuple[str, str], ...], ...]:
+    """Per side, (column of its rows, column of the result); keys are not among them."""
+    found = [tuple((c.name, c.name) for c in left.stream.schema.columns if c.name not in left.keys)]
+    rest = [c.name for c in right.stream.schema.columns if c.name not in right.keys]
+    found.append(() if kind in {"semi", "anti"} else tuple((name, prefix + name) for name in rest))
+    return tuple(found)
+
+
+def _joined(left: KeyedStream, right: KeyedStream, kind: str, prefix: str, where: str) -> Schema:
+    """The columns of pairs: the keys, the left's others, the right's others; what may be missing is nullable."""
+    places = _places(left, right, kind, prefix)
+    optional = (kind in {"right", "full"}, kind in {"left", "full"})
+    columns = [left.stream.schema[key] for key in left.keys]
+    for side, stream in enumerate((left.stream, right.stream)):
+        for name, target in places[side]:
+            column = stream.schema[name]
+            columns.append(replace(column, name=target, nullable=column.nullable or optional[side]))
+    names = [c.name for c in columns]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        fix = f'Say prefix="other_", or rename them before: other.select(..., other_{twice[0]}="{twice[0]}").'
+        new_columns([f"{', '.join(twice)} on both sides"], where, "different names", fix)
+    fix = "Choose a prefix of letters and digits; names that begin with an underscore are floodmark's."
+    odd = (name for name in names if name.startswith("_") or not name.isidentifier())
+    new_columns(odd, where, "names of columns", fix)
+    return Schema(tuple(columns))
