@@ -119,6 +119,28 @@ def test_jobs_say_what_is_missing(tmp_path: Path) -> None:
         assert "LIFECYCLE-031" in str(failure.user_failure_data.description)
 
 
+@pytest.mark.parametrize(
+    ("job", "op", "config"),
+    [
+        ("rollback", "roll_back_streams", None),
+        ("experiment_promote", "promote_arm", {"arm": "b"}),
+        ("experiment_stop", "stop_experiment", None),
+    ],
+)
+def test_a_job_that_is_launched_without_its_partition_says_to_choose_one(
+    tmp_path: Path, job: str, op: str, config: dict[str, str] | None
+) -> None:
+    found = build_definitions(workspace(tmp_path), root=tmp_path).resolve_job_def(job)
+    with dg.DagsterInstance.ephemeral() as instance:
+        given = {"ops": {op: {"config": config}}} if config else {}
+        done = found.execute_in_process(instance=instance, run_config=given, raise_on_error=False)
+        failure = done.failure_data_for_node(op)
+        assert failure is not None
+        said = str(failure.user_failure_data.description)
+        assert said.startswith(f"LIFECYCLE-007 job '{job}': expected a")
+        assert "got none. Choose one in the launchpad, under Partition" in said
+
+
 @operator
 def again(events: Stream[Event]) -> Stream:
     """In another workspace."""

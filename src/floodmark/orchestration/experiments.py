@@ -17,7 +17,7 @@ from floodmark.lake.paths import Lake
 from floodmark.lifecycle.requests import ComparisonRequest, ExperimentRequest, PromotionRequest
 from floodmark.orchestration.assets import output_key
 from floodmark.orchestration.config import config_of, request_of
-from floodmark.orchestration.jobs import Streams, job_of, tagged, whose
+from floodmark.orchestration.jobs import Streams, chosen, job_of, tagged, whose
 from floodmark.orchestration.work import failing, interruptible
 from floodmark.spec.operator import Operator
 from floodmark.spec.workspace import Workspace
@@ -95,7 +95,8 @@ def _report(operator: Operator, streams: Streams) -> dg.AssetsDefinition:
 
         with failing(operator.name):
             request = request_of(ComparisonRequest, config)
-            made = report(streams.fleet(context.log.info), context.partition_key, request)
+            name = chosen(context, f"asset '{key.to_user_string()}'", "an experiment")
+            made = report(streams.fleet(context.log.info), name, request)
         about: dict[str, Any] = {f"verdict on {arm.name}": made.verdict(arm) for arm in made.others}
         about |= {"report": dg.MetadataValue.md(markdown(made)), "state": made.experiment.state}
         check = dg.AssetCheckResult(
@@ -140,7 +141,8 @@ def _stopping(streams: Streams) -> dg.JobDefinition:
         from floodmark.control.experiments import set_state  # noqa: PLC0415 - definitions load without an engine
 
         with failing():
-            made = set_state(streams.fleet(context.log.info), context.partition_key, "stopped")
+            name = chosen(context, "job 'experiment_stop'", "an experiment")
+            made = set_state(streams.fleet(context.log.info), name, "stopped")
         tagged(context, made.operator)
 
     return job_of(
@@ -161,9 +163,10 @@ def _promoting(streams: Streams) -> dg.JobDefinition:
 
         request = request_of(PromotionRequest, config)
         with failing():
+            name = chosen(context, "job 'experiment_promote'", "an experiment")
             fleet = streams.fleet(context.log.info)
             made, action = interruptible(
-                lambda: promote(fleet, context.partition_key, request),
+                lambda: promote(fleet, name, request),
                 lambda: None,  # it is finished, or the next one finishes it
             )
             tagged(context, made.operator)

@@ -17,6 +17,7 @@ import dagster as dg
 from pydantic import Field
 
 from floodmark.control.package import kept
+from floodmark.core.errors import LifecycleError
 from floodmark.core.fingerprint import digest
 from floodmark.core.time import describe, iso
 from floodmark.lifecycle.requests import RollbackRequest, SavepointRequest, UpgradeRequest
@@ -70,6 +71,23 @@ def tagged(context: dg.OpExecutionContext, operator: str) -> str:
     """The name of the operator a run acts on, which the list of runs then shows."""
     context.instance.add_run_tags(context.run_id, {"floodmark/operator": operator})
     return operator
+
+
+def chosen(context: dg.OpExecutionContext | dg.AssetExecutionContext, where: str, what: str) -> str:
+    """The partition a run was launched for.
+
+    Args:
+        context: of the step.
+        where: the job or asset, as an error names it.
+        what: its partitions are.
+
+    Raises:
+        LifecycleError: LIFECYCLE-007, none was chosen: the launchpad launches such a run all the same.
+    """
+    if context.has_partition_key:
+        return context.partition_key
+    fix = "Choose one in the launchpad, under Partition, and launch it again. The sensor 'streams' keeps the list, and looks every 30 seconds."
+    raise LifecycleError(where, f"{what} as its partition", "none", fix, code="LIFECYCLE-007")
 
 
 def job_of(name: str, what: str, op: dg.OpDefinition, **settings: Any) -> dg.JobDefinition:
@@ -200,7 +218,8 @@ def _rolling_back(streams: Streams) -> dg.JobDefinition:
 
         lake, request = streams.place.lake, request_of(RollbackRequest, config)
         with failing():
-            fleet, savepoint = streams.fleet(context.log.info), savepoints.find(lake, context.partition_key)
+            name = chosen(context, "job 'rollback'", "a savepoint")
+            fleet, savepoint = streams.fleet(context.log.info), savepoints.find(lake, name)
             tagged(context, savepoint.manifest.operator)
             prepared, action = interruptible(
                 lambda: roll_back(fleet, savepoint, backfills=request.undo_backfills, alone=request.leave_readers),
