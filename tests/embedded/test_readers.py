@@ -13,6 +13,7 @@ from floodmark.core.errors import LifecycleError
 from floodmark.engines.embedded.session import Sail
 from floodmark.engines.embedded.unbounded.run import run_unbounded
 from floodmark.lake import savepoints
+from floodmark.lake.cuts import together
 from floodmark.lake.fork import fork
 from floodmark.lake.paths import Lake
 from floodmark.lake.rollback import roll_back
@@ -118,3 +119,29 @@ def test_a_reader_that_begins_behind_a_rollback_may_stop_on_its_way_through_what
     roll_back(lake, there)
     run_unbounded(sail, READER, lake, until_caught_up=True, files_per_batch=1)
     assert standing(lake.output("halves")) == standing(other.output("halves")) == of_halves(lake, SAID)
+
+
+@pytest.mark.feature("V3")
+@pytest.mark.parametrize("anew", ["both", "reader"])
+def test_what_a_reader_had_read_before_its_tables_were_made_anew_is_nothing_to_go_back_to(
+    sail: Sail, story: Story, anew: str
+) -> None:
+    """The message names the way out, and not a computation that was just made."""
+    lake, code = story.lake, story.begin("plain")
+    run_unbounded(sail, READER, lake, until_caught_up=True)
+    together("totals", lake)
+    if anew == "both":
+        run_unbounded(sail, code, lake, until_caught_up=True, from_scratch=True)
+        with pytest.raises(LifecycleError, match="LIFECYCLE-040 .*'halves'.* made since.*run halves .*--from-scratch"):
+            together("totals", lake)
+    run_unbounded(sail, READER, lake, until_caught_up=True, from_scratch=True)
+    there = savepoints.create("totals", lake)
+    story.land(201)
+    for one in (code, READER):
+        run_unbounded(sail, one, lake, until_caught_up=True)
+    with pytest.raises(LifecycleError, match="LIFECYCLE-035 .*--leave-readers"):
+        roll_back(lake, there)
+    assert roll_back(lake, there, alone=True).left == ("halves",)
+    run_unbounded(sail, code, lake, until_caught_up=True)
+    run_unbounded(sail, READER, lake, until_caught_up=True, from_scratch=True)
+    assert standing(lake.output("halves")) == of_halves(lake, SAID)

@@ -109,6 +109,12 @@ def check_inputs(
                 raise LifecycleError(where, "rows that have only come", got, anew, code="LIFECYCLE-038")
 
 
+def is_there(lake: Lake, output: TableVersion) -> bool:
+    """Whether an output of a savepoint is the table the savepoint knows; False where it is gone, or was made anew."""
+    path = lake.output(output.table)
+    return entries.is_table(path) and entries.id_of(path) == output.id
+
+
 def check_output(lake: Lake, output: TableVersion, where: str, fix: str) -> None:
     """Make sure that an output of a savepoint is the table the savepoint knows.
 

@@ -11,7 +11,7 @@ from deltalake.exceptions import DeltaError
 
 from floodmark.core.errors import LifecycleError
 from floodmark.lake import entries, history, savepoints, sequences, versions
-from floodmark.lake.batch_state import BatchState, state_at
+from floodmark.lake.batch_state import BatchState, check_read, state_at
 from floodmark.lake.commits import MicroBatch, Restored
 from floodmark.lake.history import Commit
 from floodmark.lake.outputs import input_path
@@ -129,6 +129,15 @@ def _of_definition(timeline: Timeline, batches: Sequence[int]) -> Sequence[int]:
     return batches
 
 
+def _stuck(lake: Lake, names: Sequence[str]) -> Iterator[LifecycleError]:
+    """Why streams cannot resume: what they have read was made anew, or taken back behind it."""
+    for name in names:
+        try:
+            check_read(Timeline.current(lake, name))
+        except LifecycleError as error:
+            yield error
+
+
 def together(
     operator: str, lake: Lake, *, why: str = "", codes: Mapping[str, Mapping[str, Any]] | None = None
 ) -> list[Savepoint]:
@@ -154,7 +163,10 @@ def together(
     if chosen is None or not all(_can_go_back(lake, state) for state in chosen.values()):
         fix = f"Let the readers catch up and try again, or stop {operator} first: they then reach what it has written."
         got = "a reader that is further behind than its upstream remembers"
-        if chosen is not None:
+        stuck = next(_stuck(lake, [name for name, _ in found[1:]]), None)
+        if stuck is not None:
+            got, fix = f"{stuck.where} with {stuck.got}", f"{stuck.fix}. Then try again."
+        elif chosen is not None:
             got = "one from which upkeep, which knew of no savepoint, has removed files since"
         where = f"savepoint of '{operator}' with its downstream"
         raise LifecycleError(where, "micro-batches at one cut", got, fix, code="LIFECYCLE-040")

@@ -176,7 +176,7 @@ def move(lake: Lake, operator: str, root: str) -> tuple[Lake, Move]:
         steps, timeline, target = move_steps(lake, operator, root), Timeline.current(lake, operator), Lake(root)
         going = list[Move]() if timeline.moved is None else [timeline.moved]
         take(steps, lambda step: _take(step, timeline, target, going))
-    return target, going[0]
+    return Lake.forked(root) or target, going[0]
 
 
 def move_steps(lake: Lake, operator: str, root: str) -> list[Step]:

@@ -13,7 +13,7 @@ from pyarrow.fs import FileType
 
 from floodmark.core.errors import LifecycleError, StateError
 from floodmark.lake import savepoints
-from floodmark.lake.batch_state import BatchState, began_with, check_inputs, check_output, state_at
+from floodmark.lake.batch_state import BatchState, began_with, check_inputs, check_output, is_there, state_at
 from floodmark.lake.checkpoint import checkpoint_at
 from floodmark.lake.commits import BoundedRun, MicroBatch, Restored
 from floodmark.lake.cuts import agreeing, begun, commits, readers
@@ -211,13 +211,14 @@ def _kept(
 
 
 def _states(lake: Lake, operator: str) -> Iterator[Manifest | BatchState]:
-    """What a reader could go back to: where it is now, or one of its savepoints, the newest first."""
+    """What a reader could go back to: where it is now, or one of its savepoints, the newest first; none whose tables were made anew since."""
     timeline = Timeline.current(lake, operator)
     last = timeline.checkpoint.last_committed()
     with suppress(StateError):  # a checkpoint that cannot be read is no state to go back to; savepoints are
         yield from [state_at(timeline, last)] if last >= 0 else []
     for one in reversed(savepoints.savepoints(lake, operator)):
-        yield one.manifest
+        if all(is_there(lake, output) for output in one.manifest.outputs):
+            yield one.manifest
 
 
 def _check_table(lake: Lake, operator: str, asked: str, output: TableVersion, *, backfills: bool) -> Undone:

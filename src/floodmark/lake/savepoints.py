@@ -14,7 +14,7 @@ from floodmark.core import crash
 from floodmark.core.errors import CapabilityError, ExecutionError, LifecycleError, StateError, closest
 from floodmark.core.time import from_ms
 from floodmark.lake import entries, marks, positions, sequences, spared, versions
-from floodmark.lake.batch_state import began_with, state_at
+from floodmark.lake.batch_state import began_with, is_there, state_at
 from floodmark.lake.checkpoint import checkpoint_at, engine_of
 from floodmark.lake.copies import copy, files_of, remove
 from floodmark.lake.identity import IDENTITY, Identity
@@ -69,7 +69,7 @@ class Savepoint:
         """
         for output in self.manifest.outputs:
             path = lake.output(output.table)
-            if (folder := self.holds(output.table)) and entries.is_table(path) and entries.id_of(path) == output.id:
+            if (folder := self.holds(output.table)) and is_there(lake, output):
                 versions.put_back(path, output.version, folder)
                 spared.put_back(path, versions.files(folder))
 

@@ -47,7 +47,10 @@ def _cut(left: Sequence[tuple[str, Sequence[Some]]], agrees: Agrees, chosen: dic
         return chosen
     (name, states), *rest = left
     written = {output.id: output for state in chosen.values() for output in state.outputs}
+    now = {output.table: output.id for output in written.values()}
     for state in states:
+        if any(given.id and given.id != now.get(given.table, given.id) for given in state.inputs.values()):
+            continue  # it has read a table that was made anew since
         read = [(given, written[given.id]) for given in state.inputs.values() if given.id in written]
         needs = state.deployed.needs
         if all(given.file < 0 and agrees(given, output, needs[given.table]) for given, output in read):
