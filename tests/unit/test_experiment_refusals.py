@@ -29,8 +29,9 @@ from floodmark.control.supervisor import LEASE
 from floodmark.core.errors import DefinitionError, LifecycleError
 from floodmark.lake import experiments as kept
 from floodmark.lake import savepoints, switch
-from floodmark.lake.fork import fork
+from floodmark.lake.fork import fork, move
 from floodmark.lake.paths import Lake
+from floodmark.lake.rollback import roll_back
 from floodmark.lake.storage import write
 from floodmark.lake.timeline import Timeline
 from floodmark.lifecycle.experiment import Arm, Experiment, Sample, State
@@ -266,10 +267,35 @@ def test_outputs_of_arms_with_other_keys_are_not_compared_and_the_report_says_wh
     assert not told.same
 
 
+def test_the_savepoint_that_a_stream_has_moved_with_is_not_deleted(streams: Fleet, tmp_path: Path) -> None:
+    """No supervisor need have run: the lake says so."""
+    lake = streams.lake
+    _, going = move(lake, "totals", str(tmp_path / "elsewhere"))
+    back = savepoints.find(lake, going.savepoint)
+    with pytest.raises(
+        LifecycleError, match=f"LIFECYCLE-113.*got its stream has moved.*rollback totals --to {back.id}"
+    ):
+        check_unneeded(lake, back, None)
+    roll_back(lake, back)
+    check_unneeded(lake, back, None)
+
+
+@pytest.mark.parametrize("place", ["back", "target"])
+def test_the_savepoints_of_a_switch_that_was_killed_are_not_deleted(streams: Fleet, place: str) -> None:
+    lake = streams.lake
+    made = savepoints.create("totals", lake)
+    target = Target.onto(made.manifest, timeline=1, ends=0, source="")
+    another = replace(target, savepoint="totals-20260101T000000-abcd")
+    begun = Switch(again="floodmark rollback totals --to it", targets=(target if place == "target" else another,))
+    write(lake.internal("switch.json"), replace(begun, back=made.id if place == "back" else "").as_json().encode())
+    with pytest.raises(LifecycleError, match="LIFECYCLE-113.*not finished. Finish that one first: floodmark rollback"):
+        check_unneeded(lake, made, None)
+
+
 def test_the_savepoint_that_arms_began_with_is_not_deleted(streams: Fleet) -> None:
     there = made(streams)
     began = savepoints.find(streams.lake, there.savepoint)
     with pytest.raises(LifecycleError, match="LIFECYCLE-113.*got experiment 'known' began with it.*experiment clean"):
-        check_unneeded(streams, began)
+        check_unneeded(streams.lake, began, streams)
     kept.forget(streams.lake, there)
-    check_unneeded(streams, began)
+    check_unneeded(streams.lake, began, streams)

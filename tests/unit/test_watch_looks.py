@@ -159,9 +159,9 @@ def test_the_savepoint_that_a_watch_may_go_back_to_is_not_deleted(watched: Watch
     with pytest.raises(
         LifecycleError, match="LIFECYCLE-113.*got rollout 1 of 'totals' may go back to it.*rollout abort"
     ):
-        check_unneeded(watched.fleet, watched.before)
+        check_unneeded(watched.fleet.lake, watched.before, watched.fleet)
     Rollouts(watched.fleet.store).end(watched.record, "done", "")
-    check_unneeded(watched.fleet, watched.before)
+    check_unneeded(watched.fleet.lake, watched.before, watched.fleet)
 
 
 def test_a_return_that_is_refused_is_asked_for_again_until_somebody_has_made_it(

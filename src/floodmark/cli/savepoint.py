@@ -191,11 +191,10 @@ def delete(invocation: Invocation, name: str, *, unreadable: bool) -> None:
     from floodmark.lake import savepoints
 
     unwanted = savepoints.find_any(lake, name) if unreadable else savepoints.find(lake, name)
-    streams = known(opened, console.say)
-    if streams is not None and isinstance(unwanted, savepoints.Savepoint):
+    if isinstance(unwanted, savepoints.Savepoint):
         from floodmark.control.saving import check_unneeded
 
-        check_unneeded(streams, unwanted)
+        check_unneeded(lake, unwanted, known(opened, console.say))
     savepoints.delete(unwanted)
     console.say(f"{name}: deleted")
     console.document({"lake": opened.lake, "savepoint": name})

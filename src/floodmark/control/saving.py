@@ -11,6 +11,7 @@ from floodmark.control.rollout import Rollouts
 from floodmark.core.errors import LifecycleError
 from floodmark.lake import cuts, experiments, savepoints, switch
 from floodmark.lake.locks import data_files
+from floodmark.lake.paths import Lake
 from floodmark.lake.savepoints import Savepoint
 from floodmark.lake.timeline import Timeline
 from floodmark.lifecycle.requests import SavepointRequest
@@ -77,7 +78,7 @@ def thin(fleet: Fleet, operator: str, why: str, keep: int) -> tuple[list[str], d
         raise LifecycleError(where, "the note of those that are counted", "none", fix, code="LIFECYCLE-105")
     with data_files(fleet.lake, "retention of savepoints", _PATIENCE_SECONDS):  # no fork is on its way
         made = [one for one in savepoints.savepoints(fleet.lake, operator) if one.manifest.why == why]
-        needed, gone, stay = _needed(fleet, operator), list[str](), dict[str, str]()
+        needed, gone, stay = _of_store(fleet, operator) | _of_lake(fleet.lake, operator), list[str](), dict[str, str]()
         for one in made[:-keep]:
             reason = "it is pinned" if one.pinned else needed.get(one.manifest.id, "")
             if reason:
@@ -88,38 +89,54 @@ def thin(fleet: Fleet, operator: str, why: str, keep: int) -> tuple[list[str], d
     return gone, stay
 
 
-def check_unneeded(fleet: Fleet, savepoint: Savepoint) -> None:
+def check_unneeded(lake: Lake, savepoint: Savepoint, streams: Fleet | None) -> None:
     """Make sure that nothing at work goes back to a savepoint, or begins with it.
+
+    Args:
+        lake: of the savepoint.
+        savepoint: that shall be deleted.
+        streams: of the lake; None where no stream was ever started to run by itself.
 
     Raises:
         LifecycleError: LIFECYCLE-113.
     """
-    reason = _needed(fleet, savepoint.manifest.operator).get(savepoint.id)
+    operator = savepoint.manifest.operator
+    reason = (_of_lake(lake, operator) | (_of_store(streams, operator) if streams else {})).get(savepoint.id)
     if reason:
+        begun, moved = switch.pending(lake), Timeline.current(lake, operator).moved
         fix = (
             "Wait until that is over, or end it: floodmark rollout abort OPERATOR; floodmark experiment stop NAME, then floodmark experiment clean NAME. "
             "How things are: floodmark rollout status, floodmark experiment list, floodmark status"
         )
+        if begun is not None:
+            fix = f"Finish that one first: {begun.again}"
+        elif moved is not None and moved.savepoint == savepoint.id:
+            fix = f"It is what the stream resumes from, should it come back: floodmark rollback {operator} --to {savepoint.id}"
         where = f"savepoint '{savepoint.id}'"
         raise LifecycleError(where, "one that nothing needs", reason, fix, code="LIFECYCLE-113")
 
 
-def _needed(fleet: Fleet, operator: str) -> dict[str, str]:
-    """Savepoint -> who needs it: what is at work may go back to it, or begin with it again after a crash."""
-    lake, stream = fleet.lake, fleet.stream(operator)
+def _of_lake(lake: Lake, operator: str) -> dict[str, str]:
+    """Savepoint -> who needs it, as the lake says: what is at work may go back to it, or begin with it again after a crash."""
     needed = {one.savepoint: f"experiment '{one.name}' began with it" for one in experiments.known(lake)}
-    for action in fleet.store.open_actions():
-        if action.savepoint:
-            needed[action.savepoint] = f"a {action.kind} that is not finished may go back to it"
-    rollout = Rollouts(fleet.store).open(stream)
-    if rollout is not None and rollout.savepoint:
-        needed[rollout.savepoint] = f"{rollout.name} may go back to it"
     begun = switch.pending(lake)
     if begun is not None:
         needed |= dict.fromkeys(
-            [begun.back, *(target.savepoint for target in begun.targets)], "a rollback that is not finished"
+            [begun.back, *(target.savepoint for target in begun.targets)], "a rollback or rebuild that is not finished"
         )
     moved = Timeline.current(lake, operator).moved
     if moved is not None:
         needed[moved.savepoint] = f"its stream has moved to {moved.root} with it"
+    return needed
+
+
+def _of_store(fleet: Fleet, operator: str) -> dict[str, str]:
+    """The same as the control store says."""
+    needed = dict[str, str]()
+    for action in fleet.store.open_actions():
+        if action.savepoint:
+            needed[action.savepoint] = f"a {action.kind} that is not finished may go back to it"
+    rollout = Rollouts(fleet.store).open(fleet.stream(operator))
+    if rollout is not None and rollout.savepoint:
+        needed[rollout.savepoint] = f"{rollout.name} may go back to it"
     return needed
