@@ -76,6 +76,8 @@ def made(streams: Fleet, state: State = "running") -> Experiment:
     ("codes", "rule", "candidate", "code", "words"),
     [
         ({"a": "@current"}, None, "", "LIFECYCLE-093", "expected two arms or more, got 1 of them"),
+        ({}, None, "", "LIFECYCLE-093", "config: arms: {a: '@current', b: '.'}"),
+        ({"a": "@current", "B": "."}, None, "", "LIFECYCLE-093", "expected names of lower-case letters, digits"),
         ({"a": "@current", "B": "."}, None, "", "LIFECYCLE-093", "got the name 'B'"),
         ({"a": "@current", "b": "gone"}, None, "", "LIFECYCLE-093", "expected code that is kept, got 'gone'"),
         ({"a": "@current", "b": "../p"}, None, "", "LIFECYCLE-093", "expected code that is kept"),

@@ -20,6 +20,8 @@ from floodmark.control.records import Driver
 from floodmark.control.store import Store
 from floodmark.control.supervisor import LEASE
 from floodmark.core.errors import ExecutionError, FloodmarkError, LifecycleError, PlanError
+from floodmark.lake.locks import STREAM, exclusive
+from floodmark.lake.paths import Lake
 from floodmark.orchestration import build_definitions
 from floodmark.orchestration.work import failing
 
@@ -160,7 +162,13 @@ def test_a_stream_whose_process_was_killed_stops_without_a_supervisor(fleet):
             "If a stream writes the table, launch the job",
         ),
         (LifecycleError("a", "b", "c", "floodmark start x", code="LIFECYCLE-050"), "job start with operator: per_hour"),
-        (LifecycleError("a", "b", "c", "as it is", code="LIFECYCLE-001"), "as it is"),
+        (
+            LifecycleError("a", "b", "c", "Start it: floodmark run x", code="LIFECYCLE-030"),
+            "job start with operator: per_hour",
+        ),
+        (LifecycleError("a", "b", "c", "Wait until it has", code="LIFECYCLE-030"), "Wait until it has"),
+        (LifecycleError("a", "b", "c", "Wait until it is done", code="LIFECYCLE-003"), "Wait until it is done"),
+        (LifecycleError("a", "b", "c.", "as it is", code="LIFECYCLE-001"), "as it is"),
     ],
 )
 def test_inside_dagster_advice_names_jobs(error: FloodmarkError, words: str):
@@ -168,6 +176,20 @@ def test_inside_dagster_advice_names_jobs(error: FloodmarkError, words: str):
         raise error
     assert words in str(failure.value.description)
     assert str(failure.value.description).startswith(f"{error.code} a: expected b, got c. ")
+
+
+def test_a_backfill_that_waited_for_a_stream_names_the_job_that_stops_it(tmp_path: Path) -> None:
+    lake = Lake(str(tmp_path))
+    with (
+        pytest.raises(
+            dg.Failure,
+            match="LIFECYCLE-003 .* the job stop with operator: per_hour, then this again, and the job start",
+        ),
+        exclusive(lake, "operators", "per_hour", "run", role=STREAM),
+        failing("per_hour"),
+        exclusive(lake, "operators", "per_hour", "run", 0.1),
+    ):
+        pass
 
 
 def test_a_supervised_stream_that_crashed_is_restarted_not_run():

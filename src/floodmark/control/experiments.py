@@ -102,10 +102,13 @@ def _check(known: Iterable[Experiment], name: str, operator: str, codes: Mapping
             where, got = f"experiment '{name}' of '{operator}'", f"'{one.name}', which is {one.state}"
             raise LifecycleError(where, "no other experiment of the operator", got, fix, code="LIFECYCLE-091")
     wrong = [one for one in (name, *codes) if not _NAME.fullmatch(one)]
-    got = f"the name {wrong[0]!r}" if wrong else f"{len(codes)} of them" if len(codes) < _FEWEST else ""
-    if got:
-        fix = "For example: --arm a=@current --arm b=. Names are lower-case letters, digits and underscores."
-        raise LifecycleError(f"experiment '{name}'", "two arms or more", got, fix, code="LIFECYCLE-093")
+    where = f"experiment '{name}'"
+    if wrong:
+        expected = "names of lower-case letters, digits and underscores, at most 40, that begin with a letter"
+        raise LifecycleError(where, expected, f"the name {wrong[0]!r}", "Choose another one.", code="LIFECYCLE-093")
+    if len(codes) < _FEWEST:
+        fix = "For example: --arm a=@current --arm b=. In Dagster, config: arms: {a: '@current', b: '.'}"
+        raise LifecycleError(where, "two arms or more", f"{len(codes)} of them", fix, code="LIFECYCLE-093")
 
 
 def _begun(fleet: Fleet, name: str, operator: str, request: ExperimentRequest) -> Experiment:

@@ -12,6 +12,9 @@ from filelock import FileLock, Timeout
 from floodmark.core.errors import LifecycleError
 from floodmark.lake.paths import Lake
 
+STREAM = "stream"
+"""The role of a stream, which holds its lock until it is stopped."""
+
 
 @contextmanager
 def exclusive(
@@ -35,7 +38,7 @@ def exclusive(
         name: of the thing.
         what: is being done: ``"landing"``, ``"run"``.
         wait_seconds: for the process that holds it.
-        role: of this process, for those that wait for it: ``"stream"``; by default ``what``.
+        role: of this process, for those that wait for it: ``STREAM``; by default ``what``.
         on_wait: called with a line that names the holder, once, when the lock is not free.
 
     Raises:
@@ -51,8 +54,10 @@ def exclusive(
     try:
         _acquire(lock, holder, where, wait_seconds, on_wait)
     except Timeout:
-        pid, _ = _holder(holder)
+        pid, held_by = _holder(holder)
         fix = f"Wait until it is done, or stop it: kill -INT {pid}."
+        if held_by == STREAM:  # never done by itself; a supervisor would start one that is killed again
+            fix = f"It is the stream: stop it with floodmark stop {name}, or where no supervisor runs it with kill -INT {pid}."
         raise LifecycleError(where, f"no other {what}", f"one by process {pid}", fix, code="LIFECYCLE-003") from None
     try:
         holder.write_text(f"{os.getpid()} {role or what}")
@@ -71,7 +76,8 @@ def _acquire(
             lock.acquire(timeout=0)
             return
         pid, role = _holder(holder)
-        on_wait(f"{where} is held by its {role}, process {pid}: waiting for at most {wait_seconds:,.0f} s")
+        until = ", until it is stopped" if role == STREAM else ""
+        on_wait(f"{where} is held by its {role}, process {pid}: waiting for at most {wait_seconds:,.0f} s{until}")
     lock.acquire(timeout=wait_seconds)
 
 

@@ -6,10 +6,15 @@ from floodmark.core.errors import FloodmarkError
 
 _REBUILD = "launch the job upgrade with rebuild: true, which computes everything beside the stream and switches"
 _FIXES = {
+    "LIFECYCLE-003": (
+        "Its stream holds it: launch the job stop with operator: {name}, then this again, and the job start when it is done. "
+        "A stream that runs in a terminal is stopped there, with Ctrl-C."
+    ),
     "LIFECYCLE-005": (
         "Let the stream of '{name}' get further first: materialize its sources (job start lets the stream run), and launch this again. "
         "Or choose earlier partitions."
     ),
+    "LIFECYCLE-030": "Launch the job start with operator: {name}, and this again once the stream has committed a micro-batch.",
     "LIFECYCLE-050": "Launch the job start with operator: {name}.",
     "LIFECYCLE-053": "Start one in a terminal: floodmark supervise, or floodmark up, which brings one along. Then launch this again.",
     "LIFECYCLE-054": "Wait for the run that does it, or terminate that run. One that was killed is over 15 seconds later.",
@@ -23,6 +28,8 @@ _FIXES = {
     ),
     "STATE-003": "Launch the job upgrade with operator: {name}; or restore the code, and launch the job start.",
 }
+_ONLY = {"LIFECYCLE-003": "It is the stream", "LIFECYCLE-030": "Start it"}
+"""Codes that are about several things: what the command line's advice begins with where the one here fits."""
 _ANEW = "Launch the job upgrade with rebuild: true, which computes everything beside the stream and switches."
 _FORWARD = "Accept it: launch the job upgrade with forward_only: true. Or: "
 
@@ -37,4 +44,6 @@ def advice(error: FloodmarkError, operator: str) -> str:
     if error.code == "PLAN-011":
         return (_FORWARD if "--forward-only" in error.fix else "") + _ANEW
     fix = _FIXES.get(error.code)
-    return error.fix if fix is None or not operator else fix.format(name=operator)
+    if fix is None or not operator or not error.fix.startswith(_ONLY.get(error.code, "")):
+        return error.fix
+    return fix.format(name=operator)

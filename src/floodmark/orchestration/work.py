@@ -67,5 +67,5 @@ def failing(operator: str = "") -> Iterator[None]:
         if refusal is None:
             raise
         fix = advice(refusal, operator)
-        text = f"{refusal.code} {refusal.where}: expected {refusal.expected}, got {refusal.got}. {fix}"
+        text = str(FloodmarkError(refusal.where, refusal.expected, refusal.got, fix, code=refusal.code))
         raise dg.Failure(text, metadata={"code": refusal.code, "what to do": fix}, allow_retries=False) from None

@@ -32,7 +32,7 @@ from floodmark.engines.spark.unbounded.sink import Sink
 from floodmark.engines.starting import check_engine, check_outputs, check_tables, take_for_spark
 from floodmark.lake import fence, readers
 from floodmark.lake.batch_state import check_read
-from floodmark.lake.locks import exclusive
+from floodmark.lake.locks import STREAM, exclusive
 from floodmark.lake.lost import lost
 from floodmark.lake.outputs import never_fires, set_aside
 from floodmark.lake.paths import Lake
@@ -82,7 +82,7 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
         StateError: STATE-002, STATE-003, the checkpoint is not this operator's; STATE-036, it is damaged.
     """
     began, stop, tell = time.monotonic(), stop or threading.Event(), on_batch or (lambda _: None)
-    with exclusive(lake, "operators", operator.name, "run", role="stream"):
+    with exclusive(lake, "operators", operator.name, "run", role=STREAM):
         check_start(operator, lake, from_scratch=from_scratch)
         if from_scratch:
             forget(operator, lake)
