@@ -59,6 +59,11 @@ def test_a_three_day_backfill_of_the_chain_by_clicks_equals_the_command_lines_ru
         engine.run_bounded(operator, other, type(first)(start=first.start, end=last.end))
         same(lake, other, operator)
 
+
+@pytest.mark.soak
+def test_a_backfill_of_what_is_covered_writes_nothing(page, server, lake):
+    days = "2013-01-01", "2013-01-02"
+    assert backfill(page, server, lineage(server), "busiest_hour", *days)["status"] == "COMPLETED_SUCCESS"
     before = versions(lake)
     assert backfill(page, server, lineage(server), "busiest_hour", *days)["status"] == "COMPLETED_SUCCESS"
     assert versions(lake) == before
