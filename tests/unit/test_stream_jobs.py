@@ -102,6 +102,21 @@ def test_start_fails_with_the_reason_of_a_stream_that_crashes(workspace, fleet, 
     assert "USER-001 it raised" in reason(done)
 
 
+def test_a_stream_whose_operator_was_removed_from_the_code_can_be_stopped(
+    workspace: Workspace, fleet: Fleet, tmp_path: Path
+) -> None:
+    fleet.deploy("removed", "package", "removed@1", "running")
+    job = build_definitions(workspace, root=tmp_path).resolve_job_def("stop")
+    with dg.DagsterInstance.ephemeral() as instance:
+        for name, code in (("removed", ""), ("removd", "DEFINITION-074")):
+            config = {"ops": {"stop_stream": {"config": {"operator": name}}}}
+            done = job.execute_in_process(instance=instance, run_config=config, raise_on_error=False)
+            assert done.success == (not code)
+            failure = done.failure_data_for_node("stop_stream")
+            assert code in str(failure and failure.user_failure_data and failure.user_failure_data.description)
+    assert fleet.deployments(["removed"])["removed"].desired == "stopped"
+
+
 def gone() -> int:
     """The number of a process that has ended."""
     process = subprocess.Popen([sys.executable, "-c", ""])

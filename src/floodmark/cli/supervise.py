@@ -11,7 +11,6 @@ import click
 
 from floodmark.cli.console import Console
 from floodmark.cli.invocation import Invocation, pass_invocation, shared
-from floodmark.cli.loading import Opened
 from floodmark.cli.signals import stopping
 from floodmark.cli.store import fleet, supervisor, told
 from floodmark.cli.workspace import opened_lake
@@ -64,7 +63,7 @@ def stop(invocation: Invocation, operators: tuple[str, ...], *, wait: float) -> 
     """Let the streams of OPERATORS stop, each at its next micro-batch boundary."""
     console = Console(as_json=invocation.json)
     opened = opened_lake(invocation, console)
-    names = _stop(opened, fleet(opened, console.say), operators, wait)
+    names = _stop(fleet(opened, console.say), operators, wait)
     console.document({"lake": opened.lake, "stopped": names})
 
 
@@ -81,7 +80,7 @@ def restart(invocation: Invocation, operators: tuple[str, ...], *, wait: float) 
     opened = opened_lake(invocation, console)
     machine.refuse_read_only(opened.lake, f"lake {opened.lake}")
     streams = fleet(opened, console.say)
-    names = _stop(opened, streams, operators, wait)
+    names = _stop(streams, operators, wait)
     for name in names:
         streams.want(name, "running")
         console.say(f"{name} should run")
@@ -98,7 +97,8 @@ def logs(invocation: Invocation, operator: str, *, follow: bool) -> None:
     """Show the end of what the last driver of OPERATOR has said."""
     console = Console(as_json=invocation.json)
     opened = opened_lake(invocation, console)
-    name, streams = opened.workspace.operator(operator).name, fleet(opened, console.say)
+    streams = fleet(opened, console.say)
+    name = streams.named(operator)
     driver = streams.driver(name)
     if driver is None:
         raise _silent(streams, name)
@@ -132,8 +132,8 @@ def _supervised(streams: Fleet) -> None:
         streams.say("no supervisor is at work, so nothing happens yet: floodmark supervise")
 
 
-def _stop(opened: Opened, streams: Fleet, operators: tuple[str, ...], wait: float) -> list[str]:
-    names = [opened.workspace.operator(name).name for name in operators]
+def _stop(streams: Fleet, operators: tuple[str, ...], wait: float) -> list[str]:
+    names = [streams.named(name) for name in operators]
     streams.check_idle(names)
     for name, driver in streams.stop(names, wait).items():
         streams.say(f"{name}: {'not running' if driver is None else told(driver)}")

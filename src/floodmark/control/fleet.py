@@ -129,6 +129,15 @@ class Fleet:
                 where, got = f"operator '{name}'", f"one of {holder}"
                 raise LifecycleError(where, "no upgrade or rollback at work", got, fix, code="LIFECYCLE-054")
 
+    def named(self, name: str) -> str:
+        """The name of an operator of the workspace, or of one that was removed from the code and whose stream was started here.
+
+        Raises:
+            DefinitionError: DEFINITION-074, it is neither.
+        """
+        gone = name not in {one.name for one in self.workspace.operators} and self.deployments([name])
+        return name if gone else self.workspace.operator(name).name
+
     def want(self, name: str, desired: Desired) -> None:
         """Say whether a stream should run.
 

@@ -55,10 +55,12 @@ def exclusive(
         _acquire(lock, holder, where, wait_seconds, on_wait)
     except Timeout:
         pid, held_by = _holder(holder)
-        fix = f"Wait until it is done, or stop it: kill -INT {pid}."
+        expected, got = f"no other {what}", f"one by process {pid}"
         if held_by == STREAM:  # never done by itself; a supervisor would start one that is killed again
-            fix = f"It is the stream: stop it with floodmark stop {name}, or where no supervisor runs it with kill -INT {pid}."
-        raise LifecycleError(where, f"no other {what}", f"one by process {pid}", fix, code="LIFECYCLE-003") from None
+            stream = f"It is the stream: stop it with floodmark stop {name}, or where no supervisor runs it with kill -INT {pid}."
+            raise LifecycleError(where, expected, got, stream, code="LIFECYCLE-003") from None
+        fix = f"Wait until it is done, or stop it: kill -INT {pid}."
+        raise LifecycleError(where, expected, got, fix, code="LIFECYCLE-003") from None
     try:
         holder.write_text(f"{os.getpid()} {role or what}")
         yield

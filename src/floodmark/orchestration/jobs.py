@@ -142,15 +142,19 @@ def _starting(streams: Streams, names: Any) -> dg.JobDefinition:
 
 
 def _stopping(streams: Streams, names: Any) -> dg.JobDefinition:
+    every = [str(one.value) for one in names]
+    only: dict[str, Any] = {"default": every[0]} if len(every) == 1 else {}
+    about = f"Whose stream: {', '.join(every)}; or one whose operator was removed from the code."
+
     class Config(dg.Config):
-        operator: names = whose(names)
+        operator: str = Field(description=about, **only)  # no list to choose from: a removed operator is in none
 
     @dg.op(name="stop_stream")
     def act(context: dg.OpExecutionContext, config: Config) -> None:
-        name = tagged(context, config.operator.value)
+        name = tagged(context, config.operator)
         with failing(name):
             fleet = streams.fleet(context.log.info)
-            fleet.check_idle([name])
+            fleet.check_idle([fleet.named(name)])
             found = fleet.stop([name])
         for name, driver in found.items():
             context.log.info(f"{name}: {driver.reason if driver else 'not running'}")
