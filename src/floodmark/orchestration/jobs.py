@@ -61,10 +61,10 @@ class Streams:
         return kept(self.place.workspace.settings, self.root)
 
 
-def whose(names: Any) -> Any:
+def whose(names: Any, says: str = "Whose stream.") -> Any:
     """The field of the operator's name; the only one there is need not be given."""
     every = list(names)
-    return Field(description="Whose stream.", **({"default": every[0]} if len(every) == 1 else {}))
+    return Field(description=says, **({"default": every[0]} if len(every) == 1 else {}))
 
 
 def tagged(context: dg.OpExecutionContext, operator: str) -> str:
@@ -142,12 +142,11 @@ def _starting(streams: Streams, names: Any) -> dg.JobDefinition:
 
 
 def _stopping(streams: Streams, names: Any) -> dg.JobDefinition:
-    every = [str(one.value) for one in names]
-    only: dict[str, Any] = {"default": every[0]} if len(every) == 1 else {}
-    about = f"Whose stream: {', '.join(every)}; or one whose operator was removed from the code."
+    every = [one.value for one in names]
+    says = f"Whose stream: {', '.join(every)}; or one whose operator was removed from the code."
 
     class Config(dg.Config):
-        operator: str = Field(description=about, **only)  # no list to choose from: a removed operator is in none
+        operator: str = whose(every, says)  # no list to choose from: a removed operator is in none
 
     @dg.op(name="stop_stream")
     def act(context: dg.OpExecutionContext, config: Config) -> None:
