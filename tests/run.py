@@ -4,7 +4,7 @@
     python tests/run.py --fast
     python tests/run.py --soak PART/PARTS [--minutes N]
 
-A group is a folder under tests/; a long one is run in parts, by files. Three run at a time; what a group prints comes whole when it ends,
+A group is a folder under tests/, or two; a long one is run in parts, by files. Three run at a time; what a group prints comes whole when it ends,
 and is in build/tests/GROUP.txt until then. What the tests import is compiled before, so that none of the processes they start does it again. At the end each failed test is named again, with the end of what it says, and each that was repeated. In CI a skip is a failure. A part of the soak tests
 runs in one process; parts are about equally long by the seconds in tests/soak_seconds.json. --fast runs what needs neither Java nor a
 browser nor a server: unit tests, in two halves beside each other, and those of the pages. With --minutes the part ends at its first
@@ -30,8 +30,9 @@ from zlib import crc32
 
 ROOT = Path(__file__).resolve().parent.parent
 PRINTED = ROOT / "build" / "tests"
-GROUPS = ("orchestration", "spark", "crash", "lifecycle", "cli", "embedded", "unit", "property", "docs")
-"""The longest first, so that all lanes are busy to the end; ``unit`` comes in parts, last."""
+GROUPS = ("crash+lifecycle", "spark", "orchestration", "cli", "embedded", "unit", "property", "docs")
+"""The longest first, so that all lanes are busy to the end; ``unit`` comes in parts, last. Folders joined by ``+`` share one Java, which is warm
+for the second one: to start and warm up Java costs half a minute of processor time."""
 NOTHING_COLLECTED = 5
 SECONDS_TO_STOP = 60
 LINES_OF_A_FAILURE = 25
@@ -80,7 +81,7 @@ def run(group: str, part: str = "", *, fast: bool = False) -> Result:
         f"--junitxml={report}",
     ]
     command += ["-m", "not soak and not spark and not browser"] if fast else []
-    environment = os.environ | ({"PYSPARK_SUBMIT_ARGS": NOT_COMPILED} if group in INTERPRETED else {})
+    environment = os.environ | ({"PYSPARK_SUBMIT_ARGS": NOT_COMPILED} if _interpreted(group) else {})
     with told.open("w") as output:
         done = subprocess.run(
             command,
@@ -184,12 +185,17 @@ def _parts(group: str) -> list[tuple[str, str]]:
 
 
 def _files(group: str, part: str) -> list[str]:
-    """What pytest collects: the folder of a group, or the files of a part of it, which no other part imports."""
+    """What pytest collects: the folders of a group, or the files of a part of it, which no other part imports."""
     if not part:
-        return [f"tests/{group}"]
+        return [f"tests/{folder}" for folder in group.split("+")]
     number, parts = map(int, part.split("/"))
     files = sorted((ROOT / "tests" / group).glob("**/test_*.py"))
     return [str(path.relative_to(ROOT)) for path in files[number - 1 :: parts]]
+
+
+def _interpreted(group: str) -> bool:
+    """Whether Spark interprets what it runs in a group."""
+    return not INTERPRETED.isdisjoint(group.split("+"))
 
 
 def _compile() -> None:
@@ -229,7 +235,7 @@ def _show(results: Iterable[Result]) -> list[Result]:
 
 def main() -> int:
     """0 when something ran and nothing failed."""
-    existing = [name for name in GROUPS if any((ROOT / "tests" / name).glob("**/test_*.py"))]
+    existing = [name for name in GROUPS if any((ROOT / folder).glob("**/test_*.py") for folder in _files(name, ""))]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "--workers", type=int, default=3, help="groups at a time (default 3: one of them mostly waits for Dagster)"
@@ -245,14 +251,14 @@ def main() -> int:
     jobs_of = list(FAST) if options.fast else [one for name in options.groups for one in _parts(name)]
     print(f"groups: {', '.join(dict.fromkeys(name for name, _ in jobs_of))}", flush=True)
     PRINTED.mkdir(parents=True, exist_ok=True)
-    archive = nullcontext() if INTERPRETED.isdisjoint(name for name, _ in jobs_of) else _class_archive()
+    archive = _class_archive() if any(_interpreted(name) for name, _ in jobs_of) else nullcontext()
     with archive, ThreadPoolExecutor(options.workers) as pool:
         jobs = [pool.submit(run, name, part, fast=options.fast) for name, part in jobs_of]
         results = _show(job.result() for job in as_completed(jobs))
     print("\nminutes per group")
     for result in sorted(results, key=lambda r: -r.seconds):
         print(
-            f"  {result.group:13} {result.seconds / 60:5.1f}  {result.passed} passed, {result.failed} failed, {result.skipped} skipped"
+            f"  {result.group:15} {result.seconds / 60:5.1f}  {result.passed} passed, {result.failed} failed, {result.skipped} skipped"
         )
     passed, failed, skipped = (sum(getattr(r, name) for r in results) for name in ("passed", "failed", "skipped"))
     skips_fail = os.environ.get("CI") == "true" and skipped > 0

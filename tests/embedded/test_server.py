@@ -231,21 +231,26 @@ def test_no_server_outlives_its_process(how):
     parent.stdout.close()
 
 
-def test_a_process_that_uses_the_server_can_start_java():
+@pytest.mark.parametrize("times", [200, pytest.param(800, marks=pytest.mark.soak)])
+def test_a_process_that_uses_the_server_can_start_java(times):
     """PySpark forks for Java, and the client's threads must not go on in the child: one of a few hundred died of it."""
     program = """
-        import os, subprocess
+        import os, subprocess, sys
         from floodmark.engines.embedded.session import Sail
         sail = Sail(400)
         with sail.lent() as connection:
             connection.spark.sql("SELECT 1").toArrow()
-        children = [subprocess.run(["true"], preexec_fn=os.getpid, capture_output=True) for _ in range(800)]
+        children = [subprocess.run(["true"], preexec_fn=os.getpid, capture_output=True) for _ in range(int(sys.argv[1]))]
         sail.close()
         print({(child.returncode, child.stderr.decode()) for child in children})
     """
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GRPC_")}
     result = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)], env=environment, capture_output=True, text=True, check=True
+        [sys.executable, "-c", textwrap.dedent(program), str(times)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert result.stdout == "{(0, '')}\n"
 

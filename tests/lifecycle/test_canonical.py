@@ -93,7 +93,7 @@ def test_another_engine_goes_on_from_what_was_exported(
     assert values(lake, "totals") == before
     for until, end in ((120, False), (180, True)):
         put(lake, until, end=end)
-        engine.run_unbounded(totals, lake, until_caught_up=True)
+    engine.run_unbounded(totals, lake, until_caught_up=True)
     checkpoint = Timeline.current(lake, "totals").checkpoint
     last = checkpoint.last_committed()
     assert last > made.manifest.batch

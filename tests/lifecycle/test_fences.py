@@ -107,12 +107,7 @@ def _merge(spark: SparkSession, zombie: Zombie, lake: Lake) -> None:
 @pytest.mark.feature("O3", "F8")
 @pytest.mark.parametrize("what", ["rollback", pytest.param("rescale", marks=pytest.mark.soak)])
 def test_of_two_that_commit_at_once_the_old_one_fails(
-    spark: SparkSession,
-    engine: Computing,
-    lake: Lake,
-    gone_on: tuple[str, str],
-    monkeypatch: pytest.MonkeyPatch,
-    what: str,
+    spark: SparkSession, lake: Lake, gone_on: tuple[str, str], monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     name = gone_on[1]
     zombie = Zombie(spark, lake)
@@ -132,6 +127,4 @@ def test_of_two_that_commit_at_once_the_old_one_fails(
         zombie.write()
     rows = DeltaTable(zombie.path).to_pyarrow_table()
     assert rows.num_rows == len(set(map(repr, rows.to_pylist()))), "nothing is there twice"
-    put(lake, 180, end=True)
-    engine.run_unbounded(totals, lake, until_caught_up=True)
     assert Timeline.current(lake, "totals").number == 1
