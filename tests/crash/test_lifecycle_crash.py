@@ -137,14 +137,16 @@ def test_a_savepoint_is_there_whole_or_not_at_all(alone: Streams, tmp_path: Path
 @pytest.mark.engines("spark")
 @pytest.mark.feature("K11")
 @pytest.mark.timeout(900)
+@pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.soak)])
 def test_a_rescaling_killed_anywhere_has_changed_nothing_and_is_done_again(
-    spark: SparkSession, engine: Computing, alone: Streams, tmp_path: Path
+    spark: SparkSession, engine: Computing, alone: Streams, tmp_path: Path, whole: bool
 ) -> None:
+    """Where it is killed as a whole, its Java is killed too."""
     before = seen(alone.lake)
     for point in crash.POINTS["rescale"]:
         lake = copy_of(alone, tmp_path / point)
         old = Timeline.current(lake, "totals")
-        assert not die(point, "rescale", lake, "3", java=None if point == "step.make_current" else spark), point
+        assert not die(point, "rescale", lake, "3", java=None if whole else spark), point
         there = point == "step.fence"
         assert Timeline.current(lake, "totals").number == old.number + there, point
         assert seen(lake) == before, point
