@@ -12,6 +12,7 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
+import forked
 import pytest
 from processes import paths
 
@@ -87,7 +88,7 @@ def test_a_program_without_java_says_so_on_spark_and_works_on_the_embedded_engin
     def floodmark(*arguments: str) -> subprocess.CompletedProcess[str]:
         folder = tmp_path / "shop" if (tmp_path / "shop").exists() else tmp_path
         command = [sys.executable, "-c", _WITHOUT_JAVA, *arguments]
-        return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+        return forked.run(command, cwd=folder, env=environment)
 
     assert "Rows and results" in floodmark("--help").stdout
     for arguments in (["init", "shop"], ["land", "orders"], ["run", "hourly_sales"]):
