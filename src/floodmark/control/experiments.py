@@ -79,6 +79,9 @@ def start(
             operator,
             list(codes.items()),
         )
+        if made is not None and same and made.state == "running" and not _all_known(fleet, made):
+            _want(fleet, made)
+            return made
         if made is None or not same or made.state != "starting":
             _check(known, name, operator, codes)
             made = replace(_begun(fleet, name, operator, request), promote=rule, candidate=candidate, sample=keys)
@@ -260,6 +263,11 @@ def _want(fleet: Fleet, made: Experiment) -> None:
     """Let the supervisor know what its arms should do."""
     for arm in made.arms:
         of(fleet, arm).deploy(made.operator, arm.package, arm.version, _DESIRED[made.state])
+
+
+def _all_known(fleet: Fleet, made: Experiment) -> bool:
+    """Whether the supervisor knows of every arm; False where the start was killed before it was told."""
+    return all(of(fleet, arm).deployments([made.operator]) for arm in made.arms)
 
 
 def _stop(fleet: Fleet, made: Experiment) -> None:

@@ -201,8 +201,9 @@ def _check_runs(there: Fleet, made: Experiment, arm: Arm) -> None:
 def _brought_up(fleet: Fleet, made: Experiment, arm: Arm, patience: float) -> None:
     """Wait until an arm has read all that the stopped stream has read, and let it stop."""
     there = of(fleet, arm)
-    if there.deployments([made.operator])[made.operator].desired == "stopped":  # by a killed promotion, or by hand
-        there.want(made.operator, "running")
+    known = there.deployments([made.operator]).get(made.operator)
+    if known is None or known.desired == "stopped":  # by a killed start or promotion, or by hand
+        there.deploy(made.operator, arm.package, arm.version, "running")
     _catch_up(fleet, made, arm, patience)
     there.stop([made.operator])
 
