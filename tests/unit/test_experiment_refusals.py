@@ -104,6 +104,51 @@ def test_a_rule_about_a_column_that_is_not_there_is_refused_whoever_asks(streams
     assert not kept.known(streams.lake)
 
 
+@pytest.mark.parametrize("arms", ["ab", "b"])
+def test_a_start_that_was_killed_before_the_supervisor_knew_of_all_arms_goes_on(streams: Fleet, arms: str) -> None:
+    there = made(streams)
+    for arm in there.arms:
+        if arm.name in arms:
+            streams.store.withdraw(experiments.of(streams, arm).stream("totals"))
+    again = ExperimentRequest(arms={"a": ".", "b": "."})
+    assert experiments.start(streams, "known", "totals", again) == there
+    wanted = [experiments.of(streams, arm).deployments(["totals"])["totals"].desired for arm in there.arms]
+    assert wanted == ["running", "running"]
+    with pytest.raises(LifecycleError, match="LIFECYCLE-091"):
+        experiments.start(streams, "known", "totals", again)
+
+
+def test_an_arm_the_supervisor_does_not_know_yet_is_promoted_like_one_that_is_stopped(streams: Fleet) -> None:
+    there = made(streams)
+    arm = there.arm("b")
+    streams.store.withdraw(experiments.of(streams, arm).stream("totals"))
+    promotion._brought_up(streams, there, arm, patience=0)  # it has read all there is
+    known = experiments.of(streams, arm).deployments(["totals"])["totals"]
+    assert (known.package, known.version, known.desired) == (arm.package, arm.version, "stopped")
+
+
+@pytest.mark.parametrize("code", ["LIFECYCLE-035", "LIFECYCLE-053"])
+def test_a_killed_rollback_that_would_be_refused_by_now_stands_in_no_ones_way(
+    streams: Fleet, monkeypatch: pytest.MonkeyPatch, code: str
+) -> None:
+    """It was refused for ever, with a command that was refused for it as well; one that can be finished later stays."""
+    back = savepoints.create("totals", streams.lake).manifest
+    begun = actions.begin(streams, "rollback", "totals", back.version, {}, step="rolling back", savepoint=back.id)
+
+    def refused(*_: object) -> None:
+        raise LifecycleError("rollback", "a cut", "none", "Leave the readers.", code=code)
+
+    monkeypatch.setattr(actions, "_rolled_back", refused)
+    if code == "LIFECYCLE-053":
+        with pytest.raises(LifecycleError, match=code):
+            actions.settle(streams, "totals", lambda: None)
+        assert streams.store.unfinished(streams.stream("totals")) is not None
+    else:
+        actions.settle(streams, "totals", lambda: None)
+        assert streams.store.action(begun.id).step == "refused"
+        assert code in str(streams.store.action(begun.id).reason)
+
+
 @pytest.mark.parametrize(
     ("request_", "words"),
     [

@@ -244,8 +244,7 @@ def settle(fleet: Fleet, name: str, turn: Callable[[], None]) -> None:
     if left.step == "rebuilding":
         _settle_rebuild(fleet, left)
     elif left.kind == "rollback":
-        _rolled_back(fleet, left, turn)
-        fleet.store.close(left.id, "done", left.reason or "finished later")
+        _settle_rollback(fleet, left, turn)
     elif left.step == "verifying" and _runs(fleet, left):
         fleet.store.close(left.id, "done", "whoever watched it was killed; it runs")
     else:
@@ -269,6 +268,19 @@ def _verified(
 
 def _killed(left: Action) -> str:
     return f"the {left.kind} of '{left.operator}' to {left.version}, begun by {left.who}, was killed in '{left.step}'"
+
+
+def _settle_rollback(fleet: Fleet, left: Action, turn: Callable[[], None]) -> None:
+    """Finish a killed rollback; one that has switched nothing, and is refused by now, is over: whoever wants it asks again."""
+    try:
+        _rolled_back(fleet, left, turn)
+    except FloodmarkError as error:
+        if error.code in _LATER or switch.pending(fleet.lake) is not None:
+            raise
+        fleet.say(f"that rollback is given up: {error}")
+        fleet.store.close(left.id, "refused", str(error))
+    else:
+        fleet.store.close(left.id, "done", left.reason or "finished later")
 
 
 def _settle_rebuild(fleet: Fleet, left: Action) -> None:
