@@ -41,11 +41,6 @@ _WATCH_SECONDS = 5
 _RELOAD_SECONDS = 30
 """Until the definitions are looked at again after they were asked to load: that takes a while, and once is enough."""
 _UNREACHABLE = "DagsterUserCodeUnreachableError"
-_WARNINGS = (
-    "ignore::dagster_shared.utils.warnings.SupersessionWarning",
-    "ignore::dagster_shared.utils.warnings.BetaWarning",
-    "ignore::dagster_shared.utils.warnings.PreviewWarning",
-)
 
 
 @click.command()
@@ -77,7 +72,6 @@ def up(invocation: Invocation, *, host: str, port: int, state: str | None, super
         _give_up_runs(home, console)
     environment = {
         "DAGSTER_HOME": str(home),
-        "PYTHONWARNINGS": ",".join(_WARNINGS),
         "FLOODMARK_ENVIRONMENT": opened.environment,
         **({"FLOODMARK_LAKE": opened.lake} if invocation.lake else {}),
     }
