@@ -15,6 +15,7 @@ from floodmark.lake.paths import Lake
 from floodmark.lake.savepoints import Savepoint
 from floodmark.lake.timeline import Timeline
 from floodmark.lifecycle.requests import SavepointRequest
+from floodmark.lifecycle.switch import Switch
 
 _PATIENCE_SECONDS = 60
 """For upkeep or a fork of the lake."""
@@ -108,7 +109,7 @@ def check_unneeded(lake: Lake, savepoint: Savepoint, streams: Fleet | None) -> N
             "Wait until that is over, or end it: floodmark rollout abort OPERATOR; floodmark experiment stop NAME, then floodmark experiment clean NAME. "
             "How things are: floodmark rollout status, floodmark experiment list, floodmark status"
         )
-        if begun is not None:
+        if begun is not None and savepoint.id in _goes_to(begun):
             fix = f"Finish that one first: {begun.again}"
         elif moved is not None and moved.savepoint == savepoint.id:
             fix = f"It is what the stream resumes from, should it come back: floodmark rollback {operator} --to {savepoint.id}"
@@ -121,13 +122,16 @@ def _of_lake(lake: Lake, operator: str) -> dict[str, str]:
     needed = {one.savepoint: f"experiment '{one.name}' began with it" for one in experiments.known(lake)}
     begun = switch.pending(lake)
     if begun is not None:
-        needed |= dict.fromkeys(
-            [begun.back, *(target.savepoint for target in begun.targets)], "a rollback or rebuild that is not finished"
-        )
+        needed |= dict.fromkeys(_goes_to(begun), "a rollback or rebuild that is not finished")
     moved = Timeline.current(lake, operator).moved
     if moved is not None:
         needed[moved.savepoint] = f"its stream has moved to {moved.root} with it"
     return needed
+
+
+def _goes_to(begun: Switch) -> set[str]:
+    """Savepoints that a switch restores, or that are gone back to behind it."""
+    return {begun.back, *(target.savepoint for target in begun.targets)}
 
 
 def _of_store(fleet: Fleet, operator: str) -> dict[str, str]:
