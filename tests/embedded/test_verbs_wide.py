@@ -77,8 +77,6 @@ class Wide(Schedule):
     }
     away: Lake | None = None
     """Where the stream has moved."""
-    back_to: str = ""
-    """The savepoint it has moved with."""
     exported: int = 0
 
     def __post_init__(self) -> None:
@@ -101,7 +99,8 @@ class Wide(Schedule):
     def verbs(self, *, saved: bool) -> list[str]:
         found = [*super().verbs(saved=saved), *["replay"] * 3, "ended", "both", *["move"] * 2]
         found += ["reopen"] * 3 if self.has_ended() else []
-        found += ["back"] * 2 + ["again_there"] * 2 if self.away is not None else []
+        found += ["again_there"] * 2 if self.away is not None else []
+        found += ["back"] * 2 if Timeline.current(self.lake, "totals").moved is not None else []
         return found + (["export"] * 2 if saved else [])
 
     def has_ended(self) -> bool:
@@ -156,7 +155,7 @@ class Wide(Schedule):
         moved = Timeline.current(self.lake, "totals").moved
         root = f"{self.lake.root}-away-{len(self.told)}" if moved is None else moved.root
         there, going = move(self.lake, "totals", root)
-        self.away, self.back_to = there, going.savepoint
+        self.away = there
         self.again_there()
         return going.savepoint
 
@@ -167,8 +166,10 @@ class Wide(Schedule):
 
     def back(self) -> str:
         """The stream resumes here too."""
-        roll_back(self.lake, savepoints.find(self.lake, self.back_to), backfills=True)
-        return self.back_to
+        moved = Timeline.current(self.lake, "totals").moved
+        assert moved is not None
+        roll_back(self.lake, savepoints.find(self.lake, moved.savepoint), backfills=True)
+        return moved.savepoint
 
     def export(self, made: str) -> str:
         """A savepoint leaves the lake, and comes back."""
