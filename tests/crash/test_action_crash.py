@@ -304,6 +304,36 @@ def test_a_rollback_takes_the_place_of_an_upgrade_that_was_killed(
     assert seen(lake) == streams.then
 
 
+class Killed(BaseException):
+    """In the stead of SIGKILL."""
+
+
+@pytest.mark.feature("V1")
+def test_a_rollback_that_leaves_its_readers_and_is_killed_once_it_has_switched_leaves_them_when_it_is_finished(
+    streams: Streams, begin: Begin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = copy_of(streams, tmp_path / "lake")
+    for one in savepoints.savepoints(lake, "largest"):
+        savepoints.delete(one)  # no cut with the reader
+    with begin(lake, "") as found:
+        with pytest.raises(LifecycleError, match="LIFECYCLE-035"):
+            roll_back(found, savepoints.find(lake, streams.savepoint))
+
+        def dies(*_: object) -> None:
+            raise Killed
+
+        with monkeypatch.context() as patched:
+            patched.setattr(actions, "running", dies)
+            with pytest.raises(Killed):
+                roll_back(found, savepoints.find(lake, streams.savepoint), alone=True)
+        assert (last(found).step, last(found).ended_at) == ("rolling back", None)
+        actions.settle(found, "totals", lambda: None)
+        assert last(found).step == "done"
+        assert [found.deployments([name])[name].desired for name in ("totals", "largest")] == ["running", "stopped"]
+        until(lambda: found.driver("totals").state == "running")
+    assert deployed(lake) == TOTALS.version
+
+
 @pytest.mark.feature("V4")
 def test_a_rebuild_that_was_killed_once_it_was_done_runs(streams: Streams, begin: Begin, tmp_path: Path) -> None:
     lake = copy_of(streams, tmp_path / "lake")

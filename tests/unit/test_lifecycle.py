@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from records import bounded_run, micro_batch, properties, restored
 
 from floodmark.core.errors import CapabilityError, LifecycleError, SetupError, StateError
-from floodmark.lake import history, rollback, savepoints
+from floodmark.lake import batch_state, history, rollback, savepoints
 from floodmark.lake.commits import Record
 from floodmark.lake.history import Commit
 from floodmark.lake.paths import Lake
@@ -209,10 +209,10 @@ def test_a_state_is_of_its_timeline_although_a_rollback_has_taken_the_table_back
     write_deltalake(path, pa.table({"n": [-1]}), mode="append")  # somebody else's, behind micro-batch 3
     back = properties(restored(timeline=1, batch=1, restored=1))
     DeltaTable(path).restore(1, commit_properties=back)  # begun, and killed before the stream was told
-    assert [savepoints._version_at(Timeline(lake, "totals", 0), "totals", batch) for batch in range(4)] == [0, 1, 2, 4]
+    assert [batch_state._version_at(Timeline(lake, "totals", 0), "totals", batch) for batch in range(4)] == [0, 1, 2, 4]
     commit(1, 2)
-    assert [savepoints._version_at(Timeline(lake, "totals", 1), "totals", batch) for batch in (1, 2)] == [5, 6]
-    assert savepoints._version_at(Timeline(lake, "totals", 0), "totals", 3) == 4
+    assert [batch_state._version_at(Timeline(lake, "totals", 1), "totals", batch) for batch in (1, 2)] == [5, 6]
+    assert batch_state._version_at(Timeline(lake, "totals", 0), "totals", 3) == 4
 
 
 @pytest.mark.feature("V1")

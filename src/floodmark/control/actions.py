@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import asdict
 from typing import Any
 
 from floodmark.control.fleet import Fleet
@@ -26,6 +27,7 @@ from floodmark.lake import cuts, rollback, savepoints, switch
 from floodmark.lake.savepoints import Savepoint
 from floodmark.lake.timeline import Timeline, streams
 from floodmark.lifecycle.plan import Plan
+from floodmark.lifecycle.requests import RollbackRequest
 from floodmark.lifecycle.steps import Deploy, Save, Step, Stop, take
 from floodmark.spec.operator import Operator
 
@@ -183,9 +185,11 @@ def roll_back(
         check_supervised(fleet, old)
         if switch.pending(fleet.lake) is None:  # what would be refused is refused before anything is stopped
             rollback.prepare(fleet.lake, savepoint, backfills=backfills, alone=alone, keep=False)
-        action = begin(fleet, "rollback", name, manifest.version, old, step="rolling back", savepoint=manifest.id)
+        request = asdict(RollbackRequest(undo_backfills=backfills, leave_readers=alone))
+        about: dict[str, Any] = {"step": "rolling back", "savepoint": manifest.id, "request": request}
+        action = begin(fleet, "rollback", name, manifest.version, old, **about)
         try:
-            prepared = _rolled_back(fleet, action, turn, backfills=backfills, alone=alone)
+            prepared = _rolled_back(fleet, action, turn)
         except FloodmarkError as error:
             fleet.store.close(action.id, "refused", str(error))
             raise
@@ -456,12 +460,10 @@ def _undo(fleet: Fleet, action: Action, reason: str, turn: Callable[[], None]) -
     return fleet.store.close(action.id, "rolled back", reason)
 
 
-def _rolled_back(
-    fleet: Fleet, action: Action, turn: Callable[[], None], *, backfills: bool = False, alone: bool = False
-) -> rollback.Prepared:
+def _rolled_back(fleet: Fleet, action: Action, turn: Callable[[], None]) -> rollback.Prepared:
     """Streams stopped, taken back to the savepoint of an action, and those that ran started again; or as they were, where it is refused."""
     assert action.savepoint is not None
-    lake, name = fleet.lake, action.operator
+    lake, name, request = fleet.lake, action.operator, RollbackRequest(**(action.request or {}))
     reading = cuts.begun(lake, cuts.readers(name, streams(lake)))
     with ExitStack() as turns:
         for reader in reading:  # upstream first: nobody waits for one that waits for it
@@ -474,7 +476,8 @@ def _rolled_back(
             savepoint = savepoints.find(lake, action.savepoint)
             take(stopping([name, *reading], old), lambda step: fleet.stop(step.operators))
             turn()
-            prepared = rollback.roll_back(lake, savepoint, backfills=backfills, alone=alone, codes=fleet.codes())
+            options = {"backfills": request.undo_backfills, "alone": request.leave_readers}
+            prepared = rollback.roll_back(lake, savepoint, codes=fleet.codes(), **options)
         except FloodmarkError as error:
             if error.code != LOST and switch.pending(lake) is None:
                 _go_on(fleet, old)

@@ -133,6 +133,7 @@ class Action:
         savepoint: id of the one that was made or is gone back to.
         ended_at: s since 1970; None while it is at work, or was killed.
         reason: why it ended so.
+        request: the options it was asked for with; None where it has none, or an older floodmark has written it.
     """
 
     id: int
@@ -148,6 +149,7 @@ class Action:
     savepoint: str | None
     ended_at: float | None
     reason: str | None
+    request: dict[str, Any] | None
 
     @property
     def outcome(self) -> dict[str, Any]:

@@ -92,6 +92,7 @@ _ACTIONS = sa.Table(
     sa.Column("savepoint", sa.String),
     sa.Column("ended_at", sa.Float),
     sa.Column("reason", sa.Text),
+    sa.Column("request", sa.JSON),
 )
 _JOURNAL = sa.Table(
     "floodmark_journal",
