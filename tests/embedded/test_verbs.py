@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -10,12 +9,9 @@ from typing import Any
 
 import pytest
 from restated import standing
-from seeds import seed_of
-from verbs import COMMITS, KINDS, Schedule, source, version
+from verbs import COMMITS, SCHEDULES, Schedule, drawn, played, source, version
 
 from floodmark.control.engine import Computing
-from floodmark.core import crash
-from floodmark.core.errors import FloodmarkError
 from floodmark.core.time import Interval
 from floodmark.lake.paths import Lake
 
@@ -36,29 +32,17 @@ def truths(embedded: Computing, tmp_path_factory: pytest.TempPathFactory) -> Cal
     return truth
 
 
-SOAK = [pytest.param(kind, None, marks=pytest.mark.soak, id=f"{kind}-drawn-{n}") for kind in KINDS for n in range(12)]
-
-
 @pytest.mark.feature("V1", "V3", "V4", "K11")
-@pytest.mark.parametrize(("kind", "seed"), [*((kind, number) for number, kind in enumerate(KINDS)), *SOAK])
+@SCHEDULES
 def test_whatever_comes_after_what(
     embedded: Computing,
     truths: Callable[[str], dict[str, Counter[Any]]],
     tmp_path: Path,
     request: pytest.FixtureRequest,
-    monkeypatch: pytest.MonkeyPatch,
     kind: str,
     seed: int | None,
 ) -> None:
-    """One known schedule of each kind; ``make soak`` draws others."""
-    seed = int(os.environ.get("FLOODMARK_SEED", seed_of(request.node.name) if seed is None else seed))
-    schedule, truth = Schedule(embedded, Lake(str(tmp_path / "lake")), kind, seed), truths(kind)
-    monkeypatch.setattr(crash, "point", schedule.point)
-    try:
-        for _ in range(15):
-            schedule.step()
+    truth = truths(kind)
+    with played(Schedule(embedded, Lake(str(tmp_path / "lake")), kind, drawn(request, seed))) as schedule:
         schedule.land_rest()
         schedule.end(truth)
-    except (AssertionError, FloodmarkError) as error:
-        text = "\n".join(schedule.told)
-        raise AssertionError(f"replay {kind} with FLOODMARK_SEED={seed}\n{text}\n{error}") from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,13 +12,26 @@ import pytest
 from deltalake import DeltaTable
 from pydantic import Field
 from restated import standing
-from seeds import seed_of
-from verbs import COMMITS, KINDS, POINTS, REFUSED, ROWS, Event, Schedule, check_output, source, version
+from verbs import (
+    COMMITS,
+    POINTS,
+    REFUSED,
+    ROWS,
+    SCHEDULES,
+    Event,
+    Schedule,
+    check_output,
+    drawn,
+    played,
+    source,
+    version,
+)
 
 import floodmark as fm
 from floodmark import Operator
+from floodmark.control.engine import Computing
 from floodmark.core import crash
-from floodmark.core.errors import FloodmarkError, LifecycleError
+from floodmark.core.errors import LifecycleError
 from floodmark.core.time import Interval
 from floodmark.engines.embedded.state.canonical import export as export_canonical
 from floodmark.engines.embedded.state.canonical import take_in as take_in_canonical
@@ -222,27 +234,10 @@ class Wide(Schedule):
         self.end(truth)
 
 
-SOAK = [pytest.param(kind, None, marks=pytest.mark.soak, id=f"{kind}-drawn-{n}") for kind in KINDS for n in range(12)]
-
-
 @pytest.mark.feature("V1", "V3", "V4", "K11")
-@pytest.mark.parametrize(("kind", "seed"), [*((kind, number) for number, kind in enumerate(KINDS)), *SOAK])
+@SCHEDULES
 def test_whatever_comes_after_what(
-    embedded: Any,
-    tmp_path: Path,
-    request: pytest.FixtureRequest,
-    monkeypatch: pytest.MonkeyPatch,
-    kind: str,
-    seed: int | None,
+    embedded: Computing, tmp_path: Path, request: pytest.FixtureRequest, kind: str, seed: int | None
 ) -> None:
-    """One known schedule of each kind; ``make soak`` draws others."""
-    seed = int(os.environ.get("FLOODMARK_SEED", seed_of(request.node.name) if seed is None else seed))
-    schedule = Wide(embedded, Lake(str(tmp_path / "lake")), kind, seed)
-    monkeypatch.setattr(crash, "point", schedule.point)
-    try:
-        for _ in range(15):
-            schedule.step()
+    with played(Wide(embedded, Lake(str(tmp_path / "lake")), kind, drawn(request, seed))) as schedule:
         schedule.end_all()
-    except (AssertionError, FloodmarkError) as error:
-        text = "\n".join(schedule.told)
-        raise AssertionError(f"replay {kind} with FLOODMARK_SEED={seed}\n{text}\n{error}") from error

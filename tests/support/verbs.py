@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
+import os
 import random
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
+import pytest
 from deltalake import DeltaTable
 from restated import standing
+from seeds import seed_of
 
 import floodmark as fm
 from floodmark import Operator, Stream, operator
@@ -390,3 +394,33 @@ def check_reader(lake: Lake, totals: Operator) -> None:
         for name in ("results", "total"):
             found[values.get("key"), day, name] += values[name]
     assert +found == +wanted
+
+
+# ---- schedules in a test
+
+_DRAWN = [pytest.param(kind, None, marks=pytest.mark.soak, id=f"{kind}-drawn-{n}") for kind in KINDS for n in range(12)]
+SCHEDULES = pytest.mark.parametrize(("kind", "seed"), [*((kind, number) for number, kind in enumerate(KINDS)), *_DRAWN])
+"""One known schedule of each kind; ``make soak`` draws others."""
+
+
+def drawn(request: pytest.FixtureRequest, seed: int | None) -> int:
+    """The seed of a test's schedule; that of FLOODMARK_SEED, to replay one."""
+    return int(os.environ.get("FLOODMARK_SEED", seed_of(request.node.name) if seed is None else seed))
+
+
+Played = TypeVar("Played", bound=Schedule)
+
+
+@contextmanager
+def played(schedule: Played) -> Iterator[Played]:
+    """A schedule after 15 verbs; what fails then or in the block says what was done, and how it is replayed."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(crash, "point", schedule.point)
+        try:
+            for _ in range(15):
+                schedule.step()
+            yield schedule
+        except (AssertionError, FloodmarkError) as error:
+            text = "\n".join(schedule.told)
+            replay = f"replay {schedule.kind} with FLOODMARK_SEED={schedule.seed}"
+            raise AssertionError(f"{replay}\n{text}\n{error}") from error

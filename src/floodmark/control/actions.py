@@ -236,7 +236,7 @@ def rollback_steps(fleet: Fleet, prepared: rollback.Prepared) -> list[Step]:
     return [*stopping(names, old), *switch.steps(lake, prepared.switch), *running(prepared, old)]
 
 
-# ---- one at a time
+# ---- what was killed
 
 
 def settle(fleet: Fleet, name: str, turn: Callable[[], None]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from floodmark.control.fleet import Fleet
 from floodmark.control.rollout import Rollouts
@@ -15,7 +15,6 @@ from floodmark.lake.paths import Lake
 from floodmark.lake.savepoints import Savepoint
 from floodmark.lake.timeline import Timeline
 from floodmark.lifecycle.requests import SavepointRequest
-from floodmark.lifecycle.switch import Switch
 
 _PATIENCE_SECONDS = 60
 """For upkeep or a fork of the lake."""
@@ -79,9 +78,9 @@ def thin(fleet: Fleet, operator: str, why: str, keep: int) -> tuple[list[str], d
         raise LifecycleError(where, "the note of those that are counted", "none", fix, code="LIFECYCLE-105")
     with data_files(fleet.lake, "retention of savepoints", _PATIENCE_SECONDS):  # no fork is on its way
         made = [one for one in savepoints.savepoints(fleet.lake, operator) if one.manifest.why == why]
-        needed, gone, stay = _of_store(fleet, operator) | _of_lake(fleet.lake, operator), list[str](), dict[str, str]()
+        needed, gone, stay = _needed(fleet.lake, operator, fleet), list[str](), dict[str, str]()
         for one in made[:-keep]:
-            reason = "it is pinned" if one.pinned else needed.get(one.manifest.id, "")
+            reason = "it is pinned" if one.pinned else needed.get(one.manifest.id, Need("")).reason
             if reason:
                 stay[one.manifest.id] = reason
             else:
@@ -102,45 +101,49 @@ def check_unneeded(lake: Lake, savepoint: Savepoint, streams: Fleet | None) -> N
         LifecycleError: LIFECYCLE-113.
     """
     operator = savepoint.manifest.operator
-    reason = (_of_lake(lake, operator) | (_of_store(streams, operator) if streams else {})).get(savepoint.id)
-    if reason:
-        begun, moved = switch.pending(lake), Timeline.current(lake, operator).moved
-        fix = (
-            "Wait until that is over, or end it: floodmark rollout abort OPERATOR; floodmark experiment stop NAME, then floodmark experiment clean NAME. "
-            "How things are: floodmark rollout status, floodmark experiment list, floodmark status"
-        )
-        if begun is not None and savepoint.id in _goes_to(begun):
-            fix = f"Finish that one first: {begun.again}"
-        elif moved is not None and moved.savepoint == savepoint.id:
-            fix = f"It is what the stream resumes from, should it come back: floodmark rollback {operator} --to {savepoint.id}"
+    needed = _needed(lake, operator, streams)
+    if savepoint.id in needed:
+        need = needed[savepoint.id]
         where = f"savepoint '{savepoint.id}'"
-        raise LifecycleError(where, "one that nothing needs", reason, fix, code="LIFECYCLE-113")
+        raise LifecycleError(where, "one that nothing needs", need.reason, need.fix, code="LIFECYCLE-113")
 
 
-def _of_lake(lake: Lake, operator: str) -> dict[str, str]:
-    """Savepoint -> who needs it, as the lake says: what is at work may go back to it, or begin with it again after a crash."""
-    needed = {one.savepoint: f"experiment '{one.name}' began with it" for one in experiments.known(lake)}
-    begun = switch.pending(lake)
-    if begun is not None:
-        needed |= dict.fromkeys(_goes_to(begun), "a rollback or rebuild that is not finished")
+class Need(NamedTuple):
+    """Why a savepoint is needed, and what ends that."""
+
+    reason: str
+    fix: str = (
+        "Wait until that is over, or end it: floodmark rollout abort OPERATOR; floodmark experiment stop NAME, then floodmark experiment clean NAME. "
+        "How things are: floodmark rollout status, floodmark experiment list, floodmark status"
+    )
+
+
+def _needed(lake: Lake, operator: str, streams: Fleet | None) -> dict[str, Need]:
+    """Savepoint -> who needs it: what is at work may go back to it, or begin with it again after a crash."""
+    return (_of_store(streams, operator) if streams is not None else {}) | _of_lake(lake, operator)
+
+
+def _of_lake(lake: Lake, operator: str) -> dict[str, Need]:
+    """As the lake says."""
+    needed = {one.savepoint: Need(f"experiment '{one.name}' began with it") for one in experiments.known(lake)}
     moved = Timeline.current(lake, operator).moved
     if moved is not None:
-        needed[moved.savepoint] = f"its stream has moved to {moved.root} with it"
+        fix = f"It is what the stream resumes from, should it come back: floodmark rollback {operator} --to {moved.savepoint}"
+        needed[moved.savepoint] = Need(f"its stream has moved to {moved.root} with it", fix)
+    begun = switch.pending(lake)
+    if begun is not None:
+        need = Need("a rollback or rebuild that is not finished", f"Finish that one first: {begun.again}")
+        needed |= dict.fromkeys([begun.back, *(target.savepoint for target in begun.targets)], need)
     return needed
 
 
-def _goes_to(begun: Switch) -> set[str]:
-    """Savepoints that a switch restores, or that are gone back to behind it."""
-    return {begun.back, *(target.savepoint for target in begun.targets)}
-
-
-def _of_store(fleet: Fleet, operator: str) -> dict[str, str]:
-    """The same as the control store says."""
-    needed = dict[str, str]()
+def _of_store(fleet: Fleet, operator: str) -> dict[str, Need]:
+    """As the control store says."""
+    needed = dict[str, Need]()
     for action in fleet.store.open_actions():
         if action.savepoint:
-            needed[action.savepoint] = f"a {action.kind} that is not finished may go back to it"
+            needed[action.savepoint] = Need(f"a {action.kind} that is not finished may go back to it")
     rollout = Rollouts(fleet.store).open(fleet.stream(operator))
     if rollout is not None and rollout.savepoint:
-        needed[rollout.savepoint] = f"{rollout.name} may go back to it"
+        needed[rollout.savepoint] = Need(f"{rollout.name} may go back to it")
     return needed

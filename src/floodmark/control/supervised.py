@@ -17,13 +17,13 @@ Old = dict[str, dict[str, str]]
 
 def wanted(fleet: Fleet, names: Iterable[str], *, need: bool = True) -> Old:
     """What should run now."""
-    found = fleet.deployments(names)
+    deployed = fleet.deployments(names)
     for name in names:
-        if need and name not in found:
+        if need and name not in deployed:
             raise never(name, fleet.elsewhere(name))
     return {
         name: {key: value for key, value in asdict(one).items() if key in {"package", "version", "desired"}}
-        for name, one in found.items()
+        for name, one in deployed.items()
     }
 
 

@@ -168,10 +168,10 @@ def _refused(planned: Plan) -> PlanError:
         fix = f"If its code has not changed, say so: floodmark apply {planned.operator} --forward-only. Or compute all of it anew, and switch: {rebuild}"
     if planned.verdict == "forward-only":
         fix = f"Accept it: floodmark apply {planned.operator} --forward-only. Or compute all of it anew, and switch: {rebuild}"
-    told = "; ".join(change.otherwise for change in planned.changes if change.verdict == planned.verdict)
+    otherwise = "; ".join(change.otherwise for change in planned.changes if change.verdict == planned.verdict)
     where = f"{planned.deployed} -> {planned.defined}"
     return PlanError(
-        where, "a change its state can resume under", f"one for '{planned.verdict}': {told}", fix, code="PLAN-011"
+        where, "a change its state can resume under", f"one for '{planned.verdict}': {otherwise}", fix, code="PLAN-011"
     )
 
 

@@ -187,8 +187,10 @@ class Joins(Processes):
         parent, ports = tagged(keyed, other.stream, other.keys, ("left", "right"), where)
         head = {*self.keys, "window_start", "window_end"}
         rest = tuple(c for c in columns if c.name not in head)
-        found = Function.of(function, where)
-        return self._grouped(parent, window, Function(CoGroup(function, ports), found.code), rest, uid, where, settings)
+        checked = Function.of(function, where)
+        return self._grouped(
+            parent, window, Function(CoGroup(function, ports), checked.code), rest, uid, where, settings
+        )
 
     def temporal_join(
         self,
@@ -264,10 +266,10 @@ def _other(other: object, where: str) -> KeyedStream:
 
 def _places(left: KeyedStream, right: KeyedStream, kind: str, prefix: str) -> tuple[tuple[tuple[str, str], ...], ...]:
     """Per side, (column of its rows, column of the result); keys are not among them."""
-    found = [tuple((c.name, c.name) for c in left.stream.schema.columns if c.name not in left.keys)]
-    rest = [c.name for c in right.stream.schema.columns if c.name not in right.keys]
-    found.append(() if kind in {"semi", "anti"} else tuple((name, prefix + name) for name in rest))
-    return tuple(found)
+    places = [tuple((c.name, c.name) for c in left.stream.schema.columns if c.name not in left.keys)]
+    others = [c.name for c in right.stream.schema.columns if c.name not in right.keys]
+    places.append(() if kind in {"semi", "anti"} else tuple((name, prefix + name) for name in others))
+    return tuple(places)
 
 
 def _joined(left: KeyedStream, right: KeyedStream, kind: str, prefix: str, where: str) -> Schema:
