@@ -1,7 +1,7 @@
-"""Whole columns against a contract at once, where that says the same as row by row: plain fields, every row of a batch good.
+"""Check of whole columns against a contract: the fast way for plain fields in batches whose rows are all good.
 
-A contract with validators of its own, an alias of a column that is not there, a type that needs converting, or one broken row: then the
-rows of that batch are checked one by one, which also says what is wrong with them.
+The rows of a batch are checked one by one, which also says what is wrong with each, if the contract has validators of its own, a column
+is missing under its alias, a type needs converting, or one row is broken.
 """
 
 from __future__ import annotations
@@ -25,40 +25,41 @@ _EVENT_TIME = [m for m in typing.get_args(EventTime)[1:] if isinstance(m, AfterV
 
 @dataclass(frozen=True, slots=True)
 class _Check:
-    """One column.
+    """The check of one column.
 
     Args:
         name: of the field.
-        given: name of the column.
+        column_name: of the column in the batch: the field's alias, or its name.
         type: of the field.
-        nullable: whether it may be null.
-        rules: bounds.
+        nullable: whether the field may be null.
+        rules: bounds of the field's values.
         allowed: the only values; empty for any.
     """
 
     name: str
-    given: str
+    column_name: str
     type: Type
     nullable: bool
     rules: tuple[Any, ...]
     allowed: tuple[Any, ...]
 
     def column(self, batch: pa.RecordBatch) -> pa.Array | None:
-        """The field's values; None where rows have to be looked at one by one."""
-        at = batch.schema.get_field_index(self.given)
-        if at < 0 or batch.schema.field(at).type not in self.type.readable:
+        """The field's values; None if rows have to be checked one by one."""
+        index = batch.schema.get_field_index(self.column_name)
+        if index < 0 or batch.schema.field(index).type not in self.type.readable:
             return None
-        column = batch.column(at)
+        column = batch.column(index)
         if column.null_count and not self.nullable:
             return None
         if self.allowed and not pc.all(pc.is_in(column, pa.array([*self.allowed, None], column.type))).as_py():
             return None
-        if not all(pc.all(_kept(rule, column), min_count=0).as_py() for rule in self.rules):
+        if not all(pc.all(_satisfies(rule, column), min_count=0).as_py() for rule in self.rules):
             return None
         return column.cast(self.type.arrow)
 
 
-def _kept(rule: Any, column: pa.Array) -> pa.Array:
+def _satisfies(rule: Any, column: pa.Array) -> pa.Array:
+    """(bound, values) -> a boolean per value: whether the value is within the bound; null for null."""
     match rule:
         case annotated_types.Ge():
             return pc.greater_equal(column, rule.ge)
@@ -71,7 +72,7 @@ def _kept(rule: Any, column: pa.Array) -> pa.Array:
 
 
 def rows_of(contract: type[Contract], batch: pa.RecordBatch) -> pa.RecordBatch | None:
-    """The batch as rows of the contract, every one of them good; None where they have to be looked at one by one."""
+    """The batch as rows of the contract if every row is good; None if the rows have to be checked one by one."""
     checks = _checks(contract)
     if checks is None or (takes_unknown(contract) and unknown(contract, batch)):
         return None
@@ -92,14 +93,15 @@ def unknown(contract: type[Contract], batch: pa.RecordBatch) -> list[str]:
 
 @cache
 def _checks(contract: type[Contract]) -> tuple[_Check, ...] | None:
+    """A check per field of a contract; None if Arrow cannot check one of the fields as pydantic does."""
     decorators = contract.__pydantic_decorators__
     own = (decorators.field_validators, decorators.model_validators, decorators.validators, decorators.root_validators)
     bases = contract.__mro__[: contract.__mro__.index(Contract)]
     if any(own) or any("__init__" in base.__dict__ or "model_post_init" in base.__dict__ for base in bases):
         return None
-    found = []
+    checks = []
     for name, field in contract.model_fields.items():
-        given = field.validation_alias if isinstance(field.validation_alias, str) else name
+        column = field.validation_alias if isinstance(field.validation_alias, str) else name
         arguments = [a for a in typing.get_args(field.annotation) if a is not type(None)]
         optional = typing.get_origin(field.annotation) in {typing.Union, types.UnionType} and len(arguments) == 1
         kind = arguments[0] if optional else field.annotation
@@ -118,5 +120,5 @@ def _checks(contract: type[Contract]) -> tuple[_Check, ...] | None:
         sql = of_python(kind)
         if sql is None or not plain or not numeric or any(type(a) is not kind for a in allowed):
             return None
-        found.append(_Check(name, given, sql, optional, rules, allowed))
-    return tuple(found)
+        checks.append(_Check(name, column, sql, optional, rules, allowed))
+    return tuple(checks)

@@ -1,4 +1,4 @@
-"""A Delta table that something else writes, landed commit by commit: its appends, or all its changes."""
+"""Reader of a Delta table that another program writes, landed commit by commit: its appends, or all its changes."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class DeltaReader:
 
     Args:
         settings: as the author wrote them, with an absolute path.
-        source: its name, for messages.
+        source: name of the source, for messages.
     """
 
     settings: DeltaTable
     source: str
 
     def pending(self, landed: Mapping[str, Landed]) -> tuple[list[Unit], list[Landed]]:
-        """The versions behind the last that landed.
+        """The versions after the last one that landed, as units.
 
         Raises:
             ConnectorError: CONNECTOR-004 no such table, 005 the next version is gone.
@@ -75,16 +75,16 @@ class DeltaReader:
         files, path = file_system(self.settings.path)
         actions = self._actions(files, path, version)
         info: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
-        more: dict[str, Any] = {}
+        commit_columns: dict[str, Any] = {}
         if self.settings.read == "events":
             at = datetime.fromtimestamp(int(info.get("inCommitTimestamp") or info["timestamp"]) / 1000, UTC)
-            more = {"_commit_version": version, "_commit_timestamp": at}
+            commit_columns = {"_commit_version": version, "_commit_timestamp": at}
         return _Version(
             self._files(actions, version, str(info.get("operation", "a change"))),
             files,
             path,
             self._physical(files, path, version),
-            more,
+            commit_columns,
             self.settings,
             self._where,
         )
@@ -93,8 +93,13 @@ class DeltaReader:
         with files.open_input_stream(f"{path}/_delta_log/{version:020d}.json", compression=None) as opened:
             return [json.loads(line) for line in opened.read().splitlines() if line.strip()]
 
-    def _files(self, actions: list[dict[str, Any]], version: int, made: str) -> list[_File]:
-        """What of a version's files is to be read, in the order of the rows."""
+    def _files(self, actions: list[dict[str, Any]], version: int, operation: str) -> list[_File]:
+        """The files of a version to read, in the order of their rows.
+
+        Raises:
+            ConnectorError: CONNECTOR-006 the version deletes or updates rows and only appends are read,
+                CONNECTOR-008 its deleted rows are in deletion vectors.
+        """
         changed = [action["cdc"] for action in actions if "cdc" in action]
         added = [action["add"] for action in actions if action.get("add", {}).get("dataChange", False)]
         removed = [action["remove"] for action in actions if action.get("remove", {}).get("dataChange", False)]
@@ -107,7 +112,7 @@ class DeltaReader:
                     "Set delta.enableDeletionVectors=false on the table, and use a new source name with "
                     f"starting_version={version + 1}."
                 )
-                got = f"version {version}, whose deleted rows are in deletion vectors ({made})"
+                got = f"version {version}, whose deleted rows are in deletion vectors ({operation})"
                 expected = f"change files, or whole files, in {self.settings.path}"
                 raise ConnectorError(self._where, expected, got, fix, code="CONNECTOR-008")
             return [_File(a, "delete") for a in removed] + [_File(a, "insert") for a in added]
@@ -116,7 +121,7 @@ class DeltaReader:
                 'Land the changes too: DeltaTable(..., read="changes"), under a new source name. To resume behind it, use a new '
                 f"source name with starting_version={version + 1}."
             )
-            got = f"version {version}, which deletes or updates rows ({made})"
+            got = f"version {version}, which deletes or updates rows ({operation})"
             raise ConnectorError(self._where, f"only appends in {self.settings.path}", got, fix, code="CONNECTOR-006")
         return [_File(add, None) for add in added]
 
@@ -136,7 +141,12 @@ class DeltaReader:
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """A file of a version, and what became of all its rows; None: they say it themselves, or only appends are read."""
+    """A file of a version.
+
+    Args:
+        action: the file's action in the Delta log.
+        change: what became of every row of the file; None if each row says it in ``CHANGE_TYPE``, or only appends are read.
+    """
 
     action: dict[str, Any]
     change: str | None
@@ -144,11 +154,23 @@ class _File:
 
 @dataclass(slots=True)
 class _Version:
-    found: list[_File]
+    """An opened version.
+
+    Args:
+        data_files: of the version, in the order of their rows.
+        files: the file system of the table.
+        path: of the table in the file system.
+        names: column name in the files -> name in the table.
+        commit_columns: column -> value that every row of the version gets.
+        settings: as the author wrote them.
+        where: for messages.
+    """
+
+    data_files: list[_File]
     files: FileSystem
     path: str
     names: dict[str, str]
-    more: dict[str, Any]
+    commit_columns: dict[str, Any]
     settings: DeltaTable
     where: str
     form: Literal["python"] = field(default="python", init=False)
@@ -157,14 +179,14 @@ class _Version:
 
     def records(self) -> Iterator[Record]:
         number = 0
-        for file in self.found:
+        for file in self.data_files:
             values = (file.action.get("partitionValues") or {}).items()
             fixed = {self.names.get(name, name): value for name, value in values}
             if file.change is not None:
                 fixed[CHANGE_TYPE] = file.change
             for row in self._rows(unquote(file.action["path"])):
                 number += 1
-                yield Record(number, b"", {**fixed, **row, **self.more})
+                yield Record(number, b"", {**fixed, **row, **self.commit_columns})
 
     def _rows(self, name: str) -> Iterator[dict[str, Any]]:
         location = name if "://" in name or name.startswith("/") else f"{self.path}/{name}"
@@ -185,4 +207,4 @@ class _Version:
             raise ConnectorError(self.where, expected, f"no {location}", fix, code="CONNECTOR-005") from error
 
     def fingerprint(self) -> tuple[int, str]:
-        return 0, digest([file.action["path"] for file in self.found])
+        return 0, digest([file.action["path"] for file in self.data_files])

@@ -1,4 +1,4 @@
-"""JSON: one object per line, or documents over several lines: an array of objects, or objects one after the other."""
+"""Records of JSON files: one object per line, or a document over several lines: an array of objects, or objects one after the other."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from floodmark.connectors.unit import Record, Unreadable
 
 _BOM = b"\xef\xbb\xbf"
 _PIECE = 1 << 16
-"""Bytes of a document that are read at least before its objects are looked for."""
+"""Bytes of a document that are read at least before its objects are parsed."""
 _BETWEEN = " \t\r\n,"
 
 
 def json_records(lines: Iterator[bytes]) -> Iterator[Record]:
-    """The objects of a file, each with its raw text and its line; in a document over several lines, its number.
+    """The objects of a file, each with its raw text and its line; in a document over several lines, the object's number.
 
     Raises:
-        Unreadable: a document is broken, so that it is not known where its other objects begin.
+        Unreadable: a document is broken, so that the beginning of its other objects is unknown.
     """
     first = next(((number, line) for number, line in enumerate(lines, start=1) if line.strip(_BOM + b" \t\r\n")), None)
     if first is None:
@@ -38,17 +38,18 @@ def json_records(lines: Iterator[bytes]) -> Iterator[Record]:
 def _is_document(line: bytes, second: bytes | None) -> bool:
     """Whether a file is a document by its first two lines: an array, or an object over several lines.
 
-    A line that ends too early is the beginning of an object only if the next line is not an object of its own.
+    A line whose JSON ends too early is the beginning of an object only if the next line is not an object of its own.
     """
     text = line.strip()
     if text == b"{":
         return True
     if text.startswith(b"["):
-        return second is None or not _whole(text)
-    return text.startswith(b"{") and second is not None and _ends_early(text) and not _whole(second)
+        return second is None or not _is_json(text)
+    return text.startswith(b"{") and second is not None and _ends_early(text) and not _is_json(second)
 
 
 def _ends_early(text: bytes) -> bool:
+    """Whether a text is the beginning of JSON that is cut off."""
     try:
         json.loads(text)
     except json.JSONDecodeError as error:
@@ -58,7 +59,7 @@ def _ends_early(text: bytes) -> bool:
     return False
 
 
-def _whole(text: bytes) -> bool:
+def _is_json(text: bytes) -> bool:
     try:
         json.loads(text)
     except ValueError:
@@ -67,6 +68,7 @@ def _whole(text: bytes) -> bool:
 
 
 def _documents(lines: Iterator[bytes]) -> Iterator[Record]:
+    """The objects of a document over several lines, numbered from 1."""
     text, decoder = _Text(lines), json.JSONDecoder()
     inside = text.ahead() == "["
     text.at += inside
@@ -84,7 +86,7 @@ def _documents(lines: Iterator[bytes]) -> Iterator[Record]:
 
 
 class _Text:
-    """A document on its way: what is read of it, and the place that is reached."""
+    """A document while it is parsed: ``read`` is its text in memory, ``at`` the position in that text up to which objects are parsed."""
 
     def __init__(self, lines: Iterator[bytes]) -> None:
         self._lines, self.read, self.at = lines, "", 0
@@ -94,24 +96,28 @@ class _Text:
         while True:
             while self.at < len(self.read) and self.read[self.at] in _BETWEEN:
                 self.at += 1
-            if self.at < len(self.read) or not self._more():
+            if self.at < len(self.read) or not self._read_on():
                 return self.read[self.at : self.at + 1]
 
     def end_of_value(self, decoder: json.JSONDecoder) -> int:
-        """Where the value ends that begins here."""
+        """The position behind the value that begins at ``at``.
+
+        Raises:
+            Unreadable: the text there is no JSON.
+        """
         while True:
             try:
                 end = decoder.raw_decode(self.read, self.at)[1]
             except ValueError as error:
-                if not self._more():
+                if not self._read_on():
                     reason = f"it is no JSON: {error}"
                     raise Unreadable(reason) from error
             else:
-                if end < len(self.read) or not self._more():  # a number may go on
+                if end < len(self.read) or not self._read_on():  # the next line may hold more digits of a number
                     return end
 
-    def _more(self) -> bool:
-        """Read on, as much again as waits already."""
+    def _read_on(self) -> bool:
+        """Read more lines, as many bytes as are unparsed in memory or more; False at the end of the file."""
         self.read, self.at = self.read[self.at :], 0
         pieces, wanted = [self.read], max(len(self.read), _PIECE)
         while wanted > 0 and (line := next(self._lines, None)) is not None:

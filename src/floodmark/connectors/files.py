@@ -1,4 +1,4 @@
-"""Files of a folder or bucket, each landed once, whole."""
+"""Reader of the files of a folder or bucket, each landed once and whole."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ ENDINGS: dict[str, Format] = {
     ".ndjson": "json",
     ".parquet": "parquet",
 }
-"""Of names of files that are read without being told how."""
+"""Ending of a file's name -> the format that the file is read as without a ``format=``."""
 _UNFINISHED = (".tmp", ".part", ".partial", ".crdownload", ".inprogress", ".crc")
 _DIGEST_THREADS = 4
 _IN_MEMORY = 64 << 20
-"""Bytes of a Parquet file that are kept in memory while it is read; of a larger one there is a copy on the local disk."""
+"""Largest Parquet file, in bytes, that is copied to memory while it is read; a larger file is copied to the local disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class FileReader:
     Args:
         settings: as the author wrote them, with an absolute path.
         contract: what a row is.
-        source: its name, for messages.
+        source: name of the source, for messages.
     """
 
     settings: Files
@@ -55,7 +55,7 @@ class FileReader:
     source: str
 
     def pending(self, landed: Mapping[str, Landed]) -> tuple[list[Unit], list[Landed]]:
-        """New files and those whose content has changed since they landed; and those only their date has changed.
+        """New files and files whose content has changed since they landed, as units; and landed files of which only the date has changed.
 
         Raises:
             ConnectorError: CONNECTOR-002, the folder is missing.
@@ -87,21 +87,25 @@ class FileReader:
         return f"{self._base_and_pattern()[0]}/{name}"
 
     def format_of(self, name: str) -> Format | None:
-        """What a file is read as; None when its ending says nothing."""
+        """The format that a file is read as; None if its ending names none."""
         return self.settings.format or ENDINGS.get(PurePosixPath(name.removesuffix(".gz")).suffix.lower())
 
     def _base_and_pattern(self) -> tuple[str, str | None]:
         parts = self.settings.path.rstrip("/").split("/")
-        place = next((n for n, part in enumerate(parts) if any(c in part for c in "*?[")), None)
-        return ("/".join(parts), None) if place is None else ("/".join(parts[:place]), "/".join(parts[place:]))
+        first_wildcard = next((n for n, part in enumerate(parts) if any(c in part for c in "*?[")), None)
+        return (
+            ("/".join(parts), None)
+            if first_wildcard is None
+            else ("/".join(parts[:first_wildcard]), "/".join(parts[first_wildcard:]))
+        )
 
     @property
     def folder(self) -> str:
-        """The folder, or URI, in and below which its files are."""
+        """The folder, or URI, in and below which the source's files are."""
         return self._base_and_pattern()[0]
 
     def lands(self, path: Path) -> bool:
-        """Whether a file of this machine is one that it lands."""
+        """Whether this source lands a file of this machine."""
         base = Path(self.folder)
         return path.is_relative_to(base) and self._takes(path.relative_to(base).as_posix())
 
@@ -112,7 +116,7 @@ class FileReader:
         return matches and not hidden and self.format_of(name) is not None
 
     def check_there(self) -> None:
-        """Make sure that there is a folder to look into.
+        """Make sure that the source's folder exists.
 
         Raises:
             ConnectorError: CONNECTOR-002 the folder is missing, CONNECTOR-003 it is a file.
@@ -136,7 +140,7 @@ class FileReader:
             raise ConnectorError(f"source '{self.source}'", "a folder or a glob", got, fix, code="CONNECTOR-003")
 
     def _changed(self, landed: Mapping[str, Landed]) -> Iterator[Unit]:
-        """Files that are new, or have another size or time than when they landed. Nothing else is asked of the others, which may be very many."""
+        """Files that are new, or have another size or time than when they landed. Only the listing is read: files may be very many."""
         self.check_there()
         same = landed.same if isinstance(landed, LandedUnits) else partial(_same, landed)
         base, pattern = self._base_and_pattern()
@@ -156,13 +160,13 @@ def _same(landed: Mapping[str, Landed], name: str, size: int, modified: int) -> 
 
 def _expression(pattern: str) -> str:
     """A glob as a regular expression: ``*`` stays inside a folder, ``**/`` is any number of folders."""
-    found = ""
+    expression = ""
     for part in re.split(r"(\*\*/|\*\*|\*|\?|\[[^]]*\])", pattern):
         special = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}.get(part)
         if special is None:
             special = part.replace("[!", "[^", 1) if part.startswith("[") and part.endswith("]") else re.escape(part)
-        found += special
-    return found
+        expression += special
+    return expression
 
 
 @dataclass(slots=True)
@@ -186,7 +190,7 @@ class _File:
             self.replay = json.dumps({"format": "python"})
             with SpooledTemporaryFile(
                 max_size=_IN_MEMORY
-            ) as copied:  # Parquet is read from its end: not in the one pass of the digest
+            ) as copied:  # a copy, as Parquet is read from its end and the digest in one pass from the beginning
                 self._stream.copy_to(copied)
                 yield from parquet_columns(copied)
             return

@@ -1,4 +1,4 @@
-"""Formats: lines of text, CSV and Parquet, from bytes to records with their raw text and line."""
+"""Formats: lines of text, CSV and Parquet, parsed from bytes to records with their raw text and line."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ class Csv:
     """How to read a CSV text.
 
     Args:
-        contract: its fields are looked for in the header.
+        contract: the class whose fields are the columns to read.
         delimiter: between fields.
         null_values: texts that mean null.
         where: for messages.
         decimal: sign between whole and fraction of numbers.
-        header: names of the columns of a text that begins with its first row.
+        header: names of the columns, for a text without a header line; empty for a text with one.
         skip: lines before the header.
     """
 
@@ -58,16 +58,16 @@ class Csv:
     skip: int = 0
 
     def as_json(self) -> dict[str, object]:
-        """What reading one record again takes, beside the header."""
+        """The settings, beside the header, that are needed to read one record again."""
         return {"delimiter": self.delimiter, "null_values": list(self.null_values), "decimal": self.decimal}
 
 
 def lines_of(stream: io.RawIOBase, name: str, encoding: str = "utf-8") -> Iterator[bytes]:
-    """The lines of a file as UTF-8, decompressed when its name says so. A line with bytes that are no text in ``encoding`` is no UTF-8."""
+    """The lines of a file as UTF-8, decompressed if its name ends with ``.gz``. Bytes that are no text in ``encoding`` make a line invalid UTF-8."""
     lines = io.BufferedReader(stream, _BUFFER)
     if name.endswith(".gz"):
-        # a buffer around it, because GzipFile itself hands out lines ten times as slowly
-        lines = io.BufferedReader(gzip.GzipFile(fileobj=lines), _BUFFER)  # type: ignore[arg-type]  # typeshed: it is no RawIOBase
+        # buffered, as lines of a bare GzipFile come ten times as slowly
+        lines = io.BufferedReader(gzip.GzipFile(fileobj=lines), _BUFFER)  # type: ignore[arg-type]  # typeshed: GzipFile is no RawIOBase
     if codecs.lookup(encoding).name == "utf-8":
         return lines
     text = io.TextIOWrapper(lines, encoding=encoding, errors="surrogateescape", newline="\n")
@@ -76,7 +76,7 @@ def lines_of(stream: io.RawIOBase, name: str, encoding: str = "utf-8") -> Iterat
 
 @contextmanager
 def whole() -> Iterator[None]:
-    """Turn what a cut or damaged file raises into Unreadable."""
+    """Raise Unreadable for the errors that a cut or damaged file raises."""
     try:
         yield
     except (EOFError, gzip.BadGzipFile, zlib.error, UnicodeError) as error:
@@ -84,7 +84,7 @@ def whole() -> Iterator[None]:
 
 
 def header_of(lines: Iterator[bytes], settings: Csv) -> tuple[list[str], int]:
-    """The names of the columns, and the number of the line behind the header.
+    """The names of the columns, and the number of the line after the header.
 
     Raises:
         Unreadable: there is no header.
@@ -113,7 +113,11 @@ def header_of(lines: Iterator[bytes], settings: Csv) -> tuple[list[str], int]:
 
 
 def _checked(names: list[str], settings: Csv) -> list[str]:
-    """The names, if they are those of the contract."""
+    """The names, if all required columns of the contract are among them, each once.
+
+    Raises:
+        ConnectorError: CONNECTOR-010 or CONNECTOR-011 otherwise.
+    """
     twice = sorted({name for name in names if name and names.count(name) > 1 and name in inputs_of(settings.contract)})
     if twice:
         fix = "Rename one of the two columns in the file."
@@ -133,11 +137,11 @@ def csv_records(
 ) -> Iterator[Record]:
     """Records below a header, each with its raw lines; a quoted field may hold line ends.
 
-    A record whose quotes do not match costs its first line only: reading goes on at the second.
+    Of a record whose quotes do not match only the first line is lost: the next record begins at its second line.
     """
     csv.field_size_limit(sys.maxsize)
-    known, all_of_them = inputs_of(settings.contract), takes_unknown(settings.contract)
-    wanted = [(place, name) for place, name in enumerate(names) if name in known or (all_of_them and name)]
+    known, takes_all = inputs_of(settings.contract), takes_unknown(settings.contract)
+    wanted = [(index, name) for index, name in enumerate(names) if name in known or (takes_all and name)]
     literals = texts_of_literals(settings.contract)
     nulls, width = frozenset(settings.null_values), len(names)
     fractions = fractions_of(settings.contract) & set(names) if settings.decimal == "," else frozenset[str]()
@@ -168,7 +172,7 @@ def csv_records(
 
 
 class _Feed:
-    """Lines on their way into the CSV parser; keeps those of the record it is in."""
+    """The lines that the CSV parser reads; holds the lines of the record that is being parsed."""
 
     def __init__(self, lines: Iterator[bytes]) -> None:
         self._lines = lines
@@ -189,13 +193,13 @@ class _Feed:
                 yield line.decode(errors="backslashreplace")
 
     def take(self) -> tuple[bytes, int, bool]:
-        """The record's lines, how many, and whether they are UTF-8."""
+        """The record's bytes, its number of lines, and whether its lines are UTF-8."""
         taken, is_text = self._taken, self._is_text
         self._taken, self._is_text = [], True
         return (taken[0] if len(taken) == 1 else b"".join(taken)).rstrip(b"\r\n"), len(taken), is_text
 
     def give_back(self) -> bytes:
-        """The record's first line; the others are read once more."""
+        """The record's first line; the parser reads its other lines once more."""
         first, *others = self._taken
         self._again.extendleft(reversed(others))
         self._taken, self._is_text = [], True
@@ -203,7 +207,7 @@ class _Feed:
 
 
 def _with_point(value: object) -> object:
-    """A number with a decimal comma as one with a point; anything else as it is."""
+    """A number with a decimal comma as a number with a point; any other value unchanged."""
     text = value.strip() if isinstance(value, str) else ""
     return text.replace(".", "").replace(",", ".") if _COMMA_NUMBER.fullmatch(text) else value
 
@@ -211,7 +215,7 @@ def _with_point(value: object) -> object:
 def _values(
     row: list[str], wanted: list[tuple[int, str]], nulls: frozenset[str], literals: dict[str, dict[str, object]]
 ) -> dict[str, object]:
-    values: dict[str, object] = {name: row[place] for place, name in wanted}
+    values: dict[str, object] = {name: row[index] for index, name in wanted}
     if not nulls.isdisjoint(row):
         values = {name: None if value in nulls else value for name, value in values.items()}
     for name, known in literals.items():
@@ -221,7 +225,7 @@ def _values(
 
 
 def parquet_columns(file: pa.NativeFile | IO[bytes]) -> Iterator[Columns]:
-    """Some thousand rows at a time, in file order."""
+    """The rows of a Parquet file in file order, ``_PARQUET_ROWS`` at a time."""
     try:
         opened, number = pq.ParquetFile(file), 0
         for batch in opened.iter_batches(batch_size=_PARQUET_ROWS):

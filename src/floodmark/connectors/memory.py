@@ -1,4 +1,4 @@
-"""Rows in memory, for tests and examples."""
+"""Reader of rows in memory, for tests and examples."""
 
 from __future__ import annotations
 
@@ -21,18 +21,22 @@ class MemoryReader:
     source: str
 
     def pending(self, landed: Mapping[str, Landed]) -> tuple[list[Unit], list[Landed]]:
-        """All rows behind those that landed, as one unit."""
+        """All rows after those that landed, as one unit.
+
+        Raises:
+            ConnectorError: CONNECTOR-001, the list no longer begins with the rows that landed.
+        """
         rows = self.settings.rows
         newest = of_last_commit(landed)
-        done = max((int(name.rpartition("-")[2]) for name in newest), default=0)
-        last = next((unit for name, unit in newest.items() if name.endswith(f"-{done}")), None)
-        if last is not None and (done > len(rows) or digest(rows[:done]) != last.digest):
+        landed_rows = max((int(name.rpartition("-")[2]) for name in newest), default=0)
+        last = next((unit for name, unit in newest.items() if name.endswith(f"-{landed_rows}")), None)
+        if last is not None and (landed_rows > len(rows) or digest(rows[:landed_rows]) != last.digest):
             fix = "Rows only grow at their end; give a source with other rows another name, or use a new lake."
             got = f"{len(rows)} rows that differ from them"
             raise ConnectorError(
-                f"source '{self.source}'", f"the {done} rows that landed, first", got, fix, code="CONNECTOR-001"
+                f"source '{self.source}'", f"the {landed_rows} rows that landed, first", got, fix, code="CONNECTOR-001"
             )
-        return ([Unit(name=f"rows {done + 1}-{len(rows)}")] if done < len(rows) else []), []
+        return ([Unit(name=f"rows {landed_rows + 1}-{len(rows)}")] if landed_rows < len(rows) else []), []
 
     def open(self, unit: Unit) -> _Rows:
         """The rows of a unit."""

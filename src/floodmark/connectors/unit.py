@@ -1,4 +1,4 @@
-"""Units: what a source lands whole or not at all: a file, a commit of a table, a list of rows."""
+"""Units of a source: the pieces that land whole or not at all, such as a file, a commit of a table, a list of rows."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from floodmark.lake.landed import LandedUnits
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
-    """Something to land.
+    """A unit that is to land.
 
     Args:
-        name: what it is known by for ever, within its source: a file's path below the folder.
-        size: bytes; a file that has another size when it is read is still being written, and waits.
-        modified: as the storage says it, ns; 0 where it says nothing.
-        replaces: its name has landed already, with another content; it is reported and not landed.
+        name: the unit's lasting name within its source, such as a file's path below the folder.
+        size: bytes; a file that has another size when it is read is still being written, and is left for a later landing.
+        modified: the storage's time of the last change, ns; 0 if the storage has none.
+        replaces: whether a unit of this name has landed with another content; such a unit is reported and does not land.
     """
 
     name: str
@@ -34,8 +34,8 @@ class Record(NamedTuple):
 
     Args:
         position: of the row in its unit, for people: the 1-based line of its first line, or the row number.
-        raw: its bytes as they are.
-        value: what the contract checks: a dictionary, or JSON.
+        raw: the row's bytes as they are.
+        value: checked against the contract: a dictionary, or JSON.
         reason: why there is no value to check; empty when there is.
     """
 
@@ -63,11 +63,14 @@ class Columns(NamedTuple):
 
 
 def of_last_commit(landed: Mapping[str, Landed]) -> Mapping[str, Landed]:
-    """Of units that land in order, those of the last landing commit that decided any, or more; not all of what may be very many."""
+    """Landed units of a source whose units land in order: at least those of the last landing commit that decided any.
+
+    Not all of the landed units are read, as they may be very many.
+    """
     return landed.newest() if isinstance(landed, LandedUnits) else landed
 
 
-class Unreadable(Exception):  # noqa: N818 - not an error of the program: the file is reported and the source goes on
+class Unreadable(Exception):  # noqa: N818 - not an error of the program: the unit is reported, the other units land
     """A unit that cannot be read to its end; nothing of it lands."""
 
 
@@ -81,12 +84,12 @@ class Content(Protocol):
 
     @property
     def replay(self) -> str | None:
-        """JSON from which a raw row of this unit can be read again, on its own; None where it cannot. After the first record."""
+        """JSON settings to read one raw row of this unit again, on its own; None if that is impossible. Known after the first record."""
         ...
 
     @property
     def left_out(self) -> Sequence[str] | None:
-        """Columns that no record has, as the contract does not name them; None where records have all. After the first record."""
+        """Columns left out of all records, as the contract does not name them; None if records have all columns. Known after the first record."""
         ...
 
     def records(self) -> Iterator[Record | Columns]:
@@ -94,15 +97,15 @@ class Content(Protocol):
         ...
 
     def fingerprint(self) -> tuple[int, str]:
-        """Bytes and digest of the content; after the last record."""
+        """Bytes and digest of the content. Known after the last record."""
         ...
 
 
 class Reader(Protocol):
-    """What a connector's settings become. Plain data: it travels to the workers."""
+    """The reader that a connector's settings become. A reader is plain data, as it is sent to the workers."""
 
     def pending(self, landed: Mapping[str, Landed]) -> tuple[list[Unit], list[Landed]]:
-        """Units to land or to report, in order of arrival; and landed ones whose content is the same under a new date."""
+        """Units to land or to report, in order of arrival; and landed units whose content is the same under a new date."""
         ...
 
     def open(self, unit: Unit) -> Content:

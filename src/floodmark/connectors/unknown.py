@@ -1,4 +1,4 @@
-"""Which fields of rows a contract does not name, where nobody has said what becomes of them: at a cost that no landing feels."""
+"""Fields of rows that a contract does not name and has no rule for, found in samples of the rows so that landing stays fast."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from floodmark.spec.contract import tells_unknown
 from floodmark.spec.source import DeltaTable, Source
 
 _FIRST, _EVERY = 32, 128
-"""Rows of a batch that are looked at: the first ones, then one of so many."""
+"""Rows of a batch that are sampled: the first ``_FIRST``, then one in ``_EVERY``."""
 _BYTES = 1 << 16
-"""Of a batch's rows that are looked at, as some rows are documents of megabytes."""
+"""Most bytes of a batch that are sampled, as some rows are documents of megabytes."""
 _ADDED = {"_change_type", "_commit_version", "_commit_timestamp"}
 """Columns that a change feed adds."""
 
 
 def columns_left_out(source: Source, batch: pa.RecordBatch) -> LeftOut:
-    """Of the columns of a table."""
+    """The columns of a batch that the contract does not name; empty if the contract has a rule for such columns."""
     if not tells_unknown(source.contract):
         return LeftOut()
     return LeftOut(rows=dict.fromkeys(columnar.unknown(source.contract, batch), len(batch)), looked_at=len(batch))
@@ -35,38 +35,38 @@ def columns_left_out(source: Source, batch: pa.RecordBatch) -> LeftOut:
 def fields_left_out(
     source: Source, form: Literal["json", "python"], records: Sequence[Record], models: Sequence[Mapping[str, Any]]
 ) -> LeftOut:
-    """Of rows that keep the contract, some of which are looked at.
+    """The fields that the contract does not name in a sample of good rows; empty if the contract has a rule for such fields.
 
     Args:
         source: of the rows.
         form: of their values.
-        records: the rows.
-        models: what the contract has made of each.
+        records: rows that keep the contract.
+        models: fields of each row as the contract has parsed them.
     """
     if not tells_unknown(source.contract):
         return LeftOut()
     added = _ADDED if isinstance(source.connector, DeltaTable) else set[str]()
-    found, looked_at, size = dict[str, int](), 0, 0
-    for place in chain(range(min(_FIRST, len(records))), range(_FIRST, len(records), _EVERY)):
-        record = records[place]
+    rows_with, looked_at, size = dict[str, int](), 0, 0
+    for index in chain(range(min(_FIRST, len(records))), range(_FIRST, len(records), _EVERY)):
+        record = records[index]
         size += len(record.raw)
         if looked_at and size > _BYTES:
             break
         looked_at += 1
         value = from_json(record.raw) if form == "json" else record.value
-        for name in dict.fromkeys(_unknown(value, source.contract, models[place], "")):
+        for name in dict.fromkeys(_unknown(value, source.contract, models[index], "")):
             if name not in added:
-                found[name] = found.get(name, 0) + 1
-    return LeftOut().plus(LeftOut(rows=found, looked_at=looked_at))
+                rows_with[name] = rows_with.get(name, 0) + 1
+    return LeftOut().plus(LeftOut(rows=rows_with, looked_at=looked_at))
 
 
-def _unknown(value: object, model: type[BaseModel], made: Mapping[str, Any], path: str) -> Iterator[str]:
-    """Names, with the path to them, of fields of a value that a model does not take.
+def _unknown(value: object, model: type[BaseModel], parsed: Mapping[str, Any], path: str) -> Iterator[str]:
+    """Names, with the path to them, of fields of a value that a model does not name.
 
     Args:
         value: as it stands in the source.
-        model: that takes it.
-        made: field -> what the model has made of it.
+        model: that has parsed the value.
+        parsed: field of the model -> the parsed value.
         path: of the value in its row, with a point behind.
     """
     known = _inputs(model)
@@ -74,35 +74,35 @@ def _unknown(value: object, model: type[BaseModel], made: Mapping[str, Any], pat
         return
     yield from (f"{path}{name}" for name in value if name not in known)
     for name, field in known.items():
-        inner = made.get(field)
+        inner = parsed.get(field)
         if isinstance(inner, (BaseModel, dict, list, tuple)) and name in value:
             yield from _inside(value[name], inner, f"{path}{name}.")
 
 
-def _inside(value: object, made: object, path: str) -> Iterator[str]:
-    """The same of a value that may hold models."""
-    match value, made:
+def _inside(value: object, parsed: object, path: str) -> Iterator[str]:
+    """The unknown fields, as of ``_unknown``, of a value that is parsed as a model or holds models."""
+    match value, parsed:
         case dict(), BaseModel():
-            yield from _unknown(value, type(made), made.__dict__, path)
+            yield from _unknown(value, type(parsed), parsed.__dict__, path)
         case dict(), dict():
-            for name in value.keys() & made.keys():
-                yield from _inside(value[name], made[name], path)
+            for name in value.keys() & parsed.keys():
+                yield from _inside(value[name], parsed[name], path)
         case list(), list() | tuple():
-            for one, inner in zip(value, made, strict=False):
-                yield from _inside(one, inner, path)
+            for element, inner in zip(value, parsed, strict=False):
+                yield from _inside(element, inner, path)
 
 
 @cache
 def _inputs(model: type[BaseModel]) -> Mapping[str, str] | None:
-    """Name in the source -> field of a model; None where the model, or a validator of it, says itself what becomes of other names."""
+    """Name in the source -> field of a model; None if the model, or one of its validators, has a rule for other names."""
     validators = model.__pydantic_decorators__.model_validators.values()
     if not tells_unknown(model) or any(validator.info.mode != "after" for validator in validators):
         return None
-    found = dict[str, str]()
+    inputs = dict[str, str]()
     for name, field in model.model_fields.items():
         alias = field.validation_alias or name
         choices = alias.choices if isinstance(alias, AliasChoices) else [alias]
-        found |= {str(one.path[0] if isinstance(one, AliasPath) else one): name for one in choices}
+        inputs |= {str(choice.path[0] if isinstance(choice, AliasPath) else choice): name for choice in choices}
         if {"populate_by_name", "validate_by_name"} & model.model_config.keys():
-            found[name] = name
-    return found
+            inputs[name] = name
+    return inputs

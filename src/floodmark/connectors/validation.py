@@ -1,4 +1,4 @@
-"""Validation: records against a contract, row by row, into Arrow batches of good rows and reasons for the broken ones."""
+"""Validation of records against a contract: Arrow batches of the good rows, and a reason for each broken row."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from floodmark.spec.source import FromColumn, Source
 
 _BATCH_ROWS, _BATCH_BYTES = 16_384, 4 << 20
 EVENT, ASKED, CHANGE = "_event", "_asked", "_change"
-"""Extra columns of a batch: event time and candidate watermark, ms; of a change feed also what became of the row."""
+"""Columns added to a batch: event time and candidate watermark, ms; of a change feed also what became of the row, by ``CHANGES``."""
 CHANGE_TYPE = "_change_type"
-"""Where a change feed says what became of a row."""
+"""The column in which a change feed says what became of a row: one of ``CHANGES``."""
 CHANGES = {"insert": 0, "delete": 1, "update_preimage": 2, "update_postimage": 3}
 
 
@@ -66,10 +66,10 @@ class Batch:
 
 @dataclass(slots=True)
 class Refusals:
-    """Rows of a unit that keep the contract and are broken all the same.
+    """Rows of a unit that keep the contract and are refused for another reason.
 
     Args:
-        reasons: place among the rows that keep the contract -> why, for people.
+        reasons: index among the rows that keep the contract -> why the row is refused, for people.
         seen: rows that keep the contract so far.
     """
 
@@ -77,19 +77,19 @@ class Refusals:
     seen: int = 0
 
     def of(self, count: int) -> list[str | None]:
-        """The reasons of the next so many rows; None for a good one."""
+        """The reasons of the next ``count`` rows; None for a good row."""
         first, self.seen = self.seen, self.seen + count
-        return [self.reasons.get(place) for place in range(first, self.seen)]
+        return [self.reasons.get(index) for index in range(first, self.seen)]
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What a row of a source has to keep at one moment of landing.
+    """The rules that a row of a source has to keep at one moment of landing.
 
     Args:
         source: contract, strategy, limits.
         now: the landing clock, ms.
-        refused: unit -> place among its rows that keep the contract -> why that row is broken all the same.
+        refused: unit -> index among its rows that keep the contract -> why that row is refused.
     """
 
     source: Source
@@ -108,18 +108,29 @@ class Rules:
         Args:
             records: of one unit.
             form: of their values.
-            refusals: of the unit; it goes on counting where other records of the unit come behind these.
+            refusals: of the unit; the same object for all calls with records of the unit, as it counts rows over them.
         """
         return _Checker(self, form, refusals or Refusals({})).run(records)
 
 
 @dataclass(slots=True)
 class _Checker:
+    """The check of one unit's records; between two batches ``accepted``, ``models`` and ``broken`` hold the rows of the next batch.
+
+    Args:
+        rules: to keep.
+        form: of the records' values.
+        refusals: of the unit.
+        models: fields of each accepted record as the contract has parsed them.
+        accepted: records that keep the contract.
+        broken: records that do not.
+    """
+
     rules: Rules
     form: Literal["json", "python"]
     refusals: Refusals
     models: list[dict[str, Any]] = field(default_factory=list)
-    kept: list[Record] = field(default_factory=list)
+    accepted: list[Record] = field(default_factory=list)
     broken: list[Broken] = field(default_factory=list)
     contract: type[Contract] = field(init=False)
     schema: Schema = field(init=False)
@@ -129,39 +140,40 @@ class _Checker:
         self.contract, self.schema = self.rules.source.contract, self.rules.source.schema
         self.rescued = rescued_field(self.contract)
 
-    def run(self, found: Iterable[Record | Columns]) -> Iterator[Batch]:
-        """Whole columns where every row of them is good, rows one by one elsewhere."""
-        found = iter(found)
-        for some in found:
-            if isinstance(some, Columns):
-                whole = None if self.refusals.reasons else self._whole(some)
+    def run(self, records: Iterable[Record | Columns]) -> Iterator[Batch]:
+        """The batches of the records: whole columns are checked at once if each of their rows is good, other rows one by one."""
+        records = iter(records)
+        for entry in records:
+            if isinstance(entry, Columns):
+                whole = None if self.refusals.reasons else self._whole(entry)
                 if whole is not None:
-                    if self.kept or self.broken:
+                    if self.accepted or self.broken:
                         yield self._flush()
                     yield whole
                 else:
-                    yield from self._one_by_one(some.records())
+                    yield from self._one_by_one(entry.records())
             else:
-                yield from self._one_by_one(chain([some], typing.cast("Iterable[Record]", found)))
-        if self.kept or self.broken:
+                yield from self._one_by_one(chain([entry], typing.cast("Iterable[Record]", records)))
+        if self.accepted or self.broken:
             yield self._flush()
 
-    def _whole(self, some: Columns) -> Batch | None:
-        rows, source = columnar.rows_of(self.contract, some.batch), self.rules.source
+    def _whole(self, columns: Columns) -> Batch | None:
+        """Columns as one batch if each of their rows is good; None if the rows have to be checked one by one."""
+        rows, source = columnar.rows_of(self.contract, columns.batch), self.rules.source
         if rows is None:
             return None
         name = event_time_field(self.contract)
         if self.contract.floodmark_ingestion_time or name is None:
             rows = _with_times(rows, np.full(len(rows), self.rules.now, dtype=np.int64), source)
-            return Batch(rows, (), (), columns_left_out(source, some.batch))
+            return Batch(rows, (), (), columns_left_out(source, columns.batch))
         moments, valid, ahead = self._moments(rows.column(name))
         if not valid.all() or ahead.any():
             return None
-        times = stretches(moments, lambda place: some.position + place)
-        return Batch(_with_times(rows, moments, source), (), times, columns_left_out(source, some.batch))
+        times = stretches(moments, lambda index: columns.position + index)
+        return Batch(_with_times(rows, moments, source), (), times, columns_left_out(source, columns.batch))
 
     def _moments(self, column: pa.Array) -> tuple[Any, Any, Any]:
-        """Event times in ms, and which of them are there, and which too far in the future."""
+        """Event times in ms; a boolean per row whether the time is not null; a boolean per row whether it is too far in the future."""
         limit = self.rules.source.future_limit
         valid = column.is_valid().to_numpy(zero_copy_only=False)
         moments = column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False) // 1000
@@ -174,7 +186,7 @@ class _Checker:
     def _one_by_one(self, records: Iterable[Record]) -> Iterator[Batch]:
         validator = self.contract.__pydantic_validator__
         check = validator.validate_json if self.form == "json" else validator.validate_python
-        models, kept, size = self.models, self.kept, 0
+        models, accepted, size = self.models, self.accepted, 0
         for record in records:
             size += len(record.raw)
             if record.reason:
@@ -183,12 +195,12 @@ class _Checker:
                 try:
                     model = check(record.value)  # type: ignore[arg-type]  # bytes for JSON, else a dict
                     models.append(self._fields(model))
-                    kept.append(record)
+                    accepted.append(record)
                 except ValidationError as error:
                     self._break(record, explain(error))
                 except Exception as error:  # noqa: BLE001 - a validator of the user's; the row waits until it is mended
                     self._break(record, f"the contract's validator failed: {type(error).__name__}: {error}")
-            if len(kept) >= _BATCH_ROWS or size >= _BATCH_BYTES:
+            if len(accepted) >= _BATCH_ROWS or size >= _BATCH_BYTES:
                 yield self._flush()
                 size = 0
 
@@ -204,23 +216,23 @@ class _Checker:
         self.broken.append(Broken(position=record.position, raw=raw, reason=reason, replayable=exact))
 
     def _flush(self) -> Batch:
-        left_out = fields_left_out(self.rules.source, self.form, self.kept, self.models)
-        while True:  # again when a column took rows out, as those before it still hold them
+        left_out = fields_left_out(self.rules.source, self.form, self.accepted, self.models)
+        while True:  # again when a column took rows out, as the columns before it still hold those rows
             columns = [self._column(name, kind) for name, kind in self.schema.types.items()]
-            if all(len(column) == len(self.kept) for column in columns):
+            if all(len(column) == len(self.accepted) for column in columns):
                 break
         rows = pa.RecordBatch.from_arrays(columns, names=list(self.schema.names))
         if self.rules.source.revisable:
             rows = rows.append_column(CHANGE, self._changes())
-        rows, places = self._not_refused(*self._within_time(rows))
-        batch = Batch(rows, tuple(self.broken), self._times(rows, places), left_out)
+        rows, indices = self._not_refused(*self._within_time(rows))
+        batch = Batch(rows, tuple(self.broken), self._times(rows, indices), left_out)
         self.models.clear()
-        self.kept.clear()
+        self.accepted.clear()
         self.broken.clear()
         return batch
 
     def _column(self, name: str, kind: str) -> pa.Array:
-        """A column as Arrow; rows whose value does not fit the type are taken out of the batch and reported."""
+        """A column as Arrow; rows whose value does not fit the type are left out of the batch and reported as broken."""
         values = [model[name] for model in self.models]
         if "<" in kind or any(isinstance(value, enum.Enum) for value in values):
             values = [_plain(value) for value in values]
@@ -237,31 +249,34 @@ class _Checker:
                 fitting.append(row)
             except (pa.ArrowException, OverflowError, TypeError, ValueError):
                 self._break(
-                    self.kept[row], f"{name}: expected a {kind}, got {shown(value)}, which does not fit into one"
+                    self.accepted[row], f"{name}: expected a {kind}, got {shown(value)}, which does not fit into one"
                 )
         self.models[:] = [self.models[row] for row in fitting]
-        self.kept[:] = [self.kept[row] for row in fitting]
+        self.accepted[:] = [self.accepted[row] for row in fitting]
         return pa.array([values[row] for row in fitting], type=wanted)
 
-    def _times(self, rows: pa.RecordBatch, places: Any) -> tuple[Stretch, ...]:
-        """Stretches of the rows' event times; none where that is the moment of landing."""
+    def _times(self, rows: pa.RecordBatch, indices: Any) -> tuple[Stretch, ...]:
+        """Stretches of the rows' event times; none if the event time is the moment of landing."""
         if self.contract.floodmark_ingestion_time:
             return ()
-        return stretches(rows.column(EVENT).to_numpy(), lambda place: self.kept[places[place]].position)
+        return stretches(rows.column(EVENT).to_numpy(), lambda index: self.accepted[indices[index]].position)
 
-    def _not_refused(self, rows: pa.RecordBatch, places: Any) -> tuple[pa.RecordBatch, Any]:
-        """Take out the rows that are refused; ``places`` are those of the rows among the records kept."""
+    def _not_refused(self, rows: pa.RecordBatch, indices: Any) -> tuple[pa.RecordBatch, Any]:
+        """(rows, index of each among the accepted records) -> the same without the refused rows, which are reported as broken."""
         if not self.refusals.reasons:
-            return rows, places
+            return rows, indices
         reasons = self.refusals.of(len(rows))
-        for place, reason in zip(places, reasons, strict=True):
+        for index, reason in zip(indices, reasons, strict=True):
             if reason is not None:
-                self._break(self.kept[place], reason)
+                self._break(self.accepted[index], reason)
         good = np.array([reason is None for reason in reasons], dtype=bool)
-        return rows.filter(pa.array(good)), np.asarray(places)[good]
+        return rows.filter(pa.array(good)), np.asarray(indices)[good]
 
     def _within_time(self, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, Any]:
-        """Add EVENT and ASKED; take out rows without an event time or too far in the future. The places of the others come with them."""
+        """The rows with EVENT and ASKED, and the index of each among the accepted records.
+
+        Rows without an event time, or with one too far in the future, are left out and reported as broken.
+        """
         source, now = self.rules.source, self.rules.now
         name = event_time_field(self.contract)
         if self.contract.floodmark_ingestion_time or name is None:
@@ -276,14 +291,14 @@ class _Checker:
                     f"{name}: expected at most {limit} after the moment of landing ({describe(now)}), "
                     f"got {describe(int(moments[row]))}; it would make every row after it late"
                 )
-            self._break(self.kept[row], reason)
+            self._break(self.accepted[row], reason)
         good = valid & ~ahead
         return _with_times(rows.filter(pa.array(good)), moments[good], source), np.flatnonzero(good)
 
     def _changes(self) -> pa.Array:
-        """What became of the rows that are kept, by ``CHANGES``."""
+        """What became of each accepted row, by ``CHANGES``."""
         values = (
-            json.loads(r.raw) if self.form == "json" else typing.cast("dict[str, Any]", r.value) for r in self.kept
+            json.loads(r.raw) if self.form == "json" else typing.cast("dict[str, Any]", r.value) for r in self.accepted
         )
         return pa.array([CHANGES[value.get(CHANGE_TYPE, "insert")] for value in values], type=pa.int32())
 
@@ -301,19 +316,19 @@ def _with_times(rows: pa.RecordBatch, moments: Any, source: Source) -> pa.Record
 
 
 def trace_of(rows: pa.RecordBatch, partition_by: str | None) -> Trace:
-    """The rows as watermarks see them."""
+    """The candidate watermarks of rows, with the source partition of each."""
     asked = rows.column(ASKED).to_numpy(zero_copy_only=False)
     return Trace(asked, None if partition_by is None else partition_keys(rows.column(partition_by)))
 
 
 def partition_keys(column: pa.Array) -> list[str]:
-    """A text per row that tells source partitions apart: ``null``, or ``=`` and the value."""
+    """A text per row that names its source partition: ``null``, or ``=`` and the value."""
     texts = pc.binary_join_element_wise("=", column.cast(pa.string()), "", null_handling="emit_null")
     return pc.fill_null(texts, "null").to_pylist()  # type: ignore[no-any-return]
 
 
 def fractions_of(contract: type[Contract]) -> frozenset[str]:
-    """Inputs that are numbers with a fraction."""
+    """Names in the source of fields that are numbers with a fraction."""
     inputs, kinds = inputs_of(contract), schema(contract).types
     fields = {id(model_field): name for name, model_field in contract.model_fields.items()}
     return frozenset(
@@ -322,17 +337,17 @@ def fractions_of(contract: type[Contract]) -> frozenset[str]:
 
 
 def texts_of_literals(contract: type[Contract]) -> dict[str, dict[str, object]]:
-    """For formats that hold only text: input to {text: value} where the allowed values are numbers or booleans."""
-    found = {}
+    """Name in the source -> {text: value} of fields whose allowed values are numbers or booleans, for formats that hold only text."""
+    texts = {}
     for name, model_field in inputs_of(contract).items():
         values = [value for value in allowed_values(model_field.annotation) if not isinstance(value, str)]
         if values:
-            found[name] = {str(value).lower() if isinstance(value, bool) else str(value): value for value in values}
-    return found
+            texts[name] = {str(value).lower() if isinstance(value, bool) else str(value): value for value in values}
+    return texts
 
 
 def _plain(value: object) -> object:
-    """A value as Arrow takes it: of a model its fields, of a dictionary its pairs, of a member of an enum its value."""
+    """A value as plain Arrow input: a model as its fields, a dictionary as its pairs, a member of an enum as its value."""
     match value:
         case enum.Enum():
             return str(value.value)
@@ -367,7 +382,7 @@ def _explain(detail: Any) -> str:
 
 
 def readable(raw: bytes) -> tuple[str, bool]:
-    """Bytes as text, and whether that is exact; what is not UTF-8 is written in hex behind a backslash."""
+    """Bytes as text, and whether the text is exact; bytes that are no UTF-8 are written in hex behind a backslash."""
     try:
         return raw.decode(), True
     except UnicodeDecodeError:
