@@ -1,1 +1,1 @@
-"""Landing as both engines do it: what is read and checked, in which order what is written, what a row of a log looks like. No session in here."""
+"""Landing in the parts that both engines share: reading and checking units, the order of writes, the rows of a log. No session is needed."""

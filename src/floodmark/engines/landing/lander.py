@@ -1,4 +1,4 @@
-"""The writer of landing commits: units or nothing, quarantine, log and the list of landed units in the one right order."""
+"""The writer of landing commits: writes quarantine, log and the list of landed units in this order, each unit whole or not at all."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ from floodmark.semantics.watermarks import (
 from floodmark.spec.source import DeltaTable, Files, Learned, Rows, Source
 
 _JUDGED_ROWS = 100
-"""Rows of a commit below which nothing is concluded from the share of broken ones."""
+"""Rows of a commit below which the share of broken rows is not checked."""
 _MANY_FILES = 100_000
-"""More than any commit has: each file of a commit is a millisecond later than the one before it."""
+"""More files than any commit has: the modification time of each file of a commit is a millisecond after the one before."""
 
 
 def reader_of(source: Source, workspace: Path | None = None) -> Reader:
@@ -69,7 +69,7 @@ def _located(path: str, workspace: Path | None) -> str:
 
 @dataclass(slots=True)
 class Lander:
-    """Writes the landing commits of one source; the caller holds its lock."""
+    """Writes the landing commits of one source; the caller holds the source's lock."""
 
     workers: Workers
     source: Source
@@ -87,7 +87,11 @@ class Lander:
     def open(
         workers: Workers, source: Source, lake: Lake, *, clock: Callable[[], int], workspace: Path | None = None
     ) -> Lander:
-        """Read where the log stands; create it when there is none."""
+        """A lander at the last commit of the log; the log is created if there is none.
+
+        Raises:
+            PlanError: PLAN-010, the source no longer fits its log.
+        """
         path = lake.log(source.name)
         reader = reader_of(source, workspace)
         if not Table.is_deltatable(path):
@@ -106,59 +110,59 @@ class Lander:
         return Lander(workers, source, lake, clock, reader, last, landed, widen)
 
     def close(self) -> None:
-        """Write down what landed."""
+        """Write the list of landed units, which is only complete in memory until then."""
         self.landed.flush()
         log.remember(self.lake.log(self.source.name), self.last)
 
     def pending(self) -> list[Unit]:
-        """What can land now.
+        """The units that can land now.
 
         Raises:
-            LifecycleError: LIFECYCLE-011, there is something and the source has ended.
+            LifecycleError: LIFECYCLE-011, there are units and the source has ended.
         """
-        found, touched = self.reader.pending(self.landed)
+        units, touched = self.reader.pending(self.landed)
         if touched:
             self.landed.add(replace(unit, ordinal=self.last.ordinal) for unit in touched)
-        found = [unit for unit in found if unit.name not in self.waiting]
+        units = [unit for unit in units if unit.name not in self.waiting]
         if self.last.ended:
-            refuse_ended(self.source, found)
-        return found
+            refuse_ended(self.source, units)
+        return units
 
-    def commit(self, found: Sequence[Unit]) -> Landing | None:
-        """Land units as one commit; None when all of them have to wait.
+    def commit(self, units: Sequence[Unit]) -> Landing | None:
+        """Land units as one commit; None if all of them are still being written.
 
         Raises:
-            ConnectorError: one of them cannot be landed, those before it are; CONNECTOR-012, nearly all rows would be set aside, and
-                none of them is written.
+            ConnectorError: one unit cannot be landed, the units before it are; CONNECTOR-012, too many rows would be quarantined, and
+                no row of the commit is written.
         """
         now = self.clock()
-        blobs = self.workers.parsed(self.reader, found, self.source, now)
+        blobs = self.workers.parsed(self.reader, units, self.source, now)
         try:
             reports = blobs.reports
             problem = next((report.error for report in reports if report.error is not None), None)
             done = reports[: next((report.unit for report in reports if report.error is not None), len(reports))]
             decided = [report for report in done if report.status != "changing"]
-            self.waiting |= {found[report.unit].name for report in done if report.status == "changing"}
+            self.waiting |= {units[report.unit].name for report in done if report.status == "changing"}
             landing = None
-            refuse_share(self.source, found, decided)
+            refuse_share(self.source, units, decided)
             if decided:
-                landing = self._prepared(found, decided)
-                self._write_quarantine(blobs, found, decided, landing, now)
+                landing = self._prepared(units, decided)
+                self._write_quarantine(blobs, units, decided, landing, now)
                 landing = self.write(
-                    blobs, {r.unit: r for r in decided if r.status == "landed"}, landing, now, last=len(found) - 1
+                    blobs, {r.unit: r for r in decided if r.status == "landed"}, landing, now, last=len(units) - 1
                 )
                 self.landed.add(landing.units)
         finally:
             blobs.release()
         if problem is not None:
-            raise _raised(problem)
+            raise _error_of(problem)
         return landing
 
     def idle(self, now: int) -> Landing | None:
-        """Land a marker when source partitions that went idle, or the clock, let the watermark move; when there is nothing new.
+        """Land a marker if idle source partitions, or the clock, let the watermark advance. Called when no unit is pending.
 
         Args:
-            now: the clock before it was looked whether there is anything new, ms.
+            now: the clock before the source was looked at, ms.
         """
         state = leave_idle(self.last.state, now=now, idle_timeout=self.source.idle_timeout)
         if self.source.when_idle == "clock" and self.source.idle_timeout:
@@ -179,12 +183,12 @@ class Lander:
         return landing
 
     def reopen(self) -> Landing | None:
-        """Take the end of input back; None where the input goes on.
+        """Take the end of input back; None if the log has none.
 
         Raises:
             LifecycleError: LIFECYCLE-013, a stream or a savepoint has read the end; LIFECYCLE-003, a stream that reads the log runs.
         """
-        from floodmark.lake import ending  # noqa: PLC0415 - it reads streams and savepoints, of which other landings know nothing
+        from floodmark.lake import ending  # noqa: PLC0415 - imports streams and savepoints, which other landings do not need
 
         end = ending.end_of(self.lake.log(self.source.name), self.source.name)
         if end is None:
@@ -210,7 +214,7 @@ class Lander:
         last: int,
         again: bool = False,
     ) -> Landing:
-        """Append rows and marker to the log; ``landing`` knows everything but what the rows do to state and sequence.
+        """Append rows and marker to the log; state, sequence and counts of rows are added to ``landing`` here.
 
         Args:
             blobs: of the units.
@@ -218,7 +222,7 @@ class Lander:
             landing: the commit.
             now: the landing clock, ms.
             last: the unit behind which the marker stands.
-            again: the rows came before and had to wait, so that their delay says nothing about the source.
+            again: whether the rows come from the quarantine, so that their delay says nothing about the source.
         """
         plan, state = self._walked(self.last.state, reports, now, last)
         if state.learned is not None:
@@ -237,18 +241,18 @@ class Lander:
 
     def _times(self, reports: Mapping[int, Report]) -> tuple[Stretch, ...]:
         """Stretches of event time of the rows of a commit."""
-        found: tuple[Stretch, ...] = ()
+        times: tuple[Stretch, ...] = ()
         for _, report in sorted(reports.items()):
-            found = joined(found, report.times)
+            times = joined(times, report.times)
         if self.source.granularity == "row":
-            return found
-        rows = sum(stretch.rows for stretch in found)  # none of this commit is late because of another
-        return tuple(replace(stretch, earlier=rows - stretch.rows) for stretch in found)
+            return times
+        rows = sum(stretch.rows for stretch in times)  # no row of a commit is late because of another row of the commit
+        return tuple(replace(stretch, earlier=rows - stretch.rows) for stretch in times)
 
     def _walked(
         self, state: WatermarkState, reports: Mapping[int, Report], now: int, last: int
     ) -> tuple[Stamping, WatermarkState]:
-        """The plan for the rows of a commit, and the state after them."""
+        """The stamps of a commit (each unit's starting watermark state and sequence), and the watermark state after the last row."""
         idle_timeout, starts = self.source.idle_timeout, {}
         state, sequence = leave_idle(state, now=now, idle_timeout=idle_timeout), self.last.next_sequence
         before = state.watermark
@@ -269,13 +273,13 @@ class Lander:
         return plan, state
 
     def recover(self) -> None:
-        """Take back what a landing commit that never came has left in the quarantine."""
+        """Delete the rows that a landing without a log commit has left in the quarantine."""
         if not self._clean:
             quarantines.take_back(self.lake.quarantine(self.source.name), self.source.name, self.last.ordinal + 1)
             self._clean = True
 
     def next(self) -> Landing:
-        """The coming commit, before anything is known of its rows."""
+        """The record of the next commit, without its units and rows."""
         return Landing(
             source=self.source.name,
             ordinal=self.last.ordinal + 1,
@@ -288,13 +292,14 @@ class Lander:
             run=self.run,
         )
 
-    def _prepared(self, found: Sequence[Unit], decided: Sequence[Report]) -> Landing:
+    def _prepared(self, units: Sequence[Unit], decided: Sequence[Report]) -> Landing:
+        """The record of the next commit with its units, before its rows are stamped."""
         landing = self.next()
         done = tuple(
             Landed(
-                name=found[report.unit].name,
+                name=units[report.unit].name,
                 size=report.size,
-                modified=found[report.unit].modified,
+                modified=units[report.unit].modified,
                 digest=report.digest,
                 status=report.status,
                 ordinal=landing.ordinal,
@@ -305,12 +310,12 @@ class Lander:
         return replace(landing, units=done, quarantined=quarantined, set_aside=landing.set_aside + quarantined)
 
     def _write_quarantine(
-        self, blobs: Blobs, found: Sequence[Unit], decided: Sequence[Report], landing: Landing, now: int
+        self, blobs: Blobs, units: Sequence[Unit], decided: Sequence[Report], landing: Landing, now: int
     ) -> None:
         self.recover()
         if landing.quarantined:
             crash.point("landing.before_quarantine")
-            names = [unit.name for unit in found]
+            names = [unit.name for unit in units]
             by_unit = {report.unit: report for report in decided}
             path = self.lake.quarantine(self.source.name)
             self._clean = False  # until the landing commit is there
@@ -357,14 +362,14 @@ class Lander:
 
 
 def _counted(quarantine: str, ordinal: int) -> int:
-    """What landing commits up to one have set aside, where a version before has not said so."""
+    """Rows that the landing commits up to one have quarantined, for a log whose commits do not record the number."""
     if not Table.is_deltatable(quarantine):
         return 0
     return int(Table(quarantine).to_pyarrow_dataset().count_rows(filter=pc.field("_landing") <= ordinal))
 
 
-def refuse_share(source: Source, found: Sequence[Unit], decided: Sequence[Report]) -> None:
-    """Raise ConnectorError CONNECTOR-012 when a commit would set aside more of its rows than the source allows."""
+def refuse_share(source: Source, units: Sequence[Unit], decided: Sequence[Report]) -> None:
+    """Raise ConnectorError CONNECTOR-012 if a commit would quarantine a larger share of its rows than the source allows."""
     landed = [report for report in decided if report.status == "landed"]
     broken = sum(report.broken for report in landed)
     rows = broken + sum(report.rows for report in landed)
@@ -375,7 +380,7 @@ def refuse_share(source: Source, found: Sequence[Unit], decided: Sequence[Report
     raise ConnectorError(
         f"source '{source.name}'",
         f"at most {source.max_quarantine_share:.0%} of the rows of a commit to break the contract",
-        f"{broken:,} of {rows:,}, in {found[report.unit].name}: {shown}",
+        f"{broken:,} of {rows:,}, in {units[report.unit].name}: {shown}",
         f"Correct {source.contract.__name__} (or how Files(...) reads them) and land again; nothing of this commit was written. "
         "To set them all aside: Source(..., max_quarantine_share=1).",
         code="CONNECTOR-012",
@@ -383,7 +388,7 @@ def refuse_share(source: Source, found: Sequence[Unit], decided: Sequence[Report
 
 
 def refuse_ended(source: Source, waiting: Sequence[Unit]) -> None:
-    """Raise LifecycleError LIFECYCLE-011 when units wait to land at a source whose log has its end of input."""
+    """Raise LifecycleError LIFECYCLE-011 if units wait to land at a source whose log has its end of input."""
     if waiting:
         where, got = f"source '{source.name}'", f"{len(waiting)} more to land, first {waiting[0].name}"
         fix = (
@@ -393,7 +398,8 @@ def refuse_ended(source: Source, waiting: Sequence[Unit]) -> None:
         raise LifecycleError(where, "nothing after its end of input", got, fix, code="LIFECYCLE-011")
 
 
-def _raised(problem: dict[str, str]) -> FloodmarkError:
+def _error_of(problem: dict[str, str]) -> FloodmarkError:
+    """The error that stopped the check of a unit in a worker, from ``Report.error``."""
     parts = dict(problem)
     kind: type[FloodmarkError] = getattr(errors, parts.pop("kind"), ConnectorError)
     code = parts.pop("code")

@@ -1,4 +1,4 @@
-"""What an engine does in a landing: it reads and checks units, keeps their rows until they are written, and writes them."""
+"""The port that an engine implements for landing: it reads and checks units, holds their rows until the commit, and writes them."""
 
 from __future__ import annotations
 
@@ -16,38 +16,38 @@ from floodmark.spec.schema import Schema
 from floodmark.spec.source import Source
 
 ONE_FILE_ROWS = 1_000_000
-"""Up to so many rows a commit is one file."""
+"""Largest number of rows of a commit that are written to one file."""
 
 
 class Blobs(Protocol):
-    """The units of one commit, read once. Only small facts are in the driver."""
+    """The units of one commit, read once. Only the reports are in the driver, not the rows."""
 
     @property
     def reports(self) -> Sequence[Report]:
-        """What is known of each unit, in order."""
+        """A report per unit, in order."""
         ...
 
     def measured(self, plan: Stamping) -> Delays:
-        """How far the rows come behind; the plan starts from unheld states."""
+        """The delays of the rows behind the watermark; the plan starts from unheld states."""
         ...
 
     def set_aside(
         self, path: str, names: Sequence[str], reports: Mapping[int, Report], *, source: str, ordinal: int, now: int
     ) -> None:
-        """Append to the quarantine table: the broken rows of units that land, one entry for each unit that does not.
+        """Append to the quarantine table: the broken rows of units that land, and one entry for each unit that does not land.
 
         Args:
-            path: of the table, which is created where there is none.
+            path: of the table, which is created if there is none.
             names: of all units of the commit.
-            reports: by unit, of those that are decided.
-            source: its name.
+            reports: unit -> its report, of decided units.
+            source: name of the source.
             ordinal: of the landing commit.
             now: ms UTC.
         """
         ...
 
     def mark(self, path: str, ordinal: int) -> None:
-        """Note in the quarantine table which of its rows land with a commit, and why the others do not."""
+        """Write to the quarantine table which of its rows land with a commit, and why the others do not."""
         ...
 
     def append(
@@ -61,24 +61,24 @@ class Blobs(Protocol):
             schema: of the rows.
             plan: of their stamps.
             modified: modification time of the first file, ms.
-            widen: the schema has nullable columns that the log does not have yet.
+            widen: whether the schema has nullable columns that the log lacks.
         """
         ...
 
     def release(self) -> None:
-        """Give back what keeps the rows."""
+        """Free the memory or files that hold the rows."""
         ...
 
 
 class Workers(Protocol):
-    """An engine, at work for one landing."""
+    """The workers of an engine during one landing."""
 
     def check(self, source: Source, lake: Lake) -> None:
-        """Refuse what this engine cannot land with the other one's answer; before anything is written."""
+        """Refuse a source that this engine would not land as the other engine does. Called before anything is written."""
         ...
 
     def create_log(self, source: Source, path: str) -> None:
-        """Create an empty log where there is none."""
+        """Create an empty log. Called if there is none."""
         ...
 
     def parsed(self, reader: Reader, units: Sequence[Unit], source: Source, now: int) -> Blobs:
@@ -87,21 +87,26 @@ class Workers(Protocol):
         Args:
             reader: of the source's connector.
             units: in order.
-            source: contract, limits, what moves the watermark.
+            source: contract, limits, watermark strategy.
             now: the landing clock, ms.
         """
         ...
 
     def replayed(self, path: str, source: Source, now: int) -> Blobs:
-        """The rows that wait in a quarantine table and can be read again, in the order in which they were set aside, checked anew."""
+        """The open rows of a quarantine table that can be read again, checked anew, in the order in which they were quarantined."""
         ...
 
     def append_marker(
         self, path: str, landing: Landing, schema: Schema, plan: Stamping, *, modified: int, widen: bool
     ) -> None:
-        """Append a marker to the log and no row; as ``Blobs.append``."""
+        """Append a marker, and no row, to the log. Arguments as of ``Blobs.append``."""
         ...
 
     def boundary(self, where: str, again: str) -> AbstractContextManager[None]:
-        """What the engine or the disk raises becomes an error for people."""
+        """A context that turns an exception of the engine or the disk into an error for people.
+
+        Args:
+            where: for the message.
+            again: the command that lands again.
+        """
         ...

@@ -1,4 +1,4 @@
-"""Quarantine: rows that broke their contract, why, and landing them once the contract takes them."""
+"""Quarantine of a source: shows the rows that broke their contract and why, and lands them once they keep the contract."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ from floodmark.spec.source import Source
 READ = ("file", "position", "_landing", "raw", "_replay")
 """Columns of a quarantine table from which its rows are read again."""
 ORDER = ("_landing", "file", "position")
-"""Columns in whose order they were set aside."""
+"""Columns that order the rows of a quarantine table as they were quarantined."""
 MARKS = pa.schema(
     [("file", pa.string()), ("position", pa.int64()), ("_landing", pa.int64()), ("now_broken", pa.string())]
 )
-"""What became of quarantined rows that were checked again."""
+"""Outcome of quarantined rows that were checked again: their key, and why they are still broken; null for a row that lands."""
 OPEN = "_replayed IS NULL"
-"""Rows that wait."""
+"""SQL condition for the open rows of a quarantine table: those that no replay has landed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,12 +50,12 @@ class Entry:
     """A quarantined row, or a file that could not be landed.
 
     Args:
-        file: the unit it came in.
-        position: line or row number in it, from 1; 0 is the file itself.
+        file: the unit of the row.
+        position: line or row number in the unit, from 1; 0 is the file itself.
         reason: field, expected, got.
-        raw: its text.
-        landing: the landing commit that set it aside.
-        at: ms UTC.
+        raw: text of the row.
+        landing: ordinal of the landing commit that quarantined the row.
+        at: time of that commit, ms UTC.
     """
 
     file: str
@@ -68,13 +68,13 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quarantine:
-    """What is in the quarantine of a source and has not been replayed.
+    """The open rows in the quarantine of a source.
 
     Args:
-        source: its name.
-        rows: all of them.
-        by_reason: (reason without the value that was found, count), most first.
-        newest: some of them, newest first.
+        source: name of the source.
+        rows: number of open rows.
+        by_reason: (reason without the offending value, count), most frequent first.
+        newest: some of the open rows, newest first.
     """
 
     source: str
@@ -85,15 +85,15 @@ class Quarantine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replayed:
-    """What a replay did.
+    """The result of a replay.
 
     Args:
-        source: its name.
+        source: name of the source.
         landed: rows that keep the contract now and are in the log.
-        still_broken: rows that stay, with their reason of today.
+        still_broken: rows that stay in the quarantine, with their new reason.
         not_replayable: entries that are no row of their own: files, bytes that are no text.
-        late: rows of ``landed`` behind the watermark in force at this moment.
-        ordinal: of the landing commit; None when nothing landed.
+        late: rows of ``landed`` behind the watermark at the time of the replay.
+        ordinal: of the landing commit; None if nothing landed.
     """
 
     source: str
@@ -105,7 +105,13 @@ class Replayed:
 
 
 def show(source: str, lake: Lake, *, limit: int = 20) -> Quarantine:
-    """What waits in the quarantine of a source. Needs no engine."""
+    """The open rows in the quarantine of a source. No engine is needed.
+
+    Args:
+        source: name of the source.
+        lake: in which the source lands.
+        limit: most rows in ``newest``.
+    """
     path, nothing = lake.quarantine(source), Quarantine(source=source, rows=0, by_reason=(), newest=())
     if not entries.is_table(path):
         return nothing
@@ -143,7 +149,7 @@ def show(source: str, lake: Lake, *, limit: int = 20) -> Quarantine:
 
 
 def check_replay(source: Source, lake: Lake) -> None:
-    """Everything that can be said of a replay before an engine is needed.
+    """The checks of a replay that need no engine.
 
     Raises:
         LifecycleError: LIFECYCLE-011, there is a quarantine and the source has ended.
@@ -180,10 +186,10 @@ def replay(
 ) -> Replayed:
     """Check the quarantined rows against the contract of today and land those that keep it, as one commit.
 
-    Time: they are judged by the watermark in force now; those behind it are late, and stay late.
+    Time: rows behind the log's current watermark are late.
 
     Raises:
-        LifecycleError: LIFECYCLE-003 a landing is at work, LIFECYCLE-011 the source has ended.
+        LifecycleError: LIFECYCLE-003 a landing runs, LIFECYCLE-011 the source has ended.
     """
     workers.check(source, lake)
     with locked(lake, source):
@@ -224,7 +230,7 @@ def _replay(lander: Lander) -> Replayed:
 
 
 def _late(path: str, landing: Landing) -> int:
-    """Rows of a landing commit that are behind the watermark in force at them."""
+    """The number of rows of a landing commit that are behind their watermark."""
     first = landing.next_sequence - landing.rows - 1
     with duckdb.connect() as connection:
         rows = connection.register("log", DeltaTable(path).to_pyarrow_dataset()).table("log")
@@ -234,7 +240,7 @@ def _late(path: str, landing: Landing) -> int:
 
 
 def marks(pieces: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
-    """What became of quarantined rows: their keys, and why they are still broken; null where they land.
+    """Batches of ``MARKS`` for the quarantine table.
 
     Args:
         pieces: data of blobs of the kind ``KEYS``.
@@ -246,10 +252,10 @@ def marks(pieces: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
 
 
 def blobs_of(unit: int, batches: Iterable[pa.RecordBatch], rules: Rules) -> Iterator[Blob]:
-    """Blobs of quarantined rows, which are checked anew; the last one is their report.
+    """Blobs of quarantined rows, which are checked anew; the last blob is their report.
 
     Args:
-        unit: its number.
+        unit: number of the unit that the rows become.
         batches: of the columns ``READ``, in the order ``ORDER``.
         rules: to keep.
     """
@@ -258,7 +264,9 @@ def blobs_of(unit: int, batches: Iterable[pa.RecordBatch], rules: Rules) -> Iter
     traces: list[Trace] = []
     times: tuple[Stretch, ...] = ()
     refusals = rules.refusals(unit)
-    for replayed, group in groupby(rows, key=lambda row: row["_replay"]):
+    for replayed, group in groupby(
+        rows, key=lambda row: row["_replay"]
+    ):  # `keys[i]`: the key of the i-th record, None once it is reported
         settings = json.loads(replayed)
         form: Literal["json", "python"] = "json" if settings["format"] == "json" else "python"
         keys: list[tuple[str, int, int] | None] = []
@@ -268,9 +276,9 @@ def blobs_of(unit: int, batches: Iterable[pa.RecordBatch], rules: Rules) -> Iter
                 traces.append(compress(trace_of(batch.rows, rules.source.partition_by)))
                 yield unit, part, ROWS, units.arrow_file(batch.rows)
             times = stretches.joined(times, [_located(stretch, keys[stretch.position]) for stretch in batch.times])
-            told = [[*key, reasons.get(place)] for place, key in enumerate(keys) if key is not None]
-            yield unit, part + 1, KEYS, json.dumps(told).encode()
-            keys[:] = [None] * len(keys)  # told; their places go on counting
+            outcomes = [[*key, reasons.get(index)] for index, key in enumerate(keys) if key is not None]
+            yield unit, part + 1, KEYS, json.dumps(outcomes).encode()
+            keys[:] = [None] * len(keys)  # reported; later records are counted on from here
             part, good, broken = part + 2, good + len(batch.rows), broken + len(batch.broken)
     trace = units.joined(traces) if traces else None
     report = Report(
@@ -280,7 +288,7 @@ def blobs_of(unit: int, batches: Iterable[pa.RecordBatch], rules: Rules) -> Iter
 
 
 def _located(stretch: Stretch, key: tuple[str, int, int] | None) -> Stretch:
-    """A stretch whose first row is named as in the unit in which it was set aside."""
+    """A stretch whose first row has the file and position of the unit from which it was quarantined."""
     return stretch if key is None else replace(stretch, file=key[0], position=key[1])
 
 
@@ -290,8 +298,9 @@ def _records(
     rules: Rules,
     keys: list[tuple[str, int, int] | None],
 ) -> Iterator[Record]:
+    """Records of quarantined rows of one form, whose positions are indices into ``keys``; the key of each is appended there."""
     for row in rows:
-        place = len(keys)
+        index = len(keys)
         keys.append((str(row["file"]), int(str(row["position"])), int(str(row["_landing"]))))
         raw = str(row["raw"]).encode()
         match settings["format"]:
@@ -304,9 +313,9 @@ def _records(
                     decimal=str(settings.get("decimal", ".")),
                 )
                 names = list(settings["header"])  # type: ignore[call-overload]  # likewise
-                empty = Record(place, raw, None, "expected a row, got an empty line")
-                yield next(csv_records(iter([raw + b"\n"]), names, read), empty)._replace(position=place)
+                empty = Record(index, raw, None, "expected a row, got an empty line")
+                yield next(csv_records(iter([raw + b"\n"]), names, read), empty)._replace(position=index)
             case "json":
-                yield Record(place, raw, raw)
+                yield Record(index, raw, raw)
             case _:
-                yield Record(place, raw, json.loads(raw))
+                yield Record(index, raw, json.loads(raw))

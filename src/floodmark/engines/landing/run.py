@@ -1,7 +1,7 @@
-"""Landing: from a source into its log, once each, in commits that carry the state from which the next one goes on.
+"""Landing: from a source into its log, each unit once, in commits that carry the state from which the next commit resumes.
 
-The log commit is the moment of truth: quarantined rows are written before it and taken back when it never came; the list of
-landed units is written after it and caught up from its metadata.
+The log commit decides: quarantined rows are written before it, and deleted by the next landing if that commit is missing; the list of
+landed units is written after it, and completed from the metadata of log commits if that list is behind.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from floodmark.spec.source import Source
 
 
 class Stop(Protocol):
-    """What ``threading.Event`` is."""
+    """The part of ``threading.Event`` that a landing uses."""
 
     def is_set(self) -> bool:
-        """True when the landing should end after the commit it is in."""
+        """True if the landing should end after its current commit."""
         ...
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Sleep, at most until it is set."""
+        """Sleep for the timeout, s, at most until the event is set; True if it is set."""
         ...
 
 
@@ -45,14 +45,14 @@ class Committed:
     """One landing commit.
 
     Args:
-        source: its name.
-        ordinal: 0 is the first of the log.
+        source: name of the source.
+        ordinal: of the commit; 0 is the first of the log.
         units: files (or versions, or lists) that landed or were reported.
         rows: landed.
         quarantined: entries.
-        watermark: after it, ms.
+        watermark: after the commit, ms.
         pending: units already seen that are still to land.
-        seconds: it took.
+        seconds: duration of the commit.
     """
 
     source: str
@@ -67,19 +67,19 @@ class Committed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LandingResult:
-    """What a landing did.
+    """The result of a landing.
 
     Args:
-        source: its name.
+        source: name of the source.
         commits: written.
         units: landed or reported.
         rows: landed.
         quarantined: entries.
         watermark: of the log now, ms.
-        waiting: names of files that are still being written; the next landing takes them.
-        ended: the log has its end of input.
-        far: few rows of this landing far from all others of the log, or that have made rows of this landing late.
-        left_out: fields of the rows that the contract does not name, as it does not say what becomes of them.
+        waiting: names of files that are still being written; the next landing reads them.
+        ended: whether the log has its end of input.
+        far: groups of few rows of this landing that are far from all other rows of the log, or that have made rows of this landing late.
+        left_out: fields of the rows that the contract does not name and has no rule for.
     """
 
     source: str
@@ -123,27 +123,27 @@ def land(  # noqa: PLR0913 - each is one decision of the caller's, by name
     poll_seconds: float = 1.0,
     workspace: Path | None = None,
 ) -> LandingResult:
-    """Land what is pending at a source.
+    """Land the pending units of a source.
 
     Args:
         workers: of an engine.
         source: contract, connector, watermark strategy.
         lake: where the log is.
         until_caught_up: end when nothing is pending; otherwise look again every ``poll_seconds`` until ``stop``.
-        end: then land the end of input: the watermark goes to its maximum, every window fires, nothing can land any more.
+        end: land the end of input last: the watermark advances to its maximum, every window fires, and no unit can land after that.
         reopen: first take back the end of input, if there is one.
         on_commit: called after each commit.
-        stop: asked between commits.
-        max_commits: at most so many commits.
+        stop: checked between commits.
+        max_commits: most commits to write.
         clock: the moment of landing, ms UTC.
-        poll_seconds: between two looks at the source.
+        poll_seconds: seconds between two looks at the source.
         workspace: the folder relative paths start from; the current one by default.
 
     Raises:
-        CapabilityError: CAPABILITY-031 and 033, only the other engine can land it.
-        ConnectorError: CONNECTOR-001..011, the input is missing or has another shape; what came before it has landed.
+        CapabilityError: CAPABILITY-031 and 033, only the other engine can land the source.
+        ConnectorError: CONNECTOR-001..011, the input is missing or has another shape; the units before it have landed.
         PlanError: PLAN-010, the source no longer fits its log.
-        LifecycleError: LIFECYCLE-003 another landing is at work, or a stream that reads the log where it is reopened; 011 the source has ended,
+        LifecycleError: LIFECYCLE-003 another landing runs, or with ``reopen`` a stream that reads the log; 011 the source has ended,
             012 the log is another lake's, 013 a stream or a savepoint has read the end that should be taken back.
     """
     workers.check(source, lake)
@@ -162,13 +162,13 @@ def land(  # noqa: PLR0913 - each is one decision of the caller's, by name
 
 
 def check_start(source: Source, lake: Lake, workspace: Path | None = None, *, reopen: bool = False) -> None:
-    """Everything that can be said of a landing before an engine is needed.
+    """The checks of a landing that need no engine.
 
     Args:
         source: that shall land.
         lake: where the log is.
         workspace: the folder relative paths start from; the current one by default.
-        reopen: an end of input is taken back first.
+        reopen: whether an end of input is taken back first.
 
     Raises:
         ConnectorError: CONNECTOR-002 the folder is missing, CONNECTOR-003 it is a file.
@@ -195,7 +195,7 @@ def _check_own(lake: Lake, source: Source) -> None:
 
 @contextlib.contextmanager
 def locked(lake: Lake, source: Source) -> Iterator[None]:
-    """Hold the source of a lake for this process. In a bucket there is no lock: the log's own commit decides."""
+    """Lock the source of a lake for this process. In a bucket there is no lock: the first of two log commits wins, the other fails."""
     _check_own(lake, source)
     with exclusive(lake, "sources", source.name, "landing"):
         yield
@@ -218,8 +218,8 @@ class _Session:
     def run(self, *, until_caught_up: bool, poll_seconds: float) -> None:
         while not self.is_over():
             now, begun = self.landing.clock(), time.monotonic()
-            found = self.landing.pending()
-            if not found:
+            units = self.landing.pending()
+            if not units:
                 self.count(self.landing.idle(now), begun=begun)
                 if until_caught_up:
                     return
@@ -227,19 +227,19 @@ class _Session:
                 self.landing.waiting.clear()
                 if self._wait(poll_seconds):
                     return
-            while found and not self.is_over():
+            while units and not self.is_over():
                 size = self.landing.source.files_per_commit
                 begun = time.monotonic()
-                first, found = found[:size], found[size:]
-                self.count(self.landing.commit(first), pending=len(found), begun=begun)
+                first, units = units[:size], units[size:]
+                self.count(self.landing.commit(first), pending=len(units), begun=begun)
 
     def is_over(self) -> bool:
-        """True when asked to stop or at the limit of commits."""
+        """True if ``stop`` is set or ``max_commits`` is reached."""
         stopped = self.stop is not None and self.stop.is_set()
         return stopped or (self.max_commits is not None and len(self.done) >= self.max_commits)
 
     def count(self, landing: Landing | None, *, pending: int = 0, begun: float | None = None) -> None:
-        """Note a commit and tell the caller."""
+        """Record a commit and call ``on_commit``."""
         if landing is None:
             return
         self.done.append(landing)
@@ -258,7 +258,7 @@ class _Session:
             )
 
     def result(self) -> LandingResult:
-        """The sum of it."""
+        """The sum of the commits."""
         last = self.landing.last
         return LandingResult(
             source=last.source,

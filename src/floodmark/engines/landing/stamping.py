@@ -1,6 +1,6 @@
-"""Stamping: the second pass over blobs: watermark, progress and sequence on every row, the marker behind the last.
+"""Stamping: the second pass over blobs, which puts watermark, progress and sequence on every row and the marker after the last row.
 
-Where the source learns its bound, a pass before it counts delays, as the commit that brings the rows says how late they were.
+If the source learns its bound, another pass counts delays before, as the commit that brings the rows records how late they were.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from floodmark.spec.schema import RETRACTION, ROW, STAMPS, Schema
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stamping:
-    """What is needed to stamp the rows of one commit.
+    """The plan of the stamps of one commit.
 
     Args:
-        starts: unit -> (state before its first row, sequence of its first row); units not in it do not land.
-        last: the unit behind which the marker stands.
+        starts: unit -> (watermark state before its first row, sequence of its first row), of the units that land.
+        last: the unit after whose rows the marker stands.
         after: watermark after the commit.
         marker: the marker's sequence.
         now: the landing clock, ms.
         idle_timeout: of the source, ms.
         partition_by: of the source.
-        by_commit: the watermark of all rows, where it is one; None: each row's own.
+        by_commit: the watermark of all rows of a commit; None if each row has its own.
     """
 
     starts: Mapping[int, tuple[WatermarkState, int]]
@@ -46,7 +46,7 @@ class Stamping:
 
 
 def stamped(pieces: Iterable[Piece], schema: Schema, plan: Stamping) -> Iterator[pa.RecordBatch]:
-    """The rows of a log commit with their stamps, in order, and the marker behind the report of the plan's last unit."""
+    """The rows of a log commit with their stamps, in order, and the marker after the rows of the plan's last unit."""
     reached = dict(plan.starts)
     for unit, kind, data in pieces:
         if kind == units.ROWS and unit in reached:
@@ -58,25 +58,25 @@ def stamped(pieces: Iterable[Piece], schema: Schema, plan: Stamping) -> Iterator
 
 
 def only_marker(schema: Schema, plan: Stamping) -> pa.RecordBatch:
-    """The marker of a commit."""
+    """The marker row of a commit."""
     return marker(schema, watermark=plan.after, sequence=plan.marker, now=plan.now)
 
 
 def measured(pieces: Iterable[Piece], plan: Stamping) -> Delays:
-    """How far the rows of a commit come behind; the plan starts from unheld states."""
-    reached, found = dict(plan.starts), Delays()
+    """The delays of the rows of a commit behind the watermark; the plan starts from unheld states."""
+    reached, delays = dict(plan.starts), Delays()
     for unit, kind, data in pieces:
         if kind == units.ROWS and unit in reached:
             rows = units.rows_of(data)
             stamps = _stamps(plan, reached, unit, rows)
-            found = found.plus(delays_of(stamps, rows.column(ASKED).to_numpy()))
-    return found
+            delays = delays.plus(delays_of(stamps, rows.column(ASKED).to_numpy()))
+    return delays
 
 
 def _stamps(
     plan: Stamping, reached: dict[int, tuple[WatermarkState, int]], unit: int, rows: pa.RecordBatch
 ) -> Milliseconds:
-    """The watermark just before each of some rows of a unit; ``reached`` goes on to the rows behind them."""
+    """The watermark just before each of some rows of a unit; the unit's state and sequence in ``reached`` are advanced past these rows."""
     state, sequence = reached[unit]
     if plan.by_commit is None:
         trace = trace_of(rows, plan.partition_by)
@@ -88,22 +88,22 @@ def _stamps(
 
 
 def _stamp(rows: pa.RecordBatch, stamps: Milliseconds, sequence: int, now: int) -> pa.RecordBatch:
-    """Rows as they stand in the log; the two of an update share their place, as they are one change."""
+    """Rows as they stand in the log; the two rows of an update share one sequence, as they are one change."""
     size = len(rows)
     moments = rows.column(EVENT).to_numpy(zero_copy_only=False)
-    places, kinds = np.arange(sequence, sequence + size), np.full(size, ROW, dtype=np.int32)
+    sequences, kinds = np.arange(sequence, sequence + size), np.full(size, ROW, dtype=np.int32)
     payload = rows.drop_columns([EVENT, ASKED])
     if CHANGE in payload.schema.names:
         change = payload.column(CHANGE).to_numpy()
         payload = payload.drop_columns([CHANGE])
         kinds[(change == CHANGES["delete"]) | (change == CHANGES["update_preimage"])] = RETRACTION
-        places[1:] -= (change[1:] == CHANGES["update_postimage"]) & (change[:-1] == CHANGES["update_preimage"])
+        sequences[1:] -= (change[1:] == CHANGES["update_postimage"]) & (change[:-1] == CHANGES["update_preimage"])
     columns = [
         *payload.columns,
         pa.array(moments * 1000, type=INSTANT),
         pa.array(stamps, type=pa.int64()),
         pa.array(stamps, type=pa.int64()),
-        pa.array(places),
+        pa.array(sequences),
         pa.array(np.full(size, now * 1000), type=INSTANT),
         pa.array(kinds),
     ]

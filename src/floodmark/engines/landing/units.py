@@ -1,7 +1,7 @@
-"""Units as rows: read and checked into blobs, of which small facts are reported.
+"""Blobs: units after they are read and checked, in the form in which an engine holds them until they are written.
 
-A blob is (unit, part, kind, data): a piece of a unit's rows as an Arrow file, its broken rows, or its report. Blobs are what an engine
-keeps between reading and writing, so that nothing is read twice and no row has to pass through the driver.
+A blob is (unit, part, kind, data): a piece of a unit's rows as an Arrow file, its broken rows, or its report. By them no unit is read
+twice, and no row has to pass through the driver.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from floodmark.semantics.watermarks import Trace, compress
 from floodmark.spec.contract import tells_unknown
 
 ROWS, BROKEN, REPORT, KEYS = 0, 1, 2, 3
-"""Kinds of blobs; ``KEYS`` says what became of quarantined rows that were checked again."""
+"""Kinds of blobs; ``KEYS`` holds the outcome of quarantined rows that were checked again."""
 EXAMPLES = 3
-"""Broken rows of a unit that are shown where a landing stops because of them."""
+"""Broken rows of a unit that the error shows if a landing stops because of them."""
 
 Blob = tuple[int, int, int, bytes]
 Piece = tuple[int, int, bytes]
@@ -39,16 +39,16 @@ Piece = tuple[int, int, bytes]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What a worker says of a unit.
+    """A worker's report of a unit.
 
     Args:
-        unit: its place among the units of the commit.
+        unit: index among the units of the commit.
         status: see :class:`~floodmark.connectors.unit.Landed`.
         rows: good ones.
         broken: broken ones.
         size: bytes read.
         digest: of the content.
-        reason: why it did not land, for people.
+        reason: why the unit did not land, for people.
         trace: of its rows, compressed.
         times: stretches of event time in which its rows lie.
         left_out: fields of its rows that the contract does not name.
@@ -70,7 +70,7 @@ class Report:
     error: dict[str, str] | None = None
 
     def as_blob(self, part: int) -> Blob:
-        """The last blob of a unit."""
+        """The report as the last blob of a unit."""
         fields = {name: getattr(self, name) for name in self.__slots__}
         trace = None if self.trace is None else self.trace.as_json()
         times = [stretch.as_json() for stretch in self.times]
@@ -103,9 +103,9 @@ def blobs_of(index: int, reader: Reader, unit: Unit, rules: Rules) -> Iterator[B
         else:
             report = yield from _read(index, content, rules, parts)
             report = replace(report, times=[replace(stretch, file=unit.name) for stretch in report.times])
-            if report.size != unit.size:  # somebody is still writing it
+            if report.size != unit.size:  # the file is still being written
                 report = replace(report, status="changing")
-    except FileNotFoundError:  # taken away since it was listed
+    except FileNotFoundError:  # deleted since the folder was listed
         report = Report(unit=index, status="changing")
     except FloodmarkError as error:
         report = Report(unit=index, status="changing", error={**error.as_json(), "kind": type(error).__name__})
@@ -171,10 +171,10 @@ def joined(traces: Sequence[Trace]) -> Trace:
 
 
 def retraced(opened: Iterable[tuple[Blob, pa.RecordBatch | None]], partition_by: str | None) -> Iterator[Blob]:
-    """Blobs whose rows ask for another watermark than before; their reports say so.
+    """Blobs of rows whose candidate watermarks have changed, with the traces in their reports computed anew.
 
     Args:
-        opened: blobs, those of rows with the rows.
+        opened: blobs; a blob of rows together with its rows.
         partition_by: of the source.
     """
     traces: dict[int, list[Trace]] = {}
@@ -189,11 +189,11 @@ def retraced(opened: Iterable[tuple[Blob, pa.RecordBatch | None]], partition_by:
 
 
 def moving(rows: pa.RecordBatch, moves: Any) -> pa.RecordBatch:
-    """Rows of which only some move the watermark.
+    """Rows of which only some can advance the watermark.
 
     Args:
         rows: with ``ASKED``.
-        moves: a boolean for each.
+        moves: a boolean per row: whether the row can.
     """
     asked = np.where(moves, rows.column(ASKED).to_numpy(), NEVER)
     return rows.set_column(rows.schema.get_field_index(ASKED), ASKED, pa.array(asked))
@@ -221,13 +221,13 @@ def _broken(rows: Sequence[Broken], replay: str | None) -> bytes:
 def entries(
     pieces: Iterable[Piece], files: Sequence[str], reports: Mapping[int, Report], *, source: str, ordinal: int, now: int
 ) -> Iterator[pa.RecordBatch]:
-    """Rows for the quarantine table: the broken rows of units that land, one entry for each that does not.
+    """Rows for the quarantine table: the broken rows of units that land, and one entry for each unit that does not land.
 
     Args:
         pieces: of the commit.
         files: names of all its units.
-        reports: by unit, of those that are decided.
-        source: its name.
+        reports: unit -> its report, of decided units.
+        source: name of the source.
         ordinal: of the landing commit.
         now: ms UTC.
     """
