@@ -1,7 +1,7 @@
-"""Expressions that may fail for a row: the row goes on to the quarantine with the reason.
+"""Expressions that may fail for a row: the row is quarantined with the reason.
 
-What catches the exception on Spark is an expression of its optimizer, which its own ``try_`` functions are made of. Sail has no such
-expression: there a query over rows of which one fails ends, and ``embedded.attempts`` marks the failing rows before it is asked once more.
+On Spark, ``TryEval`` catches the exception: the expression that Spark's own ``try_`` functions are made of. Sail has no such expression:
+a query of Sail ends if one row fails, and ``embedded.attempts`` marks the failing rows before the query is run again.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from floodmark.spec.operator import Operator
 from floodmark.spec.schema import FAILED, FAILURE, QUARANTINE, ROW, Schema
 
 _MESSAGES = 20
-"""Rows of a micro-batch whose message is looked up; each costs a query. The others are set aside without one."""
+"""Rows of a micro-batch whose message is looked up, as each message costs a query. Other rows are quarantined without a message."""
 
 
 def attempted(
     rows: DataFrame, attempts: Sequence[Attempt], keys: Sequence[str] = (), rendering: Rendering = as_written
 ) -> DataFrame:
-    """Rows with the value of each attempt, as ``made(rows, 0)``, ``made(rows, 1)``...; those for which one fails are ``FAILED`` and say why.
+    """Rows with the value of each attempt, as ``made(rows, 0)``, ``made(rows, 1)``...; a row for which one fails is ``FAILED``, with the reason.
 
-    A retraction that fails is left out, as the row it takes back was set aside. On Sail the query ends where an attempt fails for a row that
-    is not ``FAILED`` already.
+    A retraction that fails is left out, as the row that it takes back was quarantined. On Sail the query ends if an attempt fails for a row
+    that is not ``FAILED`` already.
 
     Args:
         rows: stamped.
@@ -43,27 +43,27 @@ def attempted(
     """
     if connected(rows):
         return _attempted_on_sail(rows, attempts, rendering)
-    tries = [_try(attempt).alias(_tried(place)) for place, attempt in enumerate(attempts)]
+    tries = [_try(attempt).alias(_tried(number)) for number, attempt in enumerate(attempts)]
     before = F.col(FAILURE) if FAILURE in rows.columns else F.lit(None).cast(f"struct<{QUARANTINE.ddl()}>")
     rows = rows.select("*", *tries)
-    fails = " OR ".join(f"`{_tried(place)}` IS NULL" for place in range(len(attempts)))
+    fails = " OR ".join(f"`{_tried(number)}` IS NULL" for number in range(len(attempts)))
     why = F.when(F.expr(f"`_kind` > {ROW}"), before)
-    for place, attempt in enumerate(attempts):
-        why = why.when(F.expr(f"`{_tried(place)}` IS NULL"), _failure(attempt, keys))
+    for number, attempt in enumerate(attempts):
+        why = why.when(F.expr(f"`{_tried(number)}` IS NULL"), _failure(attempt, keys))
     kind = F.expr(f"CASE WHEN `_kind` <= {ROW} AND ({fails}) THEN {FAILED} ELSE `_kind` END")
     return rows.filter(f"`_kind` >= {ROW} OR NOT ({fails})").withColumns({FAILURE: why, "_kind": kind})
 
 
 def _attempted_on_sail(rows: DataFrame, attempts: Sequence[Attempt], rendering: Rendering) -> DataFrame:
-    """The same on Sail, which leaves out what nobody reads: ``_kind`` depends on each attempt, so that each is computed for each row."""
+    """``attempted`` on Sail. ``_kind`` is made to depend on each attempt, as Sail would not compute an attempt that no column reads."""
     tries = [
-        f"{value(attempt.text, attempt.type, attempt.schema, rendering)} AS `{_tried(place)}`"
-        for place, attempt in enumerate(attempts)
+        f"{value(attempt.text, attempt.type, attempt.schema, rendering)} AS `{_tried(number)}`"
+        for number, attempt in enumerate(attempts)
     ]
     if FAILURE not in rows.columns:
         tries.append(f"CAST(NULL AS struct<{QUARANTINE.ddl()}>) AS `{FAILURE}`")
-    missing = " - ".join(f"CASE WHEN `{_tried(place)}` IS NULL THEN 1 ELSE 0 END" for place in range(len(attempts)))
-    # the least kind there is lies above: a kind is what it was
+    missing = " - ".join(f"CASE WHEN `{_tried(number)}` IS NULL THEN 1 ELSE 0 END" for number in range(len(attempts)))
+    # every kind is above -9, so this leaves `_kind` as it is
     return with_columns(rows.selectExpr("*", *tries), {"_kind": f"CAST(greatest(`_kind`, -9 - {missing}) AS int)"})
 
 
@@ -73,17 +73,17 @@ def failures(rows: DataFrame, attempt: Attempt) -> DataFrame:
     return rows.filter(f"`{_tried(0)}` IS NULL").withColumn("given", _json(attempt.schema.names, attempt.schema))
 
 
-def made(rows: DataFrame, place: int) -> str:
+def made(rows: DataFrame, number: int) -> str:
     """The value of an attempt of ``attempted``, as SQL text; null where it failed, and for markers."""
-    return f"`{_tried(place)}`" if connected(rows) else f"`{_tried(place)}`.`value`"
+    return f"`{_tried(number)}`" if connected(rows) else f"`{_tried(number)}`.`value`"
 
 
-def _tried(place: int) -> str:
-    return f"_tried_{place}"
+def _tried(number: int) -> str:
+    return f"_tried_{number}"
 
 
 def _try(attempt: Attempt) -> Column:
-    """A struct of the value; null where the expression fails. A branch of ``CASE``: what is in two of them is not computed before both."""
+    """A struct of the value; null if the expression fails. In a branch of ``CASE``, so that Spark does not compute a common part before."""
     jvm: Any = SparkSession.active()._jvm  # noqa: SLF001 - the way to Spark's optimizer
     utils = jvm.org.apache.spark.sql.classic.ExpressionUtils
     value = F.expr(f"named_struct('value', {typed(attempt.text, attempt.type)})")
@@ -92,6 +92,7 @@ def _try(attempt: Attempt) -> Column:
 
 
 def _failure(attempt: Attempt, keys: Sequence[str]) -> Column:
+    """The row of the quarantine, without stamps, for a row for which an attempt fails."""
     fields = {
         "step": F.lit(attempt.step),
         "key": _json(keys, attempt.schema) if keys else F.lit(None).cast("string"),
@@ -102,7 +103,7 @@ def _failure(attempt: Attempt, keys: Sequence[str]) -> Column:
 
 
 def _json(names: Sequence[str], schema: Schema) -> Column:
-    """Columns as JSON, values of each type as ``semantics.failures`` writes them."""
+    """Columns as JSON, with the texts of ``semantics.failures`` for values of each type."""
     columns = [F.expr(_as_json(name, schema.types[name])).alias(name) for name in names]
     return F.to_json(F.struct(*columns), {"ignoreNullFields": "false"})
 
@@ -123,7 +124,7 @@ def _as_json(name: str, kind: str) -> str:
 
 
 def explained(rows: DataFrame, attempts: Sequence[Attempt]) -> DataFrame:
-    """Rows of a quarantine with Spark's messages, found by computing what failed once more, row by row."""
+    """Rows of a quarantine with Spark's messages: each failed expression is computed once more, row by row, for ``_MESSAGES`` rows."""
     if not attempts:
         return rows
     reasons = [attempt.unexplained for attempt in attempts]
@@ -131,16 +132,16 @@ def explained(rows: DataFrame, attempts: Sequence[Attempt]) -> DataFrame:
     failed = rows.filter(F.col("reason").isin(reasons)).select(*columns).distinct().orderBy(*columns).limit(_MESSAGES)
     reason = F.col("reason")
     for row in failed.collect():
-        found = next((text for a in matching(attempts, row.asDict()) if (text := message(a, row["given"]))), None)
-        if found is not None:
+        explanation = next((text for a in matching(attempts, row.asDict()) if (text := message(a, row["given"]))), None)
+        if explanation is not None:
             same = [F.col(name) == row[name] for name in columns]
-            reason = F.when(same[0] & same[1] & same[2], F.lit(found)).otherwise(reason)
+            reason = F.when(same[0] & same[1] & same[2], F.lit(explanation)).otherwise(reason)
     return rows.withColumn("reason", reason)
 
 
-def message(attempt: Attempt, given: str) -> str | None:
-    """Why an attempt fails for a row; None where it does not fail for what JSON keeps of the row."""
-    row = SparkSession.active().range(1).select(F.from_json(F.lit(given), attempt.schema.ddl()).alias("row"))
+def message(attempt: Attempt, row_json: str) -> str | None:
+    """(attempt, row as JSON) -> why the attempt fails for the row; None if the attempt does not fail for the values that JSON holds."""
+    row = SparkSession.active().range(1).select(F.from_json(F.lit(row_json), attempt.schema.ddl()).alias("row"))
     try:
         row.select("row.*").select(F.expr(typed(attempt.text, attempt.type))).collect()
     except PySparkException as error:
@@ -151,17 +152,17 @@ def message(attempt: Attempt, given: str) -> str | None:
 # ---- runs that stop
 
 OF_DATA = re.compile(r"SQLSTATE: (22\w{3}|P0001)")
-"""What Spark says of values an expression cannot take, and of ``raise_error``."""
+"""Spark's errors about values that an expression has no result for, and of ``raise_error``."""
 
 
 @contextmanager
 def blaming(operator: Operator, mode: str, places: Callable[[Operator], Iterable[DataFrame | None]]) -> Iterator[None]:
-    """What an expression raises for a row becomes an error that names the row.
+    """A context that turns the error of an expression into an error that names the failing row.
 
     Args:
         operator: that runs.
         mode: bounded or unbounded.
-        places: where the row may be, one after the other: from the operator that sets aside what fails to rows of the quarantine, or of
+        places: (the operator with quarantining steps) -> frames in which to look for the row, in this order: rows of the quarantine, or of
             ``set_aside_before``.
 
     Raises:
@@ -170,14 +171,14 @@ def blaming(operator: Operator, mode: str, places: Callable[[Operator], Iterable
     try:
         yield
     except (PySparkException, Py4JError) as error:
-        found = _blamed(operator, places) if OF_DATA.search(str(error)) else None
-        if found is None:
+        failed_row = _blamed(operator, places) if OF_DATA.search(str(error)) else None
+        if failed_row is None:
             raise
-        raise stopped(operator, mode, found, found["_event_time"], found["_sequence"]) from error
+        raise stopped(operator, mode, failed_row, failed_row["_event_time"], failed_row["_sequence"]) from error
 
 
 def _blamed(operator: Operator, places: Callable[[Operator], Iterable[DataFrame | None]]) -> dict[str, Any] | None:
-    """The first row that fails; None where none is found, or looking for it fails too: then what has stopped the run is all there is to say."""
+    """The first row that fails, with its message; None if no row fails, or the search fails too: the caller raises the original error then."""
     twin = quarantining(operator)
     attempts = all_attempts(twin, stage_of(twin))
     reasons = [attempt.unexplained for attempt in attempts]

@@ -1,7 +1,7 @@
-"""Steps -> DataFrames. The same code for bounded and streaming DataFrames: a DataFrame here is rows with stamps.
+"""Steps -> DataFrames of stamped rows. The same code compiles bounded and streaming DataFrames.
 
-No step may remove time: markers (``_kind`` 1) pass every filter, and functions never see them. Nor do rows that failed (3), which go
-to the quarantine.
+No step may remove time: markers (``_kind`` 1) pass every filter, and functions never see markers. Functions never see failed rows (3)
+either, which are quarantined.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from floodmark.spec.schema import FAILED, FAILURE, QUARANTINE, RETRACTION, ROW, 
 from floodmark.spec.windows import WindowAssigner
 
 FILTERED = 4
-"""``_kind`` of a row that a filter has taken out, on its way through the frames of Sail; never anywhere else."""
+"""``_kind`` of a row that a filter has taken out; only inside frames of Sail, never in a table."""
 CARRIER = "_carrier"
-"""The column Spark's watermark is defined on in streams; steps carry it along where it is there."""
+"""The column on which Spark's watermark is defined in streams; steps carry this column along if their input has it."""
 
 
 def compiled(
@@ -39,9 +39,9 @@ def compiled(
     """The DataFrame of a step: its columns, then the stamps (and the carrier).
 
     Args:
-        step: stateless from here down to ``known`` and the inputs.
+        step: stateless, as are all steps from there to ``known`` and the inputs.
         inputs: input name -> stamped rows.
-        known: steps that are DataFrames already: the stateful one.
+        known: step -> its DataFrame, of steps that are computed already: the stateful step.
         rendering: of expressions, for the session of the frames.
     """
     if known and step in known:
@@ -94,21 +94,23 @@ def failures(
     known: Mapping[steps.Step, DataFrame] | None = None,
     rendering: Rendering = as_written,
 ) -> DataFrame | None:
-    """The rows of the quarantine that stateless steps set aside, stamped; None where no such step can.
+    """The stamped rows that stateless steps quarantine; None if no stateless step can quarantine rows.
 
     Args:
-        operator: whose.
+        operator: of the steps.
         inputs: input name -> stamped rows.
-        known: the stateful step as a DataFrame.
+        known: the stateful step -> its DataFrame.
         rendering: of expressions, for the session of the frames.
     """
     before = [without_filtered(compiled(step, inputs, known, rendering)) for step in failing(operator)]
-    found = [rows.filter(f"`_kind` >= {FAILED}") for rows in before]
-    if not found:
+    failed = [rows.filter(f"`_kind` >= {FAILED}") for rows in before]
+    if not failed:
         return None
     stamps = [name for name in STAMPS if name != "_kind"]
-    rows = reduce(lambda a, b: a.union(b), [rows.select(f"{FAILURE}.*", *stamps) for rows in found])
-    rows = rows.dropDuplicates() if len(found) > 1 else rows  # a row that fails below both of two is met twice
+    rows = reduce(lambda a, b: a.union(b), [rows.select(f"{FAILURE}.*", *stamps) for rows in failed])
+    rows = (
+        rows.dropDuplicates() if len(failed) > 1 else rows
+    )  # a row that fails below two of the steps is in both frames
     rows = rows.mapInArrow(_plain_texts, ", ".join(f"`{name}` {kind}" for name, kind in rows.dtypes))
     return with_columns(rows, {"_kind": f"CAST({ROW} AS int)"})
 
@@ -122,7 +124,7 @@ def _plain_texts(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def failing(operator: Operator) -> tuple[steps.Step, ...]:
-    """The last stateless steps after the stateful one, or of all, that can set rows aside; rows that fail before them pass them."""
+    """The last steps that can quarantine rows, among the stateless ones after the stateful step; rows that fail before them pass them."""
     return tuple(dict.fromkeys(step for _, result in operator.results for step in _failing(result)))
 
 
@@ -137,7 +139,7 @@ def _failing(step: steps.Step) -> Iterator[steps.Step]:
 
 
 def set_aside_before(stage: AnyStage, inputs: Mapping[str, DataFrame]) -> DataFrame:
-    """The rows that fail on the way to the stateful step, as rows of the quarantine, with the stamps of the input."""
+    """The rows that fail before the stateful step, as rows of the quarantine, with the stamps of the input."""
     rows = stage_rows(stage, compiled(stage.step.parent, inputs))
     if "failure" not in rows.columns:
         rows = with_columns(rows.filter("false"), {"failure": f"CAST(NULL AS struct<{QUARANTINE.ddl()}>)"})
@@ -159,8 +161,8 @@ def without_filtered(rows: DataFrame) -> DataFrame:
 def filtered(rows: DataFrame, condition: str) -> DataFrame:
     """The rows for which a condition is true, and all markers.
 
-    Sail may compute an expression before the filter below it, for rows the filter takes out, where it may fail. So there rows are marked,
-    by which the guard of each expression knows them, until ``without_filtered``.
+    On Sail the other rows are marked as ``FILTERED`` instead, until ``without_filtered``, so that the guard of each expression leaves them
+    out: Sail may compute an expression before the filter below it, and fail for a row that the filter takes out.
 
     Args:
         rows: stamped.
@@ -173,17 +175,17 @@ def filtered(rows: DataFrame, condition: str) -> DataFrame:
 
 
 def stage_rows(stage: AnyStage, rows: DataFrame, rendering: Rendering = as_written) -> DataFrame:
-    """Rows as the stage's ``pack`` wants them: ``group``, keys, event time in ms, stamps, values, ``row``, ``side``."""
+    """Rows with the columns of the stage's ``pack``: ``group``, keys, event time in ms, stamps, values, ``row``, ``side``."""
     step = stage.step
     tried = stage_attempts(stage) if steps.quarantines(step) else ()
     rows = attempted(rows, [attempt for _, attempt in tried], step.keys, rendering) if tried else rows
-    values = {place: made(rows, number) for number, (place, _) in enumerate(tried)}
+    values = {index: made(rows, number) for number, (index, _) in enumerate(tried)}
     group = (
         f"CAST(pmod(xxhash64({', '.join(f'`{k}`' for k in step.keys)}), {step.groups}) AS int)" if step.keys else "0"
     )
     if step.broadcast is not None:
         group = f"explode(if(`{steps.TAG}` = {step.broadcast}, sequence(0, {step.groups - 1}), array({group})))"
-    columns = [f"{group} AS `group`", *(f"{_plain_zero(rows, key)} AS k{i}" for i, key in enumerate(step.keys))]
+    columns = [f"{group} AS `group`", *(f"{plain_zero(rows, key)} AS k{i}" for i, key in enumerate(step.keys))]
     columns += [
         "coalesce(unix_millis(`_event_time`), 0) AS t",
         "`_watermark` AS w",
@@ -201,14 +203,16 @@ def stage_rows(stage: AnyStage, rows: DataFrame, rendering: Rendering = as_writt
         columns.append(f"CASE WHEN {guarded(maybe_dropped(step), 'false')} THEN {whole} END AS side")
     if FAILURE in rows.columns:
         columns.append(f"`{FAILURE}` AS failure")
-    found = rows.selectExpr(*columns)
+    projected = rows.selectExpr(*columns)
     if step.only is not None:
-        found = found.filter(f"kind NOT IN ({ROW}, {RETRACTION}) OR `group` IN ({', '.join(map(str, step.only))})")
-    return found.filter(f"kind < {FILTERED}") if connected(rows) else found
+        projected = projected.filter(
+            f"kind NOT IN ({ROW}, {RETRACTION}) OR `group` IN ({', '.join(map(str, step.only))})"
+        )
+    return projected.filter(f"kind < {FILTERED}") if connected(rows) else projected
 
 
 def maybe_dropped(step: steps.WindowAggregate) -> str:
-    """A SQL condition every row meets that is dropped for all its windows; exact for tumbling and sliding windows."""
+    """A SQL condition that is true for every row which is dropped for all its windows; exact for tumbling and sliding windows."""
     if step.time == "processing":  # no row is too late by the clock, but an assigner may name windows that are over
         return "true" if isinstance(step.window, WindowAssigner) else "false"
     return kind_of(step.window).sql_maybe_dropped("unix_millis(`_event_time`)", step.allowed_lateness, "`_watermark`")
@@ -218,8 +222,8 @@ def _stamps(rows: DataFrame) -> list[str]:
     return [name for name in (*STAMPS, CARRIER, FAILURE) if name in rows.columns]
 
 
-def _plain_zero(rows: DataFrame, column: str) -> str:
-    """-0.0 and 0.0 are one key, as in SQL's GROUP BY."""
+def plain_zero(rows: DataFrame, column: str) -> str:
+    """SQL text of a key column in which -0.0 is 0.0, so that both are one key, as in SQL's GROUP BY."""
     kind = rows.schema[column].dataType.simpleString()
     return f"`{column}` + CAST(0 AS {kind})" if kind in {"float", "double"} else f"`{column}`"
 
@@ -244,10 +248,10 @@ def _flat_map(step: steps.FlatMap) -> Callable[[Iterable[pa.RecordBatch]], Itera
 
 
 def _failures(mapped: Mapped, batch: pa.RecordBatch) -> pa.Array:
-    """Why each row failed, here or in a step before this one; null where it did not."""
-    found: list[Failure | None] = [None] * len(mapped.origin)
+    """The failure of each row, in this step or in a step before; null for a row that did not fail."""
+    reasons: list[Failure | None] = [None] * len(mapped.origin)
     if FAILURE in batch.schema.names:
-        found = batch.column(FAILURE).take(mapped.origin).to_pylist()
-    for place, why in mapped.failures.items():
-        found[place] = why
-    return pa.array(found, FAILURE_TYPE)
+        reasons = batch.column(FAILURE).take(mapped.origin).to_pylist()
+    for index, failure in mapped.failures.items():
+        reasons[index] = failure
+    return pa.array(reasons, FAILURE_TYPE)

@@ -1,11 +1,12 @@
-"""Expressions of the user over stamped rows, as SQL text, so that they mean the same to a session of Spark and to one of Sail.
+"""Expressions of the user over stamped rows, as SQL text that has one meaning in sessions of Spark and of Sail.
 
-Markers, ticks and rows set aside (``_kind`` above 0) have no values of their own, so no expression is computed for them: a division by
-``coalesce(n, 0)`` would fail for a marker although it fails for no row. ``CASE`` is what keeps Spark from computing its branches for other
-rows: neither the optimizer nor the elimination of common subexpressions moves an expression out of a branch. The optimizer does decide a
-branch that it knows, so nothing behind an expression may filter by an equality, such as ``_kind = 0``: it would put the 0 into the guard.
+Markers, ticks and quarantined rows (``_kind`` above 0) have no values of their own, so no expression is computed for them: a division by
+``coalesce(n, 0)`` would fail for a marker although it fails for no row. ``CASE`` keeps Spark from computing a branch for other rows:
+neither the optimizer nor the elimination of common subexpressions moves an expression out of a branch. But the optimizer decides a
+condition whose value it can derive, so no step behind an expression may filter by an equality such as ``_kind = 0``: the optimizer would
+put the 0 into the guard.
 
-``pyspark.sql.functions`` makes columns of one kind of session only, so that a column is made by ``expr`` for the frame it belongs to.
+``pyspark.sql.functions`` makes columns of one kind of session only, so that a column is made by ``expr`` for its frame.
 """
 
 from __future__ import annotations
@@ -20,21 +21,21 @@ from floodmark.spec.expressions import quoted
 from floodmark.spec.schema import ROW, Schema
 
 Rendering = Callable[[str, Schema], str]
-"""An expression of the user and the columns it is computed over -> the text for the session it runs on."""
+"""(an expression of the user, the columns over which it is computed) -> the SQL text for a kind of session."""
 
 
 def as_written(text: str, schema: Schema) -> str:  # noqa: ARG001 - another session may need the types
-    """The text for Spark."""
+    """The expression as SQL text for Spark."""
     return quoted(text)
 
 
 def connected(frame: DataFrame) -> bool:
-    """Whether a DataFrame belongs to a Spark Connect session, as those of Sail do."""
+    """Whether a DataFrame belongs to a Spark Connect session, which all sessions of Sail are."""
     return type(frame).__module__.startswith("pyspark.sql.connect")
 
 
 def expr(frame: DataFrame, text: str) -> Column:
-    """A column from SQL text, of the kind the frame can take."""
+    """A column from SQL text, of the kind of the frame's session."""
     if not connected(frame):
         return F.expr(text)
     from pyspark.sql.connect import functions  # noqa: PLC0415 - needs grpcio, which Spark alone does not
@@ -48,12 +49,12 @@ def with_columns(rows: DataFrame, texts: Mapping[str, str]) -> DataFrame:
 
 
 def value(text: str, kind: str, schema: Schema, rendering: Rendering = as_written) -> str:
-    """An expression's value of a type; null for markers. A column itself needs no guard, and stays visible to the reader of files.
+    """SQL text of an expression's value as a type; null for markers. A plain column gets no guard, so that filters on it reach the files.
 
     Args:
         text: Spark SQL.
         kind: Spark SQL type.
-        schema: columns it is computed over.
+        schema: columns over which the expression is computed.
         rendering: of the session.
     """
     if is_column(text, schema):
@@ -63,25 +64,25 @@ def value(text: str, kind: str, schema: Schema, rendering: Rendering = as_writte
 
 
 def guarded(text: str, otherwise: str = "NULL") -> str:
-    """An expression that is computed for rows alone.
+    """SQL text that computes an expression for rows only.
 
     Args:
-        text: of rows.
-        otherwise: its value for markers.
+        text: of the expression.
+        otherwise: SQL text of the value for markers.
     """
     return f"CASE WHEN `_kind` > {ROW} THEN {otherwise} ELSE ({text}) END"
 
 
 def guarded_on_sail(text: str, kind: str) -> str:
-    """The same for Sail, whose optimizer makes a ``CASE`` of booleans an ``AND``, of which both sides are computed; one of numbers it leaves.
+    """``guarded`` for Sail. A boolean is computed as a number: Sail turns a ``CASE`` of booleans into an ``AND`` and computes both sides.
 
     Args:
-        text: of rows.
-        kind: its type.
+        text: of the expression.
+        kind: type of the expression.
     """
     return f"({guarded(f'CAST(({text}) AS int)')}) <> 0" if kind == "boolean" else guarded(text)
 
 
 def typed(text: str, kind: str) -> str:
-    """An expression as a value of a type, Spark SQL."""
+    """SQL text, for Spark, of an expression cast to a type."""
     return f"CAST(({quoted(text)}) AS {kind})"

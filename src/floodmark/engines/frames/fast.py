@@ -1,6 +1,6 @@
-"""The fast path of bounded runs: windows as plain Spark SQL, where that is proven to equal the kernel.
+"""The fast path of bounded runs: windows as plain Spark SQL, for the cases in which SQL is proven to equal the kernel.
 
-Used for tumbling, sliding and global windows without refires, over inputs that are not revised, with aggregates SQL has too.
+These are tumbling, sliding and global windows without refires, over inputs that are not revised, with aggregates that SQL has too.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from floodmark.core.time import Interval
 from floodmark.core.types import parse
-from floodmark.engines.frames.compile import maybe_dropped, without_filtered
+from floodmark.engines.frames.compile import maybe_dropped, plain_zero, without_filtered
 from floodmark.engines.frames.expressions import Rendering, as_written, connected, expr, guarded_on_sail, with_columns
 from floodmark.semantics.aggregates.numbers import overflow
 from floodmark.semantics.aggregates.table import sql_of
@@ -29,11 +29,11 @@ from floodmark.spec.steps import WindowAggregate
 from floodmark.spec.windows import Global, Sliding, Tumbling
 
 Measured = Callable[[AnyAggregate, str, str, str], str | None]
-"""An aggregate, its value, the value's type and the text of an error -> SQL for the session; None where only the kernel has the answer."""
+"""(an aggregate, SQL of its value, the value's type, SQL of an error's text) -> SQL for the session; None if only the kernel can compute the aggregate."""
 
 
 def possible(step: WindowAggregate, *, revisable: bool, late_rows: LateRows, measured: Measured = sql_of) -> bool:
-    """True where the answer in SQL is the kernel's."""
+    """True if SQL gives the same results as the kernel for a step."""
     if not step.columnar:
         return False
     plain = all(measured(a, "v", value_type(step, a), "''") is not None for _, a in step.aggregates)
@@ -48,14 +48,14 @@ def compute(
     rendering: Rendering = as_written,
     measured: Measured = sql_of,
 ) -> tuple[DataFrame, DataFrame, Callable[[], int]]:
-    """Result rows, side rows, and how many (row, window) pairs were dropped: known once the result rows are computed.
+    """Result rows, side rows, and a function for the number of dropped (row, window) pairs, to be called after the result rows are computed.
 
     Args:
         step: of the operator.
-        rows: its input, stamped.
-        interval: only windows whose last millisecond lies in it.
+        rows: input of the step, stamped.
+        interval: only windows whose last millisecond lies in the interval are computed.
         rendering: of expressions, for the session of the frames.
-        measured: the same of aggregates.
+        measured: rendering of aggregates.
     """
     window, time = step.window, "unix_millis(`_event_time`)"
     assert isinstance(window, (Tumbling, Sliding, Global))
@@ -67,7 +67,7 @@ def compute(
         placed = placed.filter(f"{ended} >= {interval.start} AND {ended} < {interval.end}")
     kinds = [value_type(step, a) for _, a in step.aggregates]
     pairs = placed.selectExpr(
-        *(f"{_plain(rows, k)} AS k{i}" for i, k in enumerate(step.keys)),
+        *(f"{plain_zero(rows, k)} AS k{i}" for i, k in enumerate(step.keys)),
         *(
             f"{_value(step, a, kind, rendering, guard=connected(rows))} AS v{i}"
             for i, ((_, a), kind) in enumerate(zip(step.aggregates, kinds, strict=True))
@@ -103,9 +103,10 @@ def compute(
 
 
 def _judged(pairs: DataFrame, rows: DataFrame) -> tuple[DataFrame, Callable[[], int]]:
-    """The pairs that are on time, and how many are not: observed on the way by Spark, counted by a query of its own elsewhere.
+    """The (row, window) pairs that are on time, and a function for the number of others: observed by Spark, counted by a query on Sail.
 
-    No window ends before its rows. So nothing is late where no row lies at or before its own watermark, which costs a fifth to see.
+    No window ends before its rows. So no pair is late if no row lies at or before its own watermark, which is checked first as that
+    query costs a fifth.
     """
     if connected(pairs):
         behind = rows.filter("`_watermark` >= unix_millis(`_event_time`)").limit(1)
@@ -116,33 +117,30 @@ def _judged(pairs: DataFrame, rows: DataFrame) -> tuple[DataFrame, Callable[[], 
     def dropped() -> int:
         try:
             return int(counted.get["dropped"])
-        except Py4JJavaError:  # nothing was on time: adaptive execution leaves an empty plan out with its observation
+        except (
+            Py4JJavaError
+        ):  # no pair was on time: adaptive execution leaves an empty plan out, and its observation too
             return pairs.filter("_late").count()
 
     return pairs.observe(counted, F.count_if("_late").alias("dropped")).filter("NOT _late"), dropped
 
 
-def _plain(rows: DataFrame, column: str) -> str:
-    kind = dict(rows.dtypes)[column]
-    return f"`{column}` + CAST(0 AS {kind})" if kind in {"float", "double"} else f"`{column}`"
-
-
 def value_type(step: WindowAggregate, aggregate: AnyAggregate) -> str:
-    """The type of what an aggregate takes."""
+    """The SQL type of an aggregate's argument."""
     sql = aggregate.expression
     return "bigint" if sql is None else check(sql, step.parent.schema, f"step '{step.uid}'")
 
 
 def _value(step: WindowAggregate, aggregate: AnyAggregate, kind: str, rendering: Rendering, *, guard: bool) -> str:
-    """The value of a row, with one zero."""
+    """SQL text of an aggregate's argument for a row, in which -0.0 is 0.0."""
     text = "1" if aggregate.expression is None else rendering(aggregate.expression, step.parent.schema)
-    found = f"CAST(({text}) AS {kind})"
-    found = guarded_on_sail(found, kind) if guard else found
-    return f"{found} + CAST(0 AS {kind})" if parse(kind).is_floating else found
+    sql = f"CAST(({text}) AS {kind})"
+    sql = guarded_on_sail(sql, kind) if guard else sql
+    return f"{sql} + CAST(0 AS {kind})" if parse(kind).is_floating else sql
 
 
 def _overflow(step: WindowAggregate, name: str, aggregate: AnyAggregate) -> str:
-    """SQL text of the kernel's error, with the key of the group."""
+    """SQL text that builds the message of the kernel's overflow error, with the key of the group."""
     error = overflow(name, aggregate.expression or "", step.schema[name].type, "\0" if step.keys else "")
     before, _, after = f"floodmark.core.errors.ExecutionError: {error}".partition("\0")
     key = (f"concat({_literal(f'{k}=')}, coalesce(CAST(k{i} AS string), 'null'))" for i, k in enumerate(step.keys))

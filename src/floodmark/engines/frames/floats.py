@@ -1,9 +1,9 @@
-"""Floats that no engine looks up in ranges of values: these leave NaN out, which SQL takes for greater than all numbers.
+"""Floats without data skipping by ranges of values: ranges leave NaN out, which SQL takes for greater than all numbers.
 
-An engine leaves out files by what a table's log tells of them, and parts of a file by what that tells itself. What Spark writes knows of
-NaN; what Arrow and delta-rs write does not. ``nanvl(v, v)`` is ``v``, and a condition that reads it is compared with no range. Conditions on
-other columns still are, on Spark: 1,000 rows of 5 million, in 20 parts of a file, were found in 0.65 s instead of 1.15 s, and a scan took
-as long.
+An engine skips files by the ranges in a table's log, and parts of a file by the ranges in the file. Ranges that Spark writes account for
+NaN; those that Arrow and delta-rs write do not. ``nanvl(v, v)`` is ``v``, and no engine compares a condition on it with a range. On Spark,
+conditions on other columns still skip: 1,000 rows of 5 million, in 20 parts of a file, were found in 0.65 s instead of 1.15 s, and a scan
+took as long.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from floodmark.engines.frames.expressions import with_columns
 
 
 def unranged(rows: DataFrame) -> DataFrame:
-    """The rows of a table, with the same values, of which no condition on a float is compared with a range."""
+    """The rows of a table with the same values, so that no condition on a float is compared with a range."""
     return with_columns(rows, {f.name: _value(f"`{f.name}`", f.dataType) for f in rows.schema if _holds(f.dataType)})
 
 

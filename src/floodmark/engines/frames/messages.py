@@ -1,4 +1,4 @@
-"""What an engine says when it fails, in few words."""
+"""Short texts of the exceptions of engines."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ def text_of(error: BaseException) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()] or [type(error).__name__]
     conditions = [line for line in lines if re.search(r"\[[A-Z][A-Z0-9_.]+\]", line)]
     causes = [line for line in lines if line.startswith("Caused by: ")]
-    told = dict.fromkeys([(conditions or lines)[0 if conditions else -1], *causes[-1:]])
-    return "; ".join(told)[:2000]
+    parts = dict.fromkeys([(conditions or lines)[0 if conditions else -1], *causes[-1:]])
+    return "; ".join(parts)[:2000]

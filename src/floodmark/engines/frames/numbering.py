@@ -1,4 +1,4 @@
-"""How the ``_sequence`` of one commit is divided among the tasks that write it: a stretch for each, which no other one reaches into."""
+"""Division of the ``_sequence`` of one commit among the tasks that write the commit: each task has a stretch of its own."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Numbering:
     """The stretches of a commit.
 
     Args:
-        base: where ``_sequence`` of the commit begins.
+        base: first ``_sequence`` of the commit.
         width: sequences of one task.
-        end: where those of the next commit begin.
+        end: first ``_sequence`` of the next commit.
     """
 
     base: int
@@ -26,37 +26,37 @@ class Numbering:
     end: int
 
     def first(self, task: int) -> int:
-        """Where the sequences of a task begin.
+        """The first sequence of a task.
 
         Raises:
             ExecutionError: EXECUTION-061, there are more tasks than stretches.
         """
-        found = self.base + task * self.width
-        self.check(task, found)
-        return found
+        start = self.base + task * self.width
+        self.check(task, start)
+        return start
 
     def check(self, task: int, last: int) -> None:
-        """Make sure that a sequence is one of a task's own.
+        """Make sure that a sequence is in a task's stretch.
 
         Raises:
-            ExecutionError: EXECUTION-061, it belongs to the next task, or to the next commit.
+            ExecutionError: EXECUTION-061, the sequence belongs to the next task, or to the next commit.
         """
         if last >= min(self.base + (task + 1) * self.width, self.end):
             raise _too_many(f"task {task}", self.width, f"at least {last - self.base - task * self.width + 1:,}")
 
 
 def of_batch(number: int, rows: int, wanted: int) -> tuple[Numbering, int]:
-    """The numbering of a micro-batch, and into how many tasks its rows may be divided at most.
+    """The numbering of a micro-batch, and the most tasks into which its rows may be divided.
 
-    Any one of the tasks may hold all of the rows, so there are fewer tasks the more rows there are.
+    Any task may get all of the rows, so more rows allow fewer tasks.
 
     Args:
         number: of the micro-batch.
-        rows: that the stateful step has emitted, retractions too.
-        wanted: tasks.
+        rows: number of rows that the stateful step has emitted, retractions too.
+        wanted: number of tasks.
 
     Raises:
-        ExecutionError: EXECUTION-061, they are more than one micro-batch has sequences for.
+        ExecutionError: EXECUTION-061, the rows are more than the sequences of one micro-batch.
     """
     if rows > SEQUENCES:
         raise _too_many(f"micro-batch {number}", SEQUENCES, f"{rows:,}")
@@ -66,7 +66,7 @@ def of_batch(number: int, rows: int, wanted: int) -> tuple[Numbering, int]:
 
 
 def of_bounded_run() -> Numbering:
-    """The numbering of a bounded run: behind those of all micro-batches, with room for every number of tasks that Spark runs."""
+    """The numbering of a bounded run: after the sequences of all micro-batches, for any number of tasks that Spark runs."""
     return Numbering(BOUNDED, _BOUNDED_WIDTH, 2 * BOUNDED)
 
 

@@ -1,4 +1,4 @@
-"""Around the shuffle, in Arrow: rows are packed per key group before it, results unpacked after it."""
+"""Packing of rows per key group before the shuffle, and unpacking of results after it, in Arrow."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ EMITTED = (
     "rows bigint, retractions bigint, late bigint, dropped bigint, sides bigint, failures bigint, position bigint, "
     "tick bigint, others string, results binary, side binary"
 )
-"""What the host sends on: counts; how many rows went to each side output of a process function, as JSON; where the clock moved: the last sequence seen, and the clock it waits for; result rows as a chunk,
-side rows as a chunk."""
+"""Rows that the host emits: counts; the number of rows of each side output of a process function, as JSON; if the clock moved, the last
+sequence seen and the clock of the next timer; result rows as a chunk, side rows as a chunk."""
 
 COUNTED = ("late", "dropped", "sides", "failures")
-"""What packing counts, and the host too."""
+"""Columns of counts that packing fills, and the host too."""
 
 _PACKED = pa.schema([("group", pa.int32()), *((name, pa.int64()) for name in COUNTED)])
 _PACKED = pa.schema([*_PACKED, ("payload", pa.binary()), ("side", pa.binary())])
@@ -47,7 +47,7 @@ def packing(stage: AnyStage, interval: Interval, *, everyone: bool = False) -> B
     Args:
         stage: that packs.
         interval: of event time.
-        everyone: every key group gets a row, so that every one sees the clock move.
+        everyone: whether every key group gets a row, so that each group sees the clock move.
     """
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -55,13 +55,15 @@ def packing(stage: AnyStage, interval: Interval, *, everyone: bool = False) -> B
         if everyone:
             groups = {group: groups.get(group, {}) for group in stage.step.computed}
         for group, tables in groups.items():
-            kept = {name: _inside(name, table, interval) for name, table in tables.items()}
+            restricted = {name: _inside(name, table, interval) for name, table in tables.items()}
             late = (
-                pc.sum(pc.cast(pc.equal(kept["late"]["kind"], ROW), pa.int64())).as_py() or 0 if "late" in kept else 0
+                pc.sum(pc.cast(pc.equal(restricted["late"]["kind"], ROW), pa.int64())).as_py() or 0
+                if "late" in restricted
+                else 0
             )
-            dropped = pc.sum(kept["dropped"]["n"]).as_py() or 0 if "dropped" in kept else 0
-            aside = {name: kept.pop(name, None) for name in ("side", "failed")}
-            kept.pop("dropped", None)
+            dropped = pc.sum(restricted["dropped"]["n"]).as_py() or 0 if "dropped" in restricted else 0
+            aside = {name: restricted.pop(name, None) for name in ("side", "failed")}
+            restricted.pop("dropped", None)
             sides, failed = map(_size, aside.values())
             yield pa.RecordBatch.from_pydict(
                 {
@@ -70,7 +72,7 @@ def packing(stage: AnyStage, interval: Interval, *, everyone: bool = False) -> B
                     "dropped": [dropped],
                     "sides": [sides],
                     "failures": [failed],
-                    "payload": [encode(kept) if kept else None],
+                    "payload": [encode(restricted) if restricted else None],
                     "side": [_aside(**aside)],
                 },
                 schema=_PACKED,
@@ -84,14 +86,15 @@ def _size(table: pa.Table | None) -> int:
 
 
 def _aside(side: pa.Table | None, failed: pa.Table | None) -> bytes | None:
-    """Rows for side outputs as a chunk: late ones, and those that failed."""
-    found = {
+    """Rows for side outputs as a chunk: late rows, and failed rows."""
+    tables = {
         name: table for name, table in (("side", side), ("failed", failed)) if table is not None and table.num_rows
     }
-    return encode(found) if found else None
+    return encode(tables) if tables else None
 
 
 def _inside(name: str, table: pa.Table, interval: Interval) -> pa.Table:
+    """The rows of a packed table whose window ends, or whose event time lies, inside the interval; tables without either as they are."""
     if interval.everything or name not in {"late", "dropped", "side", "failed"}:
         return table
     last = table["t"] if name in {"side", "failed"} else pc.subtract(table["end"], 1)
@@ -100,8 +103,8 @@ def _inside(name: str, table: pa.Table, interval: Interval) -> pa.Table:
 
 def last_sequence(parts: Sequence[Mapping[str, pa.Table]]) -> int:
     """The highest ``_sequence`` among packed rows; NEVER without any."""
-    found = (pc.max(part["rows"]["s"]).as_py() for part in parts if "rows" in part)
-    return max((place for place in found if place is not None), default=NEVER)
+    highest = (pc.max(part["rows"]["s"]).as_py() for part in parts if "rows" in part)
+    return max((sequence for sequence in highest if sequence is not None), default=NEVER)
 
 
 def emitted(
@@ -116,9 +119,9 @@ def emitted(
     Args:
         stage: that emitted.
         emission: of its kernel.
-        packed: what packing has ``COUNTED``.
-        sides: chunks of side rows that packing has found.
-        position: the last sequence seen, where the clock has moved.
+        packed: counts of packing, by ``COUNTED``.
+        sides: chunks of side rows from packing.
+        position: the last sequence seen, if the clock has moved.
     """
     results = emission.results
     rows = pc.sum(pc.cast(pc.equal(results["_kind"], ROW), pa.int64())).as_py() or 0
@@ -135,7 +138,7 @@ def emitted(
         "others": json.dumps({name: table.num_rows for name, table in emission.sides.items()})
         if emission.sides
         else None,
-        "results": encode({"results": results, **_told(emission.sides)})
+        "results": encode({"results": results, **_side_tables(emission.sides)})
         if results.num_rows or emission.sides
         else None,
         "side": _aside(emission.side, emission.failed),
@@ -144,20 +147,20 @@ def emitted(
     return pa.Table.from_pylist([first, *(nothing | {"side": chunk} for chunk in sides)], schema=_EMITTED)
 
 
-def _told(sides: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
-    """Rows of side outputs, as they are named in a chunk of results."""
+def _side_tables(sides: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
+    """Name in a chunk of results -> rows, of side outputs."""
     return {f"side {name}": table for name, table in sides.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Stamping:
-    """What every row of one commit says.
+    """The stamps of the rows of one commit.
 
     Args:
         progress: for ``_progress``; None in bounded runs.
         ingested: for ``_ingest_time``, ms.
         numbering: stretches of ``_sequence``.
-        marker: the commit has a marker, which its first task writes: there always is one.
+        marker: whether the commit has a marker. Its first task writes the marker, as every commit has a first task.
     """
 
     progress: int | None
@@ -169,12 +172,12 @@ class Stamping:
 def unpacking(schema: Schema, stamping: Stamping, side: Side | None = None, output: str = "") -> Batches:
     """EMITTED (or PACKED) -> complete output rows, in Arrow: no plan, no code generation per micro-batch.
 
-    ``_sequence`` of results = where that of the task begins + place of the row; late rows keep the one they came with.
+    ``_sequence`` of a result is the first sequence of the task + the order of the row; late rows keep the ``_sequence`` of the input.
 
     Args:
         schema: of the output.
         stamping: of the commit.
-        side: which side output; None for results.
+        side: kind of side output; None for results.
         output: name of the side output of a process function.
     """
     column, name = ("results", f"side {output}") if side == "side" else ("side", _CHUNKS[side]) if side else _RESULTS
@@ -182,7 +185,7 @@ def unpacking(schema: Schema, stamping: Stamping, side: Side | None = None, outp
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         task = context.partitionId() if context else 0
-        place = stamping.numbering.first(task)
+        sequence = stamping.numbering.first(task)
         for batch in batches:
             for chunk in batch.column(column).to_pylist():
                 if chunk is None:
@@ -191,16 +194,16 @@ def unpacking(schema: Schema, stamping: Stamping, side: Side | None = None, outp
                 if table is None:
                     continue
                 if side == "quarantine":
-                    places = pa.array(range(place, place + table.num_rows), pa.int64())
-                    table = table.set_column(table.column_names.index("s"), "s", places)
-                    place += table.num_rows
-                    stamping.numbering.check(task, place - 1)
+                    sequences = pa.array(range(sequence, sequence + table.num_rows), pa.int64())
+                    table = table.set_column(table.column_names.index("s"), "s", sequences)
+                    sequence += table.num_rows
+                    stamping.numbering.check(task, sequence - 1)
                 if side and side != "side":
                     yield from stamped_rows(side_columns(table, schema), schema, stamping)
                     continue
-                numbered = table.append_column("_sequence", pc.add(table["_order"], place))
-                place += (pc.max(table["_order"]).as_py() or 0) + 1
-                stamping.numbering.check(task, place - 1)
+                numbered = table.append_column("_sequence", pc.add(table["_order"], sequence))
+                sequence += (pc.max(table["_order"]).as_py() or 0) + 1
+                stamping.numbering.check(task, sequence - 1)
                 yield from stamped_rows(numbered, schema, stamping)
         if stamping.marker and stamping.progress is not None and task == 0:
             yield marker(schema, watermark=stamping.progress, sequence=None, now=stamping.ingested)
@@ -226,7 +229,7 @@ def stamped_rows(table: pa.Table, schema: Schema, stamping: Stamping) -> list[pa
 
 
 def side_columns(table: pa.Table, schema: Schema) -> pa.Table:
-    """Late rows and rows set aside, as kernels hand them over, with the columns ``stamped_rows`` takes."""
+    """Late rows and failed rows, as kernels emit them, with the columns that ``stamped_rows`` reads."""
     rows = table["side"].combine_chunks()
     columns = [pc.struct_field(rows, [i]) for i in range(len(schema.columns))]
     stamps = [table[name] for name in ("t", "w", "kind", "s")]

@@ -1,6 +1,6 @@
-"""The first start of a stream behind an upgrade: results that may still be revised are restated as the changed steps give them.
+"""Restatement at the first start of a stream after an upgrade: results that may still be revised are written as the changed steps give them.
 
-From then on a revision takes back what the new steps give, which is what the output has. The state stays as it is.
+Later revisions retract rows of the new steps, and these are the rows that the output then has. The state stays as it is.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ Behind = Callable[[pa.Table, Sequence[Output]], Mapping[str, pa.Table]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restating:
-    """What an engine gives to it.
+    """The restatement of one stream, with the parts that an engine supplies.
 
     Args:
-        operator: as it is defined now.
-        timeline: of its stopped stream, whose last micro-batch all tables have.
-        stores: key group -> its state at the end of that micro-batch, at least what is kept of windows that have fired; asked for where
-            there is something to restate.
-        behind: the steps behind the stateful one.
-        run: of the process, to tell the commits of two apart.
-        engine: that computes them.
-        merge: puts rows into the table of last values of an output, where nothing else does.
+        operator: as the code defines it.
+        timeline: of its stopped stream, whose last micro-batch is in all tables.
+        stores: () -> key group -> its state at the end of that micro-batch, at least that of fired windows; called only if an output is to
+            be restated.
+        behind: computes the steps after the stateful step.
+        run: id of the process, which tells the commits of two processes apart.
+        engine: that computes the rows.
+        merge: (output, rows) -> merges the rows into the output's table of last values; does nothing if a follower of the engine does it.
     """
 
     operator: Operator
@@ -54,10 +54,10 @@ class Restating:
     merge: Callable[[Output, pa.Table], None] = lambda _output, _rows: None
 
     def restate(self) -> None:
-        """Restate the outputs that are still to be restated, each in one commit; doing it again after a crash finishes it.
+        """Restate the outputs that are still to be restated, each in one commit. A call after a crash finishes the restatement.
 
         Raises:
-            ExecutionError: EXECUTION-050 an expression has no value for a result, EXECUTION-061 there are too many.
+            ExecutionError: EXECUTION-050 an expression has no value for a result, EXECUTION-061 there are too many results.
             LifecycleError: LIFECYCLE-057, a rollback has ended the timeline.
         """
         identity = self.timeline.identity
@@ -92,9 +92,9 @@ class Restating:
         self, output: Output, instants: Sequence[int], rows: pa.Table, *, batch: int, progress: int, now: int
     ) -> None:
         lake, app = self.timeline.lake, self.timeline.app(output.table, "restate")
-        one = Restatement(output=output, path=lake.output(output.table), app=app, instants=instants)
-        standing = one.standing()
-        changed = one.difference(standing, rows)
+        restatement = Restatement(output=output, path=lake.output(output.table), app=app, instants=instants)
+        standing = restatement.standing()
+        changed = restatement.difference(standing, rows)
         if changed.num_rows:
             record = MicroBatch.of(
                 self.operator,
@@ -108,7 +108,7 @@ class Restating:
                 restated=True,
             )
             crash.point("restate.before_commit")
-            standing = one.commit(changed, record, now)
+            standing = restatement.commit(changed, record, now)
             crash.point("restate.after_commit")
-        if output.current is not None:  # also where a process was killed behind its commit
+        if output.current is not None:  # also without a change: a process may have been killed after its commit
             self.merge(output, standing.select(row_schema(output.schema).names))

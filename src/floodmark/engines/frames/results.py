@@ -1,4 +1,4 @@
-"""The outputs of a bounded run as DataFrames: the rows of an interval before the stateful step, and what follows it."""
+"""The outputs of a bounded run as DataFrames: conditions for the rows of an interval, and the steps after the stateful step."""
 
 from __future__ import annotations
 
@@ -19,23 +19,24 @@ Outputs = tuple[tuple[Output, DataFrame], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Computed:
-    """The rows of every output for one interval, not written yet, and what is counted on the way."""
+    """The rows of every output for one interval, not written yet, with the counts of late and dropped rows."""
 
     outputs: Outputs
     late: int = 0
     dropped: Callable[[], int] = lambda: 0
-    """Known once the first output is computed."""
+    """To be called after the first output is computed."""
     held: tuple[DataFrame, ...] = ()
+    """Cached frames, to be freed after the outputs are written."""
 
 
 def bounds(interval: Interval) -> str:
-    """The rows of an interval of event time, as a condition in SQL."""
+    """The SQL condition for the rows of an interval of event time."""
     low, high = (f"timestamp_millis({ms})" for ms in (max(interval.start, NEVER), min(interval.end, END)))
     return f"`_event_time` >= {low} AND `_event_time` < {high}"
 
 
 def latest(rows: DataFrame, output: Output) -> DataFrame:
-    """The last row per key of rows of a changelog without markers; a retraction where the key has no value any more."""
+    """The last row of each key in rows of a changelog without markers; a retraction if the key has no value at the end."""
     keys = ", ".join(f"`{key}`" for key in output.keys)
     order = f"row_number() OVER (PARTITION BY {keys} ORDER BY `_sequence` DESC, `_kind` DESC) AS `_place`"
     return rows.selectExpr("*", order).filter("`_place` = 1").drop("_place")
@@ -50,10 +51,10 @@ def stateless(
     """The outputs of an operator without state.
 
     Args:
-        operator: any such.
+        operator: without a stateful step.
         inputs: input name -> stamped rows.
         rendering: of expressions, for the session of the frames.
-        known: steps that are DataFrames already.
+        known: step -> its DataFrame, of steps that are computed already.
     """
     results = [
         (operator.output(n), without_failures(compiled(r, inputs, known, rendering))) for n, r in operator.results
@@ -70,29 +71,29 @@ def with_results(
     rendering: Rendering = as_written,
     behind: Callable[[dict[steps.Step, DataFrame]], dict[steps.Step, DataFrame]] = lambda known: known,
 ) -> Outputs:
-    """The outputs of an operator behind its stateful step.
+    """The outputs of an operator, computed from the results of its stateful step.
 
     Args:
-        operator: any.
-        step: its stateful one.
-        rows: of the step.
+        operator: with a stateful step.
+        step: the stateful step.
+        rows: results of the step.
         sides: side output -> its rows.
         rendering: of expressions, for the session of the frames.
-        behind: the stateful step as a DataFrame -> the same with other steps behind it.
+        behind: (step -> DataFrame, of the stateful step) -> the same with more steps that are computed already.
     """
     if any(result is not step for _, result in operator.results):
         rows = _whole(rows)
     known = behind({step: rows})
-    found = [(operator.output(n), without_failures(compiled(r, {}, known, rendering))) for n, r in operator.results]
+    results = [(operator.output(n), without_failures(compiled(r, {}, known, rendering))) for n, r in operator.results]
     after = failures(operator, {}, known, rendering)
     if after is not None:
         before = sides.get("quarantine")
         sides = {**sides, "quarantine": after if before is None else before.unionByName(after)}
-    return tuple(found + [(output, sides[output.name]) for output in operator.outputs if output.side])
+    return tuple(results + [(output, sides[output.name]) for output in operator.outputs if output.side])
 
 
 def _whole(rows: DataFrame) -> DataFrame:
-    """Results with every stamp, for the steps that follow."""
+    """Results with all stamps, as input of the following steps."""
     if dict(rows.dtypes)["_event_time"] == "bigint":
         rows = with_columns(rows, {"_event_time": "timestamp_millis(`_event_time`)"})
     missing = {"_progress": "CAST(NULL AS bigint)", "_ingest_time": "current_timestamp()"}
@@ -100,7 +101,7 @@ def _whole(rows: DataFrame) -> DataFrame:
 
 
 def stamped(rows: DataFrame, output: Output) -> DataFrame:
-    """Rows of a bounded run with all columns of the table in order, its own partition column too; ``_event_time`` may come as ms."""
+    """Rows of a bounded run with all columns of the output's table in order, its partition column too; ``_event_time`` may be ms or timestamp."""
     if dict(rows.dtypes)["_event_time"] == "bigint":
         rows = with_columns(rows, {"_event_time": "timestamp_millis(`_event_time`)"})
     rows = with_columns(rows, {"_progress": "CAST(NULL AS bigint)", "_ingest_time": "current_timestamp()"})

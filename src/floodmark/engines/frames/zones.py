@@ -1,4 +1,4 @@
-"""Python and each engine carry rules of time zones; the days of a table divided by day must begin where both say."""
+"""Check that Python and an engine agree on a time zone, as the days of a table divided by day must begin at one instant in both."""
 
 from __future__ import annotations
 
