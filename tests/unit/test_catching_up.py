@@ -149,9 +149,9 @@ def test_a_position_is_written_as_it_is_read(tmp_path: Path) -> None:
     checkpoint = Checkpoint(str(tmp_path))
     plan(checkpoint, 0, 3, 2, "t")
     for position in (Position(7, 2, "t"), Position(-1, 4, "t", 9)):
-        checkpoint.place(0, 0, position)
+        checkpoint.set_position(0, 0, position)
         assert checkpoint.positions(0) == [position]
-    checkpoint.place(0, 0, Position(5, 4, "t", 9), Passed(17, 5))
+    checkpoint.set_position(0, 0, Position(5, 4, "t", 9), Passed(17, 5))
     assert checkpoint.positions(0) == [Position(5, 4, "t", 9)]
 
 

@@ -64,9 +64,9 @@ def run_bounded(
     on_step: Step | None = None,
     wait_seconds: float = 0,
 ) -> RunResult:
-    """Compute the output rows with ``interval.start <= _event_time < interval.end`` and put them in place of what is there.
+    """Compute the output rows with ``interval.start <= _event_time < interval.end`` and replace the rows of this interval in the outputs.
 
-    A window belongs to its last millisecond. Stretches already computed by this version from the same input are left alone.
+    A window belongs to its last millisecond. Stretches already computed by this version from the same input are not computed again.
 
     Args:
         spark: session.
@@ -74,14 +74,14 @@ def run_bounded(
         lake: read and written.
         interval: of event time; all of it by default.
         late_rows: ``"as_landed"``: late rows are treated as the stream treated them; ``"all"``: every row counts as on time.
-        force: compute again what is covered.
-        on_step: told what is going on.
-        wait_seconds: for another run of this operator to end.
+        force: compute covered stretches again.
+        on_step: called at each step of the run.
+        wait_seconds: to wait for another run of this operator to end.
 
     Raises:
         CapabilityError: CAPABILITY-002 part of a ``Global`` or ``Count`` window, CAPABILITY-004 no processing time is recorded.
         ExecutionError: EXECUTION-002 an input has no table, EXECUTION-003 Spark failed, EXECUTION-060 a file of an input is gone.
-        LifecycleError: LIFECYCLE-003, another run of this operator is at work.
+        LifecycleError: LIFECYCLE-003, another run of this operator has not ended.
     """
     asked = Asked(
         operator=operator,
@@ -101,9 +101,9 @@ def run_bounded(
         def computed(piece: Interval) -> Done:
             where = partial(_failing, inputs=inputs, interval=piece, late_rows=late_rows, clock=clock, reached=reached)
             with blaming(operator, "bounded", where):
-                found = compute(operator, inputs, piece, late_rows, clock, reached)
-                counts = write(spark, operator, lake, found, asked.record(piece, versions))
-            return Done(counts=counts, late=found.late, dropped=found.dropped())
+                results = compute(operator, inputs, piece, late_rows, clock, reached)
+                counts = write(spark, operator, lake, results, asked.record(piece, versions))
+            return Done(counts=counts, late=results.late, dropped=results.dropped())
 
         return computed
 
@@ -112,13 +112,13 @@ def run_bounded(
 
 
 def read_inputs(spark: SparkSession, operator: Operator, lake: Lake, versions: dict[str, int]) -> dict[str, DataFrame]:
-    """The inputs at these versions, without markers."""
-    found = {}
-    for given in operator.inputs:
-        reader = spark.read.format("delta").option("versionAsOf", versions[given.table])
-        rows = require_columns(reader.load(lake.input(given)), operator, given)
-        found[given.name] = unranged(rows).filter(F.col("_kind") != MARKER)
-    return found
+    """Input name -> rows of its table at a version, without markers."""
+    inputs = {}
+    for input_ in operator.inputs:
+        reader = spark.read.format("delta").option("versionAsOf", versions[input_.table])
+        rows = require_columns(reader.load(lake.input(input_)), operator, input_)
+        inputs[input_.name] = unranged(rows).filter(F.col("_kind") != MARKER)
+    return inputs
 
 
 def _failing(
@@ -130,15 +130,15 @@ def _failing(
     clock: list[Tick],
     reached: int,
 ) -> Iterator[DataFrame | None]:
-    """Where the row is for which an expression fails: before the stateful step, or else behind it."""
+    """Frames in which to look for a row for which an expression fails: rows before the stateful step, then rows after that step."""
     stage = stage_of(operator)
     if stage is not None:
         yield set_aside_before(stage, _within(inputs, reads(operator, interval)))
-    found = compute(operator, inputs, interval, late_rows, clock, reached)
+    results = compute(operator, inputs, interval, late_rows, clock, reached)
     try:
-        yield next((rows for output, rows in found.outputs if output.side == "quarantine"), None)
+        yield next((rows for output, rows in results.outputs if output.side == "quarantine"), None)
     finally:
-        for frame in found.held:
+        for frame in results.held:
             frame.unpersist()
 
 
@@ -163,9 +163,9 @@ def compute(
         operator: any.
         inputs: input name -> its rows, stamped, without markers.
         interval: of event time.
-        late_rows: as they were treated, or all as on time.
-        clock: how it moved, for operators that wait for processing time.
-        reached: progress before the input ended, or of an input that has not.
+        late_rows: as of ``run_bounded``.
+        clock: recorded ticks, for operators that wait for processing time.
+        reached: progress of the inputs, before the end of an input that has ended.
     """
     step = operator.stateful
     needed = reads(operator, interval)
@@ -216,7 +216,7 @@ def _by_elements(
     clock: list[Tick],
     reached: int,
 ) -> Computed:
-    """Row by row: the kernel judges the rows itself, so that counts and side rows come from it."""
+    """All outputs, computed row by row: the kernel itself decides which rows are late, so counts and side rows come from the kernel."""
     if isinstance(stage, ElementStage):
         stage = replace(stage, cut=None if interval.everything else Cut(interval=interval, read=needed))
     packed = stage_rows(stage, parent).mapInArrow(packing(stage, interval), PACKED)
@@ -237,15 +237,15 @@ def _stamping() -> Stamping:
 
 
 def _sides(operator: Operator, chunks: DataFrame) -> dict[str, DataFrame]:
-    """Late rows, rows set aside and those of side outputs, by output, out of chunks of them."""
-    found = {}
+    """Name of a side output -> its rows, unpacked from chunks: late rows, failed rows, rows of side outputs of functions."""
+    sides = {}
     for output in operator.outputs:
         if output.side:
             column = "results" if output.side == "side" else "side"
             unpacked = unpacking(output.schema, _stamping(), output.side, output.name)
             rows = chunks.select(column).filter(f"{column} IS NOT NULL")
-            found[output.name] = rows.mapInArrow(unpacked, output_ddl(output.schema))
-    return found
+            sides[output.name] = rows.mapInArrow(unpacked, output_ddl(output.schema))
+    return sides
 
 
 def _elements(stage: ElementStage | ProcessStage, clock: list[Tick], reached: int) -> Any:
@@ -266,43 +266,47 @@ def _kernel(stage: Stage | JoinStage, interval: Interval) -> Any:
         results = kernel_of(stage, MemoryStore()).advance(packed, END).results
         if not interval.everything:
             results = inside(results, results["_event_time"], interval)
-        place = BOUNDED + (int(key[0].as_py()) << 40)
-        return results.drop_columns(["_order"]).append_column("_sequence", pc.add(results["_order"], place))
+        first = BOUNDED + (int(key[0].as_py()) << 40)
+        return results.drop_columns(["_order"]).append_column("_sequence", pc.add(results["_order"], first))
 
     return run
 
 
 def write(
-    spark: SparkSession, operator: Operator, lake: Lake, found: Computed, run: BoundedRun
+    spark: SparkSession, operator: Operator, lake: Lake, computed: Computed, run: BoundedRun
 ) -> dict[str, tuple[int, int]]:
-    """Replace the interval in every output, side outputs first: the first output's commit is what counts as covered."""
+    """Replace the interval in every output, side outputs first: the commit of the first output marks the interval as covered.
+
+    Returns:
+        Table -> (rows, retractions) written.
+    """
     interval = run.interval
     counts: dict[str, tuple[int, int]] = {}
     try:
-        for output, rows in reversed(found.outputs):
-            main = output is found.outputs[0][0]
+        for output, rows in reversed(computed.outputs):
+            main = output is computed.outputs[0][0]
             name = "main" if main else "side"
             path = tables.ensure(spark, lake, operator, output, replace=interval.everything)
             aside = all_attempts(operator, stage_of(operator)) if output.side == "quarantine" else ()
             stamped = tables.stamped(explained(rows, aside), output, None)
-            if output.current:  # before the changelog: its commit is what counts as covered
+            if output.current:  # before the changelog, whose commit marks the interval as covered
                 stamped = stamped.persist(StorageLevel.MEMORY_AND_DISK)
                 crash.point("bounded.before_current")
                 current.replace(spark, operator, lake, output, stamped, run)
                 crash.point("bounded.after_current")
             crash.point(f"bounded.before_{name}")
             changed = interval.everything and not tables.fits(spark, path, output)
-            record = _recorded(found, replace(run, table=output.table), main=main)
+            record = _recorded(computed, replace(run, table=output.table), main=main)
             kinds = tables.replace(stamped, path, output, interval, record, anew=changed)
             counts[output.table] = kinds[ROW], kinds[RETRACTION]
             crash.point(f"bounded.after_{name}")
             stamped.unpersist()
     finally:
-        for frame in found.held:
+        for frame in computed.held:
             frame.unpersist()
     return counts
 
 
-def _recorded(found: Computed, run: BoundedRun, *, main: bool) -> Callable[[], BoundedRun]:
-    """The record of an output's commit; only the main one is written when all rows are judged, so it says how many were late."""
-    return lambda: replace(run, late=found.late, dropped=found.dropped()) if main else run
+def _recorded(computed: Computed, run: BoundedRun, *, main: bool) -> Callable[[], BoundedRun]:
+    """Makes the record of an output's commit. Only the main output's has counts of late rows: all rows are computed by then."""
+    return lambda: replace(run, late=computed.late, dropped=computed.dropped()) if main else run

@@ -1,6 +1,6 @@
 """Appends of DataFrames to a Delta table, once each: Spark writes the files, the table's writer commits them.
 
-Where a table is not on a local disk, where delta-rs would need credentials of its own, Spark commits too.
+Spark also commits if the table is not on a local disk, as delta-rs would need credentials of its own there.
 """
 
 from __future__ import annotations
@@ -54,15 +54,15 @@ class Appender:
         partition_by: tuple[str, ...] = (),
         modified: int | None = None,
     ) -> bool:
-        """Append once: False, and nothing is written, when ``app`` has committed ``number`` or a later one.
+        """Append once: False, and nothing is written, if ``app`` has committed ``number`` or a later number.
 
         Args:
             rows: with the columns of the table.
             app: application id of the transaction.
-            number: its version; grows.
+            number: version of the transaction; grows.
             record: of the commit.
             partition_by: the table's partition columns.
-            modified: of the files, as in ``Writer.append``; Spark, where it commits, sets its own.
+            modified: of the files, as in ``Writer.append``; ignored if Spark commits.
 
         Raises:
             LifecycleError: LIFECYCLE-004 another writer came in between, LIFECYCLE-057 a rollback has ended this one.
@@ -77,26 +77,26 @@ class Appender:
     def append_arrow(
         self, rows: pa.Table, app: str, number: int, record: Record, *, partition_by: tuple[str, ...] = ()
     ) -> bool:
-        """As ``append``, of a few rows in Arrow to a table on a local disk, for which Spark would plan a query and start a job."""
+        """Append a few rows in Arrow to a table on a local disk, once, as ``append``. No job of Spark is started."""
         return self.writer.append(partial(synced.written, self.path, rows, partition_by), record, (app, number))
 
     def write(self, rows: DataFrame, partition_by: tuple[str, ...] = ()) -> Written:
         """Write the files of rows into a new folder of the table."""
         folder = Path(self.path) / uuid.uuid4().hex
         writer = rows.write.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
-        writer = writer.option("parquet.enable.dictionary#_sequence", "false")  # every value is another one
+        writer = writer.option("parquet.enable.dictionary#_sequence", "false")  # all values differ
         writer.partitionBy(*partition_by).parquet(str(folder))
         return Written(folder=folder, partition_by=partition_by)
 
     def replace(self, written: Written, first: datetime, last: datetime, record: Record) -> bool:
-        """Put written files in place of those with event times in [first, last]; as ``Writer.replace``."""
+        """Replace the table's files with event times in [first, last] by written files; as ``Writer.replace``."""
         return self.writer.replace(written, first, last, record)
 
 
 def committed_by_spark(spark: SparkSession, path: str, app: str) -> int | None:
-    """The last version an application id has committed to a table, as Spark reads it wherever the table lies; None for none.
+    """The last version that an application id has committed to a table, read by Spark from any storage; None if there is none.
 
-    Spark skips an append whose version is behind that one without a word, also behind a fence.
+    Spark silently skips an append whose version is not above that version, also in a fenced table.
     """
     jvm: Any = spark._jvm  # noqa: SLF001 - Delta has no Python for it
     log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, path)  # noqa: SLF001 - as above
@@ -106,16 +106,16 @@ def committed_by_spark(spark: SparkSession, path: str, app: str) -> int | None:
 
 
 def append_by_spark(rows: DataFrame, path: str, app: str, number: int, record: Record, *, widen: bool = False) -> None:
-    """The same through Spark, which can add nullable columns to the table on the way."""
+    """Append rows through Spark, once; with ``widen``, nullable columns that the table lacks are added."""
     writer = rows.write.format("delta").mode("append").option("txnAppId", app).option("txnVersion", number)
     writer.option("mergeSchema", str(widen).lower()).option("userMetadata", encode(record)).save(path)
 
 
 def retried(write: Callable[[], Result], path: str) -> Result:
-    """Run a write of Spark's again when another writer came in between.
+    """Run a write of Spark's, and retry it after conflicts with other writers.
 
     Raises:
-        LifecycleError: LIFECYCLE-004, it came in between every time.
+        LifecycleError: LIFECYCLE-004, every try has conflicted.
     """
     return conflicts.retried(write, path, _conflict)
 

@@ -1,6 +1,6 @@
-"""``<output>__current``: the last value per key of an output that is revised by refires, for people and BI.
+"""Tables of last values, ``<output>__current``: the last value per key of an output that refires revise, for people and BI.
 
-The changelog beside it is what operators read. No stream reads a table that is merged into.
+Operators read the changelog, which is the output's own table. No stream reads a table into which rows are merged.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from floodmark.spec.operator import Operator, Output
 from floodmark.spec.schema import RETRACTION, ROW
 
 VALUES = "_kind <> 1"
-"""Rows of a changelog; markers are none."""
+"""SQL condition for the rows of a changelog without its markers."""
 _OF_STREAM = f"{VALUES} AND _progress IS NOT NULL"
-"""Those a stream has written; a bounded run puts its own into the table of last values itself."""
+"""SQL condition for the rows that a stream has written; a bounded run writes its own rows to the table of last values itself."""
 
 
 class Stopped(Exception):  # noqa: N818 - not an error: the way out of a query between two micro-batches
@@ -41,7 +41,7 @@ class Stopped(Exception):  # noqa: N818 - not an error: the way out of a query b
 
 
 def latest(rows: DataFrame, output: Output) -> DataFrame:
-    """The last row per key of a changelog; a retraction alone at the end means there is no value."""
+    """The last row of each key of a changelog; a retraction if the key has no value at the end."""
     order = F.struct("_sequence", "_kind")
     picked = rows.groupBy(*(f"`{k}`" for k in output.keys)).agg(F.max_by(F.struct("*"), order).alias("row"))
     return picked.select("row.*")
@@ -50,9 +50,9 @@ def latest(rows: DataFrame, output: Output) -> DataFrame:
 def replace(
     spark: SparkSession, operator: Operator, lake: Lake, output: Output, rows: DataFrame, run: BoundedRun
 ) -> None:
-    """After a bounded run: the last values of its changelog ``rows`` in place of what is there for the interval of ``run``.
+    """Replace the interval of a bounded ``run`` in a table of last values by the last values of the run's changelog ``rows``.
 
-    A table that a rollback has left with other columns is made anew first, as the stream would at its next start.
+    A table that a rollback has left with other columns is made anew first, as the stream does at its next start.
     """
     current, interval = output.current, run.interval
     assert current is not None
@@ -70,14 +70,14 @@ def replace(
 def follow(
     spark: SparkSession, operator: Operator, timeline: Timeline, output: Output, current: Output, ended: threading.Event
 ) -> Any:
-    """A stream from the changelog of ``output`` into ``current``; the caller sets its trigger and starts it. After ``ended`` it begins nothing.
+    """A stream from the changelog of ``output`` into ``current``; the caller sets its trigger and starts the stream.
 
-    A rollback or a rebuild has put the last values of its changelog into ``current`` and says from where to follow. Where nothing is
-    known of what ``current`` holds, because a checkpoint was lost, it is made anew first.
+    No micro-batch begins after ``ended`` is set. A rollback or a rebuild has put the last values of its changelog into ``current``, and has
+    recorded the version from which to follow. ``current`` is made anew first if its rows are of unknown origin, as after a lost checkpoint.
     """
     lake, checkpoint = timeline.lake, timeline.folder("current", output.table)
     app, path = timeline.app(f"current/{output.table}"), lake.output(current.table)
-    # Spark plans the last micro-batch again at a start, the first one from here: not across what a rollback has moved it over
+    # at a start Spark plans the last micro-batch again, the first from this version: not from before the commits of a rollback
     first = last_values.follows_from(timeline, output.table)
     if first is None:
         begun = checkpoint_at(checkpoint).begun()
@@ -95,7 +95,7 @@ def follow(
         if ended.is_set():
             raise Stopped
         if batch.isEmpty():
-            return  # nothing but markers: a merge of no rows takes as long as one of many
+            return  # only markers: a merge of no rows takes as long as a merge of many
         session = batch.sparkSession
         crash.point("micro_batch.before_current")
         session.conf.set("spark.databricks.delta.write.txnAppId", app)
@@ -111,7 +111,7 @@ def follow(
 
 
 def merging(operator: Operator, lake: Lake, output: Output, current: Output) -> Callable[[DataFrame], None]:
-    """What puts the last values of rows of ``output`` in place of those in ``current``. Doing it again with the same rows changes nothing."""
+    """The function that merges the last values of rows of ``output`` into ``current``. A repeated call with the same rows changes nothing."""
     path, fix = lake.output(current.table), f"Run it again: floodmark run {operator.name} --unbounded"
     same = " AND ".join(f"t.`{k}` <=> s.`{k}`" for k in output.keys)
 
@@ -125,7 +125,7 @@ def merging(operator: Operator, lake: Lake, output: Output, current: Output) -> 
         try:
             retried(merge.execute, path)
         except Exception:
-            require()  # that it has gone meanwhile says more
+            require()  # if the table is gone, its error says more
             raise
 
     return into
@@ -140,7 +140,7 @@ def _filled(spark: SparkSession, path: str) -> bool:
 
 
 def _rebuilt(spark: SparkSession, operator: Operator, timeline: Timeline, output: Output) -> int:
-    """Compute the table of last values from all of its changelog; the version of the changelog to go on with."""
+    """Compute the table of last values from all of its changelog; returns the version of the changelog from which to follow."""
     path = timeline.lake.output(output.table)
     version = DeltaRs(path).version()
     rows = spark.read.format("delta").option("versionAsOf", version).load(path).filter(VALUES)
@@ -158,7 +158,7 @@ def _rebuilt(spark: SparkSession, operator: Operator, timeline: Timeline, output
 
 
 def _reach(operator: Operator, timeline: Timeline, output: Output, first: int) -> None:
-    """Make the version of the changelog with which its follower begins: a stream can only begin with a version that is there."""
+    """Commit a marker if the changelog lacks the version with which its follower begins, as a stream can only begin with an existing version."""
     path = timeline.lake.output(output.table)
     if DeltaRs(path).version() < first:
         progress = history.progress(path)

@@ -1,4 +1,4 @@
-"""Output tables: created with their stamps, written exactly once, with what was done in the commit's metadata."""
+"""Output tables of Spark: created with their stamps, written exactly once, with the record of the work in the commit's metadata."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ ROWS_PER_FILE = 1_000_000
 
 
 def ensure(spark: SparkSession, lake: Lake, operator: Operator, output: Output, *, replace: bool = False) -> str:
-    """As ``lake.tables.ensure``, wherever the lake lies."""
+    """As ``lake.tables.ensure``, also for a lake in a bucket."""
     return tables.ensure(lake, operator, output, partial(create, spark), replace=replace)
 
 
@@ -51,7 +51,7 @@ def create(
     partitioned: tuple[str, ...] = (),
     properties: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Create an empty table where there is none."""
+    """Create an empty table if there is none."""
     if is_local(path):
         tables.create(path, columns, partitioned, properties)
         return
@@ -63,23 +63,23 @@ def create(
 
 
 def structure(ddl: str) -> StructType:
-    """Columns from their DDL."""
-    found = StructType.fromDDL(ddl)
-    assert isinstance(found, StructType)
-    return found
+    """Columns, as Spark's type, from their DDL."""
+    fields = StructType.fromDDL(ddl)
+    assert isinstance(fields, StructType)
+    return fields
 
 
 def columns(ddl: str) -> TableSchema:
-    """The same, as a table is created with them."""
+    """Columns, as delta-rs' schema, from their DDL."""
     return TableSchema.from_json(structure(ddl).json())
 
 
 def fits(spark: SparkSession, path: str, output: Output) -> bool:
-    """Whether a table has exactly the columns it should have, and no more, and is divided as it should be."""
+    """Whether a table has exactly the columns and the partitioning of its output."""
     if division.other(path, output) is not None:
         return False
-    found, wanted = _columns(spark, path), output.schema.types | dict.fromkeys(added(output))
-    return found.keys() == wanted.keys() and all(found[n] == t for n, t in wanted.items() if t)
+    types, wanted = _columns(spark, path), output.schema.types | dict.fromkeys(added(output))
+    return types.keys() == wanted.keys() and all(types[n] == t for n, t in wanted.items() if t)
 
 
 def _columns(spark: SparkSession, path: str) -> dict[str, str]:
@@ -87,21 +87,21 @@ def _columns(spark: SparkSession, path: str) -> dict[str, str]:
 
 
 def marked(output: Output, progress: int) -> pa.Table:
-    """The one row without payload that tells readers how far they may go, as the output's table has it."""
+    """A marker: one row of the output's table without payload, from which readers learn the progress of the stream."""
     now = time.time_ns() // 1_000_000
     row = marker_row(output.schema, watermark=progress, sequence=None, now=now)
     return division.divided(pa.Table.from_batches([row]), output)
 
 
 def marker(spark: SparkSession, output: Output, progress: int) -> DataFrame:
-    """The same row, for Spark to write beside others."""
+    """A marker, as ``marked``, as a frame that Spark writes together with other rows."""
     (row,) = marked(output, progress).to_pylist()
     types = {field.name: field.dataType for field in structure(f"{output.schema.ddl()}, {STAMP_DDL}")}
     return divided(spark.range(1).select(*(F.lit(row[n]).cast(kind).alias(n) for n, kind in types.items())), output)
 
 
 def stamped(rows: DataFrame, output: Output, progress: int | None) -> DataFrame:
-    """Rows with all columns of the table in order; ``_event_time`` may come as ms."""
+    """Rows with all columns of the output's table in order; ``_event_time`` may be ms or timestamp."""
     if dict(rows.dtypes)["_event_time"] == "bigint":
         rows = rows.withColumn("_event_time", F.expr("timestamp_millis(`_event_time`)"))
     rows = rows.withColumn("_progress", F.lit(progress).cast("bigint")).withColumn(
@@ -111,7 +111,7 @@ def stamped(rows: DataFrame, output: Output, progress: int | None) -> DataFrame:
 
 
 def divided(rows: DataFrame, output: Output) -> DataFrame:
-    """Rows with the name of their asset partition, where the output's table is divided by it."""
+    """Rows with the name of their asset partition, if the output's table is divided by asset partition."""
     if output.partitions is None:
         return rows
     zones.check(rows.sparkSession, output.partitions)
@@ -120,7 +120,7 @@ def divided(rows: DataFrame, output: Output) -> DataFrame:
 
 
 def in_tasks(rows: DataFrame, output: Output, tasks: int | None = None) -> DataFrame:
-    """Rows in so many write tasks, or as they are; those of one asset partition stay together, and several are written at a time."""
+    """Rows in at most ``tasks`` write tasks, or as they are; divided rows in at least that many, each asset partition in one task."""
     if output.partitions is not None:
         return rows.repartition(max(tasks or 1, rows.sparkSession.sparkContext.defaultParallelism), PARTITION)
     return rows if tasks is None else rows.coalesce(tasks)
@@ -135,15 +135,15 @@ def replace(
     *,
     anew: bool = False,
 ) -> Counter[int]:
-    """Replace an interval, atomically; conflicts with other writers are tried again.
+    """Replace an interval of a table atomically; conflicts with other writers are retried.
 
     Args:
         rows: with all columns of the table.
         path: of the table.
-        output: whose table it is.
+        output: of the table.
         interval: of event time.
-        record: of the commit, asked for once the rows are computed; how many rows and retractions were written is added.
-        anew: replace the table, columns and all.
+        record: makes the record of the commit, called after the rows are computed; the numbers of rows and retractions are added.
+        anew: replace the whole table, columns too.
 
     Returns:
         Rows written per ``_kind``.
@@ -160,7 +160,9 @@ def replace(
     kinds = written.kinds()
     first, last = from_ms(interval.start), from_ms(interval.end - 1)
     if not appender.replace(written, first, last, _counted(record(), kinds)):
-        spark = rows.sparkSession  # some file there holds other rows too: Spark writes those anew
+        spark = (
+            rows.sparkSession
+        )  # a file of the table also holds rows outside the interval: Spark writes these rows anew
         again = spark.read.schema(rows.schema).option("basePath", str(written.folder)).parquet(str(written.folder))
         again = again.select(*rows.columns)
         _replace_by_spark(again, path, output, interval, _counted(record(), kinds), anew=False)
@@ -184,5 +186,5 @@ def _replace_by_spark(
 
 
 def spark_boundary(where: str, again: str) -> AbstractContextManager[None]:
-    """``machine.boundary`` for what Spark, its Java or the disk raises."""
+    """``machine.boundary`` for exceptions of Spark, its Java or the disk."""
     return machine.boundary(where, again, (PySparkException, Py4JError, DeltaError, OSError), text_of)

@@ -1,4 +1,4 @@
-"""The clock of a stream of Spark's: recorded in the table of ``lake/ticks``."""
+"""The recorded clock of a stream on Spark, in the table of ``lake/ticks``."""
 
 from __future__ import annotations
 
@@ -25,42 +25,42 @@ class Ticks:
 
     Args:
         timeline: of an operator that waits for processing time.
-        clock: to run at, ms; None for that of Spark's micro-batches.
+        clock: processing time to run at, ms; None for the clock of Spark's micro-batches.
     """
 
     timeline: Timeline
     clock: int | None = None
     due: int | None = field(default=None, init=False)
-    """The clock the operator waits for."""
+    """The clock, ms, for which the operator waits; None if it waits for none."""
     _reached: int = field(default=NEVER, init=False)
 
     @staticmethod
     def open(spark: SparkSession, timeline: Timeline, clock: int | None = None) -> Ticks:
-        """Make the table, or go on from it."""
+        """The recorded clock, continued from the table's last row; the table is created if there is none."""
         path = timeline.folder(TICKS)
-        found = Ticks(timeline, clock)
+        opened = Ticks(timeline, clock)
         if not delta.DeltaTable.isDeltaTable(spark, path):
             tables.create(spark, path, ticks.schema())
-            return found
-        found._reached = ticks.reached(path)
-        return found
+            return opened
+        opened._reached = ticks.reached(path)
+        return opened
 
     def waits_no_longer(self) -> bool:
-        """Whether the time has come that something waits for; said once."""
+        """Whether ``due`` has passed; True once per ``due``. Always False with a fixed clock."""
         if self.clock is not None or self.due is None or self.due > time.time_ns() // 1_000_000:
             return False
         self.due = None
         return True
 
     def record(self, spark: SparkSession, batch: int, clock: int, progress: int, positions: list[int]) -> None:
-        """Before the outputs of a micro-batch are written; a repeated one finds its row there.
+        """Record the clock of a micro-batch, before its outputs are written. A repeated micro-batch finds its row, and adds none.
 
         Args:
             spark: session.
-            batch: its number.
-            clock: it ran at.
+            batch: number of the micro-batch.
+            clock: processing time of the micro-batch, ms.
             progress: before its first row.
-            positions: last sequence each key group has seen in it.
+            positions: last sequence that each key group has seen in the micro-batch.
         """
         reached = max(self._reached, *positions)
         if is_local(self.timeline.folder(TICKS)):  # Spark would plan a query and start a job for the one row

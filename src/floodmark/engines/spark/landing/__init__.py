@@ -1,1 +1,1 @@
-"""Landing with Spark: units are parsed and stamped in workers, the driver decides what a commit holds."""
+"""Landing with Spark: workers parse and stamp units, the driver decides which units a commit has."""

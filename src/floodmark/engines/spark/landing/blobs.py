@@ -32,28 +32,28 @@ _MARKS_DDL = "file string, position bigint, _landing bigint, now_broken string"
 
 
 def batch_of(blob: Blob) -> pa.RecordBatch:
-    """One blob on its way to Spark."""
+    """One blob as a batch of Spark's."""
     return pa.RecordBatch.from_arrays(
         [pa.array([value], type=f.type) for value, f in zip(blob, BLOB, strict=True)], schema=BLOB
     )
 
 
 def pieces(batches: Iterator[pa.RecordBatch]) -> Iterator[Piece]:
-    """Blobs in a worker."""
+    """The pieces of blobs, from batches of Spark's."""
     for batch in batches:
         columns = (batch.column(name).to_pylist() for name in ("_unit", "_kind", "_data"))
         yield from zip(*columns, strict=True)
 
 
 def reports_of(blobs: DataFrame) -> list[Report]:
-    """What the workers say, by unit."""
+    """The reports of the workers, in order of their units."""
     rows = blobs.where(f"_kind = {REPORT}").select("_data").collect()
     return sorted((Report.from_json(bytes(row["_data"])) for row in rows), key=lambda report: report.unit)
 
 
 @dataclass(frozen=True, slots=True)
 class SparkBlobs:
-    """Blobs that Spark keeps.
+    """Blobs that Spark holds.
 
     Args:
         rows: the blobs.
@@ -69,11 +69,11 @@ class SparkBlobs:
         """As ``port.Blobs``."""
 
         def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            found = stamping.measured(pieces(batches), plan)
-            yield pa.RecordBatch.from_pydict({"delays": [json.dumps(found.as_json())]})
+            delays = stamping.measured(pieces(batches), plan)
+            yield pa.RecordBatch.from_pydict({"delays": [json.dumps(delays.as_json())]})
 
-        told = self.rows.where(f"_kind = {ROWS}").mapInArrow(run, "delays string").collect()
-        return reduce(Delays.plus, (Delays.from_json(json.loads(row["delays"])) for row in told), Delays())
+        rows = self.rows.where(f"_kind = {ROWS}").mapInArrow(run, "delays string").collect()
+        return reduce(Delays.plus, (Delays.from_json(json.loads(row["delays"])) for row in rows), Delays())
 
     def set_aside(
         self, path: str, names: Sequence[str], reports: Mapping[int, Report], *, source: str, ordinal: int, now: int
@@ -94,17 +94,17 @@ class SparkBlobs:
         quarantines.append(appender.writer, lambda: appender.write(rows), source, ordinal)
 
     def mark(self, path: str, ordinal: int) -> None:
-        """As ``port.Blobs``. Taken back if the commit never comes."""
+        """As ``port.Blobs``. The next landing undoes the marks if the log commit is missing."""
 
         def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:
                 yield from quarantine.marks(batch.column(0).to_pylist())
 
-        found = self.rows.where(f"_kind = {KEYS}").select("_data").mapInArrow(run, _MARKS_DDL)
+        outcomes = self.rows.where(f"_kind = {KEYS}").select("_data").mapInArrow(run, _MARKS_DDL)
         same = "q.file = k.file AND q.position = k.position AND q._landing = k._landing"
 
         def attempt() -> None:
-            merge = Table.forPath(self.rows.sparkSession, path).alias("q").merge(found.alias("k"), same)
+            merge = Table.forPath(self.rows.sparkSession, path).alias("q").merge(outcomes.alias("k"), same)
             merge = merge.whenMatchedUpdate("k.now_broken IS NULL", {"_replayed": str(ordinal)})
             merge.whenMatchedUpdate("k.now_broken <> q.reason", {"reason": "k.now_broken"}).execute()
 
@@ -130,7 +130,7 @@ class SparkBlobs:
 
 
 def marker(spark: SparkSession, schema: Schema, plan: Stamping) -> DataFrame:
-    """A commit without rows."""
+    """The marker of a commit without rows, as a frame."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:

@@ -1,4 +1,4 @@
-"""Punctuation: which rows of a source move its watermark, asked of Spark SQL while they land."""
+"""Punctuation on Spark: the predicate that decides which rows of a source advance its watermark, computed by Spark SQL during landing."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 Refused = Mapping[int, Mapping[int, str]]
-"""Unit -> place among its rows that keep the contract -> why that row is broken."""
+"""Unit -> index among its rows that keep the contract -> why that row is refused."""
 
 _ROW = "_row"
-"""The place of a row among those of its unit that keep the contract."""
+"""The index of a row among the rows of its unit that keep the contract."""
 _MESSAGES = 20
-"""Rows of a commit whose message is looked up; each costs a query. The others are set aside without one."""
+"""Rows of a commit whose message is looked up, as each message costs a query. Other rows are quarantined without a message."""
 
 
 def punctuated(blobs: DataFrame, source: Source) -> DataFrame:
-    """Blobs whose rows move the watermark only where the source's predicate holds, as Spark SQL sees it."""
+    """Blobs whose rows advance the watermark only if Spark SQL finds the source's predicate true for them."""
     partition_by = source.partition_by
 
     def close(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -44,12 +44,12 @@ def punctuated(blobs: DataFrame, source: Source) -> DataFrame:
     holds = f"CASE WHEN `_kind` = {ROWS} THEN coalesce(({quoted(_predicate(source))}), false) ELSE false END"
     moving = _exploded(blobs, source).selectExpr(
         "*", f"{holds} AS _moves"
-    )  # a blob that is no row of the source stands beside nulls
+    )  # a blob without rows of the source is one row of nulls
     return moving.mapInArrow(close, of_spark.DDL)
 
 
 def judged(parsed: Callable[[Refused], DataFrame], source: Source, compute: Callable[[DataFrame], Result]) -> Result:
-    """What is computed of the blobs of some units, of whose rows the source's predicate has been asked where it has one.
+    """The result of a query over the blobs of some units, after the source's predicate, if it has one, is computed for their rows.
 
     A row for which the predicate fails is a broken row. The units are then parsed again, to find these rows and to land the others.
 
@@ -70,7 +70,7 @@ def judged(parsed: Callable[[Refused], DataFrame], source: Source, compute: Call
 
 
 def _refused(blobs: DataFrame, source: Source) -> Refused:
-    """The rows for which the predicate fails, the first of them with Spark's message."""
+    """The rows for which the predicate fails; the first ``_MESSAGES`` of them with Spark's message."""
     attempt = Attempt(step="Punctuated", text=_predicate(source), type="boolean", schema=source.schema)
     failing = failures(_exploded(blobs, source).where(f"`_kind` = {ROWS}"), attempt).orderBy("_unit", _ROW)
     refused: dict[int, dict[int, str]] = {}
@@ -88,7 +88,7 @@ def _predicate(source: Source) -> str:
 
 
 def _exploded(blobs: DataFrame, source: Source) -> DataFrame:
-    """Rows of a source beside the coordinates of their blobs; another blob is one row of nulls."""
+    """Rows of a source, each with the coordinates of its blob; a blob without rows of the source is one row of nulls."""
     added = {**({CHANGE: "int"} if source.revisable else {}), EVENT: "bigint", ASKED: "bigint"}
     ddl = ", ".join([source.schema.ddl(), *(f"`{name}` {kind}" for name, kind in added.items())])
     empty = pa.schema(
@@ -108,24 +108,24 @@ def _exploded(blobs: DataFrame, source: Source) -> DataFrame:
 
 
 def _opened(blob: Blob, empty: pa.Schema, first: int) -> pa.RecordBatch:
-    """A blob's rows with the blob's coordinates and their place beside each; another blob stays one row of nulls."""
+    """A blob's rows, each with the blob's coordinates and its index in the unit; a blob of another kind is one row of nulls."""
     unit, part, kind, data = blob
     if kind == ROWS:
         rows = units.rows_of(data)
-        data = None  # type: ignore[assignment]  # its rows stand beside it
+        data = None  # type: ignore[assignment]  # the rows are in columns of their own
     else:
         rows = pa.RecordBatch.from_arrays([pa.nulls(1, field.type) for field in empty], schema=empty)
     size = len(rows)
-    beside = [
+    coordinates = [
         pa.array([value] * size, type=f.type) for value, f in zip((unit, part, kind, data), of_spark.BLOB, strict=True)
     ]
-    places = pa.array(range(first, first + size), pa.int64())
+    indices = pa.array(range(first, first + size), pa.int64())
     names = [*of_spark.BLOB.names, _ROW, *rows.schema.names]
-    return pa.RecordBatch.from_arrays([*beside, places, *rows.columns], names=names)
+    return pa.RecordBatch.from_arrays([*coordinates, indices, *rows.columns], names=names)
 
 
 def _closed(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[Blob, pa.RecordBatch | None]]:
-    """Opened blobs put together again, a stretch of equal coordinates at a time."""
+    """The blobs of which batches hold the opened rows, each with its rows: rows with equal coordinates are one blob."""
     for batch in batches:
         unit, part, kind = (batch.column(name).to_numpy() for name in ("_unit", "_part", "_kind"))
         changes = np.flatnonzero((np.diff(unit) != 0) | (np.diff(part) != 0)) + 1

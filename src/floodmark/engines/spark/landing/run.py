@@ -1,4 +1,4 @@
-"""Landing on Spark, and what waits in a quarantine."""
+"""Landing and replay of a quarantine on Spark."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def land(spark: SparkSession, source: Source, lake: Lake, **how: Unpack[How]) -> LandingResult:
-    """Land what is pending at a source; as ``engines.landing.run.land``.
+    """Land the pending units of a source; as ``engines.landing.run.land``.
 
     Args:
         spark: a session of ``spark_session``.
@@ -29,5 +29,5 @@ def land(spark: SparkSession, source: Source, lake: Lake, **how: Unpack[How]) ->
 
 
 def replay(spark: SparkSession, source: Source, lake: Lake, **how: Unpack[Again]) -> Replayed:
-    """Land the quarantined rows that keep the contract of today; as ``engines.landing.quarantine.replay``."""
+    """Land the quarantined rows that keep the contract now; as ``engines.landing.quarantine.replay``."""
     return quarantine.replay(SparkWorkers(spark), source, lake, **how)

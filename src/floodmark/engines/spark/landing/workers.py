@@ -1,4 +1,4 @@
-"""Landing on Spark: its workers read units, check them and write them."""
+"""The workers of Spark for landing: they read, check and write units."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _TASKS_PER_CORE = 4
 
 @dataclass(slots=True)
 class SparkWorkers:
-    """Spark, at work for one landing.
+    """The workers of Spark during one landing.
 
     Args:
         spark: a session of ``spark_session``.
@@ -42,7 +42,7 @@ class SparkWorkers:
     _appenders: dict[str, Appender] = field(default_factory=dict)
 
     def check(self, source: Source, lake: Lake) -> None:
-        """Spark lands every source; what it needs of the workspace travels with the contract."""
+        """As ``port.Workers``. Spark lands every source; the modules of the workspace are shipped with the contract."""
         del lake
         shipping.by_value(source.contract)
 
@@ -60,11 +60,11 @@ class SparkWorkers:
     def replayed(self, path: str, source: Source, now: int) -> SparkBlobs:
         """As ``port.Workers``."""
         waiting = self.spark.read.format("delta").load(path).where(f"{quarantine.OPEN} AND _replay IS NOT NULL")
-        # not persist(): the MERGE of the marks changes the table these rows come from, upon which Spark would read them again
+        # not persist(): the MERGE of the marks changes the table of these rows, after which Spark would read them again
         rows = punctuation.judged(
             lambda refused: _read_again(waiting, Rules(source, now, refused)),
             source,
-            lambda found: found.localCheckpoint(),
+            lambda frame: frame.localCheckpoint(),
         )
         return SparkBlobs(rows, reports_of(rows), self._appenders)
 
@@ -81,7 +81,7 @@ class SparkWorkers:
 
 
 def _parsed(spark: SparkSession, reader: Reader, units: Sequence[Unit], rules: Rules) -> DataFrame:
-    """Blobs of all units; consecutive units stay in order within and across tasks."""
+    """Blobs of all units, in the order of the units within and across tasks."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -93,18 +93,18 @@ def _parsed(spark: SparkSession, reader: Reader, units: Sequence[Unit], rules: R
     return spark.range(0, len(units), 1, tasks).mapInArrow(run, blobs.DDL)
 
 
-def _reported(found: DataFrame) -> tuple[DataFrame, list[Report]]:
-    """Blobs that are kept until they are written, and what the workers say of them."""
-    found = found.persist(StorageLevel.MEMORY_AND_DISK)
+def _reported(frame: DataFrame) -> tuple[DataFrame, list[Report]]:
+    """(blobs) -> the same, cached until they are written, and the reports of the workers."""
+    frame = frame.persist(StorageLevel.MEMORY_AND_DISK)
     try:
-        return found, reports_of(found)
+        return frame, reports_of(frame)
     except BaseException:
-        found.unpersist()
+        frame.unpersist()
         raise
 
 
 def _read_again(waiting: DataFrame, rules: Rules) -> DataFrame:
-    """Blobs of the quarantined rows in the order in which they were set aside; a task's rows are one unit."""
+    """Blobs of the quarantined rows, in the order in which they were quarantined; the rows of a task are one unit."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()

@@ -1,6 +1,6 @@
-"""The one place that starts Spark: settings, Java options, and quiet.
+"""The builder of the Spark session: settings, Java options, silenced noise. Spark is started nowhere else.
 
-Everything a setting below says was measured; the surprising ones carry their reason.
+The comments on settings below were measured.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ _LOCAL: Mapping[str, str] = MappingProxyType(
 )
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _LAST_LINES = 20
-"""Of what Java has said, for an error."""
+"""Lines of Java's stderr that are kept for an error."""
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 _NOISE = (
     b"WARNING: Using incubator modules",
@@ -90,12 +90,12 @@ def spark_session(
     """The running session, or a new one with all of floodmark's settings.
 
     Args:
-        app: the name Spark shows.
+        app: name of the session.
         cores: a Spark master; ``local[N]`` is N cores of this machine.
         shuffle_partitions: state partitions per stateful step; fixed for the life of a checkpoint.
         memory: the Java heap of the driver.
         extra: Spark settings that win over floodmark's; ``spark.driver.extraJavaOptions`` is appended instead.
-        archive_to: write the class archive there when the session ends, for the process that builds it.
+        archive_to: file to which the class archive is written when the session ends; set by the process that builds the archive.
 
     Time: the session, this process and Java all run in UTC.
 
@@ -104,7 +104,7 @@ def spark_session(
     """
     check_master(cores)
     _prepare_process(cores)
-    if SparkContext._active_spark_context is None:  # noqa: SLF001 - there is no public question for it
+    if SparkContext._active_spark_context is None:  # noqa: SLF001 - there is no public way to ask
         conf = _conf(app, cores, memory, extra, archive_to)
         # the Java of an earlier session of this process is used again
         SparkContext(conf=conf, gateway=SparkContext._gateway or _launch(conf))  # noqa: SLF001
@@ -119,24 +119,24 @@ def spark_session(
 
 
 def stop_session(spark: SparkSession, *, seconds: int = 60) -> None:
-    """Stop Spark and its Java, and wait until the Java is gone.
+    """Stop Spark and its Java, and wait until the Java process has ended.
 
     Args:
         spark: the session of this process.
-        seconds: to wait for its Java at most; one that writes a class archive takes longer.
+        seconds: most seconds to wait for Java; a Java that writes a class archive takes longer.
 
     Raises:
         subprocess.TimeoutExpired: Java has not ended.
     """
     spark.stop()
-    gateway = SparkContext._gateway  # noqa: SLF001 - there is no public question for it
+    gateway = SparkContext._gateway  # noqa: SLF001 - there is no public way to ask
     if gateway is None:
         return
     process = getattr(gateway, "proc", None)
     gateway.shutdown()
     SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - so that a later session starts a new Java
     if process is not None:
-        process.stdin.close()  # Java ends when this does
+        process.stdin.close()  # Java ends when its stdin is closed
         process.wait(timeout=seconds)
 
 
@@ -144,9 +144,9 @@ def _prepare_process(cores: str) -> None:
     os.environ.update(TZ="UTC", PYSPARK_PYTHON=sys.executable, PYSPARK_DRIVER_PYTHON=sys.executable)
     if hasattr(time, "tzset"):
         time.tzset()
-    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # it prints what the exception says anyway
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # the logger prints the text of the exception
     os.environ["JAVA_HOME"] = str(find_java().home)
-    if _is_local(cores):  # a Spark of another version in the environment must not be mixed with this pyspark
+    if _is_local(cores):  # SPARK_HOME of another version must not be mixed with this pyspark
         os.environ["SPARK_HOME"] = str(home(cache_folder()))
 
 
@@ -167,25 +167,25 @@ def _conf(app: str, cores: str, memory: str, extra: Mapping[str, str], archive_t
     else:
         settings["spark.jars"] = ",".join(map(str, jars))
     settings |= extra
-    if more := extra.get(_JAVA_OPTIONS):
-        options.append(more)
-    quoted = [option if option == more or " " not in option else f'"{option}"' for option in options]
+    if extra_options := extra.get(_JAVA_OPTIONS):
+        options.append(extra_options)
+    quoted = [option if option == extra_options or " " not in option else f'"{option}"' for option in options]
     settings[_JAVA_OPTIONS] = " ".join(quoted)
     return SparkConf(loadDefaults=False).setAll(list(settings.items()))
 
 
 def _java_options(jars: Sequence[Path], archive_to: Path | None) -> tuple[str, ...]:
-    """With the class archive, or towards one; where there is none, a process begins to build it."""
+    """Java options that use or write the class archive; starts a process that builds the archive if there is none."""
     if archive_to is not None:
         return archive.options_to_write(archive_to)
-    found = archive.path(cache_folder(), jars)
-    archive.start_build(found)
-    return archive.options(found)
+    archive_file = archive.path(cache_folder(), jars)
+    archive.start_build(archive_file)
+    return archive.options(archive_file)
 
 
 @cache
 def _scratch() -> Path:
-    """A folder for Spark's spills and other temporary files, gone when this process ends."""
+    """The folder for Spark's spills and other temporary files, removed when this process ends."""
     scratch = Scratch()
     atexit.register(_clean_up, scratch)
     return scratch.path
@@ -200,32 +200,32 @@ def _clean_up(scratch: Scratch) -> None:
 
 
 def _launch(conf: SparkConf) -> JavaGateway:
-    """Start Java with its stderr read by a thread that drops what no setting silences.
+    """Start Java, with a thread that forwards Java's stderr without the noise that no setting silences.
 
     Raises:
         SetupError: SETUP-055, Java ended before Spark had started.
     """
     reader, writer = os.pipe()
-    said: deque[str] = deque(maxlen=_LAST_LINES)
-    thread = threading.Thread(target=_forward, args=(reader, said), name="java-stderr", daemon=True)
+    last_lines: deque[str] = deque(maxlen=_LAST_LINES)
+    thread = threading.Thread(target=_forward, args=(reader, last_lines), name="java-stderr", daemon=True)
     try:
         gateway: JavaGateway = launch_gateway(conf, popen_kwargs={"stderr": writer})  # type: ignore[no-untyped-call] # pyspark's
     except (PySparkRuntimeError, OSError) as error:
         os.close(writer)
         thread.start()
         thread.join(timeout=1)
-        raise _not_started(said, error) from error
+        raise _not_started(last_lines, error) from error
     os.close(writer)
     thread.start()
     return gateway
 
 
-def _not_started(said: Sequence[str], error: Exception) -> SetupError:
-    """SETUP-055, with the line in which Java, or the script that starts it, says why."""
+def _not_started(last_lines: Sequence[str], error: Exception) -> SetupError:
+    """The error SETUP-055, with the line of stderr in which Java, or the script that starts Java, names the cause."""
     why = next(
         (
             line
-            for line in said
+            for line in last_lines
             if re.search(r"error|exception|no such|not found|invalid|unrecognized", line, re.IGNORECASE)
         ),
         "",
@@ -234,11 +234,12 @@ def _not_started(said: Sequence[str], error: Exception) -> SetupError:
         "Look at the settings Java gets: Settings(spark=...) and SPARK_* in the environment; bash must be on PATH, and "
         f"`{find_java().binary} -version` must answer."
     )
-    got = why or next(reversed(said), "") or str(error)
+    got = why or next(reversed(last_lines), "") or str(error)
     return SetupError("Spark", "a Java that starts", got, fix, code="SETUP-055")
 
 
-def _forward(reader: int, said: deque[str]) -> None:
+def _forward(reader: int, last_lines: deque[str]) -> None:
+    """Copy lines from a pipe to stderr, without noise, and into ``last_lines``, until the pipe is closed."""
     after_noise = False
     with os.fdopen(reader, "rb") as lines, suppress(OSError):
         for line in lines:
@@ -246,5 +247,5 @@ def _forward(reader: int, said: deque[str]) -> None:
             if not noise:
                 os.write(2, line)
                 if line.strip():
-                    said.append(line.decode(errors="replace").strip())
+                    last_lines.append(line.decode(errors="replace").strip())
             after_noise = noise

@@ -1,4 +1,4 @@
-"""Shipping: contract classes travel to the workers by value, because a worker cannot import a workspace."""
+"""Shipping of contract classes to the workers by value, because a worker cannot import a workspace."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from floodmark.spec.contract import Contract
 
 
 def by_value(contract: type[Contract]) -> None:
-    """Make Spark pickle everything by value that lives in the folder a contract was imported from.
+    """Make Spark pickle by value all modules of the folder from which a contract was imported.
 
-    Installed packages and floodmark itself stay references: the workers have them.
+    Installed packages and floodmark itself are pickled by reference, as the workers have them.
     """
     for base in contract.__mro__:
         if base.__dict__.get("__pydantic_parent_namespace__") is not None and contract.__pydantic_complete__:
-            # the variables of the function the class was defined in, such as the session: only unfinished classes need them
-            base.__pydantic_parent_namespace__ = None  # type: ignore[attr-defined]  # it was found there
+            # variables of the function that defines the class, such as the session; only incomplete classes need them
+            base.__pydantic_parent_namespace__ = None  # type: ignore[attr-defined]  # the class has the attribute, see above
     root = _root(sys.modules.get(contract.__module__))
     if root is None:
         return
@@ -29,13 +29,18 @@ def by_value(contract: type[Contract]) -> None:
 
 
 def _root(module: ModuleType | None) -> Path | None:
-    """The folder on ``sys.path`` a module came from; None for installed ones and those without a file."""
+    """The folder on ``sys.path`` from which a module was imported; None for installed modules and modules without a file."""
     if module is None:
         return None
     top = sys.modules.get(module.__name__.partition(".")[0], module)
-    places = [getattr(top, "__file__", None), *getattr(top, "__path__", ())]
-    place = next((place for place in places if place), None)
-    if place is None or "site-packages" in place or "dist-packages" in place or place.startswith(sys.base_prefix):
+    locations = [getattr(top, "__file__", None), *getattr(top, "__path__", ())]
+    location = next((location for location in locations if location), None)
+    if (
+        location is None
+        or "site-packages" in location
+        or "dist-packages" in location
+        or location.startswith(sys.base_prefix)
+    ):
         return None
-    path = Path(place)
+    path = Path(location)
     return path.parent.parent if path.name == "__init__.py" or path.is_dir() else path.parent

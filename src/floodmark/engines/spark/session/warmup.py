@@ -1,7 +1,7 @@
-"""The program whose classes go into the class archive: everything a run touches, once, on a few rows.
+"""The warm-up program, whose loaded classes become the class archive: it does once, on a few rows, what runs do.
 
-A session, a Delta write, a stateful stream (transformWithStateInPandas) into Delta through foreachBatch, and a MERGE.
-``python -m floodmark.engines.spark.session.warmup`` builds the archive; the first session that finds none starts that process.
+These are a session, a Delta write, a stateful stream (transformWithStateInPandas) into Delta through foreachBatch, and a MERGE.
+``python -m floodmark.engines.spark.session.warmup`` builds the archive; the first session without an archive starts that process.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _WRITE_SECONDS = 3600
-"""In which Java writes the archive: half a minute on a quiet machine, and any time on one that leaves it no processor."""
+"""Most seconds in which Java writes the archive: half a minute on a quiet machine, any time on a busy one."""
 
 
 class _Count(StatefulProcessor):
-    """A value, a list and a map, as operators use them.
+    """A processor with a value, a list and a map, as operators use them.
 
     No processing-time timer: with one, an availableNow stream never ends (Spark runs empty batches for ever).
     """
@@ -50,7 +50,7 @@ class _Count(StatefulProcessor):
 
 
 def warm_up(spark: SparkSession, folder: Path) -> None:
-    """Touch everything once."""
+    """Do once what runs do, so that Java loads their classes."""
     source, target = str(folder / "source"), str(folder / "target")
     rows = spark.range(20).selectExpr("id", "id % 3 AS k", "CAST(id AS TIMESTAMP) AS t")
     for _ in range(2):
@@ -86,7 +86,7 @@ def _stream(spark: SparkSession, source: str, target: str, checkpoint: str) -> N
 
 
 def main() -> None:
-    """Build the class archive of this machine with the lowest priority: whoever waits for something comes first."""
+    """Build the class archive of this machine with the lowest priority: other processes come first."""
     if hasattr(os, "nice"):
         os.nice(19)
     build()
@@ -98,7 +98,7 @@ def build() -> None:
 
 
 def _session(target: Path, folder: Path) -> None:
-    """A session that writes the archive when it ends."""
+    """Run the warm-up in a session that writes the archive when it ends."""
     spark = spark_session(app="floodmark warm-up", archive_to=target)
     warm_up(spark, folder)
     stop_session(spark, seconds=_WRITE_SECONDS)

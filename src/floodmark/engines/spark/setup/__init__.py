@@ -1,1 +1,1 @@
-"""What a machine needs before Spark runs on it: Java, the jars, an archive of classes that makes it start faster."""
+"""Setup of a machine for Spark: Java, the jars, an archive of classes for a faster start."""

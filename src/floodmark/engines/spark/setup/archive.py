@@ -1,11 +1,11 @@
-"""The class archive (AppCDS): Java's loaded classes, kept in a file so that a session starts in about half the time.
+"""The class archive (AppCDS): Java's loaded classes in a file, with which a session starts in about half the time.
 
-Nobody waits for the archive. The first session that finds none starts a process that builds it in the background, with the lowest priority;
-sessions use the archive from the moment it is there. One process builds at a time, under a lock that the system frees however that process
-ends. The archive gets its name when it is complete, so a build that was killed leaves a folder, which the next build removes.
+No session waits for the archive. The first session without an archive starts a process that builds it in the background, with the lowest
+priority; sessions use the archive from the moment it exists. One process builds at a time, under a lock that the system frees however that
+process ends. The archive gets its name when it is complete, so a killed build leaves a folder, which the next build removes.
 
-Java uses an archive only if version, flags and class path are what it was built with, so all of them are in its name: one
-that does not fit is never found, and a session starts without one.
+Java uses an archive only with the version, flags and class path of its build, so all of them are in the archive's name: a session
+without a fitting archive starts without one.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from floodmark.engines.spark.setup.home import home, spark_home
 from floodmark.engines.spark.setup.java import find_java
 
 LEAN = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m", "-XX:-UsePerfData")
-"""A local session is small: one collector thread, no second compiler. Java then keeps 48 MB for compiled code, which Spark fills within a minute;
-after that nothing is compiled any more."""
+"""Java options of a local session, which is small: one collector thread, no second compiler. The default cache for compiled code is 48 MB
+then, which Spark fills within a minute, after which Java compiles nothing; so a larger cache is set."""
 
 LOG = "classes.log"
-"""What the last build has printed."""
+"""File with the output of the last build."""
 _KEEP = 4
 _WORK = "building-"
 _FAILED = ".failed"
 
 
 def path(folder: Path, jars: Sequence[Path]) -> Path:
-    """The archive for this Java, these flags and this class path, whether it is there or not."""
+    """The path of the archive for this Java, these flags and this class path, whether the archive exists or not."""
     java = find_java()
     seed = hashlib.sha256("\n".join((str(java.home), java.version, str(home(folder)), *LEAN)).encode())
     for jar in (*jars, *sorted((spark_home() / "jars").glob("*.jar"))):
@@ -47,7 +47,7 @@ def path(folder: Path, jars: Sequence[Path]) -> Path:
 
 
 def options(archive: Path) -> tuple[str, ...]:
-    """Java options that use the archive, or only the lean ones when there is none."""
+    """Java options that use the archive; only the lean options if there is no archive."""
     shared = (f"-XX:SharedArchiveFile={archive}", "-Xshare:auto", "-Xlog:cds=off", "-Xlog:cds+dynamic=off")
     return (*LEAN, *(shared if archive.is_file() else ()))
 
@@ -60,7 +60,7 @@ def options_to_write(archive: Path) -> tuple[str, ...]:
 def start_build(archive: Path) -> None:
     """Start a process that builds the archive, and return at once.
 
-    Nothing is started where the archive is there, is being built, or could not be built before.
+    Nothing is started if the archive exists, is being built, or an earlier build has failed.
     """
     if archive.is_file() or archive.with_suffix(_FAILED).is_file():
         return
@@ -76,16 +76,16 @@ def start_build(archive: Path) -> None:
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            start_new_session=True,  # neither Ctrl-C nor the end of what has started it ends it
+            start_new_session=True,  # so that neither Ctrl-C nor the end of this process ends the build
         )
 
 
 def build(archive: Path, warm_up: Callable[[Path, Path], None]) -> bool:
-    """Build the archive in this process, unless it is there or another process builds one.
+    """Build the archive in this process, unless the archive exists or another process builds one.
 
     Args:
         archive: of this machine.
-        warm_up: starts a session that writes the archive to the first path when it ends, and works in the folder that is the second.
+        warm_up: (file, folder) -> runs a session that works in the folder, and writes the archive to the file when it ends.
 
     Returns:
         Whether this process has built it.
@@ -117,12 +117,12 @@ def _build(archive: Path, warm_up: Callable[[Path, Path], None]) -> None:
 
 
 def _lock(folder: Path) -> FileLock:
-    """Held by the process that builds; Timeout where another one holds it."""
+    """The lock of the process that builds; acquiring it raises Timeout if another process builds."""
     return FileLock(folder / "classes.lock", timeout=0)
 
 
 def _remove_old(folder: Path) -> None:
-    """Keep the newest few archives; a Java that uses another one keeps what it has mapped."""
+    """Delete all but the newest few archives, which is safe for a Java that has mapped an older one."""
     for old in sorted(folder.glob("classes-*.jsa"), key=lambda file: file.stat().st_mtime)[:-_KEEP]:
         old.unlink(missing_ok=True)
     for failed in folder.glob(f"classes-*{_FAILED}"):

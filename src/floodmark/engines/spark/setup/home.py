@@ -1,4 +1,4 @@
-"""The Spark of this machine: the one inside the installed pyspark, and links to it without its zipped Python."""
+"""The Spark of this machine: the Spark inside the installed pyspark, and links to it without its zipped Python."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def spark_home() -> Path:
 
 
 def home(folder: Path) -> Path:
-    """The Spark that sessions of this machine start: links to the installed one, or that itself where nothing is linked yet.
+    """The Spark that sessions of this machine start: links to the installed Spark, or the installed Spark itself until ``link`` was called.
 
-    Spark's zipped Python is not linked: it holds no compiled modules, and each worker would compile them, for half a second. Workers
+    Spark's zipped Python is not linked: the zip holds no compiled modules, and each worker would compile them for half a second. Workers
     import the installed pyspark instead.
     """
     linked = _linked(folder)
@@ -43,7 +43,7 @@ def home(folder: Path) -> Path:
 
 
 def link(folder: Path) -> None:
-    """Make the links of ``home``; remove those to a Spark that is gone."""
+    """Make the links of ``home``; remove links to a Spark that no longer exists."""
     for old in folder.glob("home-*"):
         if not (old / "jars").exists():
             shutil.rmtree(old)

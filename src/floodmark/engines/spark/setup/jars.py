@@ -1,7 +1,7 @@
-"""The seven Delta jars Spark needs beside its own: fetched once per user, then only a class path.
+"""The seven Delta jars that Spark needs beside its own: fetched once per user, then only a class path.
 
-The first verb that needs Spark fetches them, and so does ``python -m floodmark.engines.spark.setup.jars`` (part of ``make setup``).
-They are resolved by Spark's own resolver, so the mirror in ``~/.ivy2/ivysettings.xml``, ``~/.m2/settings.xml`` or
+The first verb that needs Spark fetches the jars, and so does ``python -m floodmark.engines.spark.setup.jars`` (part of ``make setup``).
+Spark's own resolver resolves them, so the mirror in ``~/.ivy2/ivysettings.xml``, ``~/.m2/settings.xml`` or
 ``DEFAULT_ARTIFACT_REPOSITORY`` is used. Spark's other dependencies are excluded: pyspark ships them.
 """
 
@@ -38,7 +38,7 @@ _RESOLVE_SECONDS = 300
 
 
 def jar_folder() -> Path:
-    """Where the jars of this version lie once fetched."""
+    """The folder of the jars of this version."""
     return cache_folder() / f"jars-spark4.2_2.13-delta{VERSION}"
 
 
@@ -46,7 +46,7 @@ def class_path() -> tuple[Path, ...]:
     """The seven jars, in a fixed order.
 
     Raises:
-        SetupError: SETUP-002, they were not fetched yet.
+        SetupError: SETUP-002, the jars were not fetched yet.
     """
     jars = tuple(jar_folder() / name for name in JARS)
     missing = [jar.name for jar in jars if not jar.is_file()]
@@ -58,12 +58,12 @@ def class_path() -> tuple[Path, ...]:
 
 
 def fetched() -> bool:
-    """Whether all of them are there."""
+    """Whether all seven jars exist."""
     return all((jar_folder() / name).is_file() for name in JARS)
 
 
 def fetch() -> None:
-    """Fetch the jars that are not there yet; a minute at most, once.
+    """Fetch the jars, once per user: a minute at most. Returns at once if they exist.
 
     Raises:
         SetupError: SETUP-001 no Java, SETUP-003 the resolver failed, SETUP-004 no Spark.
@@ -84,16 +84,16 @@ def _fetch() -> None:
         ready = work / "ready"
         ready.mkdir()
         for jar in JARS:
-            found = next((work / "ivy" / "jars").glob(f"*_{jar}"), None)
-            if found is None:
+            resolved = next((work / "ivy" / "jars").glob(f"*_{jar}"), None)
+            if resolved is None:
                 raise _resolver_error(f"no {jar} among what it resolved")
-            shutil.copyfile(found, ready / jar)
+            shutil.copyfile(resolved, ready / jar)
         shutil.rmtree(jar_folder(), ignore_errors=True)
         ready.rename(jar_folder())
 
 
 def _resolve(work: Path) -> None:
-    """One spark-submit of an empty program; what it resolves ends in ``ivy/jars``."""
+    """Run spark-submit with an empty program, which puts the resolved jars into ``ivy/jars``."""
     program = work / "empty.py"
     program.touch()
     command = [*_spark_submit(work), str(program)]
@@ -132,7 +132,7 @@ def _spark_submit(work: Path) -> list[str]:
 
 
 def _mirror() -> dict[str, str]:
-    """The mirror of Maven Central in ``~/.m2/settings.xml``, as Spark's resolver wants to be told."""
+    """The mirror of Maven Central in ``~/.m2/settings.xml``, as an environment variable for Spark's resolver."""
     settings = Path.home() / ".m2" / "settings.xml"
     if "DEFAULT_ARTIFACT_REPOSITORY" in os.environ or not settings.is_file():
         return {}
@@ -150,7 +150,7 @@ def _resolver_error(got: str) -> SetupError:
 
 
 def main() -> None:
-    """Fetch them, and say how long it took."""
+    """Fetch the jars, and print the time if any were missing."""
     begun, before = time.monotonic(), fetched()
     try:
         fetch()

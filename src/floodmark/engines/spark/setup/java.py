@@ -1,4 +1,4 @@
-"""Java: where it is on this machine, which version, and the one sentence to say when it is not there."""
+"""The Java of this machine: its folder, its version, and the error if there is none."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Java:
     """An installed Java.
 
     Args:
-        home: what ``JAVA_HOME`` should be.
-        version: as Java says it, ``17.0.15``.
+        home: folder, the value for ``JAVA_HOME``.
+        version: in Java's own form, ``17.0.15``.
     """
 
     home: Path
@@ -40,7 +40,7 @@ class Java:
 
     @property
     def binary(self) -> Path:
-        """The program to start."""
+        """The program ``java``."""
         return self.home / "bin" / _BINARY
 
     @property
@@ -55,7 +55,7 @@ def find_java() -> Java:
     """The first Java >= 17 of ``JAVA_HOME``, ``PATH`` and the usual folders.
 
     Raises:
-        SetupError: SETUP-001, none is there or all are too old.
+        SetupError: SETUP-001, there is no Java or all are too old.
     """
     seen: list[Java] = []
     for home in _homes():
@@ -77,7 +77,7 @@ def find_java() -> Java:
 
 
 def install_command() -> str:
-    """The command that installs a Java that fits, for this platform."""
+    """The command that installs a suitable Java on this platform."""
     if platform.system() == "Darwin":
         return f"brew install openjdk@{OLDEST}"
     if platform.system() == "Windows":
@@ -95,19 +95,19 @@ def install_command() -> str:
 def _homes() -> Iterator[Path]:
     if home := os.environ.get("JAVA_HOME"):
         yield Path(home)
-    if found := shutil.which("java"):
-        yield Path(found).resolve().parent.parent
+    if binary := shutil.which("java"):
+        yield Path(binary).resolve().parent.parent
     for pattern in _USUAL_HOMES:
         yield from sorted(Path("/").glob(pattern.lstrip("/")), reverse=True)
 
 
 def _version(home: Path) -> str | None:
-    """From the ``release`` file every JDK ships (no process), else by asking it."""
+    """The version of the Java in a folder, from its ``release`` file, else from ``java -version``; None if there is no Java."""
     if not (home / "bin" / _BINARY).exists():
         return None
     release = home / "release"
-    told = release.read_text("utf-8") if release.is_file() else _ask(home)
-    match = re.search(r'(?:JAVA_VERSION=|version )"([^"]+)"', told)
+    text = release.read_text("utf-8") if release.is_file() else _ask(home)
+    match = re.search(r'(?:JAVA_VERSION=|version )"([^"]+)"', text)
     return match[1] if match else None
 
 

@@ -1,4 +1,4 @@
-"""The texts that Spark takes for a master."""
+"""Check of the text that names a Spark master."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MASTER = re.compile(
 
 
 def check_master(master: str) -> None:
-    """Raise SetupError SETUP-054 when a text is no master that Spark knows."""
+    """Raise SetupError SETUP-054 if a text is no Spark master."""
     if _MASTER.fullmatch(master):
         return
     kind = re.split(r"[\[:]", master, maxsplit=1)[0]

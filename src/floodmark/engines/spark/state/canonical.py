@@ -1,4 +1,4 @@
-"""Canonical savepoints of Spark's streams (``lake/canonical``): its state as rows, and such rows as its state."""
+"""Canonical savepoints of streams on Spark (``lake/canonical``): Spark's state exported as rows, and such rows imported as Spark's state."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ _NO_DATA = "spark.sql.streaming.noDataMicroBatches.enabled"
 
 
 def export(spark: SparkSession, savepoint: Savepoint, target: str) -> str:
-    """Write a savepoint of Spark's to another folder or store in the canonical format; its folder.
+    """Write a savepoint of Spark's to another folder or store in the canonical format; returns the folder written.
 
     Raises:
-        StateError: STATE-021 it is damaged, STATE-041 another engine has made it.
+        StateError: STATE-021 the savepoint is damaged, STATE-041 another engine has made it.
     """
     check_savepoint(savepoint, "spark")
     return canonical.export(savepoint, target, unfolding(lambda: spark))
 
 
 def unfolding(spark: Callable[[], SparkSession]) -> Unfold:
-    """What says in the canonical format what a checkpoint holds.
+    """The function that writes the state of a checkpoint in the canonical format.
 
     Args:
-        spark: starts a session, which only state needs.
+        spark: starts a session; called only for a checkpoint with state.
     """
 
     def unfold(folder: str, batch: int, state: str) -> Marks:
@@ -60,7 +60,7 @@ def unfolding(spark: Callable[[], SparkSession]) -> Unfold:
 
 
 def folding(spark: SparkSession) -> Fold:
-    """What makes a checkpoint of a canonical savepoint, in the format and with the settings of a session.
+    """The function that makes a checkpoint from a canonical savepoint, in the format and with the settings of a session.
 
     Args:
         spark: session; its ``spark.sql.shuffle.partitions`` is the number of state partitions.
@@ -79,17 +79,17 @@ def folding(spark: SparkSession) -> Fold:
 
 
 def take_in(spark: SparkSession, lake: Lake, source: str) -> Savepoint:
-    """Make a savepoint in a lake of a canonical one, for Spark.
+    """Import a canonical savepoint into a lake as a savepoint for Spark.
 
     Raises:
-        StateError: STATE-020 it is of a newer format, STATE-021 it is damaged or none.
+        StateError: STATE-020 the source is of a newer format, STATE-021 the source is damaged or no savepoint.
         LifecycleError: LIFECYCLE-003, another savepoint of the operator is being made.
     """
     return canonical.take_in(lake, source, "spark", folding(spark))
 
 
 def _rows(spark: SparkSession, checkpoint: str, batch: int) -> DataFrame:
-    """The state of a stream as of a micro-batch."""
+    """The state of a stream as of a micro-batch, as ``_ROWS``."""
 
     def state(name: str) -> DataFrame:
         reader = spark.read.format("statestore").option("batchId", batch).option("stateVarName", name)
@@ -100,52 +100,57 @@ def _rows(spark: SparkSession, checkpoint: str, batch: int) -> DataFrame:
     chunks = {name: F.col(f"user_map_key.{name}") for name in ("number", "piece")}
     chunks |= {name: F.col(f"user_map_value.{name}") for name in ("pieces", "chunk")}
     of_index, of_chunks = (
-        state(name).select(F.col("key.group").alias("group"), *(nothing | given).values())
-        for name, given in (("index", heads), ("chunks", chunks))
+        state(name).select(F.col("key.group").alias("group"), *(nothing | columns).values())
+        for name, columns in (("index", heads), ("chunks", chunks))
     )
     return of_index.unionByName(of_chunks).to(structure(_ROWS))
 
 
 def fired(spark: SparkSession, checkpoint: str, batch: int) -> dict[int, MemoryStore]:
-    """What the state of windows in columns keeps of those that have fired, as of a micro-batch, in memory: key group -> its store.
+    """Key group -> store in memory with the state of fired windows, as of a micro-batch, of a stage of windows in columns.
 
     Args:
         spark: session.
-        checkpoint: folder of the checkpoint; no query runs on it.
-        batch: that the checkpoint keeps.
+        checkpoint: folder of the checkpoint, on which no query runs.
+        batch: a micro-batch whose state the checkpoint retains.
     """
-    rows, found = _rows(spark, checkpoint, batch), dict[int, MemoryStore]()
+    rows, stores = _rows(spark, checkpoint, batch), dict[int, MemoryStore]()
     for row in rows.filter("index IS NOT NULL").select("group", "index").collect():
-        found[row["group"]] = MemoryStore(head=bytes(row["index"]))
-    layers = {group: Index.load(store.head).fired.values() for group, store in found.items()}
+        stores[row["group"]] = MemoryStore(head=bytes(row["index"]))
+    layers = {group: Index.load(store.head).fired.values() for group, store in stores.items()}
     wanted = [(group, layer[0]) for group, windows in layers.items() for window in windows for layer in window]
     if not wanted:
-        return found
-    those, cut = spark.createDataFrame(wanted, "group int, number bigint"), dict[tuple[int, int], dict[int, bytes]]()
-    for row in rows.filter("number IS NOT NULL").join(F.broadcast(those), ["group", "number"]).toLocalIterator():
+        return stores
+    wanted_chunks, cut = (
+        spark.createDataFrame(wanted, "group int, number bigint"),
+        dict[tuple[int, int], dict[int, bytes]](),
+    )
+    for row in (
+        rows.filter("number IS NOT NULL").join(F.broadcast(wanted_chunks), ["group", "number"]).toLocalIterator()
+    ):
         pieces = cut.setdefault((row["group"], row["number"]), {})
         pieces[row["piece"]] = bytes(row["chunk"])
         if len(pieces) == row["pieces"]:
-            found[row["group"]].put(row["number"], b"".join(pieces[piece] for piece in range(len(pieces))))
+            stores[row["group"]].put(row["number"], b"".join(pieces[piece] for piece in range(len(pieces))))
             del cut[row["group"], row["number"]]
-    return found
+    return stores
 
 
 class _Seeder(StatefulProcessor):
-    """Puts what was exported where ``Processor`` looks for it."""
+    """Writes exported state to the states of ``Processor``."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        """Called once per state partition."""
+        """Declare the states. Spark calls this once per state partition."""
         head = handle.getValueState("index", SCHEMAS["index"])
         self.store = StateStore(handle, head, handle.getMapState("chunks", SCHEMAS["chunks.key"], SCHEMAS["chunks"]))
 
     def handleInitialState(  # type: ignore[override]  # noqa: N802 - Spark's name; pandas variant only
         self,
-        key: Any,  # noqa: ARG002 - the rows say it
+        key: Any,  # noqa: ARG002 - the rows have it
         initialState: pd.DataFrame,  # noqa: N803 - Spark's name
         timerValues: TimerValues,  # noqa: ARG002, N803 - Spark's name
     ) -> None:
-        """Rows of one key group; not always all of them at once."""
+        """Write rows of one key group; Spark may pass them in several calls."""
         import pandas as pd  # noqa: PLC0415 - see above
 
         for row in initialState.to_dict("records"):
@@ -157,7 +162,7 @@ class _Seeder(StatefulProcessor):
                 self.store.put_piece(int(row["number"]), int(row["piece"]), int(row["pieces"]), bytes(row["chunk"]))
 
     def handleInputRows(self, *_: Any, **__: Any) -> Iterator[pd.DataFrame]:  # noqa: N802 - Spark's name
-        """There are none."""
+        """Emit nothing: there are no input rows."""
         yield from ()
 
     def close(self) -> None:
@@ -166,9 +171,11 @@ class _Seeder(StatefulProcessor):
 
 def _seed(spark: SparkSession, source: str | None, checkpoint: str) -> None:
     """Let Spark write a checkpoint that holds the exported state as of its first micro-batch."""
-    spark = _beside(spark, {_CHANGELOG: "false", _NO_DATA: "false"})  # whole state, which can be given a number
+    spark = _beside(
+        spark, {_CHANGELOG: "false", _NO_DATA: "false"}
+    )  # so that state is one snapshot, which can be renumbered
     none = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load().filter("false")
-    group = F.when(F.col("value") > 0, 0).alias("group")  # may be null, as that of a stream: Spark compares the schemas
+    group = F.when(F.col("value") > 0, 0).alias("group")  # nullable, as in a stream: Spark compares the schemas
     rows = none.select(group, F.col("timestamp").alias("carrier"))
     if source is not None:
         state = spark.read.schema(_ROWS).parquet(source).groupBy("group")
@@ -179,8 +186,8 @@ def _seed(spark: SparkSession, source: str | None, checkpoint: str) -> None:
 
 
 def _beside(spark: SparkSession, settings: Mapping[str, str]) -> SparkSession:
-    """A session with the settings of another one but for some, which no query of the other one sees, whatever becomes of this process."""
-    found = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())  # noqa: SLF001 - PySpark has newSession alone, which forgets settings
+    """A session with the settings of another session except for some, which no query of the other session sees."""
+    session = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())  # noqa: SLF001 - PySpark's public newSession does not keep settings
     for name, value in settings.items():
-        found.conf.set(name, value)
-    return found
+        session.conf.set(name, value)
+    return session

@@ -1,4 +1,4 @@
-"""What a Spark checkpoint says: committed batches, their watermarks, and whose it is."""
+"""A Spark checkpoint: its committed micro-batches, their watermarks and positions, and edits of it while no query runs."""
 
 from __future__ import annotations
 
@@ -24,23 +24,21 @@ from floodmark.lake.timeline import Timeline
 from floodmark.lifecycle.savepoint import broken
 
 HERE = "floodmark-checkpoint:"
-"""In a savepoint, in place of the one absolute path that Spark keeps in a checkpoint."""
+"""Replaces, in a savepoint, the one absolute path that Spark keeps in a checkpoint."""
 _NOTHING = "-"
-"""Spark's word for a source that has not given anything yet."""
+"""Spark's offset of a source of which nothing is read yet."""
 _AT_FIRST: dict[str, Any] = {"reservoirId": "", "reservoirVersion": 0, "index": -1, "isStartingVersion": False}
-
-
 _PASSED = "passed.json"
 _SCHEMAS = "/_metadata/v2/"
-"""In the paths of the descriptions of state, which hold the absolute path."""
+"""Part of the paths of state schemas, the files that hold the absolute path."""
 _VERSIONED = re.compile(r"(\d+)[_.].*|(\d+)")
 _PACKAGES = ("floodmark", "pyspark", "delta-spark")
 _PLACE = re.compile(rb'"[^"]*(/state/\d+/_stateSchema/[^"]*)"')
 
 
-def relocated(content: bytes, place: str) -> bytes:
-    """A description of state with the one absolute path Spark keeps in a checkpoint put in another place."""
-    return _PLACE.sub(rb'"' + place.replace("\\", r"\\").encode() + rb'\1"', content)
+def relocated(content: bytes, folder: str) -> bytes:
+    """The content of a state schema with the absolute path of the checkpoint, which Spark keeps in it, replaced by another folder."""
+    return _PLACE.sub(rb'"' + folder.replace("\\", r"\\").encode() + rb'\1"', content)
 
 
 def _position(offset: Mapping[str, Any], passed: Mapping[str, Passed]) -> Position:
@@ -55,8 +53,8 @@ def _offset(position: Position) -> str:
         return _NOTHING
     begins = position.snapshot is not None
     version = position.snapshot if begins else position.version + 1
-    place = {"reservoirVersion": version, "index": position.file, "isStartingVersion": begins}
-    return _compact({"sourceVersion": 1, "reservoirId": position.table, **place})
+    offset = {"reservoirVersion": version, "index": position.file, "isStartingVersion": begins}
+    return _compact({"sourceVersion": 1, "reservoirId": position.table, **offset})
 
 
 def _compact(value: Mapping[str, Any]) -> str:
@@ -64,7 +62,7 @@ def _compact(value: Mapping[str, Any]) -> str:
 
 
 def _readable(lines: list[str]) -> bool:
-    """Whether a file of offsets or commits is one: a version, a JSON object, and per source JSON or the word for nothing."""
+    """Whether lines are a file of offsets or commits: a version, a JSON object, and per source JSON or ``_NOTHING``."""
     if len(lines) < 2 or not re.fullmatch(r"v\d+", lines[0]):  # noqa: PLR2004 - see above
         return False
     try:
@@ -86,100 +84,100 @@ class Checkpoint:
     path: str
 
     def begun(self) -> bool:
-        """Whether a batch was planned."""
+        """Whether a micro-batch was planned."""
         return bool(self.batches("offsets"))
 
     def batches(self, log: str) -> list[int]:
-        """Numbers in ``offsets`` or ``commits``, ascending. Spark keeps about a hundred."""
+        """Numbers of micro-batches in ``offsets`` or ``commits``, ascending. Spark retains about a hundred."""
         files, base = file_system(f"{self.path}/{log}")
-        found = files.get_file_info(FileSelector(base, allow_not_found=True))
+        entries = files.get_file_info(FileSelector(base, allow_not_found=True))
         return sorted(
             int(f.base_name)
-            for f in found
+            for f in entries
             if f.type == FileType.File and f.base_name.isascii() and f.base_name.isdecimal()
         )
 
     def last_committed(self) -> int:
-        """The last batch that is done; -1 for none."""
+        """The last committed micro-batch; -1 for none."""
         return max(self.batches("commits"), default=-1)
 
     def restorable(self) -> list[int]:
-        """Committed batches that a stream can be started from again, ascending.
+        """Committed micro-batches from which a stream can resume, ascending.
 
-        The first one that is kept is none, if there are others: Spark reads the one before a batch too, and where the stream has gone on from
-        another timeline it is there for that alone.
+        The first retained micro-batch is left out if there are others: to resume, Spark reads the micro-batch before too. On a timeline that
+        continues another one, the first is there for this purpose only.
         """
-        found = self.batches("commits")
-        return found[1:] or found
+        committed = self.batches("commits")
+        return committed[1:] or committed
 
     def progress_before(self, batch: int) -> int:
-        """Progress in force in a batch: that of all batches before it. NEVER where it is not kept."""
+        """Progress at the beginning of a micro-batch: that of all micro-batches before. NEVER if the micro-batch is not retained."""
         lines = self._lines("offsets", batch)
         return NEVER if lines is None else progress_of(int(json.loads(lines[1])["batchWatermarkMs"]))
 
     def progress_after(self, batch: int) -> int:
-        """Progress once a committed batch is taken into account."""
+        """Progress after a committed micro-batch. NEVER if the micro-batch is not retained."""
         lines = self._lines("commits", batch)
         return NEVER if lines is None else progress_of(int(json.loads(lines[1])["nextBatchWatermarkMs"]))
 
     def settled(self, batch: int) -> int:
-        """What readers may be told once a committed batch has nothing behind it: timers up to it have fired, or there are none."""
+        """Progress that is safe to publish when ``batch`` is the last micro-batch: all timers up to it have fired, or there are none."""
         return self.progress_before(batch) if self._state(batch) else self.progress_after(batch)
 
     def missing_state(self, batch: int) -> str | None:
-        """A file of state that a committed batch says it has and that is not there; None when all are."""
+        """A state file of a committed micro-batch that is missing, without its ending; None if all files exist."""
         there = set(files_of(f"{self.path}/state")) if self._state(batch) else set()
         for step, partitions in self._state(batch).items():
             for number, stores in enumerate(partitions):
-                for one in stores:
-                    name = f"{step}/{number}/{batch + 1}_{one}"
+                for store_id in stores:
+                    name = f"{step}/{number}/{batch + 1}_{store_id}"
                     if not there & {f"{name}.changelog", f"{name}.zip"}:
                         return f"state/{name}"
         return None
 
     def stateful(self, batch: int) -> bool:
-        """Whether a committed batch has state."""
+        """Whether a committed micro-batch has state."""
         return bool(self._state(batch))
 
     def partitions(self, batch: int) -> int:
-        """State partitions of a batch."""
+        """Number of state partitions of a micro-batch."""
         lines = self._lines("offsets", batch)
         return 0 if lines is None else int(json.loads(lines[1])["conf"]["spark.sql.shuffle.partitions"])
 
     def _state(self, batch: int) -> dict[str, list[list[str]]]:
-        """Step -> state partition -> ids of the state of its stores, as a commit says; nothing without state."""
+        """Step -> state partition -> ids of the state of its stores, from a commit; empty without state."""
         lines = self._lines("commits", batch)
         return {} if lines is None else dict(json.loads(lines[1]).get("stateUniqueIds") or {})
 
     def clock(self, batch: int) -> int:
-        """Processing time of a batch, ms; Spark notes it before the batch begins, so a repeated one has the same."""
+        """Processing time of a micro-batch, ms. Spark records it before the micro-batch begins, so a repeated micro-batch has the same."""
         lines = self._lines("offsets", batch)
         return NEVER if lines is None else int(json.loads(lines[1])["batchTimestampMs"])
 
     def positions(self, batch: int) -> list[Position]:
-        """Per source of the query, in order, how far it is read at the end of a batch."""
+        """The position of each source of the query, in order, at the end of a micro-batch."""
         lines = self._lines("offsets", batch)
         offsets = [json.loads(line) if line != _NOTHING else _AT_FIRST for line in (lines or [])[2:]]
         passed = self.passed() if any(offset["isStartingVersion"] for offset in offsets) else {}
         return [_position(offset, passed) for offset in offsets]
 
     def passed(self) -> dict[str, Passed]:
-        """What rows of a version's files are read already, by the table's id; a query leaves them out."""
+        """Table id -> rows of a version's files that are read already; a query leaves these rows out."""
         content = read(f"{self.path}/{_PASSED}")
-        return {table: Passed(*one) for table, one in json.loads(content or b"{}").items()}
+        return {table: Passed(*fields) for table, fields in json.loads(content or b"{}").items()}
 
-    def place(self, batch: int, source: int, position: Position, passed: Passed | None = None) -> None:
-        """Let a source of the query, by its number, go on somewhere else; for a checkpoint no query runs on.
+    def set_position(self, batch: int, source: int, position: Position, passed: Passed | None = None) -> None:
+        """Set the position from which a source of the query resumes. No query may run on the checkpoint.
 
-        The micro-batch before is said to have ended there too: Spark plans the last one again at a start.
+        The micro-batch before the last gets the same position, as Spark plans the last micro-batch again at a start.
 
         Args:
-            batch: the last one.
-            source: its number.
-            position: where it goes on.
-            passed: what is read already of the files behind that.
+            batch: the last micro-batch.
+            source: number of the source.
+            position: the new position.
+            passed: rows behind the position that are read already.
         """
-        if passed is not None:  # first: rows up to there are read, whatever the offsets say
+        if passed is not None:  # first, as these rows are read under the old offsets as well
             write(f"{self.path}/{_PASSED}", _compact(self.passed() | {position.table: passed}).encode())
             crash.point("shorten.after_passed")
         offset = json.loads(_offset(position))
@@ -192,10 +190,10 @@ class Checkpoint:
                 crash.point("shorten.after_first" if number < batch else "shorten.after_place")
 
     def read_beside(self, count: int) -> None:
-        """Let a stream that another engine has begun read a source beside each of its inputs, from the source's first row on.
+        """Add a source for the markers of starts beside each input, unread, to the offsets of a stream that another engine has begun.
 
         Args:
-            count: of the inputs.
+            count: number of inputs.
         """
         for number in self.batches("offsets")[-2:]:
             lines = self._lines("offsets", number) or []
@@ -204,35 +202,35 @@ class Checkpoint:
                 write(f"{self.path}/offsets/{number}", "\n".join([*lines[:2], *beside]).encode())
 
     def forget(self, batch: int) -> None:
-        """Take back the plan of a micro-batch that is not committed and that no table has rows of; for a checkpoint no query runs on."""
+        """Delete the plan of a micro-batch that is not committed and has no rows in any table. No query may run on the checkpoint."""
         files, folder = file_system(f"{self.path}/offsets")
-        for name in (f".{batch}.crc", f"{batch}"):  # Spark writes no file whose checksum is there already
+        for name in (f".{batch}.crc", f"{batch}"):  # checksum first: Spark writes no file whose checksum exists
             if files.get_file_info(f"{folder}/{name}").type != FileType.NotFound:
                 files.delete_file(f"{folder}/{name}")
                 crash.point("shorten.after_checksum" if name.startswith(".") else "shorten.after_plan")
 
     def marks(self, batch: int) -> Marks:
-        """Of a committed batch that is kept."""
+        """The marks of a committed micro-batch that is retained."""
         offsets, commits = (self._lines(log, batch) or [] for log in ("offsets", "commits"))
-        said = json.loads(offsets[1])
+        metadata = json.loads(offsets[1])
         after = int(json.loads(commits[1])["nextBatchWatermarkMs"])
-        before, clock = int(said["batchWatermarkMs"]), int(said["batchTimestampMs"])
+        before, clock = int(metadata["batchWatermarkMs"]), int(metadata["batchTimestampMs"])
         return Marks(before, after, clock, self.positions(batch), self.passed())
 
     def begin(self, seed: Checkpoint, batch: int, marks: Marks) -> None:
-        """Become what a checkpoint of one micro-batch is, as if that had been another one, of a query with other sources.
+        """Write this checkpoint from a seed of one micro-batch, under another number and with other watermarks and positions.
 
-        The micro-batch before is said to have ended there too: Spark plans the last one again at a start.
+        The micro-batch before gets the same positions, as Spark plans the last micro-batch again at a start.
 
         Args:
-            seed: the one; it holds whole snapshots of its state.
-            batch: the other one's number.
-            marks: of it.
+            seed: checkpoint of one micro-batch, with whole snapshots of its state.
+            batch: number of the micro-batch in this checkpoint.
+            marks: watermarks and positions of the micro-batch in this checkpoint.
         """
         first = seed.last_committed()
         offsets, commits = (seed._lines(log, first) or [] for log in ("offsets", "commits"))
-        said = {"batchWatermarkMs": marks.before, "batchTimestampMs": marks.clock}
-        offsets = [offsets[0], _compact(json.loads(offsets[1]) | said), *map(_offset, marks.positions)]
+        metadata = {"batchWatermarkMs": marks.before, "batchTimestampMs": marks.clock}
+        offsets = [offsets[0], _compact(json.loads(offsets[1]) | metadata), *map(_offset, marks.positions)]
         commits = [commits[0], _compact(json.loads(commits[1]) | {"nextBatchWatermarkMs": marks.after})]
         for log, lines in (("offsets", offsets), ("commits", commits)):
             for number in range(max(batch - 1, 0), batch + 1):
@@ -241,69 +239,68 @@ class Checkpoint:
             write(f"{self.path}/{_PASSED}", _compact(marks.passed).encode())
         copy(f"{seed.path}/metadata", f"{self.path}/metadata")
         for path in files_of(f"{seed.path}/state"):
-            place, name = path.rsplit("/", 1)
+            folder, name = path.rsplit("/", 1)
             snapshot = re.fullmatch(r"(\d+)(_.*\.zip)", name)
             if _SCHEMAS in path:
                 write(f"{self.path}/state/{path}", relocated(read(f"{seed.path}/state/{path}") or b"", HERE))
             elif snapshot is None:
                 copy(f"{seed.path}/state/{path}", f"{self.path}/state/{path}")
-            elif int(snapshot[1]) == first + 1:  # state of a micro-batch is of the version behind it
-                copy(f"{seed.path}/state/{path}", f"{self.path}/state/{place}/{batch + 1}{snapshot[2]}")
+            elif int(snapshot[1]) == first + 1:  # the state of micro-batch N has version N + 1
+                copy(f"{seed.path}/state/{path}", f"{self.path}/state/{folder}/{batch + 1}{snapshot[2]}")
 
     def move(self, batch: int, source: int, version: int, table: str) -> None:
-        """Let a source of the query, by its number, go on behind a version of its table; for a checkpoint no query runs on.
+        """Set the table version after which a source of the query resumes. No query may run on the checkpoint.
 
-        The micro-batch before is said to have ended there too: Spark plans the last one again at a start, and a table whose columns
-        were others in between cannot be read across it.
+        The micro-batch before the last gets the same position (``set_position``): Spark cannot read a table across a change of its columns.
 
         Args:
-            batch: the last one.
-            source: its number.
+            batch: the last micro-batch.
+            source: number of the source.
             version: of its table.
-            table: id of it.
+            table: id of the table.
         """
-        self.place(batch, source, Position(version, -1, table))
+        self.set_position(batch, source, Position(version, -1, table))
 
     def owe(self) -> None:
-        """Write down the micro-batch without rows that fires what the last one has made due, where the stream was stopped before it.
+        """Plan one micro-batch without rows if the last micro-batch has made timers due. No query may run on the checkpoint.
 
-        Spark runs such a one only in the process that has run the one before; one that is written down it runs at its start. Without it what
-        is due would wait for the next rows. No query runs on the checkpoint.
+        Spark adds such a micro-batch only in the process that has run the last one, but runs a planned micro-batch at any start. Without the
+        plan, due timers would wait for the next rows.
         """
         last = self.last_committed()
         offsets = self._lines("offsets", last)
         if offsets is None or not self.stateful(last) or max(self.batches("offsets")) > last:
             return
-        said, commits = json.loads(offsets[1]), self._lines("commits", last) or []
+        metadata, commits = json.loads(offsets[1]), self._lines("commits", last) or []
         after = int(json.loads(commits[1])["nextBatchWatermarkMs"])
-        if after > int(said["batchWatermarkMs"]):
-            offsets[1] = _compact(said | {"batchWatermarkMs": after})
+        if after > int(metadata["batchWatermarkMs"]):
+            offsets[1] = _compact(metadata | {"batchWatermarkMs": after})
             write(f"{self.path}/offsets/{last + 1}", "\n".join(offsets).encode())
 
     def relocate(self) -> None:
-        """Make the paths in it those of the place it is in; for a lake that was moved or copied."""
+        """Write the checkpoint's own path into its state schemas, for a lake that was moved or copied."""
         for path in files_of(f"{self.path}/state"):
             if _SCHEMAS in path:
                 content = read(f"{self.path}/state/{path}") or b""
-                found = relocated(content, self.path if "://" in self.path else f"file:{self.path}")
-                if found != content:
-                    write(f"{self.path}/state/{path}", found)
+                moved = relocated(content, self.path if "://" in self.path else f"file:{self.path}")
+                if moved != content:
+                    write(f"{self.path}/state/{path}", moved)
 
     def check_newest(self) -> None:
-        """Make sure that the newest two files of both logs can be read: Spark begins with them.
+        """Make sure that the newest two files of both logs can be read, which Spark reads at a start.
 
         Raises:
-            StateError: STATE-036, one is not what Spark writes.
+            StateError: STATE-036, a file is damaged.
         """
         for log in ("offsets", "commits"):
             for batch in self.batches(log)[-2:]:
                 self._lines(log, batch)
 
     def check(self, batch: int) -> None:
-        """Make sure that the files of a micro-batch can be read where they are there.
+        """Make sure that the existing log files of a micro-batch can be read.
 
         Raises:
-            StateError: STATE-036, one is not what Spark writes.
+            StateError: STATE-036, a file is damaged.
         """
         for log in ("offsets", "commits"):
             self._lines(log, batch)
@@ -318,13 +315,13 @@ class Checkpoint:
         return lines
 
     def copy_to(self, target: str, batch: int) -> None:
-        """Copy the checkpoint as of a committed batch into a folder, while its stream may run on.
+        """Copy the checkpoint as of a committed micro-batch into a folder; its stream may run meanwhile.
 
-        State of batch N is there before its commit is, and never written again; so commits are copied first. Files that vanish meanwhile
-        are older ones that Spark cleans up.
+        The state of a micro-batch is written before its commit and never again, so commits are copied first. Files that vanish meanwhile
+        are older files that Spark cleans up.
 
         Raises:
-            StateError: STATE-021, it lacks files.
+            StateError: STATE-021, the checkpoint lacks files.
         """
         for path in (f"{log}/{n}" for log in ("commits", "offsets") for n in (batch - 1, batch) if n >= 0):
             try:
@@ -346,10 +343,12 @@ class Checkpoint:
             raise broken(f"checkpoint {self.path}", f"one without the state '{missing}' of micro-batch {batch}")
 
     def restore_from(self, source: str, files: Iterable[str]) -> None:
-        """Make the folder, which is empty, what a savepoint holds: ``files`` below ``source``. Its query gets a new id."""
+        """Fill the empty folder of this checkpoint from a savepoint: ``files`` below ``source``. Its query gets a new id."""
         for path in files:
             if _SCHEMAS in path:
-                write(f"{self.path}/{path}", read(f"{source}/{path}") or b"")  # not linked: it is written into
+                write(
+                    f"{self.path}/{path}", read(f"{source}/{path}") or b""
+                )  # not linked, as ``relocate`` writes to the file
             elif path == "metadata":
                 write(f"{self.path}/{path}", json.dumps({"id": str(uuid.uuid4())}).encode())
             else:
@@ -357,22 +356,22 @@ class Checkpoint:
         self.relocate()
 
     def owed(self) -> list[tuple[str, str]]:
-        """None: a micro-batch that is not committed is computed again."""
+        """Commits that tables lack: none, as Spark computes a micro-batch that is not committed again."""
         return []
 
     def engine(self, batch: int) -> dict[str, str]:
-        """What wrote the state of a batch: packages and their versions, Python, state partitions."""
+        """The software that wrote the state of a micro-batch: versions of packages and of Python, number of state partitions."""
         versions = {package: package_version(package) for package in _PACKAGES}
         return versions | {"python": platform.python_version(), "state partitions": str(self.partitions(batch))}
 
 
 def checkpoint_of(timeline: Timeline) -> Checkpoint:
-    """The checkpoint of a timeline, with all that only Spark's has."""
+    """The checkpoint of a timeline as a checkpoint of Spark's."""
     return Checkpoint(timeline.checkpoint.path)
 
 
 def _belongs(path: str, batch: int) -> bool:
-    """Whether a file of a checkpoint belongs to it as of a batch."""
+    """Whether a file of a checkpoint belongs to the checkpoint as of a micro-batch."""
     top, *below = path.split("/")
     if top in {"commits", "offsets"}:
         return False  # copied by number
@@ -382,4 +381,4 @@ def _belongs(path: str, batch: int) -> bool:
     number = int(numbered[1] or numbered[2])
     if "_stateSchema" in below or "_metadata" in below:
         return number <= batch
-    return number <= batch + 1  # state of a batch is of the version behind it
+    return number <= batch + 1  # the state of micro-batch N has version N + 1

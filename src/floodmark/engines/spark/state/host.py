@@ -1,7 +1,7 @@
-"""The unbounded host: the kernel inside ``transformWithState``, behind ``processor``.
+"""The host of a kernel inside ``transformWithState``, which ``processor`` calls.
 
-Spark's watermark is defined on the carrier, our progress shifted to be positive, so it drops nothing, and its event-time timers fire
-for groups without rows too.
+Spark's watermark is defined on the carrier: floodmark's progress, shifted to be positive. So Spark's watermark drops no row, and event-time
+timers also fire for groups without rows.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ PIECE = 4_000_000
 
 
 class StateStore:
-    """A kernel's store in Spark state: the index with its deadline in a value, chunks in a map, in pieces.
+    """A kernel's store in Spark state: the index and its deadline in a value, chunks, cut into pieces, in a map.
 
-    Nothing is read twice in a micro-batch, and one timer stands per group.
+    Nothing is read twice in a micro-batch, and each group has at most one timer.
 
     Args:
         handle: Spark's, for timers.
-        head: the value.
-        pieces: the map.
+        head: state of the value.
+        pieces: state of the map.
     """
 
     def __init__(self, handle: StatefulProcessorHandle, head: Any, pieces: Any) -> None:
@@ -42,20 +42,20 @@ class StateStore:
         self.fresh: bytes | None = None
 
     def index(self) -> bytes | None:
-        """The index, and with it the deadline that has a timer."""
-        found = self.head.get()
-        self.deadline, index = (found[0], bytes(found[1])) if found else (None, None)
+        """The index; the deadline beside it, which has a timer, is read into ``deadline``."""
+        entry = self.head.get()
+        self.deadline, index = (entry[0], bytes(entry[1])) if entry else (None, None)
         return index
 
     def put_index(self, index: bytes | None) -> None:
-        """Kept until ``settle`` knows the deadline."""
+        """Hold an index in memory until ``settle`` writes it together with the deadline."""
         self.fresh = index
 
     def settle(self, deadline: int | None) -> None:
-        """Write the index, which may name state that waits for nothing, and move the timer to the new deadline.
+        """Write the index, and move the timer to the new deadline.
 
         Args:
-            deadline: the progress something in the group waits for.
+            deadline: the least progress for which state of the group waits; None if its state waits for none.
         """
         if self.deadline is not None and self.deadline != deadline:
             self.handle.deleteTimer(self.deadline + SHIFT - 1)
@@ -67,52 +67,52 @@ class StateStore:
             self.handle.registerTimer(deadline + SHIFT - 1)
 
     def get(self, number: int) -> bytes:
-        """A chunk, put together."""
+        """Read a chunk, joined from its pieces."""
         count, first = self._piece(number, 0)
         return b"".join((first, *(self._piece(number, piece)[1] for piece in range(1, count))))
 
     def put(self, number: int, chunk: bytes) -> None:
-        """A chunk, cut into pieces."""
+        """Write a chunk, cut into pieces."""
         cut = [chunk[i : i + PIECE] for i in range(0, len(chunk), PIECE)]
         for piece, part in enumerate(cut):
             self.put_piece(number, piece, len(cut), part)
 
     def put_piece(self, number: int, piece: int, pieces: int, part: bytes) -> None:
-        """One of the pieces of a chunk."""
+        """Write one of the pieces of a chunk."""
         self.pieces.updateValue((number, piece), (pieces, part))
 
     def remove(self, number: int) -> None:
-        """All pieces of a chunk."""
+        """Remove all pieces of a chunk."""
         for piece in range(self._piece(number, 0)[0]):
             self.pieces.removeKey((number, piece))
 
     def _piece(self, number: int, piece: int) -> tuple[int, bytes]:
-        found = self.pieces.getValue((number, piece))
-        if found is None:
+        entry = self.pieces.getValue((number, piece))
+        if entry is None:
             fix = "Begin anew with --from-scratch, and report what came before."
             got = f"no piece {piece} of chunk {number}"
             raise StateError("state of a key group", "every chunk its index names", got, fix, code="STATE-004")
-        return int(found[0]), bytes(found[1])
+        return int(entry[0]), bytes(entry[1])
 
 
 class Host:
-    """A stage's kernel, one key group after the other.
+    """Runs a stage's kernel, one key group after the other.
 
     Args:
-        stage: what to compute.
-        clock: processing time to run at, ms; None for that of Spark's micro-batch.
-        store: the state of the group at hand.
+        stage: of the stateful step.
+        clock: processing time to run at, ms; None for the clock of Spark's micro-batch.
+        store: the state of the group that Spark calls for.
     """
 
     def __init__(self, stage: AnyStage, clock: int | None, store: StateStore) -> None:
         self.stage, self.clock, self.store = stage, clock, store
 
     def close(self) -> None:
-        """Let go of what functions have opened."""
+        """Close what functions have opened."""
         closed(self.stage)
 
     def advance(self, frames: list[pd.DataFrame], timers: TimerValues) -> pd.DataFrame:
-        """Packed rows of a group, none where only a deadline has passed; rows as ``EMITTED``."""
+        """(packed rows of a group, none if only a deadline has passed) -> rows as ``EMITTED``."""
         payloads = [bytes(chunk) for frame in frames for chunk in frame["payload"] if chunk is not None]
         sides = [bytes(chunk) for frame in frames for chunk in frame["side"] if chunk is not None]
         packed = {name: sum(int(frame[name].sum()) for frame in frames) for name in COUNTED}
@@ -129,7 +129,7 @@ class Host:
 
 
 def frame_of(rows: pa.Table) -> pd.DataFrame:
-    """Rows as the frame Spark wants, whole numbers as such: beside a null, pandas would make floats of them, which end at 2^53."""
+    """Rows as a pandas frame for Spark, with nullable integers: pandas would turn a column with a null into floats, exact only to 2^53."""
     import pandas as pd  # noqa: PLC0415 - see above
 
     frame: pd.DataFrame = rows.to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)

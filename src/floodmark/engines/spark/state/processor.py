@@ -1,7 +1,7 @@
-"""The processor Spark calls: it only names its states, and leaves the rest to ``host``, which it opens when the first rows come.
+"""The processor that Spark calls: it declares its states, and calls ``host`` for the rest, which is imported when the first rows come.
 
-Spark starts a process of its own with every stream, for ``init`` alone. So this class travels by value, and what it computes as bytes: a process
-that need not compute imports nothing of floodmark's, and a stream starts two seconds earlier.
+Spark starts a process with every stream that only calls ``init``. So this class is pickled by value, and its stage as bytes inside it: that
+process imports nothing of floodmark's, and a stream starts two seconds earlier.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ class Processor(StatefulProcessor):
     """Runs a stage's kernel in a Spark worker, one Spark state group per key group.
 
     Args:
-        stage: what to compute.
-        clock: processing time to run at, ms; by default that of Spark's micro-batch, which a repeated one keeps.
+        stage: of the stateful step.
+        clock: processing time to run at, ms; by default the clock of Spark's micro-batch, which a repeated micro-batch keeps.
     """
 
     def __init__(self, stage: AnyStage, clock: int | None = None) -> None:
-        self.given: bytes = cloudpickle.dumps((stage, clock))  # type: ignore[no-untyped-call]  # pyspark's own copy has no types
+        self.pickled: bytes = cloudpickle.dumps((stage, clock))  # type: ignore[no-untyped-call]  # pyspark's own copy has no types
         self.host: Any = None
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        """Called once per state partition and micro-batch, and once where nothing is computed, to hear which states there are."""
+        """Declare the states. Spark calls this once per state partition and micro-batch, and once in the process that plans the query."""
         self.handle = handle
         self.head = handle.getValueState("index", SCHEMAS["index"])
         self.pieces = handle.getMapState("chunks", SCHEMAS["chunks.key"], SCHEMAS["chunks"])
 
     def handleInputRows(  # type: ignore[override]  # noqa: N802 - Spark's name; pandas variant only
         self,
-        key: Any,  # noqa: ARG002 - the packed rows say it
+        key: Any,  # noqa: ARG002 - the packed rows have it
         rows: Iterator[pd.DataFrame],
         timerValues: TimerValues,  # noqa: N803 - Spark's name
     ) -> Iterator[pd.DataFrame]:
-        """Packed rows of one key group."""
+        """Compute with the packed rows of one key group."""
         yield self._opened().advance(list(rows), timerValues)
 
     def handleExpiredTimer(  # noqa: N802 - Spark's name
@@ -60,13 +60,13 @@ class Processor(StatefulProcessor):
         timerValues: TimerValues,  # noqa: N803 - Spark's name
         expiredTimerInfo: ExpiredTimerInfo,  # noqa: ARG002, N803 - Spark passes all by these names
     ) -> Iterator[pd.DataFrame]:
-        """A deadline has passed for a group that may have no new rows."""
+        """Compute for a key group whose deadline has passed; it may have no new rows."""
         host = self._opened()
         if key[0] in host.stage.step.computed:
             yield host.advance([], timerValues)
 
     def close(self) -> None:
-        """Let go of what functions have opened."""
+        """Close what functions have opened."""
         if self.host is not None:
             self.host.close()
 
@@ -74,7 +74,7 @@ class Processor(StatefulProcessor):
         if self.host is None:
             from floodmark.engines.spark.state.host import Host, StateStore  # noqa: PLC0415 - see above
 
-            stage, clock = cloudpickle.loads(self.given)
+            stage, clock = cloudpickle.loads(self.pickled)
             self.host = Host(stage, clock, StateStore(self.handle, self.head, self.pieces))
         return self.host
 

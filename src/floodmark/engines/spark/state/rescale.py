@@ -1,4 +1,4 @@
-"""Rescaling: the state of a stream over another number of partitions. Key groups move whole, so that no result changes."""
+"""Rescaling of a stream's state to another number of partitions. Key groups stay whole, so that no result changes."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from floodmark.lifecycle.steps import Fence, MakeCurrent, Repartition, RestoreSt
 
 
 def rescale(spark: SparkSession, lake: Lake, operator: str, partitions: int) -> Savepoint | None:
-    """Give the stopped stream of an operator another number of state partitions; it goes on on a new timeline.
+    """Give the stopped stream of an operator another number of state partitions; the stream resumes on a new timeline.
 
-    Source: ``streamingCheckpointManager.repartition`` of Spark 4.2, which rewrites the state of the last micro-batch as one more.
+    Source: ``streamingCheckpointManager.repartition`` of Spark 4.2, which rewrites the state of the last micro-batch as a further micro-batch.
 
     Args:
         spark: session.
-        lake: the stream runs in.
-        operator: its name.
+        lake: in which the stream runs.
+        operator: name of the operator.
         partitions: 1 or more.
 
     Returns:
-        The savepoint that was made first; None where it has as many already.
+        The savepoint that was made first; None if the stream has that many partitions already.
 
     Raises:
-        LifecycleError: LIFECYCLE-003 the stream is at work, LIFECYCLE-030 there is none, LIFECYCLE-034 a rollback of it is not finished,
-            LIFECYCLE-044 its tables have rows of a micro-batch it has not ended.
-        CapabilityError: CAPABILITY-006, it has no state.
-        StateError: STATE-041, another engine keeps its state.
+        LifecycleError: LIFECYCLE-003 the stream runs, LIFECYCLE-030 there is no stream, LIFECYCLE-034 a rollback of the stream is not finished,
+            LIFECYCLE-044 its tables have rows of a micro-batch that is not committed.
+        CapabilityError: CAPABILITY-006, the stream has no state.
+        StateError: STATE-041, the state is another engine's.
     """
     with stopped(lake, [operator]):
         steps, timeline = rescale_steps(lake, operator, partitions), Timeline.current(lake, operator)
@@ -48,7 +48,7 @@ def rescale(spark: SparkSession, lake: Lake, operator: str, partitions: int) -> 
 
 
 def rescale_steps(lake: Lake, operator: str, partitions: int) -> tuple[Step, ...]:
-    """What a rescaling does; nothing where there are as many partitions already. Needs no session. As ``rescale``."""
+    """The steps of a rescaling; none if the stream has that many partitions already. No session is needed. Raises as ``rescale``."""
     refuse_while_pending(lake, operator)
     refuse_moved(lake, operator)
     timeline = Timeline.current(lake, operator)

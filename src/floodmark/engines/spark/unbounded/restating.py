@@ -1,4 +1,4 @@
-"""The first start of a stream on Spark behind an upgrade (``frames/restating``): its state is read from the checkpoint, the steps are Spark's."""
+"""Restatement at the first start of a stream on Spark after an upgrade (``frames/restating``): state from the checkpoint, steps on Spark."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from floodmark.spec.schema import MARKER
 
 
 def restate(spark: SparkSession, operator: Operator, timeline: Timeline, run: str) -> None:
-    """Restate what an upgrade has left to the first start behind it. The follower of each output does the same for its last values.
+    """Restate the outputs that an upgrade has marked. The follower of each output then merges the restated rows into its last values.
 
     Args:
         spark: session.
-        operator: as it is defined now.
+        operator: as the code defines it.
         timeline: of its stopped stream.
-        run: of the process.
+        run: id of the process.
     """
 
     def behind(rows: pa.Table, outputs: Sequence[Output]) -> Mapping[str, pa.Table]:
         step = operator.stateful
         assert step is not None
         frame = spark.createDataFrame(rows, schema=output_ddl(step.schema))
-        found, results = {}, dict(operator.results)
+        by_table, results = {}, dict(operator.results)
 
         def failing(twin: Operator) -> Iterator[object]:
             stage = stage_of(twin)
@@ -43,8 +43,10 @@ def restate(spark: SparkSession, operator: Operator, timeline: Timeline, run: st
             for output in outputs:
                 frames = without_failures(compiled(results[output.name], {}, {step: frame}))
                 schema = row_schema(output.schema)
-                found[output.table] = frames.filter(f"_kind <> {MARKER}").select(*schema.names).toArrow().cast(schema)
-        return found
+                by_table[output.table] = (
+                    frames.filter(f"_kind <> {MARKER}").select(*schema.names).toArrow().cast(schema)
+                )
+        return by_table
 
     batch = timeline.checkpoint.last_committed()
     Restating(

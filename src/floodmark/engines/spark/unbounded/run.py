@@ -45,7 +45,7 @@ from floodmark.spec.run import BatchInfo, RunResult
 
 _POLL_SECONDS = 0.2
 _NO_WORKER = "Python worker failed to connect back"
-"""Spark gives the process that plans a stateful query ten seconds to start, also on a machine that has much else to do."""
+"""Part of Spark's error if the Python process that plans a stateful query has not started within ten seconds, as on a busy machine."""
 _TRIES = 3
 
 
@@ -62,24 +62,24 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
     on_batch: Callable[[BatchInfo], None] | None = None,
     clock: int | None = None,
 ) -> RunResult:
-    """Run an operator as a stream. A restart goes on where the last run stopped, whatever stopped it.
+    """Run an operator as a stream. A restart resumes where the last run ended, however it ended.
 
     Args:
         spark: session; its ``spark.sql.shuffle.partitions`` is the number of state partitions of a new run.
         operator: any.
-        lake: read and written; the checkpoint is in it too.
-        until_caught_up: end once everything landed so far is processed.
+        lake: read and written; holds the checkpoint too.
+        until_caught_up: end once all rows landed so far are processed.
         stop: when set, the run ends at the next micro-batch boundary.
-        files_per_batch: at most so many files per input and micro-batch.
+        files_per_batch: most files per input and micro-batch.
         trigger_seconds: pause between looks for new rows.
-        from_scratch: forget checkpoint and output, and compute all of it again.
-        on_batch: told about each committed micro-batch.
-        clock: processing time to run at, ms UTC, for tests; by default the machine's, once per micro-batch.
+        from_scratch: delete checkpoint and output rows, and compute all of the input again.
+        on_batch: called after each committed micro-batch.
+        clock: processing time to run at, ms UTC, for tests; by default the machine's clock, read once per micro-batch.
 
     Raises:
         ExecutionError: EXECUTION-002 a table is missing, EXECUTION-004 Spark failed, EXECUTION-060 a file of an input is gone.
-        LifecycleError: LIFECYCLE-003 another run of this operator is at work, LIFECYCLE-034 a rollback of it is not finished.
-        StateError: STATE-002, STATE-003, the checkpoint is not this operator's; STATE-036, it is damaged.
+        LifecycleError: LIFECYCLE-003 another run of this operator has not ended, LIFECYCLE-034 a rollback of the stream is not finished.
+        StateError: STATE-002, STATE-003, the checkpoint is another operator's; STATE-036, the checkpoint is damaged.
     """
     began, stop, tell = time.monotonic(), stop or threading.Event(), on_batch or (lambda _: None)
     with exclusive(lake, "operators", operator.name, "run", role=STREAM):
@@ -127,18 +127,18 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
 def check_start(
     operator: Operator, lake: Lake, *, from_scratch: bool = False, filled: Collection[str] = frozenset()
 ) -> None:
-    """Everything that can be said of a start before Spark is needed.
+    """The checks of a start that need no Spark.
 
     Args:
         operator: that shall run.
-        lake: it runs in.
-        from_scratch: its checkpoint will be forgotten.
-        filled: names of operators that run before it, so that their outputs need not be there yet.
+        lake: in which the stream runs.
+        from_scratch: whether the start deletes the checkpoint.
+        filled: names of operators that run first, so that their outputs need not exist yet.
 
     Raises:
         ExecutionError: EXECUTION-002, a table is missing.
-        LifecycleError: LIFECYCLE-034 a rollback of it is not finished, LIFECYCLE-042 the stream has moved to another lake.
-        StateError: STATE-002, STATE-003, STATE-041, the checkpoint is not this operator's or this engine's; STATE-036, it is damaged.
+        LifecycleError: LIFECYCLE-034 a rollback of the stream is not finished, LIFECYCLE-042 the stream has moved to another lake.
+        StateError: STATE-002, STATE-003, STATE-041, the checkpoint is another operator's or engine's; STATE-036, the checkpoint is damaged.
     """
     check_tables(operator, lake, filled)
     timeline = Timeline.current(lake, operator.name)
@@ -161,9 +161,9 @@ def _prepare(
         checkpoint_of(timeline).relocate()
     for output in operator.outputs:
         tables.ensure(spark, lake, operator, output)
-    if known and timeline.fresh:  # a bounded run may have been at work since it began
+    if known and timeline.fresh:  # a bounded run may have written since the stream was started first
         take_over(operator, timeline, partial(_cleared, spark))
-    if not known:  # a checkpoint may have been lost or taken away: what it wrote is marked as written
+    if not known:  # a checkpoint may be lost: a timeline is used under whose ids no table has commits
         timeline = timeline.unused(output.table for output in operator.outputs)
         take_for_spark(timeline)
         take_over(operator, timeline, partial(_cleared, spark))
@@ -192,7 +192,7 @@ def _prepare(
 
 
 def _restate(spark: SparkSession, operator: Operator, sink: Sink, files: int | None) -> None:
-    """Restate what an upgrade has left to the first start behind it, once a micro-batch has ended that all tables have and the checkpoint lacks."""
+    """Restate the outputs that an upgrade has marked. A micro-batch that tables have and the checkpoint lacks is finished first."""
     if sink.timeline.newest_written > sink.timeline.checkpoint.last_committed():
         stop = threading.Event()
 
@@ -205,7 +205,7 @@ def _restate(spark: SparkSession, operator: Operator, sink: Sink, files: int | N
     try:
         restate(spark, operator, sink.timeline, sink.run)
     except PySparkException as error:
-        raise _told(operator, sink, error) from error
+        raise _explained(operator, sink, error) from error
 
 
 def check_logs(timeline: Timeline, *, clocked: bool) -> None:
@@ -213,10 +213,10 @@ def check_logs(timeline: Timeline, *, clocked: bool) -> None:
 
     Args:
         timeline: of the stream.
-        clocked: the operator waits for processing time, which is recorded before its micro-batch is written.
+        clocked: whether the operator waits for processing time, which is recorded before its micro-batch is written.
 
     Raises:
-        StateError: STATE-036, one is garbage; where it plans a micro-batch no table has rows of, the file can go.
+        StateError: STATE-036, a file is damaged; its fix removes the file if that plans a micro-batch without rows in any table.
     """
     try:
         timeline.checkpoint.check_newest()
@@ -237,7 +237,7 @@ def check_logs(timeline: Timeline, *, clocked: bool) -> None:
 
 
 def _cleared(spark: SparkSession, path: str) -> None:
-    """Delete the rows of a table but for its markers, wherever the table lies."""
+    """Delete the rows of a table except its markers, also of a table in a bucket."""
     table = DeltaTable.forPath(spark, path)
     if not table.toDF().filter("_kind <> 1").isEmpty():
         table.delete("_kind <> 1")
@@ -267,7 +267,7 @@ def _run(
             follower.awaitTermination()
 
     early = operator.isolation == "read_uncommitted"
-    if early:  # what an earlier run has written and nobody has taken into account
+    if early:  # merge first the rows that an earlier run has written and no follower has merged
         follow(until_caught_up=True)
         followers.clear()
         sink.early = {o.table: current.merging(operator, sink.timeline.lake, o, table) for o, table in revised}
@@ -286,7 +286,7 @@ def _run(
         if until_caught_up and not early:
             follow(until_caught_up=True)
     except PySparkException as error:
-        raise _told(operator, sink, error) from error
+        raise _explained(operator, sink, error) from error
     finally:
         ended.set()
         for follower in followers:
@@ -296,7 +296,7 @@ def _run(
 
 
 def _finish(follower: StreamingQuery) -> None:
-    """Stop a query that begins nothing any more once what it has begun is done: interrupted within a write, Spark logs pages of Java."""
+    """Wait for the current micro-batch, then stop the query. A stop during a write makes Spark log a long stack trace."""
     while follower.isActive and follower.status["isTriggerActive"]:
         time.sleep(_POLL_SECONDS / 10)
     if follower.isActive:
@@ -312,7 +312,10 @@ def _start(rows: DataFrame, sink: Sink, *, until_caught_up: bool, pause: float, 
 
 
 def _wait(spark: SparkSession, query: StreamingQuery, sink: Sink, followers: list[StreamingQuery]) -> None:
-    """Until the query ends by itself, or is between two micro-batches after ``stop``; a follower that failed ends it too."""
+    """Wait until the query ends; stop the query between two micro-batches once ``stop`` is set. Raises the failure of a follower.
+
+    Meanwhile, a query whose clock is due gets a marker that starts a micro-batch, and an idle query's progress is written to its tables.
+    """
     settled = sink.timeline.checkpoint.last_committed()
     try:
         while not query.awaitTermination(_POLL_SECONDS):  # type: ignore[arg-type]  # fractions work
@@ -332,7 +335,7 @@ def _wait(spark: SparkSession, query: StreamingQuery, sink: Sink, followers: lis
             raise
 
 
-def _told(operator: Operator, sink: Sink, error: PySparkException) -> FloodmarkError:
+def _explained(operator: Operator, sink: Sink, error: PySparkException) -> FloodmarkError:
     """The failure of a query as an error for people."""
     if isinstance(sink.failure, FloodmarkError):
         return sink.failure
@@ -352,7 +355,7 @@ def _told(operator: Operator, sink: Sink, error: PySparkException) -> FloodmarkE
 
 
 def _streaming(spark: SparkSession, operator: Operator, sink: Sink, files: int | None) -> DataFrame:
-    streams = {one.name: inputs.read(spark, operator, sink.timeline, one, files) for one in operator.inputs}
+    streams = {input_.name: inputs.read(spark, operator, sink.timeline, input_, files) for input_ in operator.inputs}
     if sink.stage is None:
         return inputs.tagged(operator, streams)
     rows = stage_rows(sink.stage, compiled(sink.stage.step.parent, streams))

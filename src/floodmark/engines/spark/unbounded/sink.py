@@ -1,7 +1,7 @@
-"""The sink of unbounded runs: every output of a micro-batch exactly once, each with a transaction id of its own.
+"""The sink of unbounded runs: writes every output of a micro-batch exactly once, each with a transaction id of its own.
 
-Spark's own Delta sink behind a stateful step can wedge a query for ever when it is killed between the table's commit and its own;
-here every micro-batch is evaluated before anything is written, so that a replayed one, whose writes are skipped, still commits its state.
+Spark's own Delta sink behind a stateful step can wedge a query for ever if it is killed between the table's commit and its own.
+So every micro-batch is evaluated before anything is written: a repeated micro-batch, whose writes are skipped, still commits its state.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ class Sink:
     """Writes the micro-batches of one operator.
 
     Args:
-        operator: whose outputs are written.
-        lake: they lie in.
-        timeline: whose micro-batches they are.
+        operator: of the outputs.
+        lake: of the outputs' tables.
+        timeline: of the micro-batches.
         stage: of the stateful step; None without one.
-        inputs: turns a stateless micro-batch into the operator's inputs.
-        arrived: the rows of each input that no micro-batch before a number has read, for a stage.
-        run: of the process, to tell the commits of two apart.
-        stop: asks to stop before the next micro-batch.
-        on_batch: told about each one.
-        ticks: where the clock is recorded, for a stage that waits for it.
-        early: output table -> what takes its rows before they are committed, which may be done again.
+        inputs: (stateless micro-batch) -> input name -> rows.
+        arrived: (session, number) -> input name -> rows that no micro-batch before that number has read; called only with a stage.
+        run: id of the process, which tells the commits of two processes apart.
+        stop: when set, the next micro-batch is not begun.
+        on_batch: called after each micro-batch.
+        ticks: recorded clock, for a stage that waits for processing time.
+        early: output table -> a repeatable function that is called with its rows before they are committed.
     """
 
     operator: Operator
@@ -72,12 +72,12 @@ class Sink:
     done: list[BatchInfo] = field(default_factory=list)
     _appenders: dict[str, Appender] = field(default_factory=dict)
     _began: float = field(default_factory=time.monotonic)
-    _said: dict[str, tuple[float, int]] = field(default_factory=dict)
-    """Output table -> when its last commit was made, on the monotonic clock, and the progress it says."""
+    _commits: dict[str, tuple[float, int]] = field(default_factory=dict)
+    """Output table -> time of its last commit, on the monotonic clock, and the progress in that commit."""
     failure: BaseException | None = None
 
     def __call__(self, batch: DataFrame, number: int) -> None:
-        """One micro-batch, for ``foreachBatch``."""
+        """Write one micro-batch; called by ``foreachBatch``."""
         if self.stop.is_set():
             raise Stopped
         try:
@@ -87,15 +87,15 @@ class Sink:
             raise
 
     def progress(self, number: int) -> int:
-        """What rows of micro-batch ``number`` may say: all on time up to it came in earlier commits.
+        """The ``_progress`` of rows of micro-batch ``number``: all on-time rows up to it are in earlier commits.
 
-        A timer up to the progress in force in batch N - 1 has fired in N - 1 at the latest; without state, every row read before N
-        is written.
+        With state, that is the progress before micro-batch ``number`` - 1, as timers up to it have fired in that micro-batch at the latest;
+        without state, the progress before micro-batch ``number``, as every row read before is written.
         """
         return checkpoint_of(self.timeline).progress_before(number - 1 if self.stage else number)
 
     def settle(self, spark: SparkSession) -> None:
-        """After the last micro-batch: one marker per output, so that readers need not wait for the next one."""
+        """Write one marker per output after the last micro-batch, so that readers need not wait for the next micro-batch."""
         number = self.timeline.checkpoint.last_committed()
         progress = self.timeline.checkpoint.settled(number)
         if number < 0 or progress <= NEVER:
@@ -140,7 +140,7 @@ class Sink:
                     crash.point(f"micro_batch.before_{name}")
                     self._append(rows, output, self.timeline.app(output.table), number, record)
                     crash.point(f"micro_batch.after_{name}")
-                    self._said[output.table] = time.monotonic(), progress
+                    self._commits[output.table] = time.monotonic(), progress
                     if count or not output.side:
                         written[output.table] = count
         finally:
@@ -159,12 +159,12 @@ class Sink:
         self.on_batch(info)
 
     def _owes_progress(self, output: Output, progress: int) -> bool:
-        """Whether readers of a side output without rows have to be told how far the stream is: they wait for its marker."""
-        at, said = self._said.setdefault(output.table, (self._began, NEVER))
-        return progress > said and time.monotonic() - at >= SETTLE_SECONDS
+        """Whether a side output without rows needs a marker with the stream's progress, for which its readers wait."""
+        at, committed = self._commits.setdefault(output.table, (self._began, NEVER))
+        return progress > committed and time.monotonic() - at >= SETTLE_SECONDS
 
     def _failing(self, operator: Operator, *, batch: DataFrame, number: int) -> Iterator[DataFrame | None]:
-        """Where the row is for which an expression fails: before the stateful step, or else behind it."""
+        """Frames in which to look for a row for which an expression fails: rows before the stateful step, then rows after that step."""
         stage = stage_of(operator)
         if stage is None:
             yield failures(operator, self.inputs(batch))
@@ -176,7 +176,7 @@ class Sink:
         yield failures(operator, {}, {step: _unpacked(batch, step.schema, stamping, tasks)})
 
     def _record(self, ticks: Ticks, spark: SparkSession, number: int, groups: Sequence[Row]) -> None:
-        """Where the clock stood, if it has moved in this micro-batch, and what is waited for now."""
+        """Record the clock if it has moved in this micro-batch, and set the clock for which the stage waits next."""
         positions = [row["position"] for row in groups if row["position"] is not None]
         if not positions:
             return
@@ -187,7 +187,7 @@ class Sink:
         ticks.due = min((row["tick"] for row in groups if row["tick"] is not None), default=None)
 
     def _evaluated(self, batch: DataFrame) -> tuple[dict[str, int], Sequence[Row]]:
-        """Run the micro-batch, all of it: totals, and what each key group counted (so there are few)."""
+        """Compute the whole micro-batch: totals, and the counts of each key group, which are few rows."""
         if self.stage is None:
             return dict.fromkeys(COUNTS, 0) | self._counted(batch), ()
         groups = batch.select(*COUNTS, "position", "tick", "others").collect()
@@ -198,18 +198,18 @@ class Sink:
         return total, groups
 
     def _counted(self, batch: DataFrame) -> dict[str, int]:
-        """Of a stateless micro-batch: rows in, and rows of each output, in one job."""
+        """Numbers of rows of a stateless micro-batch, in one job: ``rows_in``, and output table -> rows."""
         inputs = self.inputs(batch)
         frames = {"rows_in": batch.select(F.lit(ROW).alias("_kind"))}
         frames |= {output.table: self._computed(output, inputs, {}) for output in self.operator.outputs}
         kinds = [frame.select(F.lit(name).alias("of"), "_kind") for name, frame in frames.items()]
-        found = reduce(DataFrame.union, kinds).groupBy("of").agg(_row_count()).collect()
-        return dict.fromkeys(frames, 0) | {row["of"]: row["rows"] for row in found}
+        counts = reduce(DataFrame.union, kinds).groupBy("of").agg(_row_count()).collect()
+        return dict.fromkeys(frames, 0) | {row["of"]: row["rows"] for row in counts}
 
     def _rows(
         self, batch: DataFrame, output: Output, number: int, progress: int, total: Mapping[str, int]
     ) -> tuple[DataFrame, int]:
-        """The rows of an output with all their stamps, with a marker, and how many they are without retractions."""
+        """The rows of an output with all stamps and a marker; and the number of rows without retractions."""
         packed = self._packed(output)
         if packed is not None:
             count, now = total.get(packed, 0), time.time_ns() // 1_000_000
@@ -232,7 +232,7 @@ class Sink:
         return tables.stamped(rows, output, progress).coalesce(tasks).unionByName(marker).coalesce(tasks), count
 
     def _packed(self, output: Output) -> str | None:
-        """Which count is that of an output whose rows come from the stateful step as they are; None where steps follow it."""
+        """The name of the count of an output whose rows are emitted by the stateful step; None if steps follow the stateful step."""
         if self.stage is None or (output.side == "quarantine" and failing(self.operator)):
             return None
         if output.side == "side":
@@ -242,11 +242,11 @@ class Sink:
         return "rows" if dict(self.operator.results)[output.name] is self.stage.step else None
 
     def _computed(self, output: Output, inputs: Mapping[str, DataFrame], known: Mapping[Step, DataFrame]) -> DataFrame:
-        """An output by stateless steps, from the inputs or from the stateful step on."""
+        """The rows of an output, computed by stateless steps from the inputs or from the stateful step."""
         if output.side:
-            found = failures(self.operator, inputs, known)
-            assert found is not None
-            return found
+            failed = failures(self.operator, inputs, known)
+            assert failed is not None
+            return failed
         return without_failures(compiled(dict(self.operator.results)[output.name], inputs, known))
 
     def _record_of(self, output: Output, number: int, progress: int) -> MicroBatch:
@@ -268,12 +268,12 @@ class Sink:
 
 
 def _row_count() -> Column:
-    """How many rows are neither markers nor retractions; counted, as a filter ``_kind = 0`` undoes guards (see ``expressions``)."""
+    """The number of rows that are neither markers nor retractions; by ``count_if``, as a filter ``_kind = 0`` undoes guards (``expressions``)."""
     return F.count_if(F.col("_kind") == ROW).alias("rows")
 
 
 def _side(name: str) -> str:
-    """What the rows of a side output of a process function are counted as."""
+    """The name of the count of a side output of a process function."""
     return f"{_SIDE}{name}"
 
 
@@ -281,7 +281,7 @@ _SIDE = "side "
 
 
 def _numbered(total: Mapping[str, int]) -> int:
-    """How many places a micro-batch needs at most: results and the rows of side outputs of a process function share theirs."""
+    """Most sequences that a micro-batch needs: results and rows of side outputs of a process function are numbered together."""
     sides = sum(count for name, count in total.items() if name.startswith(_SIDE))
     return max(total["rows"] + total["retractions"] + sides, total["failures"])
 
@@ -289,6 +289,6 @@ def _numbered(total: Mapping[str, int]) -> int:
 def _unpacked(
     batch: DataFrame, schema: Schema, stamping: Stamping, tasks: int, side: Side | None = None, output: str = ""
 ) -> DataFrame:
-    """The rows in the chunks of a micro-batch, by at most so many tasks."""
+    """The rows in the chunks of a micro-batch, unpacked by at most ``tasks`` tasks."""
     chunks = batch.select("side" if side and side != "side" else "results").coalesce(tasks)
     return chunks.mapInArrow(unpacking(schema, stamping, side, output), output_ddl(schema))

@@ -1,8 +1,7 @@
-"""Markers beside the inputs: at restarts of operators with several inputs, and whenever the clock has to move without rows.
+"""Markers of starts, in a small table per timeline, ``starts``, that is read beside every input of an operator with several inputs.
 
-A small table per timeline, ``starts``, is read beside every input; each start appends one marker per
-input with the progress that input had reached. Spark forgets it, and an input that has ended would hold the others back for ever. An
-operator that waits for processing time gets a micro-batch from such a marker when its time has come.
+Each start appends one marker per input with the progress that the input had reached. Spark does not keep this progress, and an input that
+has ended would hold the others back for ever. Such a marker also starts a micro-batch of an operator whose processing time is due.
 """
 
 from __future__ import annotations
@@ -29,7 +28,10 @@ _NAMES = ["input", "progress"]
 
 
 def begin(spark: SparkSession, operator: Operator, timeline: Timeline) -> None:
-    """Before a start: one marker per input, with the progress it had at the last committed micro-batch; with one input, what is owed."""
+    """Prepare a start: append one marker per input, with the input's progress at the last committed micro-batch.
+
+    An operator that needs no markers gets the planned micro-batch of ``Checkpoint.owe`` instead.
+    """
     if not _needed(operator):
         checkpoint_of(timeline).owe()
         return
@@ -38,27 +40,27 @@ def begin(spark: SparkSession, operator: Operator, timeline: Timeline) -> None:
         tables.create(spark, path, tables.columns(_DDL))
     graph = operator.canonical()
     checkpoint_of(timeline).read_beside(len(reading(graph)))
-    by_name = {given.name: given for given in operator.inputs}
+    by_name = {input_.name: input_ for input_ in operator.inputs}
     reached = dict.fromkeys(by_name, NEVER)
-    for name, place in positions.of_inputs(graph, checkpoint.positions(checkpoint.last_committed())).items():
-        found = progress(timeline.lake.input(by_name[name]), place.version)
-        reached[name] = NEVER if found is None else found
-    _say(spark, path, list(reached.items()))
+    for name, position in positions.of_inputs(graph, checkpoint.positions(checkpoint.last_committed())).items():
+        input_progress = progress(timeline.lake.input(by_name[name]), position.version)
+        reached[name] = NEVER if input_progress is None else input_progress
+    _append(spark, path, list(reached.items()))
 
 
 def wake(spark: SparkSession, operator: Operator, timeline: Timeline) -> None:
-    """Make the running stream take a micro-batch; no input gets further by it."""
-    _say(spark, timeline.folder(STARTS), [(operator.inputs[0].name, NEVER)])
+    """Make the running stream start a micro-batch, by a marker that advances no input."""
+    _append(spark, timeline.folder(STARTS), [(operator.inputs[0].name, NEVER)])
 
 
 def with_starts(
-    spark: SparkSession, operator: Operator, timeline: Timeline, given: Input, rows: DataFrame
+    spark: SparkSession, operator: Operator, timeline: Timeline, input_: Input, rows: DataFrame
 ) -> DataFrame:
     """The rows of an input and the markers of the starts."""
     if not _needed(operator):
         return rows
     starts = spark.readStream.format("delta").option("startingVersion", 0).load(timeline.folder(STARTS))
-    mine = (F.col("input") == given.name) | F.col("input").isNull()
+    mine = (F.col("input") == input_.name) | F.col("input").isNull()
     stamps = {
         "_event_time": F.lit(None).cast("timestamp"),
         "_watermark": F.col("progress"),
@@ -67,17 +69,17 @@ def with_starts(
         "_ingest_time": F.lit(None).cast("timestamp"),
         "_kind": F.lit(MARKER).cast("int"),
     }
-    payload = [F.lit(None).cast(column.type).alias(column.name) for column in given.schema.columns]
+    payload = [F.lit(None).cast(column.type).alias(column.name) for column in input_.schema.columns]
     return rows.unionByName(starts.filter(mine).select(*payload, *(stamps[name].alias(name) for name in STAMPS)))
 
 
 def _needed(operator: Operator) -> bool:
-    """With one input Spark's own memory is enough."""
+    """Whether an operator needs markers of starts: with several inputs, or if it waits for processing time."""
     return len(operator.inputs) > 1 or (operator.stateful is not None and operator.stateful.clocked)
 
 
-def _say(spark: SparkSession, path: str, progress: list[tuple[str, int]]) -> None:
-    if is_local(path):  # a commit of Spark's takes a second
+def _append(spark: SparkSession, path: str, progress: list[tuple[str, int]]) -> None:
+    if is_local(path):  # by delta-rs, as a commit of Spark's takes a second
         names, reached = zip(*progress, strict=True)
         write_deltalake(
             path, pa.table([pa.array(names, pa.string()), pa.array(reached, pa.int64())], _NAMES), mode="append"
