@@ -414,7 +414,7 @@ def _upgraded(fleet: Fleet, operator: Operator, action: Action, why: str, turn: 
                 fleet.store.go_on(action.id, "upgrading", savepoint=made[0].manifest.id)
             case _:
                 with switch.stopped(fleet.lake, [operator.name]):
-                    upgrading.go_on(operator, fleet.lake, step)
+                    upgrading.apply_step(operator, fleet.lake, step)
 
     take([Stop(operators=(operator.name,)), *upgrading.upgrade_steps(operator, why)], each)
     return made[0]

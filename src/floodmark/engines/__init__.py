@@ -1,1 +1,1 @@
-"""What runs a compiled operator: Spark, or in this process without a JVM."""
+"""Engines run a compiled operator: Spark, or the embedded engine without a JVM."""

@@ -1,6 +1,6 @@
-"""Transfer of a stopped stream to the other engine: its state goes over in the canonical format of savepoints, on a new timeline.
+"""Transfer of a stopped stream to the other engine: its state is converted through the canonical format of savepoints, onto a new timeline.
 
-Nothing is computed again. Whatever ends the process on the way, the stream is still the old engine's, or the new engine's already.
+Nothing is computed again. If the process is killed on the way, the stream belongs either to the old engine or to the new one.
 """
 
 from __future__ import annotations
@@ -26,32 +26,32 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Session = Callable[[], "SparkSession"]
-"""Starts Spark, where it is needed."""
+"""Starts Spark; called only if Spark is needed."""
 
 
 def is_due(operator: str, lake: Lake, engine: Engine) -> bool:
-    """Whether the stream of an operator is another engine's."""
+    """Whether the checkpoint of an operator's stream belongs to another engine."""
     timeline = Timeline.current(lake, operator)
     return timeline.identity.deployed() is not None and engine_of(timeline.folder(CHECKPOINT)) != engine
 
 
 def transfer(operator: Operator, lake: Lake, engine: Engine, spark: Session) -> Savepoint | None:
-    """Let the stopped stream of an operator go on with an engine.
+    """Convert the stopped stream of an operator, so that an engine can resume it.
 
     Args:
         operator: as its stream was started.
-        lake: its stream runs in.
-        engine: that shall run it.
-        spark: starts Spark: to write state for it, to read state of it, or to end a micro-batch that it has begun.
+        lake: in which the stream runs.
+        engine: that shall resume the stream.
+        spark: starts Spark: to write state for Spark, to read state of Spark's, or to finish a micro-batch that Spark has begun.
 
     Returns:
-        The savepoint that was made first; None where the stream is the engine's already, has not begun, or has committed nothing.
+        The savepoint that was made first; None if the stream belongs to the engine already, has not begun, or has committed nothing.
 
     Raises:
         CapabilityError: CAPABILITY-031 or CAPABILITY-035, only Spark can run the operator.
-        LifecycleError: LIFECYCLE-003 the stream is at work, LIFECYCLE-034 a rollback of it is not finished,
-            LIFECYCLE-042 it has moved to another lake.
-        StateError: STATE-002, STATE-003, the checkpoint is not this operator's; STATE-036, it is damaged.
+        LifecycleError: LIFECYCLE-003 the stream runs, LIFECYCLE-034 a rollback of the stream is not finished,
+            LIFECYCLE-042 the stream has moved to another lake.
+        StateError: STATE-002, STATE-003, the checkpoint is another operator's; STATE-036, the checkpoint is damaged.
     """
     if not is_due(operator.name, lake, engine):
         return None
@@ -105,32 +105,43 @@ def _take(step: Step, timeline: Timeline, new: Timeline, made: list[Savepoint], 
 
 
 def _savepoint(timeline: Timeline, why: str) -> Savepoint:
-    """Of the stream as it is; the one that a transfer has made which was killed."""
+    """A savepoint of the stopped stream; that of a transfer which was killed after making one is used again."""
     lake, name = timeline.lake, timeline.operator
     last = timeline.checkpoint.last_committed()
-    for one in reversed(savepoints.savepoints(lake, name)):
-        known = one.manifest
-        if (known.timeline, known.batch, known.why) == (timeline.number, last, why) and not savepoints.verify(one):
-            return one
+    for savepoint in reversed(savepoints.savepoints(lake, name)):
+        manifest = savepoint.manifest
+        if (manifest.timeline, manifest.batch, manifest.why) == (timeline.number, last, why) and not savepoints.verify(
+            savepoint
+        ):
+            return savepoint
     return savepoints.create(name, lake, why=why)
 
 
 def _convert(new: Timeline, made: Savepoint, engine: str, scratch: str, spark: Session) -> None:
+    """Write the state of a savepoint as the checkpoint of a new timeline, for an engine.
+
+    Args:
+        new: the timeline.
+        made: the savepoint.
+        engine: that shall read the checkpoint.
+        scratch: folder for the canonical form.
+        spark: starts Spark.
+    """
     from floodmark.engines.embedded.state import canonical as of_embedded  # noqa: PLC0415 - as above
     from floodmark.engines.spark.state import canonical as of_spark  # noqa: PLC0415 - likewise
 
     remove(scratch)
     unfold = of_spark.unfolding(spark) if engine == "embedded" else of_embedded.unfold
-    place = canonical.export(made, scratch, unfold)
+    exported = canonical.export(made, scratch, unfold)
     crash.point("transfer.after_export")
     fold = of_spark.folding(spark()) if engine == "spark" else of_embedded.folding(new.lake)
-    canonical.fill(place, new.folder(), engine, fold)
+    canonical.fill(exported, new.folder(), engine, fold)
     for table in new.identity.result_keys():
         last_values.followed(new, table, entries.version_of(new.lake.output(table)) + 1)
 
 
 def _end_on_embedded(operator: Operator, timeline: Timeline) -> None:
-    """Let the embedded engine commit what the last micro-batch owes to tables."""
+    """Let the embedded engine commit the rows that tables lack of the last micro-batch."""
     from floodmark.engines.embedded.state.checkpoint import Checkpoint  # noqa: PLC0415 - as above
     from floodmark.engines.embedded.state.store import State  # noqa: PLC0415
     from floodmark.engines.embedded.unbounded.sink import Sink  # noqa: PLC0415
@@ -140,7 +151,7 @@ def _end_on_embedded(operator: Operator, timeline: Timeline) -> None:
 
 
 def _end_on_spark(operator: Operator, lake: Lake, spark: Session) -> None:
-    """Let Spark end the micro-batch that it has begun, and put what it has not put there yet into the tables of last values."""
+    """Let Spark finish the micro-batch that it has begun, and merge all rows of changelogs into the tables of last values."""
     timeline = Timeline.current(lake, operator.name)
     ends = timeline.newest_written > timeline.checkpoint.last_committed()
     if not ends and not any(_lags(timeline, output.table) for output in operator.outputs if output.current is not None):

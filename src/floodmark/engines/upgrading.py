@@ -1,4 +1,4 @@
-"""Upgrade of a stream to the definition the code now has: in place where its state goes on, by a rebuild beside it where it cannot."""
+"""Upgrade of a stream to the definition that the code now has: in place if its state stays valid, by a rebuild beside the stream otherwise."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from floodmark.spec.operator import Operator, Output
 from floodmark.spec.run import BatchInfo, RunResult
 
 IN_PLACE = ("no-op", "stateless change", "compatible state")
-"""Verdicts after which a stream goes on from its own state without being asked."""
+"""Verdicts after which a stream resumes from its own state without ``forward_only``."""
 ON_REQUEST = ("forward-only", "not comparable")
-"""Verdicts after which it does so when asked."""
+"""Verdicts after which a stream resumes from its own state with ``forward_only``."""
 
 
 class Run(Protocol):
@@ -51,9 +51,9 @@ class Upgraded:
     """What an upgrade did.
 
     Args:
-        plan: what had changed.
-        savepoint: id of the one to go back to; None where nothing was done.
-        readers: streams that have read what was replaced: they have to be computed anew, and refuse to go on until then.
+        plan: the changes of the definition.
+        savepoint: id of the savepoint to roll back to; None if nothing was done.
+        readers: streams that have read tables which were replaced: they have to be computed anew, and refuse to resume until then.
     """
 
     plan: Plan
@@ -62,16 +62,16 @@ class Upgraded:
 
 
 def check(operator: Operator, lake: Lake, *, forward_only: bool = False) -> Plan:
-    """What has changed since the stream of an operator was started; it may run.
+    """Plan an upgrade in place: the changes since the stream of an operator was started. The stream may run.
 
     Args:
         operator: as the code defines it.
-        lake: its stream runs in.
-        forward_only: accept that open windows hold what the old definition let through.
+        lake: in which its stream runs.
+        forward_only: accept that open windows hold rows as the old definition computed them.
 
     Raises:
-        LifecycleError: LIFECYCLE-034, a rollback of it is not finished.
-        PlanError: PLAN-011, its state cannot go on, or only if that is accepted.
+        LifecycleError: LIFECYCLE-034, a rollback of the stream is not finished.
+        PlanError: PLAN-011, the stream's state is not valid under the new definition, or only with ``forward_only``.
     """
     refuse_while_pending(lake, operator.name)
     refuse_moved(lake, operator.name)
@@ -89,19 +89,19 @@ def upgrade(
     why: str = "",
     savepoint: Savepoint | None = None,
 ) -> Upgraded:
-    """Let the stopped stream of an operator go on under the code's definition, from its own state.
+    """Give the stopped stream of an operator the code's definition; its next start resumes from its own state.
 
     Args:
         operator: as the code defines it.
-        lake: its stream runs in.
-        forward_only: accept that open windows hold what the old definition let through.
+        lake: in which its stream runs.
+        forward_only: accept that open windows hold rows as the old definition computed them.
         why: a note for the savepoint that is made first.
-        savepoint: that was made already.
+        savepoint: to use instead of making one.
 
     Raises:
-        LifecycleError: LIFECYCLE-003 the stream is at work, LIFECYCLE-034 a rollback of it is not finished,
+        LifecycleError: LIFECYCLE-003 the stream runs, LIFECYCLE-034 a rollback of the stream is not finished,
             LIFECYCLE-044 some of its tables have rows of a micro-batch that others lack.
-        PlanError: PLAN-011, its state cannot go on, or only if that is accepted.
+        PlanError: PLAN-011, the stream's state is not valid under the new definition, or only with ``forward_only``.
     """
     with stopped(lake, [operator.name]):
         planned = check(operator, lake, forward_only=forward_only)
@@ -114,14 +114,14 @@ def upgrade(
             if isinstance(step, Save):
                 made.append(savepoints.create(operator.name, lake, why=step.why))
             else:
-                go_on(operator, lake, step)
+                apply_step(operator, lake, step)
 
         take(upgrade_steps(operator, why)[len(made) :], each)
     return Upgraded(plan=planned, savepoint=made[0].manifest.id)
 
 
 def upgrade_steps(operator: Operator, why: str = "") -> tuple[Step, ...]:
-    """What an upgrade of a stopped stream does.
+    """The steps of an upgrade of a stopped stream.
 
     Args:
         operator: as the code defines it.
@@ -135,12 +135,12 @@ def upgrade_steps(operator: Operator, why: str = "") -> tuple[Step, ...]:
 
 
 def save(operator: Operator, why: str) -> Save:
-    """The step before a change of an operator's stream; by default its note says what comes."""
+    """The savepoint step before a change of an operator's stream; its note names the new version by default."""
     return Save(operator=operator.name, why=why or f"before {operator.version}")
 
 
-def go_on(operator: Operator, lake: Lake, step: Step) -> None:
-    """Take a step by which a stopped stream goes on under another definition.
+def apply_step(operator: Operator, lake: Lake, step: Step) -> None:
+    """Take a step that gives a stopped stream another definition.
 
     Raises:
         LifecycleError: LIFECYCLE-044, some of its tables have rows of a micro-batch that others lack.
@@ -150,7 +150,7 @@ def go_on(operator: Operator, lake: Lake, step: Step) -> None:
             refuse_half_written(Timeline.current(lake, operator.name), whole=True)
             Timeline.current(lake, operator.name).identity.deploy(operator)
         case Widen():
-            for table in _written(operator):  # what a crash leaves out, the stream's start does
+            for table in _written(operator):  # the stream's start widens the tables that a crash leaves out
                 tables.widen(lake, table)
         case _:
             raise AssertionError(step)
@@ -158,7 +158,7 @@ def go_on(operator: Operator, lake: Lake, step: Step) -> None:
 
 def _written(operator: Operator) -> list[Output]:
     """Every table that a stream of an operator writes."""
-    return [one for output in operator.outputs for one in (output, output.current) if one is not None]
+    return [table for output in operator.outputs for table in (output, output.current) if table is not None]
 
 
 def _refused(planned: Plan) -> PlanError:
@@ -176,13 +176,13 @@ def _refused(planned: Plan) -> PlanError:
 
 
 def check_rebuild(operator: Operator, lake: Lake) -> Upgraded:
-    """What a rebuild would do: the changes, and the streams that have read the tables that it replaces. No JVM is needed.
+    """Plan a rebuild: the changes, and the streams that have read the tables to be replaced. No JVM is needed.
 
-    The savepoint is that of a switch which was begun and not finished: the rebuild would finish it, and do nothing else.
+    A savepoint in the answer is that of an interrupted switch: the rebuild would finish that switch, and do nothing else.
 
     Args:
         operator: as the code defines it.
-        lake: its stream runs in.
+        lake: in which its stream runs.
 
     Raises:
         LifecycleError: LIFECYCLE-034 another rollback or rebuild is not finished, LIFECYCLE-042 the stream has moved to another lake.
@@ -196,13 +196,13 @@ def check_rebuild(operator: Operator, lake: Lake) -> Upgraded:
 
 
 def rebuild_steps(operator: Operator, lake: Lake, why: str = "", between: Sequence[Step] = ()) -> list[Step]:
-    """What a rebuild would do; nothing where nothing has changed. Of one that was begun, what is left of it.
+    """The steps of a rebuild; the remaining steps of a rebuild that was interrupted in its switch; none if nothing has changed.
 
     Args:
         operator: as the code defines it.
-        lake: its stream runs in.
+        lake: in which its stream runs.
         why: a note for the savepoint.
-        between: what is done once the result is there, and before the switch: by default, a savepoint.
+        between: steps after the result is computed and before the switch: by default, a savepoint.
     """
     would, begun = check_rebuild(operator, lake), pending(lake)
     if begun is not None:
@@ -219,7 +219,7 @@ def rebuild_steps(operator: Operator, lake: Lake, why: str = "", between: Sequen
 
 
 def _again(operator: Operator) -> str:
-    """The command that begins a rebuild, and finishes one that was interrupted."""
+    """The command that starts a rebuild, and resumes one that was interrupted."""
     return f"floodmark apply {operator.name} --rebuild"
 
 
@@ -235,20 +235,20 @@ def rebuild(
 ) -> Upgraded:
     """Compute all of an operator's input with the code's definition, beside its stream, and switch to the result in one commit per table.
 
-    The stream may go on meanwhile; it has to be stopped for the switch, which computes what came since. A rebuild that was interrupted
-    goes on where it was.
+    The stream may run meanwhile. The stream has to be stopped for the switch, before which the rows that came since are computed. A rebuild that
+    was interrupted resumes where it ended.
 
     Args:
         run: ``run_unbounded`` of an engine, with its session.
         operator: as the code defines it.
-        lake: its stream runs in.
+        lake: in which its stream runs.
         why: a note for the savepoint that is made first.
-        stop: when set, it ends at the next micro-batch boundary, and nothing is switched.
-        on_batch: told about each micro-batch.
-        pause: lets the named streams stop before the switch, the one that is rebuilt first; it may make that savepoint on the way.
+        stop: when set, the rebuild ends at the next micro-batch boundary, and nothing is switched.
+        on_batch: called after each micro-batch.
+        pause: (names of streams, the rebuilt one first) -> stops these streams before the switch; returns the savepoint if it made one.
 
     Raises:
-        LifecycleError: LIFECYCLE-003 the stream is at work, LIFECYCLE-034 another rollback or rebuild is not finished.
+        LifecycleError: LIFECYCLE-003 the stream runs, LIFECYCLE-034 another rollback or rebuild is not finished.
     """
     stop = stop or threading.Event()
     would = check_rebuild(operator, lake)
@@ -262,9 +262,11 @@ def rebuild(
         return replace(would, savepoint=begun.back, readers=tuple(readers(operator.name, streams(lake))))
     beside = _beside(lake, operator)
     if would.plan.deployed is None or not would.plan.changes:
-        for one in savepoints.savepoints(lake, operator.name):  # of one that was done but for this
-            if one.manifest.why == _why(operator):
-                savepoints.delete(one)
+        for savepoint in savepoints.savepoints(
+            lake, operator.name
+        ):  # left by a rebuild that was killed before its last step
+            if savepoint.manifest.why == _why(operator):
+                savepoints.delete(savepoint)
         remove(beside.root)
         return would
     compute = Compute(operator=operator.name, version=operator.version)
@@ -277,16 +279,19 @@ def rebuild(
         again = replace(compute, again=True)
         take([again], lambda _: run(operator, beside, until_caught_up=True, on_batch=on_batch))
         if made is None:
-            kept = list[Savepoint]()
-            take([save(operator, why)], lambda step: kept.append(_with_readers(operator.name, lake, step.why)))
-            made = kept[0]
+            created = list[Savepoint]()
+            take(
+                [save(operator, why)],
+                lambda step: created.append(_coordinated_savepoint(operator.name, lake, step.why)),
+            )
+            made = created[0]
         taken = become(lake, operator.name, beside, again=_again(operator), back=made.manifest.id, why=_why(operator))
     _tidy(lake, taken, beside.root)
     return Upgraded(plan=would.plan, savepoint=made.manifest.id, readers=tuple(reading))
 
 
-def _with_readers(name: str, lake: Lake, why: str) -> Savepoint:
-    """Of a stopped stream, at one cut of those that read it where they have one."""
+def _coordinated_savepoint(name: str, lake: Lake, why: str) -> Savepoint:
+    """A savepoint of a stopped stream, coordinated with the streams that read its tables if they share a consistent cut."""
     try:
         return together(name, lake, why=why)[0]
     except LifecycleError as error:
@@ -296,17 +301,17 @@ def _with_readers(name: str, lake: Lake, why: str) -> Savepoint:
 
 
 def _beside(lake: Lake, operator: Operator) -> Lake:
-    """A lake of its own for a version of an operator, which reads what the operator reads."""
+    """The lake in which a version of an operator is computed beside its stream; its inputs are the operator's."""
     root = lake.internal("operators", operator.name, "rebuild", operator.version.rsplit("@", 1)[-1])
     return Lake(root, logs=lake.logs or lake.root, upstream=lake.upstream or lake.root)
 
 
 def _why(operator: Operator) -> str:
-    """What the savepoint says that takes a rebuild over."""
+    """The note of the savepoint by which a stream adopts a rebuild."""
     return f"rebuild of {operator.version}"
 
 
 def _tidy(lake: Lake, taken: str, beside: str) -> None:
-    """Remove the savepoint that took a rebuild over: it knows the tables beside, which go."""
+    """Delete the savepoint by which the stream adopted a rebuild, and the rebuild's lake, whose tables that savepoint names."""
     savepoints.delete(savepoints.find(lake, taken))
     remove(beside)
