@@ -211,11 +211,11 @@ def test_a_count_trigger_fires_at_every_nth_row(values, n):
 @given(times=st.lists(st.integers(-100, 100), max_size=20), keep=st.integers(0, 8), span=st.integers(1, 60))
 def test_evictors_keep_what_their_definition_says(times, keep, span):
     values = [float(t) for t in times]
-    assert fm.KeepLast(keep).kept(times, values) == [i for i in range(len(times)) if i >= len(times) - keep]
+    assert fm.KeepLast(keep).retained(times, values) == [i for i in range(len(times)) if i >= len(times) - keep]
     newest = max(times, default=0)
-    assert fm.KeepWithin(f"{span}ms").kept(times, values) == [i for i, t in enumerate(times) if newest - t < span]
+    assert fm.KeepWithin(f"{span}ms").retained(times, values) == [i for i, t in enumerate(times) if newest - t < span]
     near = [i for i, v in enumerate(values) if values[-1] - v < span]
-    assert fm.KeepNear(span, "value").kept(times, values) == near
+    assert fm.KeepNear(span, "value").retained(times, values) == near
 
 
 @pytest.mark.feature("W16")

@@ -133,7 +133,7 @@ class Contents:
         if evictor is None or evictor.when != when:
             return held
         distances = [None if place is None else values[place] for _, _, values, _ in held]
-        return [held[i] for i in evictor.kept([time for _, time, _, _ in held], distances)]
+        return [held[i] for i in evictor.retained([time for _, time, _, _ in held], distances)]
 
     def _fold(self, state: Held, values: tuple[Any, ...]) -> None:
         """One row more in the accumulators."""

@@ -70,8 +70,8 @@ def count_distinct(expression: str) -> Builtin:
 def approx_count_distinct(expression: str) -> Builtin:
     """Number of different non-null values within about 2 %, ``bigint``; exact up to 4,096 of them.
 
-    The 4,096 smallest hashes are kept (k minimum values), so the answer depends on the set of values alone, not on their order. On an
-    input that can be revised all hashes are kept, as any of them may be taken back.
+    The state holds the 4,096 smallest hashes (k minimum values), so the answer depends on the set of values alone, not on their order. On
+    an input that can be revised the state holds all hashes, as any value may be retracted.
     Source: Bar-Yossef et al., "Counting distinct elements in a data stream", 2002.
     """
     return Builtin("approx_count_distinct", expression)
@@ -80,7 +80,7 @@ def approx_count_distinct(expression: str) -> Builtin:
 def min_by(expression: str, by: str) -> Builtin:
     """``expression`` of the row whose ``by`` is smallest; the first to arrive of several. Null ``by`` does not count.
 
-    Type of the expression. Source: Flink ``minBy``. Several ``min_by`` with one ``by`` speak of one row.
+    Type of the expression. Source: Flink ``minBy``. All ``min_by`` with the same ``by`` describe the same row.
     """
     return Builtin("min_by", expression, by)
 
@@ -122,13 +122,13 @@ def top_n(expression: str, n: int) -> Builtin:
 
 @dataclass(frozen=True, slots=True)
 class Law:
-    """What is true of a built-in aggregate in every form.
+    """Properties of a built-in aggregate, the same in every form (by row, in columns, in SQL).
 
     Args:
         accepts: types of its expression: every type, types whose values can be told apart, types with an order, numbers.
         result: type of its column; "value" is the expression's type, "array" an array of it, "total" the widest exact type, or double.
         in_order: the result depends on the order of arrival.
-        keeps_values: the state holds the values and how often each came.
+        keeps_values: the state holds value -> number of occurrences.
         retracts: a value can be subtracted again: always, if the expression is an integer or a decimal, or never.
     """
 
@@ -166,9 +166,9 @@ ORDERED = frozenset(name for name, law in LAWS.items() if law.in_order)
 class Aggregate:
     """An aggregate of your own: plain Python, one accumulator per key and window.
 
-    Accumulators are plain data (numbers, strings, booleans, None, lists, dictionaries with string keys): they are kept as JSON.
-    Subclass it, set ``type`` and write the four methods; ``retract`` too, if the input can be revised and the function can
-    be undone (without it the values themselves are kept there, and the function runs again).
+    Accumulators are plain data (numbers, strings, booleans, None, lists, dictionaries with string keys), stored as JSON.
+    A subclass sets ``type`` and defines the four methods. Define ``retract(accumulator, value)`` too if the input can be revised and a
+    value can be subtracted again: without it the state holds every value, and a retraction computes the aggregate again.
 
     Example:
         >>> class Range(Aggregate):
@@ -202,7 +202,7 @@ class Aggregate:
         raise NotImplementedError
 
     def canonical(self) -> dict[str, object]:
-        """As of ``Declared``; the class by its code, which is part of the version."""
+        """As ``Declared.canonical``; the class is identified by its code, which is part of the version."""
         form = {"aggregate": type(self).__qualname__, "expression": self.expression, "type": self.type}
         return form | class_of(self, "aggregate", without="expression")
 
@@ -217,7 +217,7 @@ AnyAggregate = Builtin | Aggregate
 
 
 def result_type(aggregate: object, schema: Schema, where: str) -> str:
-    """Check an aggregate against the input's columns; the type of its column.
+    """(aggregate, input columns) -> Spark SQL type of the aggregate's column; refuses an aggregate that does not fit the columns.
 
     Raises:
         DefinitionError: DEFINITION-040 no aggregate, 041 a type it cannot work on, 042 an incomplete user aggregate.
@@ -289,7 +289,9 @@ def _user_type(aggregate: Aggregate, where: str) -> str:
 
 
 def check_retracts(aggregate: AnyAggregate, schema: Schema, where: str) -> None:
-    """Refuse an aggregate that would have to keep arrays, maps or structs to take one back; for inputs that can be revised.
+    """Refuse a user aggregate over arrays, maps or structs that lacks ``retract``, where the input can be revised.
+
+    Without ``retract`` the state holds value -> number of occurrences, and such values cannot be compared.
 
     Raises:
         DefinitionError: DEFINITION-130.

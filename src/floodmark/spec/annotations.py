@@ -1,4 +1,4 @@
-"""What a field's annotation may say beside its type: how a time is written, that a value is JSON, where unknown fields are kept."""
+"""Annotations of a contract's fields: the format of a time, a JSON value as text, the field that receives unknown fields."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 from floodmark.core.errors import DefinitionError, closest
 
 EPOCHS = {"epoch s": 1, "epoch ms": 1_000, "epoch us": 1_000_000, "epoch ns": 1_000_000_000}
-"""Formats of instants that are numbers -> how many of them are a second."""
+"""Format of an instant that is a number -> its units per second."""
 _FIRST = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -23,8 +23,8 @@ _FIRST = datetime(1970, 1, 1, tzinfo=UTC)
 class TimeFormat:
     """How a timestamp or date is written, where that is not ISO 8601: ``Annotated[EventTime, TimeFormat("%d.%m.%Y %H:%M")]``.
 
-    Values that are times already, as in Parquet, stay as they are. Without an offset in the text a time is UTC; with
-    ``LocalTime("...")`` beside this annotation it is of that zone.
+    Values that are times already, as in Parquet, stay unchanged. A text without an offset is UTC, or local time of the zone of a
+    ``LocalTime("...")`` beside this annotation.
 
     Args:
         format: as of ``datetime.strptime``; or ``"epoch s"``, ``"epoch ms"``, ``"epoch us"``, ``"epoch ns"``: a number since 1970.
@@ -53,15 +53,15 @@ class TimeFormat:
         return core_schema.no_info_before_validator_function(self.parse, handler(source))
 
     def parse(self, value: object) -> object:
-        """The time a text or number means; anything else unchanged.
+        """(text or number in this format) -> the time. None and dates are returned unchanged.
 
         Raises:
-            PydanticCustomError: the text is not written so.
+            PydanticCustomError: the text is not in this format.
         """
         if value is None or isinstance(value, date):
             return value
         try:
-            return self._epoch(str(value)) if self.format in EPOCHS else datetime.strptime(str(value), self.format)  # noqa: DTZ007 - UTC is decided behind
+            return self._epoch(str(value)) if self.format in EPOCHS else datetime.strptime(str(value), self.format)  # noqa: DTZ007 - EventTime or LocalTime sets the zone
         except (ValueError, OverflowError, InvalidOperation):
             raise PydanticCustomError(
                 "time_format", "Input should be a time written as {format}", {"format": self.format}
@@ -77,22 +77,22 @@ def _as_json_text(value: object) -> object:
 
 
 JsonText = Annotated[str, BeforeValidator(_as_json_text)]
-"""Any JSON value as text: objects, lists, numbers and booleans are written as JSON, a text stays as it is. ``get_json_object`` takes it apart."""
+"""Any JSON value as text: objects, lists, numbers and booleans are written as JSON, a text stays as it is. Read parts of it by ``get_json_object``."""
 
 
 @dataclass(frozen=True, slots=True)
 class IsRescued:
-    """Marks the field of a contract that keeps the fields it does not name."""
+    """Marks the contract's field that receives all fields the contract does not name."""
 
 
 Rescued = Annotated[str | None, IsRescued()]
 """The fields of a row that the contract does not name, as one JSON object; null where there are none: ``unknown: Rescued``.
 
-Without such a field unknown fields are left out, and a landing says which; ``class X(Contract, extra="forbid")`` sets rows that have some aside. Fields of nested
-models are not rescued: they follow the ``extra`` of their own model.
+Without such a field unknown fields are left out, and the landing lists them; ``class X(Contract, extra="forbid")`` quarantines rows that have unknown fields. Fields of
+nested models are not rescued: they follow the ``extra`` of their own model.
 """
 
 
 def rescued_text(extra: Mapping[str, object] | None) -> str | None:
-    """The value of a ``Rescued`` field."""
+    """(unknown fields of a row) -> the value of its ``Rescued`` field: JSON text, None if there are no unknown fields."""
     return json.dumps(dict(extra), ensure_ascii=False, default=str) if extra else None

@@ -26,12 +26,12 @@ class SourceAsset:
     """A source as an asset: materialized by landing what is new.
 
     Args:
-        source: landed.
-        group: of assets it is shown in.
+        source: what a materialization lands.
+        group: asset group.
         owners: e-mail addresses, or teams as ``team:name``.
-        tags: shown beside it.
-        expectations: of the rows each landing brought; those of its contract included.
-        ends: whether all there will ever be is there: a landing lands the end of input after the last row.
+        tags: of the asset.
+        expectations: checked on the rows of each landing; includes those of the source's contract.
+        ends: whether the source is complete: a landing appends the end of input after the last row.
     """
 
     source: Source
@@ -43,20 +43,20 @@ class SourceAsset:
 
 
 PATIENCE, SOAK = "3 minutes", "10 seconds"
-"""Until a new version's first micro-batch, and for how long it must run without a crash then, where nothing else is said."""
+"""Defaults of an upgrade: longest wait for the new version's first micro-batch, and time it must run without a crash after that."""
 
 
 @dataclass(frozen=True, slots=True)
 class Upgrades:
-    """When a stream that runs by itself goes on under the code there is then: with a savepoint first, and back to it when that fails.
+    """When a schedule upgrades a running stream to the current code. Creates a savepoint first, and restores it if the upgrade fails.
 
     Args:
         at: cron expression: ``"0 3 * * sun"``.
-        timezone: it is in.
-        forward_only: accept that open windows hold what the old definition let through.
-        rebuild: compute everything with the new code beside the stream, and switch.
-        patience: until the new version's first micro-batch.
-        soak: it must run without a crash.
+        timezone: of ``at``.
+        forward_only: accept that open windows hold rows that only the old definition admits.
+        rebuild: compute all input with the new code beside the stream, then switch to the results.
+        patience: longest wait for the new version's first micro-batch.
+        soak: time the new version must then run without a crash.
     """
 
     at: str
@@ -69,11 +69,11 @@ class Upgrades:
 
 @dataclass(frozen=True, slots=True)
 class Savepoints:
-    """When savepoints of a stream are made by a schedule, and how many of these are retained.
+    """When a schedule creates savepoints of a stream, and how many of them are retained.
 
     Args:
         at: cron expression: ``"0 * * * *"``.
-        keep: the newest so many of those the schedule has made, 1 or more; one that is pinned or still needed is retained beside them.
+        keep: number of the schedule's newest savepoints to retain, 1 or more; pinned and still needed savepoints are retained beside them.
         timezone: of ``at``.
     """
 
@@ -87,17 +87,17 @@ class OperatorAsset:
     """An operator as assets, one per output: materialized by bounded runs.
 
     Args:
-        operator: run; its outputs are divided by ``partitions``.
-        partitions: of event time; None: always all of it.
-        group: of assets it is shown in.
+        operator: what a materialization runs; its outputs are divided by ``partitions``.
+        partitions: of event time; None: every run covers all of event time.
+        group: asset group.
         owners: e-mail addresses, or teams as ``team:name``.
-        tags: shown beside it.
+        tags: of the assets.
         expectations: output name (``""`` for the only one) -> what must hold of each asset partition.
         behind: what a run does when its inputs have not reached the end of its partitions: ``"fail"``, or ``"wait"``.
-        wait: for at most so long, ms.
-        upgrades: when its stream is upgraded by a schedule; None: when somebody says so.
-        rollout: how a changed version becomes its stream beside the one that runs; None: in place only.
-        savepoints: when savepoints of its stream are made by a schedule; None: when somebody says so.
+        wait: longest such wait, ms.
+        upgrades: when a schedule upgrades its stream; None: only a person does.
+        rollout: how a changed version runs beside the stream before it replaces it; None: in place only.
+        savepoints: when a schedule creates savepoints of its stream; None: only a person does.
     """
 
     operator: Operator
@@ -125,17 +125,17 @@ def source_asset(
     """Show a source as an asset.
 
     Args:
-        source: any.
-        group: of assets.
+        source: what a materialization lands.
+        group: asset group.
         owners: e-mail addresses, or teams as ``team:name``.
-        tags: shown beside it.
+        tags: of the asset.
         contract_checks: check every landing against the expectations its contract declares and implies.
         ends: for an archive to which nothing is added: a materialization lands the end of input after the last row, so that the last
             asset partition completes too. Nothing can land after the end.
     """
     expectations = of_contract(source.contract) if contract_checks else ()
-    for one in expectations:
-        one.check(source.schema, f"contract '{source.contract.__name__}'")
+    for expectation in expectations:
+        expectation.check(source.schema, f"contract '{source.contract.__name__}'")
     return SourceAsset(
         source=source, group=group, owners=tuple(owners), tags=tags or {}, expectations=expectations, ends=ends
     )
@@ -159,28 +159,27 @@ def operator_asset(  # noqa: PLR0913 - settings by name
     """Show an operator's outputs as assets.
 
     Args:
-        operator: any.
+        operator: what a materialization runs.
         partitions: ``Daily``, ``Hourly``, or Dagster's ``DailyPartitionsDefinition`` or ``HourlyPartitionsDefinition``.
-        group: of assets.
+        group: asset group.
         owners: e-mail addresses, or teams as ``team:name``.
-        tags: shown beside them.
+        tags: of the assets.
         expectations: of the first output, or output name -> expectations.
         behind: ``"fail"`` or ``"wait"`` when an input has not reached the end of a partition.
-        wait: for at most so long.
-        upgrades: ``Upgrades("0 3 * * sun")``: when its stream is upgraded by a schedule, which is off until it is turned on.
+        wait: longest such wait.
+        upgrades: ``Upgrades("0 3 * * sun")``: when a schedule upgrades its stream. The schedule is off until it is turned on.
         rollout: ``Rollout(schedule="0 3 * * sun", promote=PromoteWhen(match=0.999))``: a changed version runs beside its stream first, and is
-            promoted when the rule holds. ``upgrades`` is the way in place: give one of them.
-        savepoints: ``Savepoints("0 * * * *", keep=24)``: when savepoints of its stream are made by a schedule, which is off until it is turned
-            on, and how many of them are retained.
-        isolation: of its ``current`` tables. ``"read_committed"``: they follow what is committed. ``"read_uncommitted"``: its stream writes them
-            first, about a second earlier; values of a micro-batch that a crash has ended are overwritten when it is repeated. The output
+            promoted when the rule holds. ``upgrades`` replaces the version in place; at most one of both is set.
+        savepoints: ``Savepoints("0 * * * *", keep=24)``: when a schedule creates savepoints of its stream, and how many are retained. The
+            schedule is off until it is turned on.
+        isolation: of its ``current`` tables. ``"read_committed"``: they show committed micro-batches only. ``"read_uncommitted"``: its stream
+            writes them before the commit, about a second earlier; after a crash the repeated micro-batch overwrites its values. The output
             tables themselves are always committed once. Source: Friedman and Tzoumas, "Introduction to Apache Flink", chapter 5.
 
     Raises:
-        DefinitionError: DEFINITION-092, the operator cannot be cut into these partitions; 094, an unknown column, or no expectation;
-            095, not partitions; 097, another ``behind`` or ``isolation``, a negative span, or upgrades beside a rollout; 162, a rule
-            about a column it has not; 098, no cron expression; 099, no output that
-            is revised.
+        DefinitionError: DEFINITION-092, the operator's results do not fall into these partitions; 094, an unknown column, or no
+            expectation; 095, not partitions; 097, another ``behind`` or ``isolation``, a negative span, or upgrades beside a rollout;
+            098, no cron expression; 099, no output is revised; 162, a rule about a column that no output has.
     """
     where = f"asset of operator '{operator.name}'"
     longest = span(wait, f"{where}, wait")
@@ -198,18 +197,22 @@ def operator_asset(  # noqa: PLR0913 - settings by name
     if cut is not None:
         _check_cut(operator, cut, where)
     first = operator.outputs[0].name
-    given = expectations if isinstance(expectations, Mapping) else {first: expectations}
-    wanted = {name: distinct(_expectations(some, where)) for name, some in given.items() if some}
-    for name, some in wanted.items():
-        for one in some:
-            one.check(operator.output(name).schema, where)
+    per_output = expectations if isinstance(expectations, Mapping) else {first: expectations}
+    checked = {
+        name: distinct(_expectations(output_expectations, where))
+        for name, output_expectations in per_output.items()
+        if output_expectations
+    }
+    for name, output_expectations in checked.items():
+        for expectation in output_expectations:
+            expectation.check(operator.output(name).schema, where)
     return OperatorAsset(
         operator=replace(operator, partitions=cut, isolation=isolation),
         partitions=cut,
         group=group,
         owners=tuple(owners),
         tags=tags or {},
-        expectations=wanted,
+        expectations=checked,
         behind=behind,
         wait=longest,
         upgrades=upgrades,
@@ -218,73 +221,79 @@ def operator_asset(  # noqa: PLR0913 - settings by name
     )
 
 
-def _check_isolation(operator: Operator, given: Any, where: str) -> None:
-    if given not in get_args(Isolation):
+def _check_isolation(operator: Operator, isolation: Any, where: str) -> None:
+    if isolation not in get_args(Isolation):
         fix = 'isolation is "read_committed" or "read_uncommitted".'
-        raise DefinitionError(where, "valid settings", f"isolation={given!r}", fix, code="DEFINITION-097")
-    if given == "read_uncommitted" and not any(output.current for output in operator.outputs):
+        raise DefinitionError(where, "valid settings", f"isolation={isolation!r}", fix, code="DEFINITION-097")
+    if isolation == "read_uncommitted" and not any(output.current for output in operator.outputs):
         fix = "Leave isolation out, or let it be revised: allowed_lateness, or a trigger with early panes."
         got = "one whose rows are final, so that there is no table of last values"
         raise DefinitionError(where, "an operator whose results are revised", got, fix, code="DEFINITION-099")
 
 
-def _check_upgrades(given: Upgrades, where: str) -> None:
-    check_cron(given.at, f"{where}, upgrades", 'Upgrades("0 3 * * sun")')
-    zone(given.timezone, f"{where}, upgrades")
-    for text in (given.patience, given.soak):
+def _check_upgrades(upgrades: Upgrades, where: str) -> None:
+    check_cron(upgrades.at, f"{where}, upgrades", 'Upgrades("0 3 * * sun")')
+    zone(upgrades.timezone, f"{where}, upgrades")
+    for text in (upgrades.patience, upgrades.soak):
         if span(text, f"{where}, upgrades") < 0:
             fix = 'Spans such as "3 minutes".'
             raise DefinitionError(f"{where}, upgrades", "spans of time", repr(text), fix, code="DEFINITION-097")
 
 
-def _check_savepoints(given: Any, where: str) -> None:
+def _check_savepoints(savepoints: Any, where: str) -> None:
     if (
-        not isinstance(given, Savepoints)
-        or not isinstance(given.keep, int)
-        or isinstance(given.keep, bool)
-        or given.keep < 1
+        not isinstance(savepoints, Savepoints)
+        or not isinstance(savepoints.keep, int)
+        or isinstance(savepoints.keep, bool)
+        or savepoints.keep < 1
     ):
         fix = 'For example savepoints=Savepoints("0 * * * *", keep=24).'
-        raise DefinitionError(f"{where}, savepoints", "1 or more to retain", repr(given), fix, code="DEFINITION-097")
-    check_cron(given.at, f"{where}, savepoints", 'Savepoints("0 3 * * sun")')
-    zone(given.timezone, f"{where}, savepoints")
+        raise DefinitionError(
+            f"{where}, savepoints", "1 or more to retain", repr(savepoints), fix, code="DEFINITION-097"
+        )
+    check_cron(savepoints.at, f"{where}, savepoints", 'Savepoints("0 3 * * sun")')
+    zone(savepoints.timezone, f"{where}, savepoints")
 
 
-def _check_rollout(given: Any, upgrades: Upgrades | None, operator: Operator, where: str) -> None:
-    if not isinstance(given, Rollout) or upgrades is not None:
+def _check_rollout(rollout: Any, upgrades: Upgrades | None, operator: Operator, where: str) -> None:
+    if not isinstance(rollout, Rollout) or upgrades is not None:
         fix = 'rollout=Rollout(schedule="0 3 * * sun"), or upgrades=Upgrades("0 3 * * sun"), not both.'
-        got = "upgrades and rollout" if isinstance(given, Rollout) else repr(given)
+        got = "upgrades and rollout" if isinstance(rollout, Rollout) else repr(rollout)
         raise DefinitionError(where, "one way in which its stream is changed", got, fix, code="DEFINITION-097")
-    given.promote.check(operator)
+    rollout.promote.check(operator)
 
 
-def _expectations(given: Iterable[Any], where: str) -> tuple[Expectation, ...]:
-    found = tuple(given)
-    for one in found:
-        if not isinstance(one, Expectation):
+def _expectations(expectations: Iterable[Any], where: str) -> tuple[Expectation, ...]:
+    checked = tuple(expectations)
+    for expectation in checked:
+        if not isinstance(expectation, Expectation):
             fix = 'For example expectations=[Expectation("column_values_to_be_between", column="delay", min_value=0)].'
-            raise DefinitionError(where, "expectations", repr(one), fix, code="DEFINITION-094")
-    return found
+            raise DefinitionError(where, "expectations", repr(expectation), fix, code="DEFINITION-094")
+    return checked
 
 
-def _partitions(given: Any, where: str) -> Partitions | None:
-    """Our own as they are; Dagster's by what they say, so that Dagster need not be there."""
-    if given is None or isinstance(given, Daily | Hourly):
-        return given
+def _partitions(partitions: Any, where: str) -> Partitions | None:
+    """Floodmark's own partitions unchanged; Dagster's definitions converted by their attributes, without importing Dagster."""
+    if partitions is None or isinstance(partitions, Daily | Hourly):
+        return partitions
     known: dict[str, type[Partitions]] = {"0 0 * * *": Daily, "0 * * * *": Hourly}
-    kind = known.get(getattr(given, "cron_schedule", ""))
-    start = getattr(given, "start", None)
+    kind = known.get(getattr(partitions, "cron_schedule", ""))
+    start = getattr(partitions, "start", None)
     aligned = start is not None and not (start.minute or (kind is Daily and start.hour))
     plain = (
         aligned
-        and getattr(given, "fmt", None) in {"%Y-%m-%d", "%Y-%m-%d-%H:%M"}
-        and not getattr(given, "exclusions", None)
+        and getattr(partitions, "fmt", None) in {"%Y-%m-%d", "%Y-%m-%d-%H:%M"}
+        and not getattr(partitions, "exclusions", None)
     )
-    if kind is None or getattr(given, "end_offset", None) or not plain:
+    if kind is None or getattr(partitions, "end_offset", None) or not plain:
         fix = 'Write Daily("2013-01-01", timezone="America/New_York"), Hourly(...), or Dagster\'s definitions of these that begin at a full day or hour, without offsets, exclusions or a format of their own.'
-        raise DefinitionError(where, "partitions by day or hour", repr(given), fix, code="DEFINITION-095")
+        raise DefinitionError(where, "partitions by day or hour", repr(partitions), fix, code="DEFINITION-095")
     text = "%Y-%m-%d" if kind is Daily else "%Y-%m-%dT%H:%M"
-    return kind(given.start.strftime(text), timezone=given.timezone, end=given.end and given.end.strftime(text))
+    return kind(
+        partitions.start.strftime(text),
+        timezone=partitions.timezone,
+        end=partitions.end and partitions.end.strftime(text),
+    )
 
 
 def _check_cut(operator: Operator, partitions: Partitions, where: str) -> None:

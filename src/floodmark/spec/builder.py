@@ -1,4 +1,4 @@
-"""What the builders of a graph have in common: a method they lack is refused with the nearest name, and columns have names of their own."""
+"""Base of the graph's builders: an unknown method is refused with the nearest name. And the check that column names are distinct."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Builder:
 
     __slots__ = ()
     builds: ClassVar[str] = ""
-    """How to get such a builder, for errors."""
+    """The call that returns such a builder, for errors: ``.key_by("column")``."""
 
     if not TYPE_CHECKING:  # mypy reports methods that do not exist by itself
 
@@ -56,7 +56,7 @@ def _builders() -> Iterable[type[Builder]]:
 
 
 def check_names(schema: Schema, where: str) -> None:
-    """Column names differ in more than case, as Spark and Delta read them without regard to it.
+    """Refuse column names that differ in case alone: Spark and Delta ignore case in names.
 
     Raises:
         DefinitionError: DEFINITION-144.

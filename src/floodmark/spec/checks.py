@@ -1,4 +1,4 @@
-"""Checks that many declarations share: converters and validators of fields, and settings of methods."""
+"""Checks shared by many declarations: converters and validators of fields, and settings of methods."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from floodmark.spec.contract import Contract, schema
 from floodmark.spec.schema import Schema
 
 _FEW = 2
-"""Words that are quoted one by one."""
+"""Up to so many words of a ``Literal`` are quoted each, joined by "or"; more are listed."""
 
 
 def converting(_: type, settings: list[Attribute[Any]]) -> list[Attribute[Any]]:
-    """Field transformer of attrs: converters are called with (value, declaration, field), so that errors name both.
+    """Field transformer of attrs: converters are called with (value, declaration, field), so that their errors name declaration and field.
 
     Mypy takes the type of an argument from the first parameter of a converter that is a function, and no other one: the second and the
     third parameter have defaults.
@@ -32,7 +32,7 @@ def _telling(converter: Any) -> Converter[Any, Any]:
 
 
 def written(default: str) -> Any:
-    """A default as users write it, of a field that is kept as the converter makes it: ``"1 day"`` for ms."""
+    """A field's default as users write it, before conversion: ``"1 day"`` for a field in ms. Typed ``Any`` for mypy."""
     return default
 
 
@@ -50,17 +50,17 @@ def one_of(kind: Any, value: object, name: str, where: str) -> None:
 
 
 def unfit_setting(where: str, got: str, fix: str) -> DefinitionError:
-    """DEFINITION-055: a setting that is not valid, alone or beside another."""
+    """DEFINITION-055: a setting that is not valid, alone or together with another."""
     return DefinitionError(where, "valid settings", got, fix, code="DEFINITION-055")
 
 
-def is_contract(given: object) -> bool:
+def is_contract(candidate: object) -> bool:
     """Whether something is a class derived from ``Contract``."""
-    return isinstance(given, type) and issubclass(given, Contract)
+    return isinstance(candidate, type) and issubclass(candidate, Contract)
 
 
 def columns_of(contract: type[Contract], where: str, fix: str) -> Schema:
-    """The columns of the contract of a function's rows.
+    """(contract of the rows a function yields) -> their columns.
 
     Raises:
         DefinitionError: DEFINITION-051, not a contract.
@@ -71,7 +71,7 @@ def columns_of(contract: type[Contract], where: str, fix: str) -> Schema:
 
 
 def new_columns(names: Iterable[str], where: str, expected: str, fix: str) -> None:
-    """Refuse names that are not free.
+    """Raise if there are any ``names``: columns that are taken already, or may not be named so.
 
     Raises:
         DefinitionError: DEFINITION-050.

@@ -36,7 +36,7 @@ _OWN = frozenset({"late", "current", "quarantine"})
 
 @dataclass(frozen=True, slots=True)
 class Broadcast(Builder):
-    """A stream every key sees: ``Stream.broadcast()``."""
+    """A stream whose rows every key receives: ``Stream.broadcast()``."""
 
     stream: Stream[Any]
 
@@ -62,8 +62,8 @@ class Connected(Builder):
     ) -> Stream[Any]:
         """Rows of both streams through a ``CoProcessFunction``, or with a broadcast stream a ``BroadcastProcessFunction``.
 
-        Settings as of ``KeyedStream.process``. Order: by event time, as how two inputs interleave is not recorded;
-        ``order="arrival"`` takes rows as they come (not with a broadcast stream), and ``validate`` flags it.
+        Settings as of ``KeyedStream.process``. Order: by event time, as the order between two inputs is not recorded;
+        ``order="arrival"`` processes rows in the order they are read (not with a broadcast stream), and ``validate`` flags it.
         """
         where = self.left.stream.where("process")
         if isinstance(self.right, Broadcast):
@@ -92,13 +92,13 @@ def processed(  # noqa: PLR0913 - settings by name
     order: steps.Order | None,
     on_error: steps.OnError,
 ) -> Stream[Any]:
-    """The step of a process function, checked."""
+    """The stream of a process function's step, once settings and contracts are checked."""
     if not isinstance(sides or {}, Mapping) or not all(isinstance(name, str) for name in sides or {}):
         fix = 'sides={"freezing": Alert}, where Alert is a Contract.'
         raise DefinitionError(where, "side outputs by name", repr(sides), fix, code="DEFINITION-051")
-    for given in (schema, *(sides or {}).values()):
+    for contract in (schema, *(sides or {}).values()):
         fix = "process(Rises(), schema=Rise), where Rise is a Contract."
-        columns_of(given, where, fix)
+        columns_of(contract, where, fix)
     wrong = next(
         (name for name in sides or {} if not name.isidentifier() or name.startswith("_") or name in _OWN), None
     )
@@ -108,7 +108,7 @@ def processed(  # noqa: PLR0913 - settings by name
     if order not in (None, *get_args(steps.Order)) or on_error not in get_args(steps.OnError):
         fix = 'order is "arrival" or "event_time", on_error "stop" or "quarantine".'
         raise unfit_setting(where, f"{order!r}, {on_error!r}", fix)
-    outputs = tuple((name, _with_keys(keyed, given)) for name, given in (sides or {}).items())
+    outputs = tuple((name, _with_keys(keyed, contract)) for name, contract in (sides or {}).items())
     settings: dict[str, Any] = {"ports": ports, "sides": outputs, "order": order, "on_error": on_error}
     return keyed._then(uid, parent, _with_keys(keyed, schema), function=function, **settings)  # noqa: SLF001 - its other half
 
@@ -142,15 +142,15 @@ class Processes(Builder):
             schema: contract of the rows it yields; the key's columns need not be in it.
             sides: side output -> contract of its rows; each becomes a table ``<operator>__<name>``.
             uid: names the state of this step; by default the operator's name.
-            order: ``"arrival"`` takes rows as they come, ``"event_time"`` sorts them by it. By default as they come where that is
-                recorded (one landed log), else sorted: there a row waits until progress reaches its event time.
-            on_error: what an exception in a row's callback does: ``"stop"`` ends the run with it, ``"quarantine"`` sets the row aside in
-                ``<operator>__quarantine`` with what it has changed undone. Timers stop the run all the same.
+            order: ``"arrival"`` processes rows in the order they landed, ``"event_time"`` sorts them by event time. By default arrival
+                where it is recorded (one landed log), else sorted: a row then waits until progress reaches its event time.
+            on_error: what an exception in a row's callback does: ``"stop"`` ends the run with it, ``"quarantine"`` moves the row to
+                ``<operator>__quarantine`` and undoes its changes of state. Exceptions in timers always stop the run.
 
         Shape: the key's columns, then the contract's others.
-        State: what the function keeps; freed when it clears it, or by time to live.
-        Time: a row keeps the stamps of the row that caused it; of a timer at t it has the event time t. Late rows come too:
-            compare ``ctx.timestamp`` with ``ctx.watermark``. A bounded run covers all of time.
+        State: the function's declared states; freed when the function clears them, or by time to live.
+        Time: a yielded row has the stamps of the row that caused it; one that a timer at t causes has the event time t. Late rows are
+            processed too: compare ``ctx.timestamp`` with ``ctx.watermark``. A bounded run covers all of time.
         Source: Flink ``KeyedProcessFunction``.
 
         Raises:
@@ -166,12 +166,12 @@ class Processes(Builder):
     def deduplicate(
         self, within: str | timedelta, *, uid: str | None = None, order: steps.Order | None = None
     ) -> Stream[Any]:
-        """The first row of each key; rows of the key that follow are passed over until progress has reached its event time + ``within``.
+        """The first row of each key; later rows of the key are dropped until progress reaches the first row's event time + ``within``.
 
         Args:
-            within: how long a key is remembered after its first row; what is delivered again comes within it.
+            within: how long a key is retained after its first row: longer than the delay of a repeated delivery.
             uid: names the state of this step; by default the operator's name.
-            order: as of ``process``: which of them is the first.
+            order: as of ``process``; decides which row of a key is the first.
 
         Shape: the keys, then the other columns. State: a mark per key, for ``within``.
         Source: Spark ``dropDuplicatesWithinWatermark``.
@@ -185,8 +185,8 @@ class Processes(Builder):
             fix = 'For example key_by("order_id").deduplicate("1 day").'
             raise DefinitionError(where, "a positive duration", repr(within), fix, code="DEFINITION-055")
         schema = self.stream.schema
-        rest = tuple(c for c in schema.columns if c.name not in self.keys)
-        columns = Schema((*(schema[key] for key in self.keys), *rest))
+        value_columns = tuple(c for c in schema.columns if c.name not in self.keys)
+        columns = Schema((*(schema[key] for key in self.keys), *value_columns))
         return self._then(uid, self.stream.step, columns, function=Process(Deduplicate(length)), order=order)
 
     def scd2(
@@ -200,22 +200,22 @@ class Processes(Builder):
         """The history of each key, one row per version: a slowly changing dimension of type 2.
 
         Args:
-            deleted: SQL over a row: it ends the key's version and begins none, ``"change = 'delete'"``.
-            track: the columns whose change begins a version; a change of others replaces the columns of the version it comes in. None: all,
-                the column of the event time too: leave it out by ``select``, ``valid_from`` says it.
-            sequence: the column that says which of several rows of one instant is the last, ``"_commit_version"`` by an alias: the greatest, null
-                first. It is no part of a version. None, and where it is equal: one that is the same in every run.
+            deleted: SQL condition over a row, ``"change = 'delete'"``: such a row ends the key's version and begins none.
+            track: the columns whose change begins a new version; a change of other columns is written into the valid version. None: all
+                columns, also the event time's: drop that one by ``select``, as ``valid_from`` holds the same instant.
+            sequence: the column that orders rows of one instant, null first: the row with the greatest value counts (``"_commit_version"`` by
+                an alias). It is no column of a version. None, or equal values: the row is chosen by its content, the same in every run.
             uid: names the state of this step; by default the operator's name.
 
         Shape: the keys, the other columns, ``valid_from``, ``valid_to`` (exclusive; null: still valid). The table ``__current`` has a row per
-        key and ``valid_from``; in the log a version that ends is taken back and written again with its end.
-        Time: a version begins at the event time of its row. Rows are taken in order of event time, so each waits until progress reaches it;
-        one that is older than the version at hand is late: it is dropped and counted. Of several rows of one instant the last one counts.
-        State: the version at hand of every key, for ever, also of deleted ones.
+        key and ``valid_from``; in the output log a version that ends is retracted and written again with its end.
+        Time: a version begins at the event time of its row. Rows are processed in order of event time, so each waits until progress reaches
+        it; a row older than the key's latest version is late: it is dropped and counted. Of several rows of one instant the last one counts.
+        State: the latest version of every key, for ever, also of deleted keys.
         Source: Databricks ``AUTO CDC ... STORED AS SCD TYPE 2``, ``SEQUENCE BY``.
 
         Raises:
-            DefinitionError: DEFINITION-022 unknown column or one that has no order, 041 an expression, 050 a column ``valid_from`` or ``valid_to`` is there already.
+            DefinitionError: DEFINITION-022 a column that is unknown or has no order, 041 an expression, 050 a column ``valid_from`` or ``valid_to`` exists.
         """
         where, stream = self.stream.where("scd2"), self.stream
         condition = deleted if deleted is not None else "false"
@@ -226,8 +226,8 @@ class Processes(Builder):
             got = repr(sequence) if kind is None else f"{sequence!r}, {kind}"
             expected = "a column of numbers, text or times"
             raise DefinitionError(f"{where}, sequence", expected, got, fix, code="DEFINITION-022")
-        rest = tuple(c for c in stream.schema.columns if c.name not in {*self.keys, sequence})
-        names = tuple(c.name for c in rest)
+        version_columns = tuple(c for c in stream.schema.columns if c.name not in {*self.keys, sequence})
+        names = tuple(c.name for c in version_columns)
         for name in track if track is not None else ():
             if name not in names:
                 fix = closest(name, names) + f"Columns of a version: {', '.join(names)}."
@@ -242,19 +242,23 @@ class Processes(Builder):
         marked = Schema((*stream.schema.columns, Column(name=DELETED, type="boolean", nullable=False)))
         bounds = [Column(name=n, type="timestamp", nullable=n == "valid_to") for n in ("valid_from", "valid_to")]
         function = History(names, names if track is None else tuple(track), sequence)
-        columns = Schema((*(stream.schema[key] for key in self.keys), *rest, *bounds))
+        columns = Schema((*(stream.schema[key] for key in self.keys), *version_columns, *bounds))
         parent = steps.Project(stream.step, expressions, marked)
         return self._then(uid, parent, columns, function=Process(function), order="event_time")
 
     def connect(self, other: KeyedStream | Broadcast) -> Connected:
-        """This stream and another for one function: keyed alike they share its state; ``rules.broadcast()`` is seen by every key.
+        """This stream and another as the two inputs of one function. Streams keyed alike share its state per key; every key receives ``rules.broadcast()``.
 
         Example: ``readings.key_by("sensor").connect(switches.key_by("sensor")).process(Filter(), schema=Reading)``
         """
         if not isinstance(other, (Broadcast, Processes)):
             fix = 'connect(other.key_by("sensor")), or connect(rules.broadcast()).'
             raise DefinitionError(
-                self.stream.where("connect"), "a keyed or a broadcast stream", told(other), fix, code="DEFINITION-124"
+                self.stream.where("connect"),
+                "a keyed or a broadcast stream",
+                describe_argument(other),
+                fix,
+                code="DEFINITION-124",
             )
         return Connected(keyed_stream(self), other)
 
@@ -266,18 +270,18 @@ class Processes(Builder):
         node: type[steps.Stateful] = steps.KeyedProcess,
         **settings: Any,
     ) -> Stream[Any]:
-        """The stream of a stateful step over these keys; its state has the operator's name by default."""
+        """The stream of a stateful step over these keys; ``uid`` defaults to the operator's name."""
         step = node(parent=parent, uid=uid or self.stream.operator, keys=self.keys, schema=schema, **settings)
         return replace(self.stream, step=step)
 
 
 def keyed_stream(processes: Any) -> KeyedStream:
-    """The stream that it is mixed into."""
+    """A ``Processes`` as the ``KeyedStream`` that it is mixed into, for mypy."""
     keyed: KeyedStream = processes
     return keyed
 
 
-def told(other: object) -> str:
-    """Something that is no keyed stream, for errors."""
+def describe_argument(other: object) -> str:
+    """An argument that is no keyed stream, for errors: its columns if it is a stream, else its repr."""
     schema = getattr(other, "schema", None)
     return f"one of {schema.describe()}, without a key" if isinstance(schema, Schema) else repr(other)

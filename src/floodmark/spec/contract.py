@@ -1,4 +1,4 @@
-"""Contracts: pydantic models that say what a row is, and become a schema."""
+"""Contracts: pydantic models that define what a row is. A contract becomes a schema."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class LocalTime:
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         local = core_schema.no_info_after_validator_function(self.localise, core_schema.datetime_schema())
         before = handler(source)
-        # in place of what makes UTC of it, behind a TimeFormat
+        # replaces the conversion to UTC; a TimeFormat, if there is one, still parses the text first
         return {**before, "schema": local} if before["type"] == "function-before" else local
 
     def localise(self, value: datetime) -> datetime:
@@ -153,9 +153,9 @@ def schema(contract: type[Contract]) -> Schema:
     for name, field in contract.model_fields.items():
         kind, nullable = _sql_type(field.annotation, field, f"contract '{contract.__name__}', field '{name}'")
         columns.append(Column(name=name, type=kind, nullable=nullable, description=field.description or ""))
-    found = Schema(tuple(columns))
-    check_names(found, f"contract '{contract.__name__}'")
-    return found
+    row_schema = Schema(tuple(columns))
+    check_names(row_schema, f"contract '{contract.__name__}'")
+    return row_schema
 
 
 def event_time_field(contract: type[Contract]) -> str | None:
@@ -164,12 +164,17 @@ def event_time_field(contract: type[Contract]) -> str | None:
     Raises:
         DefinitionError: DEFINITION-012, more than one.
     """
-    found = [n for n, f in contract.model_fields.items() if any(isinstance(m, _IsEventTime) for m in f.metadata)]
-    if len(found) > 1:
+    names = _marked_fields(contract, _IsEventTime)
+    if len(names) > 1:
         fix = "Keep EventTime on the one that decides windows and lateness; type the others datetime."
         where = f"contract '{contract.__name__}'"
-        raise DefinitionError(where, "one EventTime field", ", ".join(found), fix, code="DEFINITION-012")
-    return found[0] if found else None
+        raise DefinitionError(where, "one EventTime field", ", ".join(names), fix, code="DEFINITION-012")
+    return names[0] if names else None
+
+
+def _marked_fields(contract: type[Contract], mark: type) -> list[str]:
+    """Names of the fields whose annotation has metadata of the type ``mark``."""
+    return [name for name, field in contract.model_fields.items() if any(isinstance(m, mark) for m in field.metadata)]
 
 
 def rescued_field(contract: type[Contract]) -> str | None:
@@ -178,43 +183,45 @@ def rescued_field(contract: type[Contract]) -> str | None:
     Raises:
         DefinitionError: DEFINITION-151, more than one.
     """
-    found = [n for n, f in contract.model_fields.items() if any(isinstance(m, IsRescued) for m in f.metadata)]
-    if len(found) > 1:
-        where, fix = f"contract '{contract.__name__}'", f"Keep '{found[0]}', remove the others."
-        raise DefinitionError(where, "one Rescued field", ", ".join(found), fix, code="DEFINITION-151")
-    return found[0] if found else None
+    names = _marked_fields(contract, IsRescued)
+    if len(names) > 1:
+        where, fix = f"contract '{contract.__name__}'", f"Keep '{names[0]}', remove the others."
+        raise DefinitionError(where, "one Rescued field", ", ".join(names), fix, code="DEFINITION-151")
+    return names[0] if names else None
 
 
 def tells_unknown(model: type[BaseModel]) -> bool:
-    """Whether a landing says which fields it leaves out, as the contract, or a model in it, does not say what becomes of those it does not name."""
+    """Whether a landing lists the unknown fields it leaves out: the model does not set ``extra``."""
     return "extra" not in model.model_config
 
 
 def takes_unknown(contract: type[Contract]) -> bool:
-    """Whether fields the contract does not name are read with a row: they are kept, or the row is set aside."""
+    """Whether unknown fields are read with a row: they are rescued, or the row is quarantined."""
     return contract.model_config.get("extra") in {"allow", "forbid"}
 
 
 def inputs_of(contract: type[Contract]) -> dict[str, FieldInfo]:
-    """The fields by the name they have in the source: their alias, where there is one. A ``Rescued`` field has none."""
-    found, rescued = {}, rescued_field(contract)
+    """Name in the source -> field. The name is the field's alias if it has one; a ``Rescued`` field is left out."""
+    fields, rescued = {}, rescued_field(contract)
     for name, field in contract.model_fields.items():
         if name != rescued:
             alias = field.validation_alias
-            found[alias if isinstance(alias, str) else name] = field
-    return found
+            fields[alias if isinstance(alias, str) else name] = field
+    return fields
 
 
 def expectations(contract: type[Contract]) -> tuple[Expectation, ...]:
-    """What a contract's fields and key say already, and what it declares, as expectations of its rows."""
-    found = [*contract.floodmark_expectations]
+    """The expectations a contract declares, then those that its fields and its key imply."""
+    declared_and_implied = [*contract.floodmark_expectations]
     for name, field in contract.model_fields.items():
-        found += _expectations(name, field)
+        declared_and_implied += _expectations(name, field)
     if contract.floodmark_key:
         keys = list(contract.floodmark_key)
         kind = "compound_columns_to_be_unique" if len(keys) > 1 else "column_values_to_be_unique"
-        found.append(Expectation(kind, **({"column_list": keys} if len(keys) > 1 else {"column": keys[0]})))
-    return distinct(tuple(found))
+        declared_and_implied.append(
+            Expectation(kind, **({"column_list": keys} if len(keys) > 1 else {"column": keys[0]}))
+        )
+    return distinct(tuple(declared_and_implied))
 
 
 def _expectations(name: str, field: FieldInfo) -> Iterator[Expectation]:
@@ -233,7 +240,7 @@ def _expectations(name: str, field: FieldInfo) -> Iterator[Expectation]:
 
 
 def allowed_values(annotation: Any) -> Sequence[object]:
-    """The only values an annotation allows: of ``Literal`` and ``Enum``, wherever they stand in it; empty for any."""
+    """The values that a ``Literal`` or ``Enum`` in an annotation allows; empty if every value is allowed."""
     origin = typing.get_origin(annotation)
     if origin is Literal:
         return typing.get_args(annotation)
@@ -255,7 +262,7 @@ def type_of(annotation: object) -> str | None:
 
 
 def _single(annotation: object, field: FieldInfo) -> types_of.Type | None:
-    """The type of a value that is not made of others; a ``Decimal`` has the digits of ``Field(max_digits=..., decimal_places=...)``."""
+    """The type of a scalar annotation; a ``Decimal`` has the digits of ``Field(max_digits=..., decimal_places=...)``."""
     if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
         return types_of.Type("string")
     if annotation is not Decimal:
@@ -291,7 +298,7 @@ def _sql_type(annotation: Any, field: FieldInfo, where: str) -> tuple[str, bool]
 
 
 def _made(annotation: Any, field: FieldInfo, where: str) -> str | None:
-    """The type of an annotation with others in it; None for any other annotation."""
+    """The type of an array, map or struct annotation; None for any other annotation."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin in {list, tuple} and arguments:
         return f"array<{_sql_type(arguments[0], field, where)[0]}>"

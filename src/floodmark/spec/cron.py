@@ -1,4 +1,4 @@
-"""Cron expressions, checked where they are written: five fields, each within its range, and some day on which it is time."""
+"""Cron expressions, checked where they are written: five fields, each within its range, and a day that exists in one of the months."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ _PART = re.compile(r"(\*|(?P<low>\w+)(-(?P<high>\w+))?)(/(?P<step>\d+))?")
 
 
 def check_cron(text: str, where: str, example: str) -> None:
-    """Refuse what is no cron expression of five fields.
+    """Refuse a text that is no cron expression of five fields.
 
     Args:
         text: ``"0 3 * * sun"``: lists, ranges, steps, names of months and days.
-        where: it is written.
-        example: of a right one, as the user would write it.
+        where: of the error: where the text is written.
+        example: a valid expression as the user would write it, for the error.
 
     Raises:
-        DefinitionError: DEFINITION-098, it has another number of fields, a field is outside its range, or no month of it has the day.
+        DefinitionError: DEFINITION-098, another number of fields, a field outside its range, or a day that none of its months has.
     """
     fields = text.split() if isinstance(text, str) else []
     wrong = "" if len(fields) == len(_FIELDS) else repr(text)
     if not wrong:
-        found = list[set[int]]()
-        for given, (name, low, high, names) in zip(fields, _FIELDS, strict=True):
-            found.append(set())
-            for part in given.lower().split(","):
+        field_values = list[set[int]]()
+        for field_text, (name, low, high, names) in zip(fields, _FIELDS, strict=True):
+            field_values.append(set())
+            for part in field_text.lower().split(","):
                 if not (numbers := _numbers(part, low, high, names)):
-                    wrong = wrong or f"{text!r}, whose {name} is {given!r}"
-                found[-1] |= numbers
-        if not wrong and min(found[2]) > max(monthrange(_LEAP, month)[1] for month in found[3]):
+                    wrong = wrong or f"{text!r}, whose {name} is {field_text!r}"
+                field_values[-1] |= numbers
+        if not wrong and min(field_values[2]) > max(monthrange(_LEAP, month)[1] for month in field_values[3]):
             wrong = f"{text!r}, a day that no month of it has"
     if wrong:
         fix = f"Minute, hour, day of month, month, day of week: {example} is three at night on Sundays."
@@ -49,20 +49,20 @@ def check_cron(text: str, where: str, example: str) -> None:
 
 
 def _numbers(part: str, low: int, high: int, names: tuple[str, ...]) -> set[int]:
-    """The numbers of a part of a field; none where it is wrong. A range whose end is before its begin goes on from the lowest."""
-    found = _PART.fullmatch(part)
-    if found is None or found["step"] == "0":
+    """The numbers of a part of a field, empty if the part is invalid. A range whose end is before its begin wraps around."""
+    match = _PART.fullmatch(part)
+    if match is None or match["step"] == "0":
         return set()
-    if found["low"] is None:
+    if match["low"] is None:
         first, last = low, high
     else:
-        begin = _number(found["low"], low, names)
-        end = begin if found["high"] is None else _number(found["high"], low, names)
+        begin = _number(match["low"], low, names)
+        end = begin if match["high"] is None else _number(match["high"], low, names)
         if begin is None or end is None or not (low <= begin <= high and low <= end <= high):
             return set()
-        first, last = begin, high if found["high"] is None and found["step"] else end
+        first, last = begin, high if match["high"] is None and match["step"] else end
     every = range(first, last + 1) if first <= last else [*range(first, high + 1), *range(low, last + 1)]
-    return set(every[:: int(found["step"] or 1)])
+    return set(every[:: int(match["step"] or 1)])
 
 
 def _number(text: str, low: int, names: tuple[str, ...]) -> int | None:

@@ -1,4 +1,4 @@
-"""Evictors: rows a window forgets when it fires. Only windows that keep their rows can have one."""
+"""Evictors: which rows a window evicts when it fires. An evictor makes a window retain all its rows until then."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ class KeepLast(Declared):
         if not isinstance(n, int) or n < 0:
             raise _wrong("KeepLast", "a number of rows, 0 or more", repr(n), "KeepLast(4).")
 
-    def kept(self, times: Sequence[int], values: Sequence[Any]) -> list[int]:
-        """Places of the rows that stay, of rows in arrival order."""
+    def retained(self, times: Sequence[int], values: Sequence[Any]) -> list[int]:
+        """Positions of the rows to retain, among rows in order of arrival."""
         return list(range(max(0, len(times) - self.n), len(values)))
 
 
@@ -69,10 +69,10 @@ class KeepWithin(Declared):
     duration: int = field(converter=_positive)
     when: When = field(default="before", validator=_is_when)
 
-    def kept(self, times: Sequence[int], values: Sequence[Any]) -> list[int]:  # noqa: ARG002 - one shape for all
-        """Places of the rows that stay, of rows in arrival order."""
+    def retained(self, times: Sequence[int], values: Sequence[Any]) -> list[int]:  # noqa: ARG002 - one shape for all
+        """Positions of the rows to retain, among rows in order of arrival."""
         cut = max(times, default=0) - self.duration
-        return [place for place, time in enumerate(times) if time > cut]
+        return [position for position, time in enumerate(times) if time > cut]
 
 
 @frozen
@@ -97,15 +97,15 @@ class KeepNear(Declared):
         if not isinstance(threshold, (int, float)) or not threshold > 0:
             raise _wrong("KeepNear", "a threshold of more than 0", repr(threshold), 'KeepNear(2, "speed").')
 
-    def kept(self, times: Sequence[int], values: Sequence[Any]) -> list[int]:  # noqa: ARG002 - one shape for all
-        """Places of the rows that stay, of rows in arrival order."""
+    def retained(self, times: Sequence[int], values: Sequence[Any]) -> list[int]:  # noqa: ARG002 - one shape for all
+        """Positions of the rows to retain, among rows in order of arrival."""
         if not values:
             return []
         newest = values[-1]
         return [
-            place
-            for place, value in enumerate(values)
-            if place == len(values) - 1
+            position
+            for position, value in enumerate(values)
+            if position == len(values) - 1
             or (value is not None and newest is not None and newest - value < self.threshold)
         ]
 
@@ -114,7 +114,7 @@ Evictor = KeepLast | KeepWithin | KeepNear
 
 
 def checked(evictor: object, schema: Schema, where: str) -> Evictor:
-    """The evictor, its expression held against the columns."""
+    """The evictor, its type and its expression checked against the columns."""
     if not isinstance(evictor, (KeepLast, KeepWithin, KeepNear)):
         raise _wrong(where, "KeepLast, KeepWithin or KeepNear", repr(evictor), "KeepLast(4).")
     if isinstance(evictor, KeepNear):

@@ -1,4 +1,4 @@
-"""Expectations: what must hold of the rows of a table, as data. Great Expectations evaluates them; nothing of it is needed to write them."""
+"""Expectations: conditions on the rows of a table, as data. Great Expectations evaluates them; declaring them needs no import of it."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class Expectation:
         return dict(json.loads(self.arguments))
 
     def check(self, schema: Schema, where: str) -> None:
-        """Refuse a column that is not there, or DEFINITION-094."""
+        """Refuse an expectation about a column that the schema lacks: DEFINITION-094."""
         for column in _columns(self.values):
             if column not in schema:
                 got, fix = f"'{column}' in {self.kind}", schema.nearest(column)
@@ -125,13 +125,13 @@ class Expectation:
 
 
 def distinct(expectations: tuple[Expectation, ...]) -> tuple[Expectation, ...]:
-    """The same, with names made different where two are alike."""
+    """The same expectations with distinct names: a repeated name gets a digest of the arguments as its suffix."""
     seen: dict[str, Expectation] = {}
-    for one in expectations:
-        if one.name in seen:
-            other = f"{one.name}_{digest({'arguments': one.arguments})[:6]}"
-            one = Expectation(one.kind, name=other, blocking=one.blocking, **one.values)  # noqa: PLW2901 - the same, renamed
-        seen[one.name] = one
+    for expectation in expectations:
+        if expectation.name in seen:
+            other = f"{expectation.name}_{digest({'arguments': expectation.arguments})[:6]}"
+            expectation = Expectation(expectation.kind, name=other, blocking=expectation.blocking, **expectation.values)  # noqa: PLW2901 - the same, renamed
+        seen[expectation.name] = expectation
     return tuple(seen.values())
 
 

@@ -1,4 +1,4 @@
-"""Functions over windows: what they are called with, and how a step keeps them."""
+"""Functions over windows: their argument ``Pane``, and ``Function``, which holds a function with its code."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Pane:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function of the user, compared by its code and all that it reaches."""
+    """A function of the user, compared by its code and by all code it reaches."""
 
     call: Callable[..., Any] = field(compare=False)
     code: Code

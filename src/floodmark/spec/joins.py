@@ -12,7 +12,7 @@ from floodmark.core.errors import DefinitionError
 from floodmark.core.time import describe_span, span
 from floodmark.spec import steps
 from floodmark.spec.checks import columns_of, new_columns, one_of, unfit_setting
-from floodmark.spec.connected import Processes, keyed_stream, told
+from floodmark.spec.connected import Processes, describe_argument, keyed_stream
 from floodmark.spec.contract import Contract
 from floodmark.spec.functions import Function, Pane
 from floodmark.spec.matching import CoGroup, TemporalJoin, WindowJoin
@@ -48,17 +48,17 @@ class Joins(Processes):
 
         Args:
             other: keyed alike: as many columns, of the same types.
-            lower: ``"-1 hour"``: the right row may be so much earlier.
-            upper: ``"15 minutes"``: it may be so much later.
-            kind: ``"inner"``, or what becomes of rows without a partner: ``"left"``, ``"right"``, ``"full"`` give them nulls; ``"semi"`` and
-                ``"anti"`` give left rows alone, those with a partner or those without.
-            include: which of the bounds count.
-            prefix: before the names of the right's columns, its keys apart.
+            lower: ``"-1 hour"``: the right row may be an hour earlier than the left row.
+            upper: ``"15 minutes"``: the right row may be 15 minutes later than the left row.
+            kind: ``"inner"``: pairs alone. ``"left"``, ``"right"``, ``"full"``: rows of that side (both sides) without a partner too, with
+                nulls. ``"semi"``, ``"anti"``: left rows alone, with or without a partner.
+            include: which of the bounds belong to the interval.
+            prefix: of the names of the right's columns that are no keys.
             uid: names the state of this step; by default the operator's name.
 
         Shape: the keys, the left's other columns, the right's.
-        Time: a pair has the later of its event times; a row without a partner the time at which none can come any more. Late rows (event
-            time not after their watermark) are dropped and counted: their partners may be gone.
+        Time: a pair has the later of its two event times; a row without a partner has the last instant at which a partner was possible.
+            Late rows (event time not after their watermark) are dropped and counted: their partners may be evicted.
         State: a left row until progress reaches its time + upper, a right row until its time - lower.
         Source: Flink ``intervalJoin``; which kinds are defined: SQL.
 
@@ -86,7 +86,7 @@ class Joins(Processes):
         prefix: str,
         uid: str | None,
     ) -> Stream[Any]:
-        """An interval join, whatever it is called."""
+        """The step of ``interval_join`` and of ``join``."""
         keyed, other = keyed_stream(self), _other(other, where)
         one_of(steps.JoinKind, kind, "kind", where)
         parent, ports = tagged(keyed, other.stream, other.keys, ("left", "right"), where)
@@ -103,17 +103,19 @@ class Joins(Processes):
         prefix: str = "",
         uid: str | None = None,
     ) -> Stream[Any]:
-        """Pairs of rows of one key that are at most ``ttl`` apart in event time, whichever comes first: a regular join with bounded state.
+        """Pairs of rows of one key that are at most ``ttl`` apart in event time, in either order: a regular join with bounded state.
 
-        Settings, shape, time and state as of ``interval_join(other, -ttl, ttl)``, which it is.
+        The same as ``interval_join(other, -ttl, ttl)``: settings, shape, time and state.
 
         Raises:
-            DefinitionError: DEFINITION-125, no ttl: every row of both sides would be kept for ever.
+            DefinitionError: DEFINITION-125, no ttl: the state would hold every row of both sides for ever.
         """
         where = self.stream.where("join")
         if ttl is None or span(ttl, f"{where}, ttl") <= 0:
-            kept = " and ".join(s.stream.schema.describe() for s in (keyed_stream(self), _other(other, where)))
-            got = f"none: every row of both streams ({kept}) would be kept for ever"
+            stream_columns = " and ".join(
+                s.stream.schema.describe() for s in (keyed_stream(self), _other(other, where))
+            )
+            got = f"none: every row of both streams ({stream_columns}) would be kept for ever"
             fix = (
                 'Say how far apart rows may be: join(other, ttl="1 day"), or interval_join, window_join, temporal_join.'
             )
@@ -131,13 +133,13 @@ class Joins(Processes):
         uid: str | None = None,
         **settings: Any,
     ) -> Stream[Any]:
-        """All pairs of rows of one key in the same window, when it fires; sessions are of the rows of both.
+        """All pairs of rows of one key in the same window, emitted when the window fires; the rows of both streams make up a session.
 
         Args:
             other: keyed alike.
             window: ``Tumbling``, ``Sliding``, ``Calendar`` or ``Session``.
             kind: as of ``interval_join``.
-            prefix: before the names of the right's columns, its keys apart.
+            prefix: of the names of the right's columns that are no keys.
             uid: names the state of this step; by default the operator's name.
             settings: as of ``KeyedStream.window``.
 
@@ -152,9 +154,11 @@ class Joins(Processes):
         one_of(steps.JoinKind, kind, "kind", where)
         parent, ports = tagged(keyed, other.stream, other.keys, ("left", "right"), where)
         schema = _joined(keyed, other, kind, prefix, where)
-        rest = tuple(c for c in schema.columns if c.name not in self.keys)
+        value_columns = tuple(c for c in schema.columns if c.name not in self.keys)
         function = WindowJoin(kind, ports, _places(keyed, other, kind, prefix))
-        return self._grouped(parent, window, Function(function, Code(text=function.text())), rest, uid, where, settings)
+        return self._grouped(
+            parent, window, Function(function, Code(text=function.text())), value_columns, uid, where, settings
+        )
 
     def co_group(
         self,
@@ -168,7 +172,7 @@ class Joins(Processes):
         uid: str | None = None,
         **settings: Any,
     ) -> Stream[Any]:
-        """The rows of both streams of one key and window through a function, also where one has none.
+        """The rows of both streams of one key and window through a function, also if one stream has no row in the window.
 
         Args:
             other: keyed alike.
@@ -186,10 +190,10 @@ class Joins(Processes):
         columns = columns_of(schema, where, fix).columns
         parent, ports = tagged(keyed, other.stream, other.keys, ("left", "right"), where)
         head = {*self.keys, "window_start", "window_end"}
-        rest = tuple(c for c in columns if c.name not in head)
+        value_columns = tuple(c for c in columns if c.name not in head)
         checked = Function.of(function, where)
         return self._grouped(
-            parent, window, Function(CoGroup(function, ports), checked.code), rest, uid, where, settings
+            parent, window, Function(CoGroup(function, ports), checked.code), value_columns, uid, where, settings
         )
 
     def temporal_join(
@@ -205,16 +209,16 @@ class Joins(Processes):
         """Each row with the version of its key that was valid at the row's event time.
 
         Args:
-            versions: keyed alike; each row is a version from its event time on, until the next one of its key.
-            kind: ``"left"`` keeps rows without a version, with nulls.
-            valid_until: a timestamp column of ``versions``: it ends there, exclusive (null: it does not).
-            allowed_lateness: rows this late still find their version; later ones are dropped and counted.
-            prefix: before the names of the versions' columns, its keys apart.
+            versions: keyed alike; each row is a version, valid from its event time until the event time of the key's next row.
+            kind: ``"inner"``: only rows that have a version. ``"left"``: all rows, with nulls if there is no version.
+            valid_until: a timestamp column of ``versions``: the version's end, exclusive; null: the key's next row ends it.
+            allowed_lateness: rows at most this late are still joined; later rows are dropped and counted.
+            prefix: of the names of the versions' columns that are no keys.
             uid: names the state of this step; by default the operator's name.
 
-        Shape: the keys, this stream's other columns, those of the version.
+        Shape: the keys, this stream's other columns, the version's other columns.
         Order: by event time, a version before a row of the same time; so a row waits until progress reaches its event time.
-        State: per key the newest version and those younger than ``allowed_lateness``.
+        State: per key the newest version and the versions younger than ``allowed_lateness``.
         Source: Flink event-time temporal join.
 
         Raises:
@@ -240,7 +244,7 @@ class Joins(Processes):
         parent: steps.Step,
         window: Window,
         function: Function,
-        rest: tuple[Column, ...],
+        value_columns: tuple[Column, ...],
         uid: str | None,
         where: str,
         settings: dict[str, Any],
@@ -254,18 +258,18 @@ class Joins(Processes):
             raise DefinitionError(where, "windows of event time", got, fix, code="DEFINITION-054")
         keyed = type(keyed_stream(self))(replace(self.stream, step=parent), self.keys)
         windowed = keyed.window(window, **settings)
-        return windowed._step(uid, [*windowed._head(), *rest], function=function)  # noqa: SLF001 - its other half
+        return windowed._step(uid, [*windowed._head(), *value_columns], function=function)  # noqa: SLF001 - its other half
 
 
 def _other(other: object, where: str) -> KeyedStream:
     if not isinstance(other, Joins):
         fix = 'Key it too: other.key_by("tail").'
-        raise DefinitionError(where, "a keyed stream", told(other), fix, code="DEFINITION-124")
+        raise DefinitionError(where, "a keyed stream", describe_argument(other), fix, code="DEFINITION-124")
     return keyed_stream(other)
 
 
 def _places(left: KeyedStream, right: KeyedStream, kind: str, prefix: str) -> tuple[tuple[tuple[str, str], ...], ...]:
-    """Per side, (column of its rows, column of the result); keys are not among them."""
+    """Per side, (column of its rows, column of the result) for all columns but the keys."""
     places = [tuple((c.name, c.name) for c in left.stream.schema.columns if c.name not in left.keys)]
     others = [c.name for c in right.stream.schema.columns if c.name not in right.keys]
     places.append(() if kind in {"semi", "anti"} else tuple((name, prefix + name) for name in others))
@@ -273,7 +277,7 @@ def _places(left: KeyedStream, right: KeyedStream, kind: str, prefix: str) -> tu
 
 
 def _joined(left: KeyedStream, right: KeyedStream, kind: str, prefix: str, where: str) -> Schema:
-    """The columns of pairs: the keys, the left's others, the right's others; what may be missing is nullable."""
+    """The columns of pairs: keys, other columns of the left, other columns of the right. Columns of a side that may lack a partner are nullable."""
     places = _places(left, right, kind, prefix)
     optional = (kind in {"right", "full"}, kind in {"left", "full"})
     columns = [left.stream.schema[key] for key in left.keys]

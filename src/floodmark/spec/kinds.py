@@ -1,4 +1,4 @@
-"""Types of what process functions keep: which values are of them, and which may be read as wider ones."""
+"""Types of the state of process functions: the check of a value, and which types may be read as wider ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from floodmark.spec.contract import schema as contract_schema
 
 
 def unfit(where: str, kind: str, value: object) -> UserCodeError:
-    """USER-005: a value that is not of the type it is kept as."""
+    """USER-005: a value that is not of its state's type."""
     fix = "Keep a value of the declared type, or declare another type."
     return UserCodeError(where, f"a value of type {kind}", f"{type(value).__name__} {value!r}", fix, code="USER-005")
 
@@ -26,7 +26,7 @@ _UNFIT = object()
 
 @cache
 def _checker(text: str) -> Callable[[Any], Any] | None:
-    """Value -> the value as it is kept, or ``_UNFIT``; None for a type that is not kept."""
+    """The check of a type: value -> the value as stored, or ``_UNFIT``. None for a type that state cannot have."""
     kind = known(text)
     return None if kind is None else _checks(kind)
 
@@ -66,59 +66,59 @@ def _decimal_fits(value: Decimal, digits: int, scale: int) -> bool:
 def _each(value: Any, inner: Callable[[Any], Any]) -> Any:
     if not isinstance(value, (list, tuple)):
         return _UNFIT
-    found = [None if v is None else inner(v) for v in value]
-    return _UNFIT if any(v is _UNFIT for v in found) else found
+    checked = [None if v is None else inner(v) for v in value]
+    return _UNFIT if any(v is _UNFIT for v in checked) else checked
 
 
 def _entries(value: Any, key: Callable[[Any], Any], item: Callable[[Any], Any]) -> Any:
-    """A map; of a row's column it is a list of pairs."""
+    """A map, given as a mapping or as pairs (a row's column holds pairs)."""
     try:
         pairs = dict(value)
     except (TypeError, ValueError):
         return _UNFIT
-    found = {key(k): None if v is None else item(v) for k, v in pairs.items()}
-    return _UNFIT if any(part is _UNFIT for pair in found.items() for part in pair) else found
+    checked = {key(k): None if v is None else item(v) for k, v in pairs.items()}
+    return _UNFIT if any(part is _UNFIT for pair in checked.items() for part in pair) else checked
 
 
 def _fields(value: Any, fields: Mapping[str, Callable[[Any], Any]]) -> Any:
-    """A struct, any part of which may be null."""
+    """A struct; every field of it may be null."""
     if not isinstance(value, Mapping):
         return _UNFIT
-    found = {name: None if value.get(name) is None else check(value[name]) for name, check in fields.items()}
-    return _UNFIT if any(part is _UNFIT for part in found.values()) else found
+    checked = {name: None if value.get(name) is None else check(value[name]) for name, check in fields.items()}
+    return _UNFIT if any(part is _UNFIT for part in checked.values()) else checked
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What may be kept: a Spark SQL type, or the columns of a row.
+    """The type of a state's values: a Spark SQL type, or the columns of a row.
 
     Args:
-        text: the type; ``row<a bigint, b string>`` for rows; any other word for what is not checked.
-        columns: of a row -> type and whether it may be null; None for a single value.
+        text: the type; ``row<a bigint, b string>`` for rows; any other word for values that are not checked.
+        columns: of a row: (name, type, nullable); None for a single value.
     """
 
     text: str
     columns: tuple[tuple[str, str, bool], ...] | None = None
 
     @staticmethod
-    def of(given: object, where: str) -> Kind:
-        """From what the user has written.
+    def of(declared: object, where: str) -> Kind:
+        """(Python type, Spark SQL type, contract or ``Kind``, as the user wrote it) -> its kind.
 
         Raises:
-            DefinitionError: DEFINITION-120, not a type.
+            DefinitionError: DEFINITION-120, none of these.
         """
-        if isinstance(given, Kind):
-            return given
-        if isinstance(given, type) and issubclass(given, Contract):
-            found = contract_schema(given)
-            columns = tuple((c.name, c.type, c.nullable) for c in found.columns)
-            return Kind(f"row<{found.describe()}>", columns)
-        text = str(known(given) or "") if isinstance(given, str) else type_of(given)
+        if isinstance(declared, Kind):
+            return declared
+        if isinstance(declared, type) and issubclass(declared, Contract):
+            row_schema = contract_schema(declared)
+            columns = tuple((c.name, c.type, c.nullable) for c in row_schema.columns)
+            return Kind(f"row<{row_schema.describe()}>", columns)
+        text = str(known(declared) or "") if isinstance(declared, str) else type_of(declared)
         if not text or _checker(text) is None:
             fix = (
                 'For example ValueState(float), ListState("timestamp"), MapState(str, int) or ValueState(SomeContract).'
             )
-            raise DefinitionError(where, "a type", repr(given), fix, code="DEFINITION-120")
+            raise DefinitionError(where, "a type", repr(declared), fix, code="DEFINITION-120")
         return Kind(text)
 
     def canonical(self) -> str:
@@ -126,17 +126,17 @@ class Kind:
         return self.text
 
     def checked(self, value: Any, where: str) -> Any:
-        """The value as it is kept.
+        """The value as stored: converted to the type.
 
         Raises:
-            UserCodeError: USER-005, it is not of the type.
+            UserCodeError: USER-005, the value is not of the type.
         """
         if self.columns is None:
             check = _checker(self.text)
-            found = value if check is None else check(value)
-            if found is _UNFIT or value is None:
+            converted = value if check is None else check(value)
+            if converted is _UNFIT or value is None:
                 raise unfit(where, self.text, value)
-            return found
+            return converted
         if not isinstance(value, Mapping):
             raise unfit(where, self.text, value)
         row = {}
@@ -151,7 +151,7 @@ class Kind:
 
 
 def widened(before: str, after: str) -> Callable[[Any], Any] | None:
-    """How values kept as one type are read as a wider one; None where that is not safe."""
+    """(stored type, declared type) -> conversion of a stored value; None if the declared type is not as wide or wider."""
     if before == after:
         return lambda value: value
     old, new = known(before), known(after)

@@ -1,4 +1,4 @@
-"""What joins, deduplication and histories do with the rows they are given: functions of floodmark's own, in the shape of a user's."""
+"""The functions of joins, deduplication and histories: window and process functions of floodmark's own."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ Places = tuple[tuple[tuple[str, str], ...], ...]
 
 
 def _sides(rows: Iterable[Row], ports: tuple[Port, ...]) -> list[list[dict[str, Any]]]:
-    """Rows of a tagged union, back in the columns of their own stream."""
-    found: list[list[dict[str, Any]]] = [[] for _ in ports]
+    """(rows of a tagged union) -> per port its rows, in the columns of their own stream."""
+    rows_by_port: list[list[dict[str, Any]]] = [[] for _ in ports]
     for row in rows:
         tag = row[TAG]
-        found[tag].append({own: row[column] for own, column in ports[tag].columns})
-    return found
+        rows_by_port[tag].append({own: row[column] for own, column in ports[tag].columns})
+    return rows_by_port
 
 
 class WindowJoin:
@@ -39,7 +39,7 @@ class WindowJoin:
         self.kind, self.ports, self.places = kind, ports, places
 
     def text(self) -> str:
-        """Its name and settings, which stand for its code."""
+        """The join's name and settings, in place of its code in fingerprints."""
         return canonical({"window_join": self.kind, "columns": self.places})
 
     def __call__(self, pane: Pane, rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
@@ -58,26 +58,26 @@ class WindowJoin:
             return
         lefts: list[Row | None] = [*left] or ([None] if self.kind in {"right", "full"} else [])
         rights: list[Row | None] = [*right] or ([None] if self.kind in {"left", "full"} else [])
-        for one in lefts:
-            for other in rights:
-                if one is not None or other is not None:
-                    yield _named(one, to_left) | _named(other, to_right)
+        for left_row in lefts:
+            for right_row in rights:
+                if left_row is not None or right_row is not None:
+                    yield _named(left_row, to_left) | _named(right_row, to_right)
 
 
 class CoGroup:
-    """A function of the user's over the rows of a window of two streams."""
+    """Calls the user's function of ``co_group`` with the rows of both streams in a window."""
 
     def __init__(self, function: Callable[..., Iterable[Mapping[str, Any]]], ports: tuple[Port, ...]) -> None:
         self.function, self.ports = function, ports
         self.__name__ = getattr(function, "__name__", "co_group")
 
     def __call__(self, pane: Pane, rows: Sequence[Row]) -> Iterable[Mapping[str, Any]]:
-        """What it makes of a window."""
+        """The rows that the user's function yields for a window."""
         return self.function(pane, *_sides(rows, self.ports))
 
 
 class TemporalJoin(StatefulFunction):
-    """Rows with the version that was valid at their time. They come by event time, versions first."""
+    """Joins rows with the version that was valid at their event time. Input is in order of event time, versions before rows of the same time."""
 
     versions = ListState(Kind("version"))
 
@@ -85,28 +85,28 @@ class TemporalJoin(StatefulFunction):
         self.kind, self.lateness, self.valid_until, self.places = kind, lateness, valid_until, places
 
     def canonical(self) -> dict[str, object]:
-        """By its name, instead of its code."""
+        """Name and settings; in place of its code in fingerprints."""
         about = {"kind": self.kind, "allowed_lateness": self.lateness, "valid_until": self.valid_until}
         return {"name": "temporal_join", **about, "columns": form(self.places), "states": self.layout()}
 
     def on_version(self, row: Row, ctx: Context) -> None:
-        """A version: it is kept until a younger one is old enough."""
-        found = self.versions.get()
-        insort(found, (ctx.timestamp, dict(row)), key=lambda version: version[0])
-        needed = bisect_right(found, ctx.watermark - self.lateness, key=lambda version: version[0])
-        self.versions.update(found[max(needed - 1, 0) :])
+        """Add a version; evict the versions before the newest one that rows of the allowed lateness may need."""
+        versions = self.versions.get()
+        insort(versions, (ctx.timestamp, dict(row)), key=lambda version: version[0])
+        needed = bisect_right(versions, ctx.watermark - self.lateness, key=lambda version: version[0])
+        self.versions.update(versions[max(needed - 1, 0) :])
 
     def on_row(self, row: Row, ctx: Context) -> Iterator[Row]:
-        """A row: its version is the youngest that is not younger than it."""
+        """Join a row with the newest version that is not newer than the row."""
         if ctx.timestamp + self.lateness <= ctx.watermark:
             ctx.drop()  # type: ignore[attr-defined]  # floodmark's own functions may
             return
-        found = self.versions.get()
-        place = bisect_right(found, ctx.timestamp, key=lambda version: version[0])
-        known = place > 0 and all(
+        versions = self.versions.get()
+        position = bisect_right(versions, ctx.timestamp, key=lambda version: version[0])
+        known = position > 0 and all(
             value is not None for value in ctx.key.values()
         )  # as in SQL, null is not equal to null
-        version = found[place - 1][1] if known else None
+        version = versions[position - 1][1] if known else None
         if version is not None and self.valid_until is not None:
             until = version.get(self.valid_until)
             version = version if until is None or ctx.timestamp < to_ms(until) else None
@@ -115,7 +115,7 @@ class TemporalJoin(StatefulFunction):
 
 
 class Deduplicate(StatefulFunction):
-    """The first row of a key; those that follow it within a while are passed over."""
+    """Emits the first row of a key; drops the rows that follow until progress reaches the first row's event time + ``within``."""
 
     seen = ValueState(bool)
     over = Timer()
@@ -124,23 +124,23 @@ class Deduplicate(StatefulFunction):
         self.within = within
 
     def canonical(self) -> dict[str, object]:
-        """By its name, instead of its code."""
+        """Name and settings; in place of its code in fingerprints."""
         return {"name": "deduplicate", "settings": {"within": self.within}, "states": self.layout()}
 
     def on_element(self, row: Row, ctx: Context) -> Iterator[Row]:
-        """A row."""
+        """Emit the row if the key has none yet."""
         if not self.seen.exists():
             self.seen.update(True)
             self.over.set(ctx.timestamp + self.within)
             yield row
 
     def on_timer(self, timer: str, ctx: Context) -> None:  # noqa: ARG002 - the protocol's
-        """The next one is a first one again."""
+        """Forget the key: its next row is emitted."""
         self.seen.clear()
 
 
 class History(StatefulFunction):
-    """The versions of a key: each is valid from its row's event time until the next one's. They come by event time."""
+    """The versions of a key, each valid from its row's event time until that of the next version. Input is in order of event time."""
 
     revises = True
     identity = ("valid_from",)
@@ -150,13 +150,13 @@ class History(StatefulFunction):
         self.columns, self.tracked, self.sequence = columns, tracked, sequence
 
     def canonical(self) -> dict[str, object]:
-        """By its name, instead of its code."""
+        """Name and settings; in place of its code in fingerprints."""
         about = {"columns": form(self.columns), "tracked": form(self.tracked)}
         about |= {} if self.sequence is None else {"sequence": self.sequence}
         return {"name": "scd2", "settings": about, "states": self.layout()}
 
     def on_element(self, row: Row, ctx: Context) -> Iterator[Row]:
-        """A row: the end of the version before it, and the begin of one unless it says that the key is gone."""
+        """End the version before a row, and begin a new version unless the row deletes the key."""
         own: Any = ctx
         known: dict[str, Any] | None = self.current.get()
         begun = None
@@ -168,14 +168,14 @@ class History(StatefulFunction):
         if ctx.timestamp < since:
             own.drop()
             return
-        place = None if self.sequence is None else row[self.sequence]
-        if known is not None and self._superseded(place, ctx.timestamp, known):
+        sequence = None if self.sequence is None else row[self.sequence]
+        if known is not None and self._superseded(sequence, ctx.timestamp, known):
             return
         now = {name: row[name] for name in self.columns}
         gone = bool(row[DELETED])
         same = begun is not None and not gone and all(begun[name] == now[name] for name in self.tracked)
         start = since if same else ctx.timestamp
-        self.current.update({"row": now, "since": start, "gone": gone, "at": ctx.timestamp, "sequence": place})
+        self.current.update({"row": now, "since": start, "gone": gone, "at": ctx.timestamp, "sequence": sequence})
         if same and begun == now:
             return
         moment = from_ms(ctx.timestamp)
@@ -188,12 +188,12 @@ class History(StatefulFunction):
         if not gone:
             yield {**now, "valid_from": from_ms(start), "valid_to": None}
 
-    def _superseded(self, place: Any, timestamp: int, known: Mapping[str, Any]) -> bool:
-        """Whether another row of the same instant comes after this one, and was here already."""
+    def _superseded(self, sequence: Any, timestamp: int, known: Mapping[str, Any]) -> bool:
+        """Whether a row of the same instant with a greater ``sequence`` was processed before this row."""
         last = known.get("sequence")
         if self.sequence is None or last is None or known.get("at") != timestamp:
             return False
-        return place is None or bool(place < last)
+        return sequence is None or bool(sequence < last)
 
 
 def _named(row: Row | None, places: tuple[tuple[str, str], ...]) -> dict[str, Any]:

@@ -39,7 +39,7 @@ class OutputRef:
 Side = Literal["late", "quarantine", "side"]
 
 Isolation = Literal["read_committed", "read_uncommitted"]
-"""What readers of a table of last values may see: what is committed, or also what a micro-batch has computed and a crash may have it compute again."""
+"""Visibility of a table of last values: committed micro-batches only, or also values of a micro-batch before its commit, which a crash may replace."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,12 +47,11 @@ class Output:
     """A named result: one Delta table.
 
     Args:
-        name: within the operator; ``""`` where there is only one.
+        name: within the operator; ``""`` for a single output.
         table: its name in the lake.
         schema: columns without stamps.
         revisable: may hold retractions (refires), and so has a ``current`` table.
-        side: what it holds where that is not the result: late rows, rows and panes a function failed for, or what a process function sends
-            there.
+        side: kind of a side output: late rows, quarantined rows and panes, or rows that a process function sends there. None for a result.
         keys: columns that identify a result, for ``current``.
         partitions: how the table is divided; None for not at all.
     """
@@ -67,7 +66,7 @@ class Output:
 
     @property
     def current(self) -> Output | None:
-        """The table of the last value per key, for people and BI; None where rows are never revised or have no key."""
+        """The table of the last value per key, for people and BI; None if rows are never revised or have no key."""
         return replace(self, table=f"{self.table}__current", revisable=False) if self.revisable and self.keys else None
 
 
@@ -103,17 +102,17 @@ class Operator:
     description: str = ""
     location: str = field(default="", compare=False)
     revision: int = 0
-    """Counted up by hand for a change that the version cannot see; part of the version from 1 on."""
+    """Incremented by hand for a change outside the operator's code; part of the version from 1 on."""
     partitions: Partitions | None = field(default=None, compare=False)
-    """How its tables are divided; where rows lie, not what they say, and so not part of its version."""
+    """How its tables are divided. Affects the layout of tables alone, so it is not fingerprinted."""
     isolation: Isolation = field(default="read_committed", compare=False)
-    """What readers of its ``current`` tables may see; when they see it, not what it says, and so not part of its version either."""
+    """Isolation level of its ``current`` tables. Affects visibility alone, so it is not fingerprinted."""
 
     @cached_property
     def stateful(self) -> steps.Stateful | None:
         """The stateful step; None for an operator without state."""
-        found = {s for _, r in self.results for s in steps.walk(r) if isinstance(s, steps.STATEFUL)}
-        return next(iter(found), None)
+        stateful_steps = {s for _, r in self.results for s in steps.walk(r) if isinstance(s, steps.STATEFUL)}
+        return next(iter(stateful_steps), None)
 
     @cached_property
     def outputs(self) -> tuple[Output, ...]:
@@ -121,12 +120,12 @@ class Operator:
         read = {i.name: i.revisable for i in self.inputs}
         walked = [step for _, result in self.results for step in steps.walk(result)]
         incoming = any(read[step.input] for step in walked if isinstance(step, steps.Read))
-        found, step, output = [], self.stateful, partial(Output, partitions=self.partitions)
+        written, step, output = [], self.stateful, partial(Output, partitions=self.partitions)
         for name, result in self.results:
             table = f"{self.name}__{name}" if name else self.name
             key = tuple(n for n in result.schema.names if step and n in step.identity)
             revisable = step.revises if step else incoming
-            found.append(output(name=name, table=table, schema=result.schema, revisable=revisable, keys=key))
+            written.append(output(name=name, table=table, schema=result.schema, revisable=revisable, keys=key))
         sides: list[tuple[Side, str, Schema, bool]] = []
         if step and step.late == "side_output":
             sides.append(("late", "late", step.parent.schema, incoming))
@@ -135,8 +134,8 @@ class Operator:
             sides.append(("quarantine", "quarantine", QUARANTINE, False))
         for side, name, schema, revisable in sides:
             table = f"{self.name}__{name}"
-            found.append(output(name=name, table=table, schema=schema, revisable=revisable, side=side))
-        return tuple(found)
+            written.append(output(name=name, table=table, schema=schema, revisable=revisable, side=side))
+        return tuple(written)
 
     def __getitem__(self, name: str) -> OutputRef:
         self.output(name)
@@ -146,7 +145,7 @@ class Operator:
         """The output of that name.
 
         Raises:
-            DefinitionError: DEFINITION-063, there is none.
+            DefinitionError: DEFINITION-063, no output has the name.
         """
         for output in self.outputs:
             if output.name == name:
@@ -156,13 +155,13 @@ class Operator:
         raise DefinitionError(f"operator '{self.name}'", "one of its outputs", repr(name), fix, code="DEFINITION-063")
 
     def sampled(self, groups: Iterable[int]) -> Operator:
-        """The same operator, of the same version, that computes only some of its key groups, 0 to 63."""
+        """(key groups, 0 to 63) -> the same operator with the same version, computing those groups only."""
         some = tuple(groups)
         return replace(self, results=tuple((name, steps.sampled(result, some)) for name, result in self.results))
 
     @property
     def order(self) -> steps.Order:
-        """In which rows its stateful step takes them: as they come where that is recorded, else sorted by event time."""
+        """The order in which its stateful step processes rows: arrival if that order is recorded, else event time."""
         if self.stateful and self.stateful.order:
             return self.stateful.order
         recorded = len(self.inputs) == 1 and self.inputs[0].upstream is None
@@ -172,12 +171,12 @@ class Operator:
         return "arrival" if recorded or clocked else "event_time"
 
     def canonical(self) -> dict[str, Any]:
-        """Everything that decides the answer, as JSON values."""
+        """Everything that decides the operator's results, as JSON values."""
         return dict(json.loads(self._canonical))
 
     @cached_property
     def _canonical(self) -> str:
-        """The canonical form as it was when it was first asked for: code is followed then."""
+        """The canonical form as JSON text, computed once, as following the user's code is slow."""
         return canonical(
             {
                 "operator": self.name,
@@ -199,7 +198,7 @@ class Operator:
 
     @cached_property
     def warnings(self) -> tuple[str, ...]:
-        """What ``validate`` flags: expressions that depend on a clock or on chance, text taken for numbers, rows kept for ever."""
+        """Warnings of ``validate``: code that depends on a clock or on chance, text cast to numbers, state that grows for ever."""
         windowed = self.stateful
         walked = [step for _, result in self.results for step in steps.walk(result)]
         texts = [(text, step.parents[0].schema) for step in walked for text in steps.expressions(step)]
@@ -237,11 +236,11 @@ class Operator:
 
     @cached_property
     def followed(self) -> Followed:
-        """What its functions reach, and what of that could not be followed."""
+        """The code that the operator's functions reach, and the parts that could not be followed."""
         return Followed.of(function for _, function in self._functions())
 
     def _functions(self) -> Iterator[tuple[str, Any]]:
-        """(what it is, code of the user)."""
+        """(description, code of the user) for all steps."""
         for step in (s for _, r in self.results for s in steps.walk(r)):
             if isinstance(step, steps.FlatMap):
                 yield step.name, step.function
@@ -277,7 +276,7 @@ def operator(
     name: str | None = None,
     revision: int = 0,
 ) -> Operator | Callable[[Body], Operator]:
-    """Make a function from streams to streams an operator.
+    """Decorate a function from streams to streams: it becomes an operator.
 
     The function runs once, here, to build the graph; it touches no engine, disk, clock or environment.
 
@@ -285,8 +284,8 @@ def operator(
         inputs: parameter -> what it reads: another operator, one of its outputs, a source, or a table's name. A parameter
             typed ``Stream[SomeContract]`` and not named here reads the source of its own name.
         name: by default the function's.
-        revision: another number makes another version. Count it up for what the version cannot see: a new release of a package with other
-            answers, a file that is read at run time.
+        revision: another number makes another version. Increment it for a change outside the operator's code: a new release of a package
+            with other answers, a file that is read at run time.
 
     Raises:
         DefinitionError: DEFINITION-060..062, DEFINITION-152 no such revision, and those of the steps.
@@ -337,7 +336,7 @@ def _hints(function: Body) -> dict[str, Any]:
     closure = inspect.getclosurevars(function).nonlocals
     try:
         return typing.get_type_hints(function, localns=dict(closure))
-    except NameError:  # a contract defined inside a function body: look in the frames that called the decorator
+    except NameError:  # a contract defined inside a function's body: its name is in a frame that called the decorator
         frame, names = inspect.currentframe(), dict(closure)
         while frame is not None:
             names = dict(frame.f_locals) | names
@@ -366,10 +365,10 @@ def _input(parameter: str, hint: Any, binding: Binding | None, where: str) -> In
     return Input(name=parameter, table=binding or parameter, schema=contract_schema(typed))
 
 
-def _compatible(wanted: Schema, found: Schema, where: str) -> None:
-    wrong = [c for c in wanted.columns if c.name not in found or found[c.name].type != c.type]
+def _compatible(expected: Schema, actual: Schema, where: str) -> None:
+    wrong = [c for c in expected.columns if c.name not in actual or actual[c.name].type != c.type]
     if wrong:
-        fix = f"The bound output has: {found.describe()}."
+        fix = f"The bound output has: {actual.describe()}."
         got = ", ".join(f"no {c.name} {c.type}" for c in wrong)
         raise DefinitionError(where, "an output with the columns of its contract", got, fix, code="DEFINITION-065")
 
@@ -385,7 +384,7 @@ def _check_stages(graph: tuple[tuple[str, steps.Step], ...], inputs: tuple[Input
         )
         fix = "Split it into two operators and bind one to the other: @operator(inputs={...: first_operator})."
         raise CapabilityError(where, "one stateful step that all outputs go through", got, fix, code="CAPABILITY-001")
-    revised = [given.name for given in inputs if given.revisable]
+    revised = [input_.name for input_ in inputs if input_.revisable]
     special = next((s for s in stateful if not _takes_back(s)), None)
     if special is not None and revised:
         got = f"'{revised[0]}', whose rows may be taken back"
@@ -412,7 +411,7 @@ def _check_stages(graph: tuple[tuple[str, steps.Step], ...], inputs: tuple[Input
 
 
 def _takes_back(step: steps.Stateful) -> bool:
-    """Whether its result is right when rows of its input are taken back."""
+    """Whether a stateful step handles retractions of its input."""
     if isinstance(step, steps.KeyedProcess):
         return step.function.function.takes_back
     return isinstance(step, steps.WindowAggregate) and step.columnar

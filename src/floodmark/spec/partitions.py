@@ -16,7 +16,7 @@ from floodmark.spec.schema import PARTITION
 
 _HOUR = 3_600_000
 _EDGE = 48 * _HOUR
-"""So near to the ends of time, local days may lie outside of it."""
+"""Within this distance of the ends of time a local day may lie outside of the range of instants."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +40,14 @@ class Daily:
         _check(self)
 
     def key(self, moment: int) -> str:
-        """The name of the partition of an instant: ``2013-01-01``; the first or the last day there is for one before or behind it."""
+        """(instant, ms) -> name of its partition, ``2013-01-01``; an instant outside of the calendar is in its first or last day."""
         try:
             return from_ms(moment).astimezone(zone(self.timezone)).date().isoformat()
         except OverflowError:
             return (date.min if moment < 0 else date.max).isoformat()
 
     def around(self, moment: int) -> Interval:
-        """The partition of an instant."""
+        """(instant, ms) -> interval of its partition."""
         day = date.fromisoformat(self.key(moment))
         return Interval(start=self.midnight(day), end=self.midnight(day + timedelta(days=1)))
 
@@ -67,7 +67,7 @@ class Daily:
 
 @dataclass(frozen=True, slots=True)
 class Hourly:
-    """One partition per hour of a time zone; all last an hour, also when the clocks change.
+    """One partition per hour of a time zone; each lasts an hour, also when the clocks change.
 
     Args:
         start: the first hour, a full one of the time zone: ``"2013-01-01T00:00"``.
@@ -98,16 +98,16 @@ class Hourly:
 
     @property
     def shift(self) -> int:
-        """How long after a full hour of UTC its hours begin, ms."""
+        """Time from a full hour of UTC to the begin of a partition, ms."""
         return _past_the_hour(datetime.fromisoformat(self.start), self.timezone)
 
     def key(self, moment: int) -> str:
-        """The name of the partition of an instant, its first minute in UTC: ``2013-01-01T0500Z``."""
+        """(instant, ms) -> name of its partition, the partition's first minute in UTC: ``2013-01-01T0500Z``."""
         start = from_ms(max(self.around(moment).start, NEVER))
         return f"{start.date().isoformat()}T{start:%H%M}Z"
 
     def around(self, moment: int) -> Interval:
-        """The partition of an instant."""
+        """(instant, ms) -> interval of its partition."""
         start = moment - (moment - self.shift) % _HOUR
         return Interval(start=start, end=start + _HOUR)
 
@@ -121,7 +121,7 @@ Partitions = Daily | Hourly
 
 
 def names(partitions: Partitions, moments: Iterable[int]) -> Iterator[tuple[str, int]]:
-    """The partitions of instants in ascending order: for each the name, and how many instants lie in it.
+    """(ascending instants) -> (name, number of instants) of each partition they lie in, in order.
 
     Args:
         partitions: how event time is cut.
@@ -146,21 +146,21 @@ def first(partitions: Partitions) -> int:
 
 
 def end(partitions: Partitions) -> int:
-    """The first instant after the last partition; of an open end, the end of time."""
+    """The first instant after the last partition; the end of time if the partitions have no end."""
     return END if partitions.end is None else parse_instant(partitions.end, "end", partitions.timezone)
 
 
 def split(partitions: Partitions, interval: Interval) -> Iterator[tuple[str, Interval]]:
-    """Every partition an interval touches, with its name, in order."""
+    """(interval) -> (name, interval) of every partition that overlaps it, in order."""
     moment = interval.start
     while moment < interval.end:
-        found = partitions.around(moment)
-        yield partitions.key(moment), found
-        moment = found.end
+        partition = partitions.around(moment)
+        yield partitions.key(moment), partition
+        moment = partition.end
 
 
 def predicate(partitions: Partitions, interval: Interval) -> str:
-    """The rows of an interval, as Spark SQL; whole partitions are named by their column alone, so that only its metadata is read."""
+    """Condition for the rows of an interval, as Spark SQL. Whole partitions are selected by the partition column, which needs metadata alone."""
     conditions = []
     if interval.start > NEVER + _EDGE:
         conditions.append(f"{PARTITION} >= '{partitions.key(interval.start)}'")
@@ -174,7 +174,7 @@ def predicate(partitions: Partitions, interval: Interval) -> str:
 
 
 def _begins(partitions: Partitions, moment: int) -> bool:
-    """Whether a partition begins there; none does at the ends of time."""
+    """Whether a partition begins at an instant; False near the ends of time."""
     return NEVER + _EDGE < moment < END - _EDGE and partitions.around(moment).start == moment
 
 

@@ -1,4 +1,4 @@
-"""Process functions: code of the user's over rows and timers of one key, with state.
+"""Process functions: the user's code over rows and timers of one key, with state.
 
 Source: Flink ``KeyedProcessFunction``, ``CoProcessFunction``, ``KeyedBroadcastProcessFunction``.
 """
@@ -20,15 +20,15 @@ from floodmark.spec.timer import Timer
 
 Row = Mapping[str, Any]
 Rows = Iterable[Row] | None
-"""What a callback yields; None for nothing."""
+"""The rows a callback yields; None for none."""
 
 
 class Context(Protocol):
-    """What a callback knows beside its row.
+    """The argument ``ctx`` of callbacks: time, key and side outputs.
 
     Args:
         timestamp: event time of the row, or the time of the timer, ms UTC.
-        watermark: in force for the row, ms: a row is late when its timestamp is not greater. Of a timer its time.
+        watermark: in force for the row, ms: the row is late if its timestamp is not greater. For a timer, the timer's time.
     """
 
     timestamp: int
@@ -43,37 +43,37 @@ class Context(Protocol):
         """Processing time, ms UTC; only functions with a ``Timer("processing")`` have one, as it is recorded for replays."""
 
     def output(self, name: str, row: Row) -> None:
-        """Send a row to a side output, by the name it has in ``process(sides=...)``."""
+        """Send a row to a side output, named as in ``process(sides=...)``."""
 
 
 class StatefulFunction:
-    """What all process functions share. State and timers are class attributes; settings are attributes set in ``__init__``.
+    """Base of all process functions. State and timers are class attributes; settings are attributes set in ``__init__``.
 
-    Attributes may be set in ``__init__`` and ``open`` alone: what a callback would keep in one is lost with the process.
+    Attributes may be set in ``__init__`` and ``open`` alone: an attribute that a callback set would be lost with the process.
     """
 
     callbacks: tuple[str, ...] = ()
     revises: bool = False
-    """Whether it takes rows back that it has sent out: some of floodmark's own do."""
+    """Whether the function retracts rows it has emitted; some of floodmark's own do."""
     identity: tuple[str, ...] = ()
-    """The columns that, with the key, tell such rows apart."""
+    """The columns that, with the key, identify a row that may be retracted."""
     sequence: str | None = None
-    """The column by which rows of one event time come, null first, where rows come by event time."""
+    """The column that orders rows of one event time, null first, if rows are processed in order of event time."""
 
     def open(self) -> None:
-        """Before the first row, in every worker and micro-batch: for what cannot travel there. There is no key yet."""
+        """Called before the first row, in every worker and micro-batch: to open what cannot be pickled. There is no key yet."""
 
     def on_timer(self, timer: str, ctx: Context) -> Rows:  # noqa: ARG002 - for subclasses
         """A timer fires.
 
         Args:
-            timer: its name.
-            ctx: its time is ``ctx.timestamp``.
+            timer: the timer's name.
+            ctx: ``ctx.timestamp`` is the timer's time.
         """
         return None
 
     def close(self) -> None:
-        """After the last row, in every worker and micro-batch. There is no key any more."""
+        """Called after the last row, in every worker and micro-batch. There is no key any more."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         declared = getattr(type(self), name, None)
@@ -85,50 +85,50 @@ class StatefulFunction:
 
     @classmethod
     def states(cls) -> dict[str, State]:
-        """The states per key, by name."""
+        """Name -> state per key."""
         return {name: found for name, found in cls._declared(State) if not isinstance(found, BroadcastState)}
 
     @classmethod
     def broadcast_states(cls) -> dict[str, BroadcastState]:
-        """The states all keys share, by name."""
+        """Name -> broadcast state, which all keys share."""
         return dict(cls._declared(BroadcastState))
 
     @classmethod
     def timers(cls) -> dict[str, Timer]:
-        """The timers, by name."""
+        """Name -> timer."""
         return dict(cls._declared(Timer))
 
     @classmethod
     def _declared(cls, kind: type[Any]) -> Iterator[tuple[str, Any]]:
-        found: dict[str, Any] = {}
+        attributes: dict[str, Any] = {}
         for base in reversed(cls.__mro__):
-            found |= {name: value for name, value in vars(base).items() if not name.startswith("__")}
-        yield from ((name, value) for name, value in found.items() if isinstance(value, kind))
+            attributes |= {name: value for name, value in vars(base).items() if not name.startswith("__")}
+        yield from ((name, value) for name, value in attributes.items() if isinstance(value, kind))
 
     def opened(self, cells: Mapping[str, Any]) -> tuple[Self, dict[str, Any]]:
-        """A copy with handles on ``cells``, opened; changes to its attributes are errors from now on.
+        """An opened copy with handles on ``cells``; from then on, setting one of its attributes is an error.
 
         Args:
             cells: name of a state or timer -> its handle.
 
         Returns:
-            The copy, and its settings: the attributes that ``open`` has not set anew.
+            The copy, and its settings: the attributes that ``open`` has not replaced.
         """
-        found = copy.deepcopy(self)
-        before = dict(vars(found))
-        found.open()
-        settings = {name: value for name, value in before.items() if vars(found).get(name) is value}
-        vars(found).update({f"_state_{name}": handle for name, handle in cells.items()})
-        vars(found)["_opened"] = True
-        return found, settings
+        instance = copy.deepcopy(self)
+        before = dict(vars(instance))
+        instance.open()
+        settings = {name: value for name, value in before.items() if vars(instance).get(name) is value}
+        vars(instance).update({f"_state_{name}": handle for name, handle in cells.items()})
+        vars(instance)["_opened"] = True
+        return instance, settings
 
     def layout(self) -> dict[str, object]:
-        """What is kept, per state: part of the version, and written with the state."""
-        found: dict[str, object] = {name: state.canonical() for name, state in self.states().items()}
-        return found | {name: state.canonical() for name, state in self.broadcast_states().items()}
+        """State -> its canonical form: part of the version, and stored with the state."""
+        forms: dict[str, object] = {name: state.canonical() for name, state in self.states().items()}
+        return forms | {name: state.canonical() for name, state in self.broadcast_states().items()}
 
     def canonical(self) -> dict[str, object]:
-        """Its class by its code, its settings, states and timers, as JSON values. Versions are digests of it."""
+        """The class's code, the settings, states and timers, as JSON values. Versions are digests of this form."""
         timers = {name: timer.canonical() for name, timer in self.timers().items()}
         text = class_of(self, "process function")
         declared = {**self.states(), **self.broadcast_states()}
@@ -139,12 +139,12 @@ class StatefulFunction:
 
     @property
     def clocked(self) -> bool:
-        """Whether it has a timer of processing time."""
+        """Whether the function has a timer of processing time."""
         return any(timer.time == "processing" for timer in self.timers().values())
 
     @property
     def takes_back(self) -> bool:
-        """Whether it says what becomes of rows of its input that are taken back."""
+        """Whether the function handles retractions of its input."""
         return False
 
 
@@ -162,20 +162,20 @@ class ProcessFunction(StatefulFunction):
     callbacks = ("on_element",)
 
     def on_element(self, row: Row, ctx: Context) -> Rows:
-        """A row: its columns, read only."""
+        """Process a row; ``row`` is read only."""
         raise NotImplementedError
 
     def on_retract(self, row: Row, ctx: Context) -> Rows:
-        """A row that came before is taken back; an update takes one back and brings another, next to each other.
+        """An earlier row is retracted; an update is a retraction followed at once by the new row.
 
-        Write it to read an input whose rows may be taken back (a table's changes, results with ``allowed_lateness``). What this function
-        has sent out stays: yield what makes it right. A row it fails for is set aside like any other.
+        Needed to read an input whose rows may be retracted (a table's changes, results with ``allowed_lateness``). Rows that the function has
+        emitted stay: yield rows that correct them. A retraction that fails is quarantined like any row.
         """
         raise NotImplementedError
 
     @property
     def takes_back(self) -> bool:
-        """Whether it says what becomes of rows of its input that are taken back."""
+        """Whether the function handles retractions of its input: it defines ``on_retract``."""
         return type(self).on_retract is not ProcessFunction.on_retract
 
 
@@ -185,34 +185,34 @@ class CoProcessFunction(StatefulFunction):
     callbacks = ("on_left", "on_right")
 
     def on_left(self, row: Row, ctx: Context) -> Rows:
-        """A row of the stream ``connect`` was called on."""
+        """Process a row of the stream ``connect`` was called on."""
         raise NotImplementedError
 
     def on_right(self, row: Row, ctx: Context) -> Rows:
-        """A row of the stream it was called with."""
+        """Process a row of the stream ``connect`` was called with."""
         raise NotImplementedError
 
 
 class BroadcastProcessFunction(StatefulFunction):
-    """Code over the rows of one key and the rows of a broadcast stream, which every key sees.
+    """Code over the rows of one key and the rows of a broadcast stream, which every key receives.
 
-    Rules come in order of event time among the rows, so a replay applies the same rule to the same row.
+    Both streams are processed in order of event time, so a replay applies the same rule to the same row.
     """
 
     callbacks = ("on_element", "on_broadcast")
 
     def on_element(self, row: Row, ctx: Context) -> Rows:
-        """A row of the keyed stream; ``BroadcastState`` is read only here."""
+        """Process a row of the keyed stream; ``BroadcastState`` is read only here."""
         raise NotImplementedError
 
     def on_broadcast(self, row: Row, ctx: Context) -> None:
-        """A row of the broadcast stream. There is no key: ``BroadcastState`` alone may be used."""
+        """Process a row of the broadcast stream. There is no key: ``BroadcastState`` alone may be used."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Process:
-    """A process function as a step keeps it: compared by its canonical form.
+    """A process function as part of a step: compared by its canonical form.
 
     Args:
         function: of the user's, or one of floodmark's own.
@@ -237,7 +237,7 @@ class Process:
         """Check a function.
 
         Raises:
-            DefinitionError: DEFINITION-121 not of the kind or incomplete, 122 it holds something of Spark, 123 settings that cannot be
+            DefinitionError: DEFINITION-121 not of the kind or incomplete, 122 it holds an object of Spark, 123 settings that cannot be
                 compared.
         """
         known = _complete(function, kind, where)
@@ -250,12 +250,12 @@ class Process:
 
 
 def unfit_function(where: str, expected: str, got: str, fix: str) -> DefinitionError:
-    """DEFINITION-121: not a process function of the kind that is asked for, or an incomplete one."""
+    """DEFINITION-121: not a process function of the expected kind, or an incomplete one."""
     return DefinitionError(where, expected, got, fix, code="DEFINITION-121")
 
 
 def _complete(function: object, kind: type[StatefulFunction], where: str) -> StatefulFunction:
-    """The function, of the kind and with all it needs."""
+    """The function, once its kind, its callbacks and the names of its states and timers are checked."""
     expected = f"a {kind.__name__}"
     if isinstance(function, type) and issubclass(function, StatefulFunction):
         fix = f"Give an instance: {function.__name__}()."
@@ -286,18 +286,18 @@ def _complete(function: object, kind: type[StatefulFunction], where: str) -> Sta
 
 
 def _of_spark(function: StatefulFunction) -> Iterator[str]:
-    """What of Spark an instance or its methods hold."""
-    found: list[tuple[str, Any]] = [(f"self.{name}", value) for name, value in vars(function).items()]
+    """Objects of Spark that an instance or its methods refer to, described for errors."""
+    held: list[tuple[str, Any]] = [(f"self.{name}", value) for name, value in vars(function).items()]
     for name, member in inspect.getmembers(type(function), callable):
         plain: Callable[..., Any] = member.__func__ if isinstance(member, MethodType) else member
         if isinstance(plain, FunctionType) and not plain.__module__.startswith("floodmark."):
             used = {**plain.__globals__, **cells(plain)}
-            found += [
+            held += [
                 (f"{n} in {name}", used[n])
                 for n in (*plain.__code__.co_names, *plain.__code__.co_freevars)
                 if n in used
             ]
-    for name, value in found:
+    for name, value in held:
         kind = type(value)
         if kind.__module__.startswith("pyspark.") and kind not in {type, FunctionType}:
             yield f"a {kind.__name__} ({name})"

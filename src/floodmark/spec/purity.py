@@ -1,7 +1,7 @@
-"""What a function of the user reads beside its arguments: a clock, a random number, a file, the network. A replay may answer otherwise.
+"""Impurities of a user's function: it reads a clock, a random number, a file or the network, so a replay may differ.
 
-Read off what the function reaches (``core.reach``), without running it: helpers, decorators and defaults of the user's are looked into,
-libraries are told by name. What is only imported says nothing.
+Found in the code that the function reaches (``core.code.reach``), without running it: the user's helpers, decorators and defaults are
+followed, functions of libraries are recognised by name. An import alone is no impurity.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from floodmark.core.code import Reach
 _MODULES = frozenset(
     {"random", "secrets", "uuid", "socket", "requests", "httpx", "urllib", "http", "subprocess", "numpy.random"}
 )
-"""Modules whose every function does."""
+"""Modules whose functions are all impure, but for ``_PURE``."""
 
 _PURE = frozenset({"urllib.parse", "http.HTTPStatus", "uuid.UUID", "uuid.uuid3", "uuid.uuid5"})
-"""What of them does not."""
+"""Pure functions and classes of these modules."""
 
 _NAMES = frozenset(
     {
@@ -38,11 +38,11 @@ _NAMES = frozenset(
     | {f"os.{name}" for name in ("urandom", "environ", "getenv", "getpid", "listdir", "scandir", "stat")}
     | {"builtins.open", "builtins.input", "io.open"}
 )
-"""Functions of other modules that do."""
+"""Impure functions of other modules."""
 
 
 def impurities(function: Callable[..., Any] | type) -> list[str]:
-    """Names such as ``time.time`` or ``random.random``, in the order in which they are met; empty for a function of its arguments alone."""
+    """Names such as ``time.time`` or ``random.random``, in the order in which the code refers to them; empty for a pure function."""
     names = Reach().of(function).libraries
     return list(dict.fromkeys(_short(name) for name in names if _reads(name)))
 
@@ -55,5 +55,5 @@ def _reads(name: str) -> bool:
 
 def _short(name: str) -> str:
     """``datetime.now`` for ``datetime.datetime.now``, ``open`` for ``builtins.open``."""
-    module, _, rest = name.partition(".")
-    return rest if module == "builtins" or (module == "datetime" and "." in rest) else name
+    module, _, qualname = name.partition(".")
+    return qualname if module == "builtins" or (module == "datetime" and "." in qualname) else name

@@ -1,4 +1,4 @@
-"""Rules of promotion and scheduled rollouts, as declared: when a new version of a stream has shown enough to become the stream."""
+"""Declarations of promotion rules and scheduled rollouts: when a new version of a stream replaces the running one."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ _SIGNS = {"match": ">=", "rows": ">=", "lag": "<=", "soak": ">=", "at": ">=", "e
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromoteWhen:
-    """What must hold before an arm of an experiment becomes the stream. Each condition is a gate; all gates must hold.
+    """Conditions for promoting an arm of an experiment to the stream. Each condition is a gate; all gates must hold.
 
     Args:
         match: least share of rows that are the same as the first arm's, of each output, 0 to 1; 0: any.
-        columns: column -> by how much its values may differ and count as the same. The share of its pairs within that must be ``match``, too.
+        columns: column -> by how much its values may differ and count as the same; the share of such pairs must be ``match`` or more.
         rows: least number of rows compared.
         lag: most event time the arm may be behind the foremost of the stream and all arms; ``""``: any.
-        soak: time for which all other gates must have held at every look without a break.
+        soak: time for which all other gates must have held at every evaluation without a break.
         at: earliest time of the promotion, ISO 8601; ``""``: any.
-        every: time between two looks.
+        every: time between two evaluations.
         approve: whether a person must approve once all gates hold.
-        cutover: the event time from which results are the new version's: ``"closed"``, the latest at which results are final when it is
-            promoted, or an instant, ISO 8601. ``""``: all results since the versions parted are.
+        cutover: the event time from which results are the new version's: ``"closed"``: the event time up to which results are final at the
+            promotion; or an instant, ISO 8601. ``""``: all results since the experiment began.
 
     Raises:
         DefinitionError: DEFINITION-161, a value outside its range; DEFINITION-001, no span of time; DEFINITION-160, no tolerance.
@@ -104,23 +104,23 @@ class PromoteWhen:
 
     @staticmethod
     def parse(texts: Iterable[str]) -> PromoteWhen:
-        """As on the command line: ``match>=99.9%``, ``mean_delay within 0.5``, ``rows>=1000``, ``lag<=30 s``, ``soak>=2 hours``, ``at>=TIME``, ``every=1 minute``, ``cutover=closed``, ``approve``.
+        """A rule from conditions as on the command line: ``match>=99.9%``, ``mean_delay within 0.5``, ``rows>=1000``, ``lag<=30 s``, ``soak>=2 hours``, ``at>=TIME``, ``every=1 minute``, ``cutover=closed``, ``approve``.
 
         Raises:
             DefinitionError: DEFINITION-161, none of these.
         """
-        given, columns = dict[str, Any](), dict[str, Within]()
+        options, columns = dict[str, Any](), dict[str, Within]()
         for text in texts:
             if text.strip() == "approve":
-                given["approve"] = True
-            elif found := _COLUMN.fullmatch(text.strip()):
-                columns[found["name"]] = Within.parse(found["bound"], f"{_WHERE}, {found['name']}")
-            elif (found := _OPTION.fullmatch(text.strip())) and found["sign"] in {_SIGNS[found["name"]], "="}:
-                given[found["name"]] = _value(found["name"], found["value"].strip())
+                options["approve"] = True
+            elif match := _COLUMN.fullmatch(text.strip()):
+                columns[match["name"]] = Within.parse(match["bound"], f"{_WHERE}, {match['name']}")
+            elif (match := _OPTION.fullmatch(text.strip())) and match["sign"] in {_SIGNS[match["name"]], "="}:
+                options[match["name"]] = _value(match["name"], match["value"].strip())
             else:
                 fix = f"One of: {', '.join(f'{name}{sign}...' for name, sign in _SIGNS.items())}, 'COLUMN within N', approve."
                 raise DefinitionError(_WHERE, "a condition", repr(text), fix, code="DEFINITION-161")
-        return PromoteWhen(**given, columns=columns)
+        return PromoteWhen(**options, columns=columns)
 
     def check(self, operator: Operator) -> None:
         """Make sure that an operator has the columns of the rule, and that they are numbers.
@@ -142,21 +142,21 @@ class PromoteWhen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rollout:
-    """How a changed operator becomes its stream: it runs beside the stream, is compared with it, and is promoted when a rule holds.
+    """How a changed version replaces its stream: the version runs beside the stream, is compared with it, and is promoted when a rule holds.
 
     Args:
-        schedule: cron expression: ``"0 3 * * sun"``; ``""``: only when somebody starts it.
-        timezone: it is in.
-        shadow: time for which the new version runs beside the stream before it is judged.
-        ramp: shares of the keys over which the new version runs first, one after the other, each above the one before and below 1: in each, all
-            gates of the rule but approval must hold, after ``shadow``, before the next one begins. Last it runs over all keys. A wrong version
-            is found at the cost of a few keys. Needs an operator with a key, whose change keeps it.
+        schedule: cron expression: ``"0 3 * * sun"``; ``""``: only a person starts a rollout.
+        timezone: of ``schedule``.
+        shadow: time for which the new version runs beside the stream before the rule is evaluated.
+        ramp: shares of the keys over which the new version runs first, in ascending order and below 1, so that a wrong version is found at
+            the cost of a few keys. The next share begins when all gates but approval hold after ``shadow``; the last one is all keys. Needs
+            an operator with a key, and a change that leaves the key as it is.
         promote: the rule.
-        watch: time for which the new version is watched after its promotion; it is taken back when it fails.
-        catch_up: time for which it may be further behind its input than ``promote.lag`` while it is watched.
-        patience: time after ``shadow`` within which gates that wait must hold; the rollout is stopped then. Approval may take longer.
-        forward_only: accept that open windows hold what the old definition let through.
-        rebuild: a version whose state cannot go on from the stream's, as with another window, computes all input from the first row.
+        watch: time for which the new version is watched after its promotion; if it fails, the old version is restored.
+        catch_up: time for which the new version may be further behind its input than ``promote.lag`` while it is watched.
+        patience: time after ``shadow`` within which waiting gates must hold, else the rollout is stopped. Approval may take longer.
+        forward_only: accept that open windows hold rows that only the old definition admits.
+        rebuild: a version that cannot resume from the stream's state, as with another window, computes all input from the first row.
 
     Raises:
         DefinitionError: DEFINITION-098 no cron expression, DEFINITION-001 no span of time, DEFINITION-002 no time zone, DEFINITION-161

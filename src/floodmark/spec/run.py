@@ -1,4 +1,4 @@
-"""Runs: the only place that says bounded or unbounded."""
+"""Runs: their mode, bounded or unbounded, and their results."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ LateRows = Literal["as_landed", "all"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
-    """What a run did.
+    """The result of a run.
 
     Args:
         operator: its name.
         version: ``name@3f9a2c1b``.
         mode: how it ran.
-        interval: what was asked for.
-        rows: output table -> rows written (retractions not counted).
-        retractions: rows taken back.
-        late: (row, window) pairs late but within the allowed lateness, which refire their window; rows a process function or a join got late.
-        dropped: (row, window) pairs beyond it.
+        interval: of event time, as requested.
+        rows: output table -> rows written, without retractions.
+        retractions: rows retracted.
+        late: (row, window) pairs late but within the allowed lateness, which refire their window; late rows of a process function or a join.
+        dropped: (row, window) pairs later than the allowed lateness.
         seconds: wall clock.
         micro_batches: of an unbounded run.
         watermark: progress the outputs reached, ms.
-        skipped: stretches already covered, where nothing was committed.
-        reasons: why something was skipped or computed again, for people.
-        warnings: what will not happen by itself, and the remedy.
+        skipped: intervals that were covered already, for which nothing was committed.
+        reasons: why intervals were skipped or computed again, for people.
+        warnings: problems that need a person, each with the remedy.
     """
 
     operator: str
@@ -73,15 +73,15 @@ class BatchInfo:
     """One committed micro-batch of an unbounded run.
 
     Args:
-        batch_id: Spark's number of it.
+        batch_id: Spark's number of the micro-batch.
         rows_in: rows read, markers included.
         rows: output table -> rows written.
         late: as in ``RunResult``.
         dropped: as in ``RunResult``.
-        retractions: rows taken back.
-        progress: ms that outputs have reached.
-        seconds: of its writing.
-        warnings: what has failed beside micro-batches since the last one, and did not end the stream.
+        retractions: rows retracted.
+        progress: of the outputs, ms.
+        seconds: time it took to write the micro-batch.
+        warnings: failures beside the micro-batches, since the last one, that did not stop the stream.
     """
 
     batch_id: int

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from floodmark.core.errors import ExecutionError, closest
 
 STAMPS = ("_event_time", "_watermark", "_progress", "_sequence", "_ingest_time", "_kind")
-"""The columns every landed and every output row carries beside its own."""
+"""The stamps: columns that every landed row and every output row has beside its own."""
 
 PARTITION = "_asset_partition"
 """The column an output's table is divided by when its asset has partitions: the partition's name; null for markers."""
@@ -16,8 +16,8 @@ ROW, RETRACTION, MARKER = 0, -1, 1
 """The values of ``_kind``."""
 
 SEQUENCES, BOUNDED = 1 << 30, 1 << 56
-"""``_sequence`` of an output: so many belong to one micro-batch, and a bounded run begins behind those of 2^26 of them, 2 years of one a
-second; a stream that gets so far stops. Every union of n multiplies it by n; there is room for 64 in a row.
+"""``_sequence`` of an output: numbers per micro-batch, and the first number of a bounded run. Between them is room for 2^26 micro-batches (two
+years of one a second); a stream that has used them all stops. A union of n streams multiplies ``_sequence`` by n; consecutive unions may multiply it by 64 in all.
 """
 
 
@@ -39,10 +39,10 @@ TICK = 2
 """A tick of the processing clock among the rows a kernel is given; never in a table."""
 
 FAILED = 3
-"""A row a function of the user failed for, on its way to the quarantine; never in a table. ``FAILURE`` says why."""
+"""A row that a user's function failed for, on its way to the quarantine; never in a table. Its column ``FAILURE`` holds the reason."""
 
 FAILURE = "_failure"
-"""The column that says why, beside the stamps: a struct of the columns of ``QUARANTINE``."""
+"""The column of a ``FAILED`` row that holds the reason, beside the stamps: a struct of the columns of ``QUARANTINE``."""
 
 STAMP_DDL = (
     "`_event_time` timestamp, `_watermark` bigint, `_progress` bigint, `_sequence` bigint, "
@@ -57,7 +57,7 @@ class Column:
     Args:
         name: as in the table.
         type: Spark SQL type in lower case: ``bigint``, ``string``, ``decimal(10,2)``, ``array<bigint>``.
-        nullable: whether a null is a value or a broken contract.
+        nullable: whether a null is allowed; otherwise a null breaks the contract.
         description: for people: unit, meaning.
     """
 
@@ -94,7 +94,7 @@ class Schema:
         return ", ".join(f"`{column.name}` {column.type}" for column in self.columns)
 
     def canonical(self) -> list[dict[str, object]]:
-        """Columns as JSON values; without descriptions, which change no meaning."""
+        """Columns as JSON values, without descriptions."""
         return [{k: v for k, v in asdict(column).items() if k != "description"} for column in self.columns]
 
     def nearest(self, name: str) -> str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from decimal import Decimal, InvalidOperation
 
 EXPECTED = "a share of 0 to 1, as 0.1, or a percentage, as 10%"
-"""What a text that is no share should have been, for errors."""
+"""The expected form of a share, for errors."""
 
 
 def parse_share(value: object) -> float | None:
-    """A number of 0 to 1, also as text; or a text of 0 to 100 with a percent sign. None for anything else.
+    """(number from 0 to 1, its text, or a text such as ``10%``) -> the share; None for anything else.
 
     ``99.9%`` is exactly the number that ``0.999`` is.
     """

@@ -1,4 +1,4 @@
-"""Sources: a contract, a connector's settings and a watermark strategy. Frozen; nothing is opened here."""
+"""Sources: a contract, a connector's settings and a watermark strategy. Frozen declarations, without I/O."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ class Files:
 
     Args:
         path: a folder or glob, relative to the workspace, or a URI Spark can read.
-        format: ``"csv"``, ``"json"`` (one object per line, or an array of objects) or ``"parquet"``; by default what the name ends with.
-            ``.gz`` files are decompressed.
+        format: ``"csv"``, ``"json"`` (one object per line, or an array of objects) or ``"parquet"``; by default by the end of the file's
+            name. ``.gz`` files are decompressed.
         order_by: ``"name"`` or ``"modified"``: the order of arrival between files. Inside a file it is the row order.
         null_values: CSV texts that mean null.
         delimiter: of CSV.
         decimal: ``"."`` or ``","``: the sign between whole and fraction in CSV; with a comma, points may stand between thousands.
         encoding: of text, as Python names it: ``"utf-16"``, ``"cp1252"``.
         header: names of the columns of CSV files that have no header line.
-        skip: lines of CSV files to pass over before the header.
+        skip: number of lines before the header of CSV files.
 
     Raises:
         DefinitionError: DEFINITION-153.
@@ -89,21 +89,21 @@ def _is_encoding(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class DeltaTable:
-    """A Delta table that something else writes, landed commit by commit.
+    """A Delta table that another system writes, landed commit by commit.
 
     Args:
         path: of the table.
-        starting_version: the first version to land; 0 is all that is kept.
+        starting_version: the first version to land; 0: all versions that the table still has.
         read: ``"appends"``: the table is only appended to; a version that updates or deletes rows stops the landing.
-            ``"changes"``: the input is what the table holds: a deleted row takes back the one that was inserted, an update does both
-            at once. ``"events"``: every change is a row of its own, with three columns more for the contract, named as in Delta:
+            ``"changes"``: the input is the table's content: a delete retracts the inserted row, an update retracts the old row and
+            inserts the new one. ``"events"``: every change is a row of its own, with three more columns, named as in Delta:
             ``_change_type`` (``insert``, ``update_preimage``, ``update_postimage``, ``delete``), ``_commit_version`` and
-            ``_commit_timestamp``; take them by ``Field(alias="_change_type")``.
+            ``_commit_timestamp``; a contract reads them by ``Field(alias="_change_type")``.
 
-    Set ``delta.enableChangeDataFeed`` on a table that is updated: without its change files an update is a delete and an insert of every row
-    of the files it touches, which comes to the same, but is more.
+    Set ``delta.enableChangeDataFeed`` on a table that is updated: without change files an update lands as a delete and an insert of every
+    row of the files it rewrites, which has the same result but costs more.
 
-    Time: a row that is taken back is judged by its own event time, like any other: behind the watermark it is late.
+    Time: lateness of a retraction is decided by its own event time, as for any row: behind the watermark it is late.
     Source: Delta Lake, change data feed.
     """
 
@@ -114,7 +114,7 @@ class DeltaTable:
 
 @frozen(init=False)
 class Rows:
-    """Rows in memory, for tests and examples; landed once, in the order given.
+    """Rows in memory, for tests and examples; landed once, in their order.
 
     Args:
         rows: dictionaries, one per row.
@@ -130,7 +130,7 @@ Connector = Files | DeltaTable | Rows
 
 
 class _Strategy(Declared):
-    """Which rows are late: by how far the watermark is behind the rows."""
+    """A watermark strategy: how far the watermark is behind the rows, which decides which rows are late."""
 
     __slots__ = ()
     entry = "strategy"
@@ -165,7 +165,7 @@ class Punctuated(_Strategy):
 
     Args:
         predicate: Spark SQL text over the contract's columns.
-        bound: how far behind such a row others may still come.
+        bound: how far later rows may be behind such a row without being late.
     """
 
     predicate: str
@@ -174,29 +174,29 @@ class Punctuated(_Strategy):
 
 @frozen
 class FromColumn(_Strategy):
-    """The source says its own watermark in a column: a timestamp, or milliseconds since 1970. Nulls do not move it."""
+    """A column of the source holds its watermark: a timestamp, or milliseconds since 1970. Nulls do not move the watermark."""
 
     column: str
 
 
 @frozen(field_transformer=converting)
 class Learned(_Strategy):
-    """As ``BoundedOutOfOrderness(bound)``, while the landing measures how far rows come behind and proposes a bound.
+    """As ``BoundedOutOfOrderness(bound)``, while the landing measures the delays of rows and proposes a bound.
 
-    ``floodmark watermark SOURCE`` shows what it has measured and the line to write. Nothing changes by itself: ``bound`` is in
-    force until its author writes another one here. That is allowed for this strategy alone; from which row on which bound was in
-    force is recorded with the rows, so that a replay decides as the landing did.
+    ``floodmark watermark SOURCE`` shows the measured delays and the line to write. Nothing changes by itself: ``bound`` is in force
+    until its author writes another one here. Only this strategy allows another bound for a landed source; each landing records the
+    bound in force with its rows, so that a replay decides as the landing did.
 
-    Time: a larger bound holds the watermark where it is until the bound has caught up, a smaller one moves it at once: it never
-    goes back. Rows that have landed stay as late, or as early, as they were.
+    Time: a larger bound holds the watermark where it is until maximum event time - bound reaches it, a smaller one moves it at once: the
+    watermark never decreases. The lateness of landed rows does not change.
 
     State: counts of delays in at most 736 buckets, in the metadata of each landing commit.
 
     Source: Friedman and Tzoumas, "Introduction to Apache Flink", chapter 4: watermarks learned from the lateness of a stream.
 
     Args:
-        quantile: the share of rows that the proposed bound lets be on time: above 0, at most 1, which is all rows so far.
-        bound: how far behind the newest row others may come, in force until you change it.
+        quantile: the share of measured rows that are on time under the proposed bound: above 0, at most 1 (all rows).
+        bound: how far rows may be behind the newest row without being late; in force until its author changes it.
 
     Raises:
         DefinitionError: DEFINITION-018, the quantile is no such share; DEFINITION-001 and 004, the bound is no duration.
@@ -226,21 +226,21 @@ class Source(Declared):
 
     Args:
         name: lower case, digits, underscores; the table's name.
-        contract: what a row is.
+        contract: of its rows.
         connector: ``Files``, ``DeltaTable`` or ``Rows``.
         watermark: the strategy that decides, while landing and for ever, which rows are late.
         granularity: ``"row"`` (exact, the default): every row is judged by all rows before it; ``"commit"``: by all commits
             before its own, for volume.
         partition_by: column of the source partition (device, broker partition): the watermark is the minimum over the active ones.
         idle_timeout: a source partition without rows for this long, by the landing clock, leaves the minimum until it is back.
-        when_idle: what a source does all of whose partitions are idle. ``"wait"``, the default: its watermark stays where it is.
-            ``"clock"``: each landing that finds nothing new moves it to the landing clock less ``idle_timeout``, so that a table that
-            seldom changes holds nobody back; what arrives with an event time before that is late. At most one marker is landed per
-            ``idle_timeout``. Source: Beam, ``CustomTimestampPolicyWithLimitedDelay``.
+        when_idle: what happens when all partitions of the source are idle. ``"wait"``, the default: the watermark stays where it is.
+            ``"clock"``: each landing without new rows moves the watermark to the landing clock less ``idle_timeout``, so that a table that
+            seldom changes does not delay its readers; rows with an earlier event time are late from then on. At most one marker is landed
+            per ``idle_timeout``. Source: Beam, ``CustomTimestampPolicyWithLimitedDelay``.
         future_limit: an event time further ahead of the landing clock than this is quarantined, because it would make
             every row after it late. None: no limit.
-        files_per_commit: at most so many files (or commits of a table) land in one commit.
-        max_quarantine_share: the landing stops before a commit of 100 rows or more that would set aside more than this share of them,
+        files_per_commit: most files (or commits of a table) that land in one commit.
+        max_quarantine_share: the landing stops before a commit of 100 rows or more that would quarantine more than this share of them,
             because then the contract is wrong rather than the rows. Nothing of that commit lands. 1: no limit.
 
     Raises:
@@ -297,11 +297,11 @@ class Source(Declared):
 
     @property
     def revisable(self) -> bool:
-        """Rows of it may be taken back."""
+        """Whether rows of the source may be retracted."""
         return isinstance(self.connector, DeltaTable) and self.connector.read == "changes"
 
     def canonical(self) -> dict[str, Any]:
-        """What decides the meaning of the log: the columns and the strategy, not the folder that is read."""
+        """Everything that decides the meaning of the log: columns and watermark strategy, but not the folder that is read."""
         read = {"read": self.connector.read} if isinstance(self.connector, DeltaTable) else {}
         columns = {"schema": self.schema.canonical(), "event_time": event_time_field(self.contract)}
         return super().canonical() | columns | {name: how for name, how in read.items() if how != "appends"}
@@ -316,7 +316,7 @@ class Source(Declared):
 
 
 def check_name(name: str, where: str) -> None:
-    """Refuse what cannot be a table's name."""
+    """Refuse a name that cannot be a table's."""
     if not NAME.match(name) or "__" in name:
         fix = 'Use lower case letters, digits and single underscores, beginning with a letter: "hourly_departures".'
         raise DefinitionError(where, "a name that can be a table", repr(name), fix, code="DEFINITION-016")

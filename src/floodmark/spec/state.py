@@ -1,7 +1,7 @@
-"""State of process functions: declared as class attributes, so that its layout is known without running anything.
+"""State of process functions: declared as class attributes, so that its layout is known without running a function.
 
-Source: Flink ``ValueState``, ``ListState``, ``MapState``, ``ReducingState``, ``AggregatingState``, ``BroadcastState``; names of the methods
-are those of PySpark's ``transformWithState``. Time to live is in event time here, so that a replay forgets the same.
+Source: Flink ``ValueState``, ``ListState``, ``MapState``, ``ReducingState``, ``AggregatingState``, ``BroadcastState``; methods are named as in
+PySpark's ``transformWithState``. Time to live is in event time, so that a replay expires the same values.
 """
 
 from __future__ import annotations
@@ -24,33 +24,33 @@ from floodmark.spec.checks import converting
 from floodmark.spec.kinds import Kind, widened
 
 Migrate = Callable[[Any], Any] | Mapping[int, Callable[[Any], Any]]
-"""Version -> how a value of the one before becomes one of it; a function alone is the way to version 2."""
+"""Version -> function from a value of the version before to a value of this version; a function alone leads to version 2."""
 
 StateType = Any
 """A Python type of contracts (``int``, ``float``, ``datetime``, ``list[str]``), a Spark SQL type, or a contract for whole rows."""
 
 
 class Cell(Protocol):
-    """Where the value of one state of the key at hand lies."""
+    """The storage of one state for the current key."""
 
     raw: Any
-    """What is kept; None for nothing."""
+    """The stored value; None if there is none."""
     now: int
     """Effective time of the row or timer, ms."""
     open: bool
-    """Whether there is a key."""
+    """Whether there is a current key."""
 
 
-def _kind(given: object, state: object = None, _: Any = None) -> Kind:
-    return Kind.of(given, type(state).__name__)
+def _kind(declared: object, state: object = None, _: Any = None) -> Kind:
+    return Kind.of(declared, type(state).__name__)
 
 
-def _ttl(given: str | timedelta | None, state: object = None, _: Any = None) -> int | None:
+def _ttl(duration: str | timedelta | None, state: object = None, _: Any = None) -> int | None:
     where = type(state).__name__
-    length = None if given is None else span(given, f"{where}, ttl")
+    length = None if duration is None else span(duration, f"{where}, ttl")
     if length is not None and length <= 0:
         fix = 'ttl="1 hour" forgets what was not written for an hour of event time.'
-        raise DefinitionError(where, "a positive ttl", repr(given), fix, code="DEFINITION-120")
+        raise DefinitionError(where, "a positive ttl", repr(duration), fix, code="DEFINITION-120")
     return length
 
 
@@ -86,14 +86,14 @@ class State(Declared):
 
     @property
     def ways(self) -> dict[int, Callable[[Any], Any]]:
-        """Version -> how a value of the one before becomes one of it."""
+        """Version -> function from a value of the version before to a value of this version."""
         if isinstance(self.migrate, Mapping):
             return dict(self.migrate)
         return {} if self.migrate is None else {2: self.migrate}
 
     @property
     def shape(self) -> str:
-        """How its values are kept: value, list, map."""
+        """How its values are stored: value, list, map."""
         return str(self.called)
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -102,26 +102,26 @@ class State(Declared):
     def __get__(self, instance: Any, owner: type | None = None) -> Self:
         if instance is None:
             return self
-        found: Self = vars(instance).get(f"_state_{self.name}", self)
-        return found
+        handle: Self = vars(instance).get(f"_state_{self.name}", self)
+        return handle
 
     def __set__(self, instance: Any, value: Any) -> None:
         fix = f"Write self.{self.name}.update(...), or what its kind of state has."
         raise UserCodeError(f"state '{self.name}'", "a change of what is kept", "an assignment", fix, code="USER-004")
 
     def bound(self, cell: Cell) -> Self:
-        """A handle on the cell of the key at hand."""
-        found = object.__new__(type(self))
-        vars(found).update(vars(self))
-        found.cell = cell
-        return found
+        """A copy of the state as a handle on ``cell``."""
+        handle = object.__new__(type(self))
+        vars(handle).update(vars(self))
+        handle.cell = cell
+        return handle
 
     def code(self) -> dict[str, Callable[..., Any]]:
-        """Functions of the user's that it calls, by what they are for."""
+        """Purpose -> function of the user that the state calls."""
         return {f"migrate to version {number}": way for number, way in sorted(self.ways.items())}
 
     def migrated(self, value: Any, version: int) -> Any:
-        """A value of an older version as one of this."""
+        """(value of an older version, that version) -> the value in the declared version."""
         for number in range(version + 1, self.version + 1):
             value = self.ways[number](value)
         return value if self.shape == "aggregating" else self._checked(value)
@@ -135,40 +135,40 @@ class State(Declared):
         return self.cell
 
     def exists(self) -> bool:
-        """Whether something is kept for the key."""
+        """Whether the key has a value."""
         return self._cell().raw is not None
 
     def clear(self) -> None:
-        """Forget what is kept for the key."""
+        """Remove the key's value."""
         self._cell().raw = None
 
     def _checked(self, value: Any) -> Any:
         return self.kind.checked(value, f"state '{self.name}'")
 
-    # ---- time to live: raw values are (written, value) where there is one
+    # ---- time to live: with a ttl a raw value is (time it was written, value)
 
-    def _keep(self, value: Any) -> Any:
+    def _stamped(self, value: Any) -> Any:
         return value if self.ttl is None else (self._cell().now, value)
 
-    def _kept(self, raw: Any) -> Any:
+    def _unstamped(self, raw: Any) -> Any:
         return raw if self.ttl is None else raw[1]
 
     def live(self, raw: Any, watermark: int) -> Any:
-        """What of it has not outlived its time; None for nothing."""
+        """The part of a raw value that has not expired at ``watermark``; None if there is none."""
         return raw if self.ttl is None or raw is None or raw[0] + self.ttl > watermark else None
 
     def expires(self, raw: Any) -> int | None:
-        """When the first of it has outlived its time."""
+        """Event time at which the first part of a raw value expires; None if it never does."""
         return None if self.ttl is None or raw is None else raw[0] + self.ttl
 
     def evolved(self, raw: Any, timed: bool, written: int, change: Callable[[Any], Any]) -> Any:  # noqa: FBT001 - of a layout
-        """What an older version of the function has written, as it is kept now.
+        """A raw value in the layout of an older version of the function -> the raw value in the declared layout.
 
         Args:
-            raw: what there is.
-            timed: it says when its values were written.
-            written: when, where it does not say.
-            change: of every value.
+            raw: in the older layout.
+            timed: whether ``raw`` holds the time at which its values were written: the older layout had a ttl.
+            written: time to assume if it does not.
+            change: conversion of each value.
         """
         when, value = raw if timed else (written, raw)
         return change(value) if self.ttl is None else (when, change(value))
@@ -180,9 +180,9 @@ class ValueState(State):
 
     Args:
         type: of the value.
-        ttl: forget it when it was not written for so long, in event time; by default never.
+        ttl: a value expires when it was not written for so long, in event time; by default never.
         version: of its meaning; with ``migrate`` it may change in a running stream.
-        migrate: a value of version 1 -> one of version 2; for later versions a mapping of each version to its way, from 2 on.
+        migrate: function from a value of version 1 to one of version 2; for later versions a mapping, from 2 on, of each version to its function.
 
     Example:
         >>> class LastSeen(ProcessFunction):
@@ -196,16 +196,16 @@ class ValueState(State):
     kind: Kind = field(alias="type", converter=_kind, metadata=renamed("type"))
 
     def get(self, default: Any = None) -> Any:
-        """The value; ``default`` where nothing is kept."""
+        """The value; ``default`` if there is none."""
         raw = self._cell().raw
-        return default if raw is None else _copied(self._kept(raw))
+        return default if raw is None else _copied(self._unstamped(raw))
 
     def update(self, value: Any) -> None:
-        """Keep another value; None is ``clear()``."""
+        """Replace the value; None is ``clear()``."""
         if value is None:
             self.clear()
         else:
-            self._cell().raw = self._keep(self._checked(value))
+            self._cell().raw = self._stamped(self._checked(value))
 
 
 @define(eq=False, repr=False, slots=False, field_transformer=converting)
@@ -217,21 +217,21 @@ class ListState(State):
 
     def get(self) -> list[Any]:
         """All values; changes to the list are not kept."""
-        return [_copied(self._kept(item)) for item in self._cell().raw or ()]
+        return [_copied(self._unstamped(item)) for item in self._cell().raw or ()]
 
     def update(self, values: Iterable[Any]) -> None:
-        """Keep these values instead."""
-        self._cell().raw = [self._keep(self._checked(value)) for value in values] or None
+        """Replace all values by these."""
+        self._cell().raw = [self._stamped(self._checked(value)) for value in values] or None
 
     def append(self, value: Any) -> None:
-        """One value more."""
-        cell, item = self._cell(), self._keep(self._checked(value))
+        """Append a value."""
+        cell, item = self._cell(), self._stamped(self._checked(value))
         if cell.raw is None:
             cell.raw = []
         cell.raw.append(item)
 
     def extend(self, values: Iterable[Any]) -> None:
-        """Several values more."""
+        """Append several values."""
         for value in values:
             self.append(value)
 
@@ -258,7 +258,7 @@ class ListState(State):
 
 @define(eq=False, repr=False, slots=False, field_transformer=converting)
 class MapState(State):
-    """Values by a key of their own, per key. See ``ValueState``; each value has its own time to live.
+    """A map per key, with keys of its own. See ``ValueState``; each value of the map has its own time to live.
 
     Args:
         key_type: of the keys.
@@ -276,41 +276,41 @@ class MapState(State):
             raise DefinitionError("MapState", "keys that can be compared", kind.text, fix, code="DEFINITION-120")
 
     def get(self, key: Any, default: Any = None) -> Any:
-        """The value of a key; ``default`` where there is none."""
+        """The value of a key; ``default`` if the map lacks the key."""
         raw = self._cell().raw
-        return default if raw is None or key not in raw else _copied(self._kept(raw[key]))
+        return default if raw is None or key not in raw else _copied(self._unstamped(raw[key]))
 
     def put(self, key: Any, value: Any) -> None:
-        """Keep a value under a key."""
+        """Set the value of a key."""
         cell = self._cell()
         key = self.keys_kind.checked(key, f"key of state '{self.name}'")
         if key != key:  # noqa: PLR0124 - NaN
             fix = "Use a key that can be found again."
             where = f"key of state '{self.name}'"
             raise UserCodeError(where, "a key that is equal to itself", repr(key), fix, code="USER-005")
-        item = self._keep(self._checked(value))
+        item = self._stamped(self._checked(value))
         if cell.raw is None:
             cell.raw = {}
         cell.raw[key] = item
 
     def remove(self, key: Any) -> None:
-        """Forget a key, if it is there."""
+        """Remove a key if the map has it."""
         cell = self._cell()
         if cell.raw is not None:
             cell.raw.pop(key, None)
             cell.raw = cell.raw or None
 
     def keys(self) -> list[Any]:
-        """The keys, in the order in which they came."""
+        """The keys, in the order in which they were added."""
         return list(self._cell().raw or ())
 
     def values(self) -> list[Any]:
-        """The values, in the order in which their keys came."""
+        """The values, in the order in which their keys were added."""
         return [value for _, value in self.items()]
 
     def items(self) -> list[tuple[Any, Any]]:
-        """Keys and values, in the order in which the keys came."""
-        return [(key, _copied(self._kept(item))) for key, item in (self._cell().raw or {}).items()]
+        """Keys and values, in the order in which the keys were added."""
+        return [(key, _copied(self._unstamped(item))) for key, item in (self._cell().raw or {}).items()]
 
     def __contains__(self, key: object) -> bool:
         return key in (self._cell().raw or ())
@@ -339,7 +339,7 @@ class ReducingState(State):
 
     Args:
         type: of the values.
-        function: (the value so far, the one added) -> the value from now on; the first is kept as it is.
+        function: (current value, added value) -> new value; the first added value is stored as it is.
     """
 
     called = "reducing"
@@ -355,29 +355,29 @@ class ReducingState(State):
 
     @followed.default
     def _followed(self) -> Code:
-        return Code(self.function)  # once in a process: the layout is asked for in every micro-batch
+        return Code(self.function)  # once in a process, as every micro-batch reads the layout
 
     def code(self) -> dict[str, Callable[..., Any]]:
         """See ``State.code``."""
         return super().code() | {"function": self.function}
 
     def get(self, default: Any = None) -> Any:
-        """The value so far; ``default`` before the first."""
+        """The value; ``default`` before the first ``add``."""
         raw = self._cell().raw
-        return default if raw is None else _copied(self._kept(raw))
+        return default if raw is None else _copied(self._unstamped(raw))
 
     def add(self, value: Any) -> None:
-        """Fold a value in."""
+        """Fold a value into the stored one."""
         cell, value = self._cell(), self._checked(value)
-        found = value if cell.raw is None else self._checked(self.function(self._kept(cell.raw), value))
-        cell.raw = self._keep(found)
+        folded = value if cell.raw is None else self._checked(self.function(self._unstamped(cell.raw), value))
+        cell.raw = self._stamped(folded)
 
 
-def _aggregate(given: Aggregate, _: object = None, __: Any = None) -> Aggregate:
-    if not isinstance(given, Aggregate):
+def _aggregate(aggregate: Aggregate, _: object = None, __: Any = None) -> Aggregate:
+    if not isinstance(aggregate, Aggregate):
         fix = "Give an instance of a subclass of Aggregate."
-        raise DefinitionError("AggregatingState", "an Aggregate", repr(given), fix, code="DEFINITION-120")
-    return given
+        raise DefinitionError("AggregatingState", "an Aggregate", repr(aggregate), fix, code="DEFINITION-120")
+    return aggregate
 
 
 @define(eq=False, repr=False, slots=False, field_transformer=converting)
@@ -385,7 +385,7 @@ class AggregatingState(State):
     """An accumulator per key. See ``ValueState``.
 
     Args:
-        aggregate: one of your own; its expression is not looked at, as values come by ``add``.
+        aggregate: an instance of a subclass of ``Aggregate``. Its expression is ignored, as values are given to ``add``.
     """
 
     called = "aggregating"
@@ -398,11 +398,11 @@ class AggregatingState(State):
 
     @cached_property
     def followed(self) -> dict[str, object]:
-        """The canonical form of the aggregate; once in a process, as the layout is asked for in every micro-batch."""
+        """The canonical form of the aggregate; computed once in a process, as every micro-batch reads the layout."""
         return self.aggregate.canonical()
 
     def canonical(self) -> dict[str, Any]:
-        """As of ``Declared``; with the aggregate."""
+        """As ``Declared.canonical``, with the aggregate."""
         return super().canonical() | {"aggregate": self.followed}
 
     def code(self) -> dict[str, Callable[..., Any]]:
@@ -410,37 +410,37 @@ class AggregatingState(State):
         return super().code() | {"aggregate": type(self.aggregate)}
 
     def get(self) -> Any:
-        """The result so far; None before the first value."""
+        """The result of all values added; None before the first."""
         raw = self._cell().raw
-        return None if raw is None else self.aggregate.result(_copied(self._kept(raw)))
+        return None if raw is None else self.aggregate.result(_copied(self._unstamped(raw)))
 
     def add(self, value: Any) -> None:
-        """One value more."""
+        """Add a value to the accumulator."""
         cell = self._cell()
-        before = self.aggregate.create() if cell.raw is None else self._kept(cell.raw)
-        cell.raw = self._keep(self.aggregate.add(before, value))
+        before = self.aggregate.create() if cell.raw is None else self._unstamped(cell.raw)
+        cell.raw = self._stamped(self.aggregate.add(before, value))
 
 
 @define(eq=False, repr=False, slots=False, field_transformer=converting)
 class BroadcastState(MapState):
-    """Values by key that every key of the stream sees: rules. Written in ``on_broadcast`` only. See ``MapState``."""
+    """A map that all keys of the stream share, such as rules. Written in ``on_broadcast`` only. See ``MapState``."""
 
     called = "broadcast"
     ttl: int | None = field(default=None, init=False, metadata=OMITTED)
     writable: bool = field(default=False, init=False, metadata=SKIPPED)
 
     def put(self, key: Any, value: Any) -> None:
-        """Keep a value under a key; in ``on_broadcast`` only."""
+        """Set the value of a key; in ``on_broadcast`` only."""
         self._allowed()
         super().put(key, value)
 
     def remove(self, key: Any) -> None:
-        """Forget a key; in ``on_broadcast`` only."""
+        """Remove a key; in ``on_broadcast`` only."""
         self._allowed()
         super().remove(key)
 
     def clear(self) -> None:
-        """Forget all; in ``on_broadcast`` only."""
+        """Remove all keys; in ``on_broadcast`` only."""
         self._allowed()
         super().clear()
 
@@ -452,20 +452,20 @@ class BroadcastState(MapState):
 
 
 def _copied(value: Any) -> Any:
-    """Changes to what ``get`` gives are not kept unseen."""
+    """A copy of a list or dictionary, so that a caller who changes the result of ``get`` does not change the state."""
     return copy.deepcopy(value) if isinstance(value, (dict, list)) else value
 
 
 def evolution(name: str, before: Mapping[str, Any], state: State) -> Callable[[Any], Any]:
-    """How a value in an older layout becomes one of this: by ``migrate`` to the next version, or a wider type.
+    """Conversion of values from an older layout to the declared one: by ``migrate`` if the version is newer, or to a wider type.
 
     Args:
         name: of the state.
-        before: its canonical form when the value was written.
-        state: as it is declared now.
+        before: canonical form of the state when the value was written.
+        state: as declared now.
 
     Raises:
-        StateError: STATE-005, there is no rule.
+        StateError: STATE-005, neither applies.
     """
     after = state.canonical()
     older, newer = before.get("version", 1), after.get("version", 1)
@@ -474,9 +474,9 @@ def evolution(name: str, before: Mapping[str, Any], state: State) -> Callable[[A
         if newer > older and state.ways:
             return lambda value: state.migrated(value, older)
         same = all(before.get(part) == after.get(part) for part in folded)
-        found = widened(before["type"], str(after["type"])) if same else None
-        if newer == older and found is not None:
-            return found
+        conversion = widened(before["type"], str(after["type"])) if same else None
+        if newer == older and conversion is not None:
+            return conversion
     expected = f"{after['state']} of {after['type']}, version {newer}"
     got = f"{before['state']} of {before['type']}, version {older}"
     fix = "Raise its version and say how: version=2, migrate=...; or compute all anew: floodmark apply --rebuild"

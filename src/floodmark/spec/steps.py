@@ -1,4 +1,4 @@
-"""The nodes of an operator's graph. Frozen; each knows its output schema and its canonical form."""
+"""The nodes of an operator's graph. Frozen; each has its output schema and its canonical form."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class Project(_OfOne):
     on_error: OnError = field(default="stop", metadata=OMITTED)
 
     def canonical(self) -> dict[str, Any]:
-        """As of ``Declared``; columns with their types."""
+        """As ``Declared.canonical``; columns with their types."""
         columns = [[name, text, self.schema[name].type] for name, text in self.columns]
         return super().canonical() | {"columns": columns}
 
@@ -117,7 +117,7 @@ class FlatMap(_OfOne):
 
     @staticmethod
     def of(parent: Step, function: RowFunction, schema: Schema, on_error: OnError = "stop") -> FlatMap:
-        """With the function's code, by which it is compared."""
+        """A step with the function's code, by which steps are compared."""
         return FlatMap(parent, function, schema, Code.of(function), on_error)
 
     @property
@@ -140,17 +140,17 @@ class Union(_Node):
 
 
 TAG = "_input"
-"""Column that says which of its inputs a row of a tagged union is from, by number."""
+"""Column of a tagged union that holds the number of the input a row is from."""
 
 
 @frozen
 class Port(Declared):
-    """One input of a step with several, as columns of their tagged union.
+    """One input of a step with several inputs, as columns of their tagged union.
 
     Args:
         name: for people: left, right, broadcast.
-        columns: (its own name, the column of the union).
-        broadcast: every key group gets its rows.
+        columns: (name in the input, name in the union).
+        broadcast: every key group receives its rows.
     """
 
     name: str
@@ -163,20 +163,20 @@ class _Keyed(_OfOne):
     """A step with state per key. Settings that a kind of step does not have stay at their defaults.
 
     Args:
-        parent: its rows; of several inputs the tagged union.
-        uid: names its state; stays the same while the step keeps its meaning.
+        parent: the step it reads; for several inputs their tagged union.
+        uid: names its state; must stay the same for a changed version to resume from the state.
         keys: columns.
         schema: of its result.
         ports: its inputs, in the order of their tags; empty for one.
         sides: outputs beside the result, by name.
-        allowed_lateness: rows this late still revise a result, ms.
-        late: what becomes of rows later than that.
+        allowed_lateness: rows at most this late still revise a result, ms.
+        late: what happens to later rows.
         time: the clock of its windows.
-        order: in which rows are taken; None for what the inputs allow.
-        on_error: what a failure of the user's code does.
+        order: in which rows are processed; None for the order that the inputs allow.
+        on_error: what an exception in the user's code does.
         reduces: a function folds two rows into one.
         groups: number of key groups, the unit of redistribution.
-        only: the key groups that are computed, where a sample of them is. Not part of the version: it says how much, not what.
+        only: the key groups of a sample; None for all. Not part of the version.
     """
 
     parent: Step = field(metadata=PARENT)
@@ -196,47 +196,47 @@ class _Keyed(_OfOne):
 
     @property
     def computed(self) -> Sequence[int]:
-        """The key groups that are computed."""
+        """The key groups to compute: the sample, or all."""
         return range(self.groups) if self.only is None else self.only
 
     @property
     def columnar(self) -> bool:
-        """Whether its result depends on the set of rows alone, so that columns are enough to compute it."""
+        """Whether the result depends on the set of rows alone, so that columnar kernels can compute it."""
         return False
 
     @property
     def over_all_time(self) -> bool:
-        """Whether its results have no place in event time, so that no part of time can be computed on its own."""
+        """Whether results belong to no interval of event time, so that an interval cannot be computed on its own."""
         return False
 
     @property
     def clocked(self) -> bool:
-        """Whether it waits for processing time."""
+        """Whether the step uses processing time."""
         return False
 
     @property
     def revises(self) -> bool:
-        """Whether it takes back rows that it has sent out."""
+        """Whether the step may retract rows it has emitted."""
         return False
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """The columns that identify a result; empty where results have no key."""
+        """The columns that identify a result; empty if results have no key."""
         return ()
 
     @property
     def broadcast(self) -> int | None:
-        """The tag of the input every key group gets."""
+        """The tag of the broadcast input; None if there is none."""
         return next((tag for tag, port in enumerate(self.ports) if port.broadcast), None)
 
     def functions(self) -> Iterator[tuple[str, object]]:
-        """(what it is, code of the user) for everything of the user's in this step."""
+        """(description, code of the user) for each function and class of the user in this step."""
         yield from ()
 
 
 @frozen(kw_only=True)
 class WindowAggregate(_Keyed):
-    """What is computed per key and window: the stateful step.
+    """Aggregates or a function per key and window: a stateful step.
 
     Args:
         trigger: None for the window's own.
@@ -256,7 +256,7 @@ class WindowAggregate(_Keyed):
 
     @property
     def columnar(self) -> bool:
-        """Whether its result depends on the set of rows of a window alone, so that columns of partial results are enough."""
+        """Whether the result depends on the set of a window's rows alone, so that a columnar kernel can merge partial results."""
         special = self.trigger or self.evictor or self.function or self.accumulation != "accumulating" or self.order
         ordered = any(isinstance(a, Builtin) and a.function in ORDERED for _, a in self.aggregates)
         grid = isinstance(self.window, (Tumbling, Sliding, Calendar, Global))
@@ -265,17 +265,17 @@ class WindowAggregate(_Keyed):
 
     @property
     def own_aggregates(self) -> bool:
-        """Whether an aggregate is the user's."""
+        """Whether one of the aggregates is a class of the user."""
         return not all(isinstance(a, Builtin) for _, a in self.aggregates)
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """The columns that identify a result; empty where results have no key."""
+        """The columns that identify a result; empty if results have no key."""
         return (*self.keys, "window_start", "window_end") if self.function is None or self.reduces else ()
 
     @property
     def revises(self) -> bool:
-        """Whether a pane may replace the one before it: the old rows are then taken back first."""
+        """Whether a pane may replace the window's previous pane, whose rows are then retracted."""
         if isinstance(self.window, Count) or self.accumulation == "discarding" or isinstance(self.trigger, Purging):
             return False
         if self.trigger is not None and not once(self.trigger):
@@ -284,12 +284,12 @@ class WindowAggregate(_Keyed):
 
     @property
     def clocked(self) -> bool:
-        """Whether it waits for processing time."""
+        """Whether windows or triggers use processing time."""
         return self.time == "processing" or any(part.clocked for part in (parts(self.trigger) if self.trigger else []))
 
     @property
     def over_all_time(self) -> bool:
-        """Whether its windows have no place in event time, so that no part of time can be computed on its own."""
+        """Whether windows belong to no interval of event time, so that an interval cannot be computed on its own."""
         return isinstance(self.window, (Global, Count, WindowAssigner)) or self.time == "processing"
 
     def describe_window(self) -> str:
@@ -298,14 +298,14 @@ class WindowAggregate(_Keyed):
 
     @property
     def keeps_for_ever(self) -> bool:
-        """Whether rows are kept for a function, and nothing ever removes them."""
-        kept = self.function is not None and not self.aggregates and not self.reduces
+        """Whether the state holds rows for a function, and nothing ever evicts them."""
+        holds_rows = self.function is not None and not self.aggregates and not self.reduces
         removes = self.evictor is not None or self.accumulation == "discarding"
         removes |= any(isinstance(part, Purging) for part in (parts(self.trigger) if self.trigger else []))
-        return kept and isinstance(self.window, Global) and self.trigger is not None and not removes
+        return holds_rows and isinstance(self.window, Global) and self.trigger is not None and not removes
 
     def functions(self) -> Iterator[tuple[str, object]]:
-        """(what it is, code of the user) for everything of the user's in this step."""
+        """(description, code of the user) for each function and class of the user in this step."""
         if self.function is not None:
             yield f"the window function of '{self.uid}'", self.function.call
         yield from ((f"aggregate '{name}'", type(a)) for name, a in self.aggregates if not isinstance(a, Builtin))
@@ -315,11 +315,11 @@ class WindowAggregate(_Keyed):
 
     @property
     def own_columns(self) -> tuple[str, ...]:
-        """Columns beside the keys and the window's bounds."""
+        """The columns that are no keys and no bounds of the window."""
         return tuple(n for n in self.schema.names if n not in {*self.keys, "window_start", "window_end"})
 
     def canonical(self) -> dict[str, Any]:
-        """As of ``Declared``; the function with the schema of its rows."""
+        """As ``Declared.canonical``; the function with the schema of its rows."""
         function = self.function and {
             "code": str(self.function.code),
             "reduces": self.reduces,
@@ -342,22 +342,22 @@ class KeyedProcess(_Keyed):
 
     @property
     def over_all_time(self) -> bool:
-        """Always: timers and state reach over all of it."""
+        """Always True: timers and state span all of event time."""
         return True
 
     @property
     def clocked(self) -> bool:
-        """Whether it waits for processing time."""
+        """Whether the function has timers of processing time."""
         return self.function.function.clocked
 
     @property
     def revises(self) -> bool:
-        """Whether it takes back rows that it has sent out."""
+        """Whether the function may retract rows it has emitted."""
         return self.function.function.revises
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """The columns that identify a result; empty where results have no key."""
+        """The columns that identify a result; empty if results have no key."""
         return (*self.keys, *self.function.function.identity) if self.revises else ()
 
     def describe_window(self) -> str:
@@ -365,7 +365,7 @@ class KeyedProcess(_Keyed):
         return f"process function {type(self.function.function).__name__}"
 
     def functions(self) -> Iterator[tuple[str, object]]:
-        """(what it is, code of the user): the function with its settings, and the functions of its states."""
+        """(description, code of the user): the function with its settings, and the functions of its states."""
         function = self.function.function
         yield f"the process function of '{self.uid}'", type(function)
         yield from ((f"self.{name} of '{self.uid}'", value) for name, value in vars(function).items())
@@ -375,13 +375,13 @@ class KeyedProcess(_Keyed):
 
 @frozen(kw_only=True)
 class IntervalJoin(_Keyed):
-    """Pairs of rows of two streams with one key, one about as old as the other: a stateful step.
+    """Pairs of rows of two streams with equal keys and left + lower <= right <= left + upper in event time: a stateful step.
 
     Args:
-        keys: columns both are joined on, named as on the left.
-        lower: the right row is at least so much later than the left one, ms; inclusive.
-        upper: at most so much, inclusive.
-        kind: what becomes of rows without a partner.
+        keys: columns of the join, named as on the left.
+        lower: least difference of event times, right - left, ms; inclusive.
+        upper: greatest such difference, ms; inclusive.
+        kind: of the join: which rows without a partner are emitted.
         ports: left, right.
         schema: of the pairs: keys, columns of the left, columns of the right.
     """
@@ -394,12 +394,12 @@ class IntervalJoin(_Keyed):
 
     @property
     def columnar(self) -> bool:
-        """Always."""
+        """Always True."""
         return True
 
     @property
     def margin(self) -> int:
-        """How far from an instant rows lie that decide the pairs of that instant, ms."""
+        """Greatest distance from an instant of the rows that decide the pairs at that instant, ms."""
         return abs(self.lower) + abs(self.upper)
 
     def describe_window(self) -> str:
@@ -407,7 +407,7 @@ class IntervalJoin(_Keyed):
         return f"interval join from {describe_span(self.lower)} to {describe_span(self.upper)}"
 
     def canonical(self) -> dict[str, Any]:
-        """As of ``Declared``; both bounds as one interval."""
+        """As ``Declared.canonical``; both bounds as one interval."""
         return super().canonical() | {"interval": [self.lower, self.upper]}
 
 
@@ -417,12 +417,12 @@ Step = Read | Filter | Project | FlatMap | Union | Stateful
 
 
 def quarantines(step: Step) -> bool:
-    """Whether rows this step itself fails for go to the quarantine."""
+    """Whether a step quarantines the rows it fails for itself."""
     return not isinstance(step, (Read, Union)) and step.on_error == "quarantine"
 
 
 def quarantining(step: Step) -> Step:
-    """The same step, and the same before it, with rows set aside for which an expression fails."""
+    """The step and the steps before it, with rows quarantined whose expressions fail."""
     match step:
         case Read():
             return step
@@ -435,7 +435,7 @@ def quarantining(step: Step) -> Step:
 
 
 def sampled(step: Step, groups: tuple[int, ...]) -> Step:
-    """The same step, of whose stateful step only some key groups are computed."""
+    """The step, its stateful step computing only these key groups."""
     match step:
         case Read():
             return step
@@ -448,7 +448,7 @@ def sampled(step: Step, groups: tuple[int, ...]) -> Step:
 
 
 def expressions(step: Step) -> tuple[str, ...]:
-    """The Spark SQL of a step, over the columns of its parent."""
+    """The Spark SQL expressions of a step, over the columns of its parent."""
     match step:
         case Filter(condition=condition):
             return (condition,)
@@ -461,13 +461,13 @@ def expressions(step: Step) -> tuple[str, ...]:
 
 
 def bounds(step: WindowAggregate) -> tuple[str, ...]:
-    """The Spark SQL that decides which rows a window of a step has: the gap of its sessions, the distance of its evictor."""
+    """The Spark SQL expressions that decide which rows are in a window: the gap of sessions, the distance of an evictor."""
     gap = [step.window.gap] if isinstance(step.window, Session) and isinstance(step.window.gap, str) else []
     return (*gap, *([step.evictor.distance] if isinstance(step.evictor, KeepNear) else []))
 
 
 def walk(step: Step, until: Step | None = None) -> Iterator[Step]:
-    """The step and everything it reads, parents first; a step reached twice comes twice. ``until`` and what it reads are left out."""
+    """The step and all steps it reads, parents first; a step that is read twice comes twice. ``until`` and the steps it reads are left out."""
     if step is until:
         return
     for parent in step.parents:

@@ -1,4 +1,4 @@
-"""Stream: what an operator is written against. A fluent builder of steps; it computes nothing."""
+"""Stream: a fluent builder of an operator's steps. Building computes nothing."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Row_co = TypeVar("Row_co", covariant=True, default=Any)
 
 @dataclass(frozen=True, slots=True)
 class Stream(Builder, Generic[Row_co]):
-    """Rows of a contract in time; bounded or not is not its business.
+    """Rows of a contract in time. A stream may be bounded or unbounded: only a run decides that.
 
     Every method returns a new stream; nothing is read before a run. Expressions are Spark SQL text.
     """
@@ -59,9 +59,9 @@ class Stream(Builder, Generic[Row_co]):
         Args:
             condition: Spark SQL.
             on_error: a row for which the condition fails (a division by zero, a text that is no number): ``"stop"`` ends the run with
-                an error that names the row, ``"quarantine"`` sets the row aside in ``<operator>__quarantine`` with Spark's message.
+                an error that names the row, ``"quarantine"`` moves the row to ``<operator>__quarantine`` with Spark's message.
 
-        Time: rows keep their stamps; a filter that matches nothing still lets time pass.
+        Time: rows keep their stamps; progress advances also if no row matches.
         """
         where = self.where("filter")
         check(condition, self.schema, where, boolean=True)
@@ -91,9 +91,9 @@ class Stream(Builder, Generic[Row_co]):
             on_error: as of ``filter``, for a row for which one of the expressions fails.
             named: expressions, Spark SQL.
         """
-        kept = tuple((c, named.get(c, itself(c))) for c in self.schema.names)
+        existing = tuple((c, named.get(c, itself(c))) for c in self.schema.names)
         new = tuple((name, text) for name, text in named.items() if name not in self.schema)
-        return self._project(kept + new, self.where("with_columns"), on_error)
+        return self._project(existing + new, self.where("with_columns"), on_error)
 
     def flat_map(
         self, function: steps.RowFunction, schema: type[Contract], *, on_error: steps.OnError = "stop"
@@ -104,9 +104,9 @@ class Stream(Builder, Generic[Row_co]):
             function: from a read-only mapping of the row's columns to an iterable of mappings. Its source is part of the version;
                 it must depend on its argument alone.
             schema: contract of the rows it yields; they keep the stamps (and so the event time) of the row they came from.
-            on_error: what becomes of a row it raises for, or yields something else than the contract's columns for: ``"stop"`` ends
-                the run with the error, ``"quarantine"`` sets the row aside in ``<operator>__quarantine`` and goes on. A retraction it
-                fails for is passed over, as what it takes back was set aside.
+            on_error: what happens to a row for which the function raises, or yields other columns than the contract's: ``"stop"`` ends
+                the run with the error, ``"quarantine"`` moves the row to ``<operator>__quarantine`` and continues. A retraction that
+                fails is skipped, as the row it retracts was quarantined.
 
         Raises:
             DefinitionError: DEFINITION-051, not a function or not a contract; DEFINITION-055, another ``on_error``.
@@ -136,7 +136,7 @@ class Stream(Builder, Generic[Row_co]):
         return Stream(steps.Union((self.step, *(other.step for other in others))), self.operator)
 
     def key_by(self, *columns: str) -> KeyedStream:
-        """Work on each combination of values of these columns by itself; null is a value like any other."""
+        """A stream partitioned by these columns: each combination of values is a key; null is a value like any other."""
         where = self.where("key_by")
         if not columns:
             fix = 'Name a column, key_by("origin"), or leave key_by out for one result over all rows.'
@@ -151,7 +151,7 @@ class Stream(Builder, Generic[Row_co]):
         return KeyedStream(self, columns)
 
     def broadcast(self) -> Broadcast:
-        """This stream for every key of another: ``readings.key_by("sensor").connect(rules.broadcast())``. Meant for few rows."""
+        """This stream as input of every key of another: ``readings.key_by("sensor").connect(rules.broadcast())``. Meant for few rows."""
         return Broadcast(self)
 
     def window(self, window: Window, **settings: Any) -> WindowedStream:
@@ -217,27 +217,27 @@ class KeyedStream(Joins):
 
         Args:
             window: ``Tumbling``, ``Sliding``, ``Calendar``, ``Session``, ``Count``, ``Global`` or a ``WindowAssigner`` of your own.
-            trigger: when the result comes out; by default at the end of the window (``Count``: when it is full, ``Global``: at the end
-                of input), and again for each late row.
-            evictor: rows a window forgets when it fires; it then keeps all its rows until they go.
+            trigger: when a window fires; by default at its end (``Count``: when it is full, ``Global``: at the end of input), and again for
+                each late row.
+            evictor: rows a window evicts when it fires; until then its state holds all its rows.
             accumulation: ``"accumulating"``: a later pane replaces an earlier one (the old value is retracted, the new one follows);
-                ``"discarding"``: each pane holds what is new since the last.
-            allowed_lateness: rows this late still revise the result.
-            late: what becomes of rows later than that: ``"drop"`` counts them, ``"side_output"`` keeps those late for all
-                their windows in ``<output>__late``.
-            time: ``"processing"`` takes the clock instead of the event time; no row is late then, and only a replay of recorded ticks
+                ``"discarding"``: each pane holds only rows since the previous pane.
+            allowed_lateness: rows at most this late still revise the result.
+            late: what happens to later rows: ``"drop"`` counts them, ``"side_output"`` writes those that are late for all their windows
+                to ``<operator>__late``.
+            time: ``"processing"`` uses the clock instead of the event time; no row is late then, and only a replay of recorded ticks
                 gives the same answer.
-            order: ``"arrival"`` takes rows as they come, ``"event_time"`` sorts them by it. By default as they come where that is
-                recorded (one landed log), else sorted. Windows whose answer does not depend on order take no notice.
-            on_error: what an exception in your code does, or a row for which an expression fails (of an aggregate, a gap, an evictor):
-                ``"stop"`` ends the run with it, ``"quarantine"`` sets aside in ``<operator>__quarantine`` the row (expressions,
-                ``reduce``, ``Aggregate.add`` and ``merge``, window assigners, a session's gap, what
-                triggers do with a row), which then counts in no window, or the pane (window functions, ``Aggregate.result``), whose last good value
-                stays. Where windows keep all their rows, what a fold fails for is known when a pane is computed. A trigger's timers stop the run all the same. With functions that see each row, a row costs a copy of what
-                its key holds.
+            order: ``"arrival"`` processes rows in the order they landed, ``"event_time"`` sorts them by event time. By default arrival
+                where it is recorded (one landed log), else sorted. Ignored by windows whose answer does not depend on order.
+            on_error: what an exception in your code does, or a row whose expression fails (of an aggregate, a gap, an evictor):
+                ``"stop"`` ends the run with the exception. ``"quarantine"`` moves the row or the pane to ``<operator>__quarantine``. The
+                row, if an expression fails, or ``reduce``, ``Aggregate.add`` or ``merge``, a window assigner, a session's gap or a
+                trigger's ``on_element``: the row then counts in no window. The pane, if a window function or ``Aggregate.result`` fails:
+                the window's last good value stays. If windows hold all their rows, a failing fold is found when a pane is computed. A
+                trigger's timers always stop the run. Cost, with functions over each row: a copy of the key's state per row.
 
-        Time: the result of [s, e) comes out when progress reaches e - 1 ms; state is freed ``allowed_lateness`` later.
-        Source: Flink, windows, allowed lateness and ``sideOutputLateData``; lateness is judged by the row's own stamp.
+        Time: the window [s, e) fires when progress reaches e - 1 ms; its state is freed ``allowed_lateness`` later.
+        Source: Flink, windows, allowed lateness and ``sideOutputLateData``; lateness is decided by the row's own stamp.
 
         Raises:
             DefinitionError: DEFINITION-032..035, 054, 055, 123, 135.
@@ -285,7 +285,7 @@ class KeyedStream(Joins):
         return WindowedStream(self, window, settings)
 
     def rolling(self, *, uid: str | None = None, **aggregates: AnyAggregate) -> Stream[Any]:
-        """Aggregates over all rows of a key so far, anew with every row; the last value of each key is in ``<output>__current``.
+        """Aggregates over all rows of a key so far, emitted for every row; the last value of each key is in ``<output>__current``.
 
         Shape: the keys, then one column per aggregate. State: one accumulator per key, for ever.
         Time: a value has the event time of the row that caused it.
@@ -295,7 +295,7 @@ class KeyedStream(Joins):
 
 
 def _check_comparable(value: Window | Trigger, where: str) -> None:
-    """Classes of the user are compared to tell versions apart."""
+    """Refuse a window or trigger of the user that cannot be hashed, or whose attributes cannot be part of the version."""
     try:
         hash(value)
     except TypeError:
@@ -308,7 +308,7 @@ def _check_comparable(value: Window | Trigger, where: str) -> None:
 
 
 def _check_settings(value: object, where: str) -> None:
-    """What an object of the user's holds is part of the operator's version."""
+    """Refuse attributes of an object of the user's class that cannot be part of the operator's version."""
     if not type(value).__module__.startswith("floodmark.spec."):
         settings_of(getattr(value, "__dict__", {}), f"{where}, {type(value).__name__}")
 
@@ -342,7 +342,7 @@ def _check_trigger(trigger: object, window: Window, where: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class WindowedStream(Builder):
-    """A stream per key and window, waiting for what to compute."""
+    """A stream per key and window: call ``aggregate``, ``reduce`` or ``process`` on it."""
 
     builds = '.window(Tumbling("1 hour"))'
 
@@ -378,8 +378,8 @@ class WindowedStream(Builder):
         """Fold the rows of a window two by two into one of the same columns. Source: Flink ``ReduceFunction``.
 
         Args:
-            function: (the row so far, the next row) -> a row; the first row of a window is taken as it is. For sessions, whose parts are
-                reduced on their own, it must be associative and commutative.
+            function: (row so far, next row) -> row; the first row of a window is not passed to it. For sessions, whose parts are reduced
+                on their own, the function must be associative and commutative.
             uid: names the state of this step; by default the operator's name.
 
         Shape: the keys, ``window_start``, ``window_end``, then the other columns of the input. State: one row per window.
@@ -387,8 +387,8 @@ class WindowedStream(Builder):
         where, head = self.keyed.stream.where("reduce"), self._head()
         self._keeps_no_rows(where)
         names = {c.name for c in head}
-        rest = [c for c in self.keyed.stream.schema.columns if c.name not in names]
-        return self._step(uid, [*head, *rest], function=Function.of(function, where), reduces=True)
+        value_columns = [c for c in self.keyed.stream.schema.columns if c.name not in names]
+        return self._step(uid, [*head, *value_columns], function=Function.of(function, where), reduces=True)
 
     def process(
         self,
@@ -401,11 +401,11 @@ class WindowedStream(Builder):
         """Any number of rows per pane, from all its rows. Source: Flink ``ProcessWindowFunction``.
 
         Args:
-            function: (pane, rows) -> rows. ``rows`` are all rows of the window in order of arrival, read only; with ``aggregates`` it is
-                one mapping of their results instead, and no rows are kept. It must depend on its arguments alone.
+            function: (pane, rows) -> rows. ``rows`` are all rows of the window in order of arrival, read only; with ``aggregates`` the
+                second argument is one mapping of their results instead, and the state holds no rows. It must depend on its arguments alone.
             schema: contract of the rows it yields.
             uid: names the state of this step; by default the operator's name.
-            aggregates: computed as rows come.
+            aggregates: computed row by row.
 
         Shape: the keys, ``window_start``, ``window_end`` (not for ``Global`` and ``Count``), then the contract's columns.
         State: every row of a window until it is freed; with ``aggregates`` one accumulator.
@@ -426,11 +426,11 @@ class WindowedStream(Builder):
 
     def _head(self) -> list[Column]:
         bounds = ("window_start", "window_end") if bounded_in_time(self.window) else ()
-        found = [self.keyed.stream.schema[key] for key in self.keyed.keys]
-        return found + [Column(name=name, type="timestamp", nullable=False) for name in bounds]
+        key_columns = [self.keyed.stream.schema[key] for key in self.keyed.keys]
+        return key_columns + [Column(name=name, type="timestamp", nullable=False) for name in bounds]
 
     def _measured(self, aggregates: Mapping[str, AnyAggregate], where: str) -> list[Column]:
-        found: list[Column] = []
+        columns: list[Column] = []
         taken = {c.name for c in self._head()}
         for name, aggregate in aggregates.items():
             wrong = [repr(name)] if name in taken or name.startswith("_") else []
@@ -438,8 +438,8 @@ class WindowedStream(Builder):
             new_columns(wrong, where, "a new column name", fix)
             kind = result_type(aggregate, self.keyed.stream.schema, f"{where}, column '{name}'")
             _check_settings(aggregate, f"{where}, column '{name}'")
-            found.append(Column(name=name, type=kind))
-        return found
+            columns.append(Column(name=name, type=kind))
+        return columns
 
     def _keeps_no_rows(self, where: str) -> None:
         evictor = self.settings["evictor"]

@@ -1,4 +1,4 @@
-"""Tagged rows: those of two streams as the one input of a stateful step."""
+"""Tagged unions: the rows of two streams as the single input of a stateful step."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ def tagged(
     *,
     last: bool = False,
 ) -> tuple[steps.Step, tuple[steps.Port, ...]]:
-    """The rows of two streams as one: keys, the tag, then the columns of each, null for the other's rows.
+    """The union of two streams, and its ports: keys, the tag, then the columns of each stream, null in the other stream's rows.
 
     Args:
-        left: whose keys give theirs their names.
-        right: the other one.
-        keys: its key columns, in the order of ``left``'s; none for a broadcast stream.
-        names: of the two.
+        left: stream whose keys name the key columns of the union.
+        right: the other stream.
+        keys: key columns of ``right``, in the order of ``left``'s; none for a broadcast stream.
+        names: of the two ports.
         where: for errors.
-        last: rows of ``left`` come after those of the other where all else is equal, and so does its port.
+        last: ``left`` is the second port: its rows follow those of ``right`` if event times are equal.
 
     Raises:
         DefinitionError: DEFINITION-124, the keys do not go together.
@@ -48,17 +48,19 @@ def tagged(
             raise DefinitionError(where, "keys that go together", " and ".join(got), fix, code="DEFINITION-124")
     head = [replace(shapes[0][key], nullable=True) for key in left.keys]
     own = (dict(zip(left.keys, left.keys, strict=True)), dict(zip(keys, left.keys, strict=bool(keys))))
-    ports, more = [], []
+    ports, value_columns = [], []
     for tag, shape in enumerate(shapes):
         columns = {c.name: own[tag].get(c.name) or f"_{names[tag]}_{c.name}" for c in shape.columns}
         ports.append(steps.Port(names[tag], tuple(columns.items()), broadcast=not keys and tag == 1))
-        more += [replace(c, name=columns[c.name], nullable=True) for c in shape.columns if c.name not in own[tag]]
-    schema = Schema((*head, Column(name=steps.TAG, type="int", nullable=False), *more))
+        value_columns += [
+            replace(c, name=columns[c.name], nullable=True) for c in shape.columns if c.name not in own[tag]
+        ]
+    schema = Schema((*head, Column(name=steps.TAG, type="int", nullable=False), *value_columns))
     parts = []
     for tag, stream in enumerate((left.stream, right)):
-        given = {target: f"`{name}`" for name, target in ports[tag].columns} | {
+        expressions = {target: f"`{name}`" for name, target in ports[tag].columns} | {
             steps.TAG: str(1 - tag if last else tag)
         }
-        texts = tuple((column.name, given.get(column.name, "NULL")) for column in schema.columns)
+        texts = tuple((column.name, expressions.get(column.name, "NULL")) for column in schema.columns)
         parts.append(steps.Project(stream.step, texts, schema))
     return steps.Union(tuple(parts)), tuple(reversed(ports) if last else ports)

@@ -1,4 +1,4 @@
-"""Timers of process functions: declared as class attributes, as their state is."""
+"""Timers of process functions: declared as class attributes, like states."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from floodmark.spec.kinds import unfit
 
 
 class Timer:
-    """A timer per key, declared as a class attribute; ``set`` it to a time, and ``on_timer`` is called then.
+    """A timer per key, declared as a class attribute; ``on_timer`` is called at the time it is ``set`` to.
 
-    One timer stands per key, name and time: setting it twice is setting it once; several times may be set. Event time by default: it
-    fires when progress reaches the time, in time order. ``Timer("processing")`` fires when the clock does; a replay repeats it from
-    recorded ticks. At the end of input every timer fires; one that a timer of its own name sets then does not.
+    A timer may be set to several times; setting the same time twice counts once. ``Timer()`` is of event time: it fires when progress
+    reaches the time, in order of times. ``Timer("processing")`` fires when the clock reaches the time; a replay repeats it from recorded
+    ticks. At the end of input all timers fire; a timer that is set by a firing of its own name then does not fire.
     Source: Flink ``TimerService``, Beam ``TimerSpec``.
     """
 
@@ -35,34 +35,34 @@ class Timer:
     def __get__(self, instance: Any, owner: type | None = None) -> Timer:
         if instance is None:
             return self
-        found: Timer = vars(instance).get(f"_state_{self.name}", self)
-        return found
+        handle: Timer = vars(instance).get(f"_state_{self.name}", self)
+        return handle
 
     def __set__(self, instance: Any, value: Any) -> None:
         fix = f"Write self.{self.name}.set(ctx.timestamp + 60_000)."
         raise UserCodeError(f"timer '{self.name}'", "set(time)", "an assignment", fix, code="USER-004")
 
     def bound(self, times: Any) -> Timer:
-        """A handle on the timers of the key at hand."""
-        found = object.__new__(Timer)
-        found.name, found.time, found.times = self.name, self.time, times
-        return found
+        """A copy of the timer as a handle on the times of the current key."""
+        handle = object.__new__(Timer)
+        handle.name, handle.time, handle.times = self.name, self.time, times
+        return handle
 
     def set(self, time: int | datetime) -> None:
-        """Fire at ``time``: ms UTC, or a datetime. A time that progress has passed already fires at once, before the next row of the key."""
+        """Fire at ``time``: ms UTC, or a datetime. If progress has passed that time, the timer fires at once, before the key's next row."""
         self._times().set(self.name, _moment(time, self.name))
 
     def delete(self, time: int | datetime | None = None) -> None:
-        """Do not fire at ``time``, or not at all."""
+        """Delete the firing at ``time``; without ``time`` all firings."""
         self._times().delete(self.name, None if time is None else _moment(time, self.name))
 
     def pending(self) -> list[int]:
-        """Times it is set to, ms UTC, in order."""
-        found: list[int] = self._times().pending(self.name)
-        return found
+        """Times at which the timer will fire, ms UTC, ascending."""
+        times: list[int] = self._times().pending(self.name)
+        return times
 
     def canonical(self) -> dict[str, object]:
-        """Its clock, as JSON values."""
+        """The timer's clock, as JSON values."""
         return {"timer": self.time}
 
     def _times(self) -> Any:

@@ -14,11 +14,11 @@ _WHERE = "tolerance"
 
 @dataclass(frozen=True, slots=True)
 class Within:
-    """Two numbers count as the same where one of the two bounds holds them.
+    """Two numbers count as the same if their difference is within one of the two bounds.
 
     Args:
-        absolute: most difference, in the column's unit, 0 or more.
-        relative: most difference as a share of the greater of the two by amount, 0 to 1.
+        absolute: largest difference, in the column's unit, 0 or more.
+        relative: largest difference as a share of the larger absolute value of the two, 0 to 1.
 
     Raises:
         DefinitionError: DEFINITION-160, a bound that is no such number.

@@ -1,7 +1,7 @@
-"""Triggers: when a window's result comes out. Declarations; ``semantics.triggers`` runs them.
+"""Triggers: when a window fires. Declarations; ``semantics.triggers`` runs them.
 
-They are composed: ``AfterCount(100) | AfterDelay("1 hour")``, ``AfterWatermark().early(Every("1 minute"))``. A window fires as often as its
-trigger says, each time with everything it holds (accumulating) or with what is new (discarding).
+Triggers compose: ``AfterCount(100) | AfterDelay("1 hour")``, ``AfterWatermark().early(Every("1 minute"))``. A pane holds all rows of the
+window (accumulating) or the rows since the previous pane (discarding).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Clock = Literal["event", "processing"]
 
 
 class Decision(Flag):
-    """What a trigger wants: FIRE emits a pane and keeps the contents, PURGE forgets the contents. Source: Flink ``TriggerResult``."""
+    """Decision of a trigger: FIRE emits a pane, PURGE removes the window's rows. Source: Flink ``TriggerResult``."""
 
     CONTINUE = 0
     FIRE = 1
@@ -32,7 +32,7 @@ class Decision(Flag):
 
 
 class TriggerContext(Protocol):
-    """What a trigger of your own sees of one key's window."""
+    """The window of one key, as a user's trigger sees it."""
 
     @property
     def window(self) -> tuple[int, int] | None:
@@ -40,7 +40,7 @@ class TriggerContext(Protocol):
 
     @property
     def watermark(self) -> int:
-        """In force for the row or timer at hand, ms."""
+        """The watermark in force for the current row or timer, ms."""
 
     @property
     def clock(self) -> int:
@@ -48,35 +48,35 @@ class TriggerContext(Protocol):
 
     @property
     def state(self) -> dict[str, Any]:
-        """Plain data of this window, kept with it."""
+        """The trigger's own state, plain data, stored with the window."""
 
     def at_event_time(self, time: int) -> None:
-        """Ask for ``on_event_time`` when progress reaches ``time``."""
+        """Set a timer: ``on_event_time`` is called when progress reaches ``time``."""
 
     def at_processing_time(self, time: int) -> None:
-        """Ask for ``on_processing_time``, which your trigger then has, when the clock reaches ``time``."""
+        """Set a timer: ``on_processing_time``, which the trigger must define, is called when the clock reaches ``time``."""
 
 
 class Trigger:
-    """When to fire; subclass it for one of your own.
+    """When a window fires; subclass it for a trigger of your own.
 
     The class's source and its attributes are part of the operator's version.
     """
 
     def on_element(self, time: int, row: Mapping[str, Any], context: TriggerContext) -> Decision:
-        """A row has come into the window."""
+        """Called for each row that is added to the window."""
         raise NotImplementedError
 
     def on_event_time(self, time: int, context: TriggerContext) -> Decision:  # noqa: ARG002 - for subclasses
-        """An event-time timer of this window is due."""
+        """Called when an event-time timer of this window is due."""
         return Decision.CONTINUE
 
     def on_processing_time(self, time: int, context: TriggerContext) -> Decision:  # noqa: ARG002 - for subclasses
-        """A processing-time timer of this window is due."""
+        """Called when a processing-time timer of this window is due."""
         return Decision.CONTINUE
 
     def on_merge(self, states: list[dict[str, Any]], context: TriggerContext) -> None:
-        """Windows have become one: put what their ``states`` said into ``context.state``, and set timers again.
+        """Called when windows merge: write the merged ``states`` into ``context.state``, and set timers again.
 
         Raises:
             NotImplementedError: by default; session windows need it.
@@ -86,11 +86,11 @@ class Trigger:
 
     @property
     def clocked(self) -> bool:
-        """Whether the processing clock moves for it: its class has an ``on_processing_time`` of its own."""
+        """Whether the trigger uses processing time: its class defines ``on_processing_time``."""
         return type(self).on_processing_time is not Trigger.on_processing_time
 
     def canonical(self) -> dict[str, object]:
-        """As of ``Declared``; the class by its code."""
+        """As ``Declared.canonical``; the class is identified by its code."""
         return {"trigger": type(self).__qualname__} | class_of(self, "trigger")
 
     def describe(self) -> str:
@@ -123,18 +123,18 @@ def _positive(value: str | timedelta, trigger: object = None, _: Any = None) -> 
 class AfterWatermark(_Known):
     """At the end of the window, by progress: the default of windows with an end. Source: Flink ``EventTimeTrigger``, Beam ``AfterWatermark``.
 
-    ``.early(trigger)`` adds approximate panes before it, ``.late(trigger)`` says when late rows count (by default each at once).
+    ``.early(trigger)`` adds panes before the end, ``.late(trigger)`` decides when late rows fire the window again (by default each at once).
     """
 
     early_trigger: Trigger | None = None
     late_trigger: Trigger | None = None
 
     def early(self, trigger: Trigger) -> AfterWatermark:
-        """Fire before the end too, whenever ``trigger`` says."""
+        """Fire before the end too, when ``trigger`` fires."""
         return evolve(self, early_trigger=_checked(trigger, "early"))
 
     def late(self, trigger: Trigger) -> AfterWatermark:
-        """After the end, let late rows wait until ``trigger`` says."""
+        """After the end, fire for late rows only when ``trigger`` fires."""
         return evolve(self, late_trigger=_checked(trigger, "late"))
 
     def describe(self) -> str:
@@ -164,8 +164,8 @@ class AfterCount(_Known):
 class Every(_Known):
     """Periodically: at whole multiples of ``period``, and at the end of a window that has one.
 
-    Event time: source Flink ``ContinuousEventTimeTrigger``; the first multiple after the first row's time, then each next. Processing time:
-    the first multiple after the clock; firings the clock has jumped over collapse to one.
+    Event time: the first multiple after the first row's time, then each next; source Flink ``ContinuousEventTimeTrigger``. Processing time:
+    the first multiple after the clock; if the clock jumps over several multiples, the window fires once.
     """
 
     period: int = field(converter=_positive)
@@ -183,7 +183,7 @@ class Every(_Known):
 
     @property
     def clocked(self) -> bool:
-        """Whether it goes by processing time."""
+        """Whether the period is of processing time."""
         return self.time == "processing"
 
 
@@ -199,7 +199,7 @@ class AfterDelay(_Known):
 
     @property
     def clocked(self) -> bool:
-        """Always."""
+        """Always True."""
         return True
 
 
@@ -214,7 +214,7 @@ class EndOfInput(_Known):
 
 @frozen
 class Purging(_Known):
-    """Fires like ``trigger`` and forgets the contents each time. Source: Flink ``PurgingTrigger``."""
+    """Fires like ``trigger`` and removes the window's rows each time. Source: Flink ``PurgingTrigger``."""
 
     trigger: Trigger = field()
 
@@ -229,7 +229,7 @@ class Purging(_Known):
 
 @frozen
 class AnyOf(_Known):
-    """When one of ``triggers`` fires; all of them then begin anew. Source: Beam ``AfterFirst``, repeated."""
+    """Fires when one of ``triggers`` fires; all of them are then reset. Source: Beam ``AfterFirst``, repeated."""
 
     triggers: tuple[Trigger, ...]
 
@@ -240,7 +240,7 @@ class AnyOf(_Known):
 
 @frozen
 class AllOf(_Known):
-    """When each of ``triggers`` has fired since the last time. Source: Beam ``AfterAll``, repeated."""
+    """Fires when each of ``triggers`` has fired since the last firing. Source: Beam ``AfterAll``, repeated."""
 
     triggers: tuple[Trigger, ...]
 
@@ -260,7 +260,7 @@ def all_of(*triggers: Trigger) -> AllOf:
 
 
 def parts(trigger: Trigger) -> list[Trigger]:
-    """The trigger and everything it is made of."""
+    """The trigger and all triggers it is composed of."""
     match trigger:
         case AfterWatermark():
             inner = [t for t in (trigger.early_trigger, trigger.late_trigger) if t]
@@ -274,12 +274,12 @@ def parts(trigger: Trigger) -> list[Trigger]:
 
 
 def own_parts(trigger: Trigger | None) -> list[Trigger]:
-    """The parts of it that are classes of the user's."""
+    """The parts of a trigger that are of the user's classes."""
     return [part for part in parts(trigger) if type(part).__module__ != Trigger.__module__] if trigger else []
 
 
 def once(trigger: Trigger) -> bool:
-    """Whether a window has one pane at most before rows come late."""
+    """Whether a trigger fires a window at most once before late rows arrive."""
     match trigger:
         case AfterWatermark():
             return trigger.early_trigger is None
@@ -292,7 +292,7 @@ def once(trigger: Trigger) -> bool:
 
 
 def never_fires(trigger: Trigger, *, ends: bool) -> str | None:
-    """Why a trigger cannot fire at all on windows that do or do not end before the input does; None when it can.
+    """The reason why a trigger can never fire; None if it can.
 
     Args:
         trigger: of the step.
@@ -304,8 +304,8 @@ def never_fires(trigger: Trigger, *, ends: bool) -> str | None:
         case Purging():
             return never_fires(trigger.trigger, ends=ends)
         case AnyOf():
-            found = [never_fires(t, ends=ends) for t in trigger.triggers]
-            return "; ".join(why for why in found if why) if all(found) else None
+            reasons = [never_fires(t, ends=ends) for t in trigger.triggers]
+            return "; ".join(why for why in reasons if why) if all(reasons) else None
         case AllOf():
             return next((why for t in trigger.triggers if (why := never_fires(t, ends=ends))), None)
         case _:

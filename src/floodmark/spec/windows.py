@@ -33,8 +33,8 @@ class Tumbling(Declared):
     Source: Flink ``TumblingEventTimeWindows``.
 
     Args:
-        size: length, more than 0; kept in ms.
-        offset: shift of the starts against 1970-01-01T00:00Z; kept in ms.
+        size: length, more than 0; stored in ms.
+        offset: shift of the starts against 1970-01-01T00:00Z; stored in ms.
 
     Raises:
         DefinitionError: DEFINITION-030, a size of zero or less.
@@ -55,7 +55,7 @@ class Sliding(Declared):
     """Windows of one size that begin every ``slide``; a row is in size/slide of them. Source: Flink ``SlidingEventTimeWindows``.
 
     Args:
-        size: length, more than 0; kept in ms.
+        size: length, more than 0; stored in ms.
         slide: distance of the starts, more than 0; more than ``size`` leaves gaps whose rows are in no window.
         offset: shift of the starts against 1970-01-01T00:00Z.
     """
@@ -73,7 +73,7 @@ class Calendar(Declared):
     Args:
         unit: ``"day"``, ``"week"`` or ``"month"``.
         timezone: IANA name.
-        offset: the day begins this much after local midnight, elapsed time; at most 12 hours. Kept in ms.
+        offset: elapsed time from local midnight to the begin of the day; at most 12 hours. Stored in ms.
     """
 
     entry = "kind"
@@ -118,11 +118,11 @@ class Session(Declared):
     Source: Flink ``EventTimeSessionWindows``; touching windows merge as there.
 
     Args:
-        gap: silence that ends a session, more than 0, kept in ms; or Spark SQL over the row's columns for a gap per row, in ms: a number
-            more than 0, cut to whole ms. A session ends with time at the latest.
-        longest: no session is taken to be longer than this by a bounded run over an interval, which reads as much around it and a gap
-            more; by default a day, or the gap if that is more. Unbounded runs and runs over all of time need no such limit.
-        per_row: ``gap`` is an expression; no gap is taken to be more than ``longest``.
+        gap: time without rows that ends a session, more than 0, stored in ms; or Spark SQL over the row's columns for a gap per row, in ms:
+            a number more than 0, cut to whole ms. A session ends at the end of time at the latest.
+        longest: greatest length of a session that a bounded run over an interval assumes: it reads rows up to ``longest`` and a gap around
+            the interval. By default a day, or the gap if that is more. Unbounded runs and runs over all of time do not use it.
+        per_row: ``gap`` is an expression; bounded runs over an interval assume that no gap is more than ``longest``.
     """
 
     entry = "kind"
@@ -140,7 +140,7 @@ class Session(Declared):
 
     @property
     def margin(self) -> int:
-        """How far from an interval rows may decide what its sessions are, ms."""
+        """Greatest distance from an interval of the rows that decide its sessions, ms."""
         return self.longest + (self.gap if isinstance(self.gap, int) else self.longest)
 
 
@@ -148,8 +148,8 @@ class Session(Declared):
 class Count(Declared):
     """The last ``size`` rows of a key, at every ``slide``-th row; by default each row is in one window.
 
-    Source: Flink ``countWindow(size, slide)``. A key that never gets ``slide`` more rows keeps what it has: give it a time-out
-    with ``Global()`` and ``any_of(AfterCount(n), AfterDelay("1 hour"))`` instead.
+    Source: Flink ``countWindow(size, slide)``. The rows of a key that never receives ``slide`` more rows stay in state: for a time-out use
+    ``Global()`` with ``any_of(AfterCount(n), AfterDelay("1 hour"))``.
 
     Args:
         size: rows, at least 1.
@@ -192,7 +192,7 @@ class WindowAssigner:
         raise NotImplementedError
 
     def canonical(self) -> dict[str, object]:
-        """As of ``Declared``; the class by its code."""
+        """As ``Declared.canonical``; the class is identified by its code."""
         return {"kind": type(self).__name__} | class_of(self, "window assigner")
 
     def __eq__(self, other: object) -> bool:
@@ -203,13 +203,13 @@ class WindowAssigner:
 
 
 Grid = Tumbling | Sliding | Calendar | Global
-"""Windows known before any row is seen: columns are enough to compute them."""
+"""Windows that do not depend on the rows: columnar kernels can compute them."""
 
 Window = Grid | Session | Count | WindowAssigner
 
 
 def bounded_in_time(window: Window) -> bool:
-    """Whether its windows have a start and an end in time."""
+    """Whether windows of this kind have a start and an end in time."""
     return not isinstance(window, (Global, Count))
 
 

@@ -18,27 +18,27 @@ from floodmark.spec.operator import Operator
 from floodmark.spec.source import Source
 
 Engine = Literal["spark", "embedded"]
-"""What runs operators."""
+"""The engines that run operators."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Where a workspace acts, as ``resources/`` decides it per environment.
+    """Settings of a workspace, chosen per environment by ``resources/``.
 
     Args:
         environment: ``dev`` or ``prod``.
         lake: root of the tables.
-        logs: root of a lake whose logs are read instead of its own; that lake is never written.
+        logs: root of another lake whose logs are read instead of this lake's; the other lake is never written.
         spark: Spark configuration on top of floodmark's own.
-        engine: what runs operators: ``spark``, or ``embedded``, which needs no JVM and runs on one machine.
-        memory: what queries of the embedded engine may hold in memory, MB, before they spill; by default two fifths of the machine's.
+        engine: ``spark``, or ``embedded``, which needs no JVM and runs on one machine.
+        memory: memory of the embedded engine's queries before they spill, MB; by default two fifths of the machine's.
         master: Spark master.
         shuffle_partitions: state partitions of a new unbounded run.
-        folder: what relative paths of sources start from.
+        folder: base of relative paths of sources.
         control: URL of the control store for SQLAlchemy; by default SQLite in ``.floodmark/control`` of the workspace.
-        divided: lay output tables out by the partitions of their assets, so that these can be computed at the same time and replaced
-            without reading others; costs a file per partition and commit.
-        kept_days: for which packages nobody names, ended timelines, logs of drivers and rows of the control store are kept.
+        divided: partition output tables by the partitions of their assets, so that partitions can be computed at the same time and
+            replaced without reading others; costs a file per partition and commit.
+        kept_days: retention of unreferenced packages, ended timelines, logs of drivers and rows of the control store.
         upkeep_minutes: between two upkeeps of the lake under a supervisor; 0 for none.
     """
 
@@ -57,7 +57,7 @@ class Settings:
     upkeep_minutes: float = 60
 
     def __post_init__(self) -> None:
-        """Refuse an engine that is none.
+        """Refuse an unknown engine.
 
         Raises:
             SetupError: SETUP-072.
@@ -73,8 +73,8 @@ class Workspace:
     """Sources and operators by name, each alone or as an asset with its settings.
 
     Raises:
-        DefinitionError: DEFINITION-070 two of one name, 071 an input nobody writes, 072 a contract that is not the source's,
-            073 an operator used as input but not listed, 075 an input by name that has to be bound.
+        DefinitionError: DEFINITION-070 two definitions of one name, 071 an input that neither a source nor an output is, 072 a contract
+            that is not the source's, 073 an operator used as input but not listed, 075 an input by name that has to be bound.
     """
 
     source_assets: tuple[SourceAsset, ...]
@@ -101,9 +101,9 @@ class Workspace:
 
     @classmethod
     def of(cls, *modules: ModuleType, settings: Settings | None = None) -> Workspace:
-        """Every source and operator these modules name, so that a new operator is written down once, where it is defined.
+        """The workspace of all sources, operators and assets that are attributes of these modules.
 
-        An asset wins over the source or operator of its name, wherever both are.
+        An asset replaces the source or operator of its name, whichever module it is in.
 
         Args:
             modules: as a rule those of ``assets`` and ``operators``.
@@ -130,11 +130,11 @@ class Workspace:
         return tuple(asset.operator for asset in self.operator_assets)
 
     def at(self, root: str, *, lake: str | None = None) -> Workspace:
-        """The same with every path absolute.
+        """The workspace with absolute paths in its settings.
 
         Args:
-            root: the folder relative paths of its settings start from.
-            lake: an absolute path or URI to act on instead of the settings' lake.
+            root: base of relative paths.
+            lake: an absolute path or URI that replaces the settings' lake.
         """
         settings = self.settings
         located = replace(
@@ -146,19 +146,19 @@ class Workspace:
         return self.having(located)
 
     def having(self, settings: Settings) -> Workspace:
-        """The same with other settings."""
+        """The workspace with other settings."""
         return Workspace(sources=self.source_assets, operators=self.operator_assets, settings=settings)
 
     def source(self, name: str) -> Source:
-        """The source of that name, or DEFINITION-074 with the names there are."""
+        """The source of that name; DEFINITION-074, which lists all names, if there is none."""
         return _named(name, self.sources, "source")
 
     def operator(self, name: str) -> Operator:
-        """The operator of that name, or DEFINITION-074 with the names there are."""
+        """The operator of that name; DEFINITION-074, which lists all names, if there is none."""
         return _named(name, self.operators, "operator")
 
     def asset(self, name: str) -> OperatorAsset:
-        """How the operator of that name is shown; as ``operator``."""
+        """The asset of the operator of that name; DEFINITION-074 as for ``operator``."""
         operator = self.operator(name)
         return next(one for one in self.operator_assets if one.operator is operator)
 
@@ -176,38 +176,38 @@ class Workspace:
     def _check_inputs(self, operator: Operator) -> None:
         tables = {s.name: s.schema for s in self.sources}
         tables |= {out.table: out.schema for o in self.operators for out in o.outputs}
-        for given in operator.inputs:
-            where = f"operator '{operator.name}', input '{given.name}'"
-            if given.upstream and given.upstream.operator not in self.operators:
-                fix = f"Add {given.upstream.operator.name} to the workspace's operators."
-                got = f"'{given.upstream.operator.name}', which is not in it (or is another version there)"
+        for input_ in operator.inputs:
+            where = f"operator '{operator.name}', input '{input_.name}'"
+            if input_.upstream and input_.upstream.operator not in self.operators:
+                fix = f"Add {input_.upstream.operator.name} to the workspace's operators."
+                got = f"'{input_.upstream.operator.name}', which is not in it (or is another version there)"
                 raise DefinitionError(where, "an operator of the workspace", got, fix, code="DEFINITION-073")
-            if given.table not in tables:
-                fix = closest(given.table, tables) + f"Tables: {', '.join(sorted(tables)) or 'none'}."
-                raise DefinitionError(where, "a source or an output", f"'{given.table}'", fix, code="DEFINITION-071")
-            found = tables[given.table]
-            wrong = [c.name for c in given.schema.columns if found.types.get(c.name) != c.type]
+            if input_.table not in tables:
+                fix = closest(input_.table, tables) + f"Tables: {', '.join(sorted(tables)) or 'none'}."
+                raise DefinitionError(where, "a source or an output", f"'{input_.table}'", fix, code="DEFINITION-071")
+            actual = tables[input_.table]
+            wrong = [c.name for c in input_.schema.columns if actual.types.get(c.name) != c.type]
             if wrong:
-                fix = f"'{given.table}' has: {found.describe()}."
+                fix = f"'{input_.table}' has: {actual.describe()}."
                 got = f"other or no {', '.join(wrong)}"
-                raise DefinitionError(where, f"the columns of '{given.table}'", got, fix, code="DEFINITION-072")
-            source = next((s for s in self.sources if s.name == given.table), None)
-            if given.upstream is None and (source is None or source.revisable != given.revisable):
+                raise DefinitionError(where, f"the columns of '{input_.table}'", got, fix, code="DEFINITION-072")
+            source = next((s for s in self.sources if s.name == input_.table), None)
+            if input_.upstream is None and (source is None or source.revisable != input_.revisable):
                 what = "another operator's output" if source is None else "a source whose rows may be taken back"
-                name = given.table if source is not None else next(_shown(self.operators, given.table))
+                name = input_.table if source is not None else next(_shown(self.operators, input_.table))
                 fix = (
-                    f'Bind it, so that the operator knows what it reads: @operator(inputs={{"{given.name}": {name}}}).'
+                    f'Bind it, so that the operator knows what it reads: @operator(inputs={{"{input_.name}": {name}}}).'
                 )
                 got = f"{what} by its name"
                 raise DefinitionError(where, "a bound input", got, fix, code="DEFINITION-075")
 
 
 def _shown(operators: tuple[Operator, ...], table: str) -> Iterator[str]:
-    """An output as it is bound: its operator, and its name where it is not the first."""
-    for one in operators:
-        for place, out in enumerate(one.outputs):
+    """(table) -> the binding of the output that writes it, as source text: ``hourly``, or ``hourly["late"]`` if it is not the first output."""
+    for operator in operators:
+        for position, out in enumerate(operator.outputs):
             if out.table == table:
-                yield f'{one.name}["{out.name}"]' if place else one.name
+                yield f'{operator.name}["{out.name}"]' if position else operator.name
 
 
 def _absolute(path: str, root: str) -> str:
@@ -217,23 +217,23 @@ def _absolute(path: str, root: str) -> str:
 Named = TypeVar("Named", Source, Operator)
 
 
-def _named(name: str, found: tuple[Named, ...], kind: str) -> Named:
-    for one in found:
-        if one.name == name:
-            return one
-    names = [one.name for one in found]
+def _named(name: str, candidates: tuple[Named, ...], kind: str) -> Named:
+    for candidate in candidates:
+        if candidate.name == name:
+            return candidate
+    names = [candidate.name for candidate in candidates]
     fix = closest(name, names) + f"There are: {', '.join(names) or 'none'}."
     raise DefinitionError("workspace", f"the name of one of its {kind}s", repr(name), fix, code="DEFINITION-074")
 
 
 def _in_order(operators: tuple[Operator, ...]) -> tuple[Operator, ...]:
-    """Upstream first; otherwise as listed. Bindings are values, so there can be no cycle."""
+    """The operators, upstream first; otherwise in the order listed. Bindings are values, so there can be no cycle."""
     done: dict[int, Operator] = {}
 
     def visit(operator: Operator) -> None:
-        for given in operator.inputs:
+        for input_ in operator.inputs:
             for other in operators:
-                if given.table in {out.table for out in other.outputs} and other is not operator:
+                if input_.table in {out.table for out in other.outputs} and other is not operator:
                     visit(other)
         done.setdefault(id(operator), operator)
 

@@ -1,4 +1,4 @@
-"""Expressions: Spark SQL text, read once into a tree whose types are Spark's, and checked before anything runs."""
+"""Expressions: Spark SQL text, parsed once into a tree with Spark's types, and checked before anything runs."""
 
 from floodmark.spec.expressions.expression import Expression, check, expression, itself, known_type, quoted
 from floodmark.spec.expressions.implicit import implicit_casts

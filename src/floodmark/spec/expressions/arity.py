@@ -1,4 +1,4 @@
-"""How many arguments each function of Spark 4.2 takes; asked of Spark, which was given none to nine nulls."""
+"""How many arguments each function of Spark 4.2 takes; measured by calling each function of Spark with zero to nine nulls."""
 
 from __future__ import annotations
 
@@ -83,11 +83,11 @@ def _counts(text: str) -> tuple[range, ...]:
 COUNTS: Mapping[str, tuple[range, ...]] = {
     name: _counts(text) for text, names in _TABLE.items() for name in names.split()
 }
-"""Function or operator -> how many arguments it takes; what is missing takes any number."""
+"""Function or operator -> how many arguments it takes; a name that is missing here takes any number."""
 
 
 def takes(name: str, count: int) -> bool:
-    """Whether a function takes so many arguments."""
+    """(function, number of arguments) -> True if the function takes that many."""
     return name not in COUNTS or any(count in counts for counts in COUNTS[name])
 
 

@@ -1,4 +1,4 @@
-"""What Spark's analyser refuses beside a wrong number of arguments: values that do not compare, casts that fail for every value."""
+"""Checks of argument types, as Spark's analyser does them: values that do not compare, casts that fail for every value."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ INDEXES: Mapping[str, Sequence[str]] = {
     "[]": INTEGERS,
     **dict.fromkeys(("element_at", "try_element_at"), tuple(kind for kind in INTEGERS if kind != "bigint")),
 }
-"""What takes an index as it is, not cast -> the types of an index of an array."""
+"""Function or operator that does not cast its index -> the types it accepts as an array's index."""
 
 CHECKS: Mapping[str, Callable[[str, Sequence[Typed]], None]] = {
     **dict.fromkeys(("=", "<>", "<", "<=", ">", ">=", "<=>", "in", "between", "nullif", "equal_null"), _compared),
@@ -92,7 +92,7 @@ CHECKS: Mapping[str, Callable[[str, Sequence[Typed]], None]] = {
 
 
 def check_cast(source: str, target: str) -> None:
-    """Casts ANSI mode refuses whatever the value."""
+    """Refuse a cast that ANSI mode refuses for every value."""
     complex_ = ("array", "map", "struct")
     refused = (
         (source == "boolean" and target in {"date", "timestamp"})

@@ -1,4 +1,4 @@
-"""Expressions of the user: read once, checked against a schema before anything runs."""
+"""Expressions of the user: parsed once, checked against a schema before anything runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CODES = {"aggregate": "DEFINITION-023"}
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """Spark SQL text, read against the columns it may name.
+    """Spark SQL text, parsed and typed over the columns of a schema.
 
     Args:
         text: as the user wrote it.
@@ -39,12 +39,12 @@ class Expression:
 
     @property
     def type(self) -> str:
-        """Spark SQL type; empty if it is not known, or the type of NULL."""
+        """Spark SQL type; empty if the type is unknown, or is the type of NULL."""
         return "" if "void" in self.tree.type or self.tree.type == "decimal" else self.tree.type
 
     @property
     def constant(self) -> bool:
-        """True if it reads no column."""
+        """True if the expression reads no column."""
         return not self.columns
 
 
@@ -163,7 +163,7 @@ def check(text: object, schema: Schema, where: str, *, boolean: bool = False) ->
 
 
 def known_type(text: object, schema: Schema, where: str, *, name: str = "") -> str:
-    """As ``check``, for what becomes a column.
+    """As ``check``, for an expression whose value becomes a column: its type must be known, and a type a column may have.
 
     Args:
         text: Spark SQL.
@@ -188,7 +188,7 @@ def known_type(text: object, schema: Schema, where: str, *, name: str = "") -> s
 
 
 def itself(name: str) -> str:
-    """The expression that is the column of a name, also where SQL would read the name as something else (``null``, ``interval``)."""
+    """(column name) -> the expression that reads the column: the name, in backticks if SQL reads the bare name otherwise (``null``, ``interval``)."""
     try:
         node = parse(name)
     except Unreadable:
@@ -198,7 +198,7 @@ def itself(name: str) -> str:
 
 @lru_cache(maxsize=4096)
 def quoted(text: str) -> str:
-    """The expression as Spark reads it, which takes names that are not of ASCII in backticks alone."""
+    """The expression with names outside ASCII in backticks, as Spark requires."""
     if text.isascii():
         return text
     for token in reversed(tokens(text)):

@@ -13,7 +13,7 @@ from floodmark.spec.expressions.tokens import Token, Unreadable
 from floodmark.spec.expressions.tree import Call, Cast, Column, Field, Literal, Node
 
 TYPED = frozenset({"DATE", "TIMESTAMP", "TIMESTAMP_NTZ", "TIMESTAMP_LTZ", "TIME", "X"})
-"""What makes a text behind it a literal of another type."""
+"""Words that give the text after them another type: ``DATE '2024-01-31'``."""
 UNITS = frozenset(
     [
         "YEAR",
@@ -36,7 +36,7 @@ UNITS = frozenset(
         "MICROSECONDS",
     ]
 )
-"""Of intervals."""
+"""Units of intervals."""
 
 
 def typed(reader: Reader, word: str) -> Literal:
@@ -53,7 +53,7 @@ def typed(reader: Reader, word: str) -> Literal:
 
 
 def interval(reader: Reader) -> Node:
-    """What follows INTERVAL."""
+    """The interval whose word INTERVAL has been read."""
     parts: list[tuple[Node, str]] = []
     while _quantity(reader, first=not parts):
         value = _amount(reader)
@@ -77,7 +77,7 @@ def interval(reader: Reader) -> Node:
 
 
 def _amount(reader: Reader) -> Node:
-    """The number of a unit: written out, with a sign or without."""
+    """The amount before a unit, a number or a text, with or without a sign."""
     sign = reader.accept("-", "+")
     if reader.token.kind not in {"number", "string"}:
         written = "Write the number itself, or multiply: n * INTERVAL 1 DAY, make_dt_interval(n)."
@@ -90,7 +90,7 @@ def _amount(reader: Reader) -> Node:
 
 
 def _quantity(reader: Reader, *, first: bool) -> bool:
-    """Whether the number of a unit comes next; behind the first one ``+`` may as well add what is no part of the interval."""
+    """Whether the amount of a unit is next. After the ``first`` amount a unit must follow, as ``+`` may also add another value to the interval."""
     signed = reader.token.kind == "operator" and reader.token.text in {"-", "+"}
     number, unit = (reader.ahead(), reader.ahead(2)) if signed else (reader.token, reader.ahead())
     if first:
@@ -99,7 +99,7 @@ def _quantity(reader: Reader, *, first: bool) -> bool:
 
 
 def _check_amount(value: Node, unit: str) -> None:
-    """Refuse what is no number of a unit; seconds alone have a fraction."""
+    """Refuse an amount that is no number, or has a fraction and is not of seconds."""
     written = value.arguments[0] if isinstance(value, Call) else value
     amount = str(written.value) if isinstance(written, Literal) else ""
     if not re.fullmatch(r"\s*[+-]?(\d+\.?\d*|\.\d+)\s*" if unit == "SECOND" else r"\s*[+-]?\d+\s*", amount):
@@ -177,7 +177,7 @@ def _overlay(reader: Reader, _: Token) -> Node | None:
 
 
 def shift(reader: Reader, token: Token) -> Node:
-    """A unit, then two arguments; with one argument behind it the word is a column, as in ``datediff(day, moment)``."""
+    """A call with a unit and two arguments. With one argument the unit's word is a column, as in ``datediff(day, moment)``."""
     unit = reader.take()
     reader.expect(",")
     arguments = reader.arguments()

@@ -1,7 +1,6 @@
-"""Every function Spark 4.2 lists: whether its answer depends on the row alone, and its result type where that is always the same.
+"""Every function Spark 4.2 lists: whether its answer depends on the row alone, and its result type if the type is fixed.
 
-The tests ask Spark for its list; a name that is missing here fails there. What is neither here nor in ``rules.RULES`` has no
-known type: it needs a CAST.
+A test compares these names with Spark's own list. A function without a type here and without a rule in ``rules.RULES`` needs a CAST.
 """
 
 from __future__ import annotations
@@ -153,7 +152,7 @@ BARE = frozenset(
         "user",
     ]
 )
-"""Functions SQL calls without parentheses, where no column has the name."""
+"""Functions that SQL calls without parentheses if no column has the name."""
 
 
 def _by_name(table: Mapping[str, str]) -> dict[str, str]:
@@ -162,12 +161,12 @@ def _by_name(table: Mapping[str, str]) -> dict[str, str]:
 
 _FIXED, _IMPURE, _REFUSED = _by_name(RESULTS), _by_name(IMPURE), _by_name(REFUSED)  # type: ignore[arg-type]  # keys are str
 _FORMS = ("!=", "==", "case", "cast")
-"""What Spark lists beside its functions, and the parser reads as something else."""
+"""Names in Spark's list of functions that the parser reads as other forms."""
 _PURE = frozenset({*_FIXED, *RULES, *UNTYPED, *_FORMS})
 
 
 def classified(name: str) -> Class | None:
-    """What a function is; None for a name Spark 4.2 does not list."""
+    """The class of a function; None for a name Spark 4.2 does not list."""
     if name in _IMPURE:
         return "impure"
     if name in _REFUSED:
@@ -176,7 +175,7 @@ def classified(name: str) -> Class | None:
 
 
 def fixed_type(name: str) -> str:
-    """The type a function always has; empty where that depends on its arguments, or is not known."""
+    """The type a function always has; empty if the type depends on the arguments or is unknown."""
     return _FIXED.get(name) or _IMPURE.get(name, "")
 
 

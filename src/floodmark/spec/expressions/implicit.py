@@ -16,9 +16,9 @@ _CONDITIONS = frozenset(["and", "or", "not"])
 
 
 def implicit_casts(tree: Typed) -> Iterator[tuple[str, str]]:
-    """(SQL of the text, the type it is read as) of every operator that takes text for a number, a time or a condition.
+    """(SQL of the text, type Spark casts it to) for every operand that Spark casts from text to a number, a time or a condition.
 
-    Text that is written out and has that form, as in ``at > '2025-01-01'`` or ``n = '5'``, does not count.
+    A literal that has the form of the type, as in ``at > '2025-01-01'`` or ``n = '5'``, is left out.
     """
     for child in tree.children:
         yield from implicit_casts(child)
@@ -30,7 +30,7 @@ def implicit_casts(tree: Typed) -> Iterator[tuple[str, str]]:
 
 
 def _read_as(tree: Typed) -> str:
-    """The type that text directly below a node is read as."""
+    """The type that Spark casts text operands of a node to; empty if it casts none."""
     match tree.node:
         case Case():
             return tree.type
@@ -49,7 +49,7 @@ def _read_as(tree: Typed) -> str:
 
 
 def _has_form(child: Typed, target: str) -> bool:
-    """True for text that is written out and, if a number is asked for, is one."""
+    """True for a literal; if the type is a number, for a literal that is a number."""
     if not isinstance(child.node, Literal):
         return False
     if not is_number(target):

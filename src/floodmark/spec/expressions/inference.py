@@ -14,7 +14,7 @@ from floodmark.spec.expressions.widening import element, members
 
 
 class UnknownColumn(Exception):  # noqa: N818 - made a DefinitionError by ``check``
-    """A name that is no column."""
+    """An expression names a column that the schema lacks."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -120,7 +120,7 @@ def _call(node: Call, name: str, arguments: tuple[Node, ...], columns: _Columns,
 
 
 def _with_lambdas(name: str, arguments: tuple[Node, ...], columns: _Columns, scope: _Scope) -> tuple[Typed, ...]:
-    """Children of a higher-order function; a lambda's parameters have the types of what it is applied to."""
+    """Typed arguments of a higher-order function; a lambda's parameters have the types of the elements the lambda is applied to."""
     children: list[Typed] = []
     for argument in arguments:
         if not isinstance(argument, Lambda):

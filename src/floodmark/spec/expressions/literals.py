@@ -99,7 +99,7 @@ _FIX = "Write a day that exists, as YYYY-MM-DD."
 
 
 def check_day(kind: str, text: str) -> None:
-    """Refuse a DATE or TIMESTAMP Spark cannot read, and one of the clock: a literal is the same every day.
+    """Refuse a DATE or TIMESTAMP that Spark cannot read, and words of the clock (``today``), as a literal is the same every day.
 
     Raises:
         Unreadable: such as ``2020-02-30``, ``foo``, ``today``, ``12:00``.

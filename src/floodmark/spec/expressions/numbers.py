@@ -36,7 +36,7 @@ def _arithmetic(operator: str) -> Rule:
 
 
 def _dates(operator: str, left: str, right: str) -> str:
-    """The type of arithmetic in which a date, a timestamp or an interval takes part."""
+    """The type of arithmetic over a date, a timestamp or an interval."""
     spans = [kind.startswith("interval") for kind in (left, right)]
     if operator == "-" and {left, right} <= _TEMPORAL:
         return "interval day" if left == right == "date" else "interval day to second"
@@ -60,7 +60,7 @@ def _dates(operator: str, left: str, right: str) -> str:
 
 
 def _multiplied(span: str) -> str:
-    """An interval times a number, in days and seconds or in years and months; empty for one of both."""
+    """The type of an interval times a number: days and seconds, or years and months; empty for an interval with both."""
     months = span.rsplit(maxsplit=1)[-1] in {"year", "month"}
     return "" if span == "interval" else "interval year to month" if months else "interval day to second"
 
@@ -100,7 +100,7 @@ def _numbers(operator: str, left: Typed, right: Typed) -> str:
 
 
 def _promoted_both(operator: str, left: str, right: str) -> tuple[str, str]:
-    """As numbers; NULL has the type of the other."""
+    """The types of both sides read as numbers; NULL takes the other side's type."""
     if "string" in {left, right} and {left, right} <= {"string", "void"}:
         raise Mismatch(f"a number on one side of {operator}", f"{left} and {right}")
     first, second = _promoted(left, right), _promoted(right, left)
@@ -110,7 +110,7 @@ def _promoted_both(operator: str, left: str, right: str) -> tuple[str, str]:
 
 
 def _promoted(kind: str, other: str) -> str:
-    """A string beside a number is read as a number."""
+    """The type of one side read as a number: Spark casts a string beside a number to a number."""
     if kind != "string":
         return kind
     return "bigint" if other in INTEGERS else "double" if is_number(other) or other == "string" else ""
@@ -148,7 +148,7 @@ def _places(children: Sequence[Typed]) -> int | None:
 
 
 def _whole(children: Sequence[Typed]) -> str:
-    """Of ceil and floor."""
+    """The type of ceil and floor."""
     kind = children[0].type
     if len(children) > 1:
         return ""

@@ -37,7 +37,7 @@ def parse(text: str) -> Node:
 
 
 class _Operators(Primaries):
-    """Reads operators, and what they join."""
+    """Reads operators and their operands."""
 
     def expression(self) -> Node:
         self.depth += 1
@@ -67,7 +67,7 @@ class _Operators(Primaries):
         return self.predicate()
 
     def predicate(self) -> Node:
-        """A value, and what is said of it: IS, BETWEEN, IN, LIKE."""
+        """A value, then IS, BETWEEN, IN or LIKE if one of them follows."""
         value = self.binary(0)
         if self.accept("IS"):
             return self.described(value)
@@ -89,7 +89,7 @@ class _Operators(Primaries):
         return Call("not", (node,)) if negated else node
 
     def described(self, value: Node) -> Node:
-        """What follows IS."""
+        """The predicate after IS."""
         negated = bool(self.accept("NOT"))
         if self.accept("NULL"):
             return Call("isnotnull" if negated else "isnull", (value,))
@@ -105,7 +105,7 @@ class _Operators(Primaries):
         return Call("not", (node,)) if negated else node
 
     def member(self, value: Node) -> Node:
-        """What follows IN."""
+        """The list after IN."""
         self.expect("(")
         self.no_query()
         if self.token.text == ")":
@@ -113,7 +113,7 @@ class _Operators(Primaries):
         return Call("in", (value, *self.arguments()))
 
     def like(self, word: str, value: Node, *, negated: bool) -> Node:
-        """Of several patterns each is negated: NOT LIKE ANY holds where one of them does not fit."""
+        """LIKE with one pattern or several. NOT negates each pattern: NOT LIKE ANY is true if one of them does not match."""
 
         def fits(*arguments: Node) -> Node:
             node = Call(word, (value, *arguments))

@@ -1,4 +1,4 @@
-"""What operators join: constants, names, calls, cases and lambdas, with the elements and fields taken of them."""
+"""Operands: constants, names, calls, cases and lambdas, and elements and fields of these."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from floodmark.spec.expressions.tree import Call, Case, Cast, Column, Field, Lam
 
 _SHIFTED = frozenset({"TIMESTAMPADD", "DATEADD", "DATE_ADD", "TIMESTAMPDIFF", "DATEDIFF", "DATE_DIFF", "TIMEDIFF"})
 _PACKAGES = frozenset({("builtin",), ("system", "builtin")})
-"""What may stand before the name of a function of Spark's own."""
+"""Qualifiers that may precede a built-in function's name: ``builtin.upper(code)``."""
 
 
 class Primaries(Reader):
-    """Reads what operators join."""
+    """Reads operands of operators."""
 
     def suffixed(self, node: Node) -> Node:
-        """A value and what follows it: an element, a field, a cast, a path."""
+        """A value with its suffixes: element, field, cast, path."""
         while operator := self.accept("[", ".", "::", ":"):
             if operator == "[":
                 node = Call("[]", (node, self.expression()))
@@ -37,7 +37,7 @@ class Primaries(Reader):
         return node
 
     def path(self) -> str:
-        """Where in a variant a value lies: ``a.b[0]['c']``."""
+        """The path of a value in a variant: ``a.b[0]['c']``."""
         start = self.position
         while not self.position > start or self.token.text in {".", "["}:
             if self.accept("["):
@@ -54,7 +54,7 @@ class Primaries(Reader):
         return "".join(token.text for token in self.tokens[start : self.position])
 
     def primary(self) -> Node:
-        """A constant, a name, a call, or what stands in parentheses."""
+        """A constant, a name, a call, or an expression in parentheses."""
         token = self.token
         match token.kind:
             case "number":
@@ -92,7 +92,7 @@ class Primaries(Reader):
         return parts[0] if len(parts) == 1 else Call("struct", tuple(parts))
 
     def lambda_parameters(self) -> tuple[str, ...]:
-        """The names of ``(a, b) ->``; empty if that is not what comes."""
+        """The names of ``(a, b) ->`` if that is next; else empty."""
         names, ahead = [], 1
         while self.ahead(ahead).kind in {"word", "quoted"}:
             names.append(self.ahead(ahead).text)
@@ -105,11 +105,11 @@ class Primaries(Reader):
         return ()
 
     def named_lambda(self, name: str) -> Node | None:
-        """The lambda of one parameter, if an arrow comes."""
+        """The lambda of one parameter if an arrow is next; else None."""
         return Lambda((name,), self.expression()) if self.accept("->") else None
 
     def word(self) -> Node:
-        """What a bare word begins."""
+        """The expression that a bare word begins."""
         token = self.take()
         word = token.word
         if word in {"NULL", "TRUE", "FALSE"}:
@@ -125,7 +125,7 @@ class Primaries(Reader):
         return self.named_lambda(token.text) or self.called(token) or Column(token.text)
 
     def case(self) -> Node:
-        """What follows CASE."""
+        """The case whose word CASE has been read."""
         subject = None if self.token.word == "WHEN" else self.expression()
         branches = []
         while self.accept("WHEN"):
@@ -140,7 +140,7 @@ class Primaries(Reader):
         return Case(tuple(branches), otherwise)
 
     def called(self, token: Token) -> Node | None:
-        """The call of this name, if a parenthesis comes."""
+        """The call of this name if a parenthesis is next; else None."""
         if self.token.text != "(" or self.token.kind != "operator":
             return None
         special = SPECIAL.get(token.word)
@@ -156,7 +156,7 @@ class Primaries(Reader):
         return self.arguments_of(token) if node is None else node
 
     def plain_call(self, token: Token) -> Node:
-        """A call without words among its arguments, as behind ``builtin.``."""
+        """A call with plain arguments, as after ``builtin.``: no AS, FROM and the like."""
         self.expect("(")
         return self.arguments_of(token)
 

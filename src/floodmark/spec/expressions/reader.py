@@ -1,4 +1,4 @@
-"""Tokens, read from left to right: what every form of an expression is read with."""
+"""A cursor over tokens: the base of the parser of expressions."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from floodmark.spec.expressions.tree import Node
 
 SUBQUERY = "A subquery belongs into an operator of its own; join its result."
 SCALAR_NAMES = tuple(form.name for form in SCALARS if form.column)
-"""Types a column may have that are not made of others."""
+"""Scalar types a column may have."""
 SEPARATORS = frozenset({",", ")", "=", "<>", "<", ">", "<=", ">=", "+", "-", "/", "%", "||", "IS", "AND", "OR", "."})
-"""What may follow a column; none of it begins a query."""
+"""Tokens that may follow a column; none of them begins a query."""
 _FOLLOWING = frozenset(
     {*SEPARATORS, "==", "!=", "<=>", "!>", "!<", "*", "|", "^", "&", "]", "::", "[", "DIV", "THEN", "ELSE", "END"}
 ) - {"+", "-"}
-"""What may follow a value and begins none."""
+"""Tokens that may follow a value and cannot begin one."""
 
 
 class Reader(ABC):
-    """Tokens and the place in them; the grammar is in the classes that are made of it."""
+    """Tokens and the position of the next one; the grammar is in the subclasses."""
 
     def __init__(self, read: list[Token]) -> None:
         self.tokens, self.position, self.depth = read, 0, 0
 
     @abstractmethod
     def expression(self) -> Node:
-        """The loosest of all: conditions joined by OR."""
+        """A whole expression: conditions joined by OR, the loosest operator."""
 
     @abstractmethod
     def binary(self, level: int) -> Node:
@@ -40,21 +40,21 @@ class Reader(ABC):
 
     @property
     def token(self) -> Token:
-        """The one that comes next."""
+        """The next token."""
         return self.tokens[self.position]
 
     def ahead(self, count: int = 1) -> Token:
-        """The one so many further on."""
+        """The token ``count`` positions after the next one."""
         return self.tokens[min(self.position + count, len(self.tokens) - 1)]
 
     def take(self) -> Token:
-        """The one that comes next, and step over it."""
+        """The next token; moves behind it."""
         token = self.token
         self.position += token.kind != "end"
         return token
 
     def accept(self, *texts: str) -> str:
-        """The operator or word that comes next, if it is one of these; else empty."""
+        """The next token's text, if it is one of these operators or words, and moves behind it; else empty."""
         token = self.token
         text = token.word or (token.text if token.kind == "operator" else "")
         if text and text in texts:
@@ -63,17 +63,17 @@ class Reader(ABC):
         return ""
 
     def expect(self, text: str) -> None:
-        """Step over this operator or word, which must come next."""
+        """Move behind this operator or word, which must be next."""
         if not self.accept(text):
             raise self.unexpected(f"{text} expected, ")
 
     def unexpected(self, lead: str = "") -> Unreadable:
-        """The error that names what comes next."""
+        """The error that names the next token."""
         shown = "its end" if self.token.kind == "end" else f"{self.token.text!r} at character {self.token.start + 1}"
         return Unreadable(f"{lead}{shown}")
 
     def finished(self) -> None:
-        """Refuse anything behind the end of the expression."""
+        """Refuse tokens after the end of the expression."""
         if self.token.kind == "end":
             return
         if self.token.word in {"AS", "OVER"} or self.token.kind in {"word", "quoted"}:
@@ -83,14 +83,14 @@ class Reader(ABC):
         raise self.unexpected()
 
     def behind_name(self, ahead: int = 0) -> bool:
-        """Whether what comes can only follow a value, so that the word before it, CASE or NOT, names a column."""
+        """Whether the token ``ahead`` can only follow a value, so that the word before it, CASE or NOT, names a column."""
         token = self.ahead(ahead)
         return (
             token.kind == "end" or token.word in _FOLLOWING or (token.kind == "operator" and token.text in _FOLLOWING)
         )
 
     def arguments(self) -> tuple[Node, ...]:
-        """Expressions up to a closing parenthesis, which is taken."""
+        """Expressions up to and including a closing parenthesis."""
         parts: list[Node] = []
         while not self.accept(")"):
             if parts:
@@ -106,7 +106,7 @@ class Reader(ABC):
             raise Unreadable("a subquery", SUBQUERY, "DEFINITION-023")
 
     def type(self) -> str:
-        """A type, up to the end of it."""
+        """A type with its parameters: ``array<decimal(10,2)>``."""
         first = self.take()
         if first.kind != "word":
             self.position -= 1

@@ -1,4 +1,4 @@
-"""The types of the functions whose type follows from their arguments."""
+"""Result types of functions that depend on the types of the arguments."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def _same(children: Sequence[Typed]) -> str:
 
 
 def _text(children: Sequence[Typed]) -> str:
-    """Of functions of text that take bytes, too."""
+    """The type of functions of text that take bytes too."""
     kind = children[0].type if children else ""
     return "binary" if kind == "binary" else "string" if kind else ""
 
@@ -57,7 +57,7 @@ def _array_of_first(children: Sequence[Typed]) -> str:
 
 
 def _extended(children: Sequence[Typed]) -> str:
-    """An array and something of its kind."""
+    """The type of an array extended by an element."""
     kind = common(_array_of_first(children), f"array<{children[-1].type}>") if children[-1].type else ""
     return children[0].type if kind == children[0].type else ""
 
@@ -171,4 +171,4 @@ RULES: Mapping[str, Rule] = {
     "decimal": _cast("decimal(10,0)"),
     "unix_timestamp": lambda _: "bigint",
 }
-"""Name -> the type that follows from the arguments."""
+"""Function -> rule: typed arguments -> result type."""

@@ -10,7 +10,7 @@ from typing import Literal
 Kind = Literal["word", "quoted", "number", "string", "operator", "end"]
 
 
-class Unreadable(Exception):  # noqa: N818 - a reason, made a DefinitionError by whoever knows where the text stands
+class Unreadable(Exception):  # noqa: N818 - ``expression`` makes it a DefinitionError with the step it is in
     """Text that is no expression of Spark SQL.
 
     Args:
@@ -44,7 +44,7 @@ class Token:
 
     @property
     def word(self) -> str:
-        """In upper case, if it is a bare word; else empty."""
+        """A bare word in upper case; empty for any other token."""
         return self.text.upper() if self.kind == "word" else ""
 
 
@@ -61,7 +61,7 @@ _TOKEN = re.compile(
 _RAW = re.compile(r"""[rR](?:'[^']*'|"[^"]*")""")
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[01][0-7]{2}|.)", re.DOTALL)
 _HALF = re.compile("[\ud800-\udfff]")
-"""Half a character; Spark keeps a question mark in place of one that has no other half."""
+"""A surrogate; Spark replaces one without its other half by a question mark."""
 _ESCAPES = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": r"\%", "_": r"\_"}
 
 

@@ -11,7 +11,7 @@ LiteralValue = bool | int | float | str | bytes | Decimal | None
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """A constant with its Spark type; dates, timestamps and intervals are kept as their text."""
+    """A constant with its Spark type; dates, timestamps and intervals hold their text."""
 
     value: LiteralValue
     type: str
@@ -70,7 +70,7 @@ Node = Literal | Column | Call | Cast | Case | Field | Lambda
 
 
 def children(node: Node) -> tuple[Node, ...]:
-    """The nodes directly below one."""
+    """The nodes directly below a node."""
     match node:
         case Call(arguments=arguments):
             return arguments

@@ -19,13 +19,13 @@ class Mismatch(Exception):  # noqa: N818 - made a DefinitionError by ``check``
 
 @dataclass(frozen=True, slots=True)
 class Typed:
-    """A node with its type and those below it, in the order of ``tree.children``.
+    """A node with its type and its typed children, in the order of ``tree.children``.
 
     Args:
         node: of the tree.
         type: Spark SQL type; ``void`` of NULL, empty if it is not known.
         children: typed.
-        column: the column of the schema a name stands for; empty for everything else.
+        column: the schema's column that the node names; empty for any other node.
     """
 
     node: Node
@@ -52,7 +52,7 @@ def together(values: Sequence[Typed], what: str) -> str:
     """The type that all values are widened to.
 
     Raises:
-        Mismatch: Spark refuses them beside each other; ``what`` names the call.
+        Mismatch: the values have no common type; ``what`` names the call.
     """
     kind = common_of(kinds(values))
     if kind is None:

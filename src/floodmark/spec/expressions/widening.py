@@ -40,7 +40,7 @@ def is_number(kind: str) -> bool:
 
 
 def element(kind: str) -> str | None:
-    """What an array is of; None for another type."""
+    """The type of an array's elements; None for another type."""
     parsed = known(kind)
     return str(parsed.inner[0]) if parsed is not None and parsed.name == "array" else None
 
@@ -60,7 +60,7 @@ def bounded(precision: int, scale: int) -> str:
 
 
 def adjusted(precision: int, scale: int) -> str:
-    """The result of decimal arithmetic: above 38 digits the fraction gives way, down to 6 digits (``allowPrecisionLoss``)."""
+    """The type of decimal arithmetic: above 38 digits the fraction is cut, to 6 digits at least (``allowPrecisionLoss``)."""
     if precision <= MAX_DIGITS:
         return f"decimal({precision},{scale})"
     whole = precision - scale
@@ -85,7 +85,7 @@ def arithmetic(operator: str, left: tuple[int, int], right: tuple[int, int]) -> 
 
 
 def common(left: str, right: str) -> str | None:
-    """The type both are widened to in CASE, coalesce, IN and comparisons; None if Spark refuses them beside each other."""
+    """The type that both types are widened to in CASE, coalesce, IN and comparisons; None if they have none."""
     if right in {left, "void"}:
         return left
     if left == "void":
@@ -113,11 +113,14 @@ def _common_number(left: str, right: str) -> str:
     if left in INTEGERS and right in INTEGERS:
         return max(left, right, key=INTEGERS.index)
     if left in FLOATS or right in FLOATS:
-        return "double"  # of float and a whole number, too
-    one, two = as_decimal(left), as_decimal(right)
-    assert one is not None
-    assert two is not None
-    scale, whole = max(one[1], two[1]), max(one[0] - one[1], two[0] - two[1])
+        return "double"  # also of float and a whole number
+    left_digits, right_digits = as_decimal(left), as_decimal(right)
+    assert left_digits is not None
+    assert right_digits is not None
+    scale, whole = (
+        max(left_digits[1], right_digits[1]),
+        max(left_digits[0] - left_digits[1], right_digits[0] - right_digits[1]),
+    )
     excess = max(0, whole + scale - MAX_DIGITS)
     return f"decimal({min(whole + scale, MAX_DIGITS)},{max(0, scale - excess)})"
 
