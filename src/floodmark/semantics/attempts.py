@@ -84,10 +84,10 @@ def is_column(text: str, schema: Schema) -> bool:
 def all_attempts(operator: Operator, stage: AnyStage | None) -> tuple[Attempt, ...]:
     """What sets rows of an operator aside when it fails."""
     walked = dict.fromkeys(step for _, result in operator.results for step in steps.walk(result))
-    found = [attempt for step in walked if steps.quarantines(step) for attempt in attempts(step)]
+    quarantining_attempts = [attempt for step in walked if steps.quarantines(step) for attempt in attempts(step)]
     if stage is not None and steps.quarantines(stage.step):
-        found += [attempt for _, attempt in stage_attempts(stage)]
-    return tuple(found)
+        quarantining_attempts += [attempt for _, attempt in stage_attempts(stage)]
+    return tuple(quarantining_attempts)
 
 
 def matching(attempts: Iterable[Attempt], failure: Mapping[str, Any]) -> Iterator[Attempt]:

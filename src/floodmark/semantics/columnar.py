@@ -92,10 +92,10 @@ def judged(stage: Stage, batches: Iterable[pa.RecordBatch]) -> dict[str, pa.Tabl
     """
     step, dims = stage.step, ["group", *stage.keys, "slice", "from_end"]
     parts: list[Partials] = []
-    kept: dict[str, list[pa.Table]] = {"late": [], "side": [], "dropped": [], "failed": []}
+    tables_by_name: dict[str, list[pa.Table]] = {"late": [], "side": [], "dropped": [], "failed": []}
     for batch in batches:
         rows, failed = split(pa.Table.from_batches([batch]))
-        kept["failed"] += failed
+        tables_by_name["failed"] += failed
         rows = normalised(rows.filter(pc.not_equal(rows["kind"], MARKER)), stage.keys)
         if rows.num_rows == 0:
             continue
@@ -109,7 +109,7 @@ def judged(stage: Stage, batches: Iterable[pa.RecordBatch]) -> dict[str, pa.Tabl
             parts.append(stage.accumulators.partials(placed, dims))
         if len(verdict.late):
             late = rows.take(pa.array(verdict.late)).append_column("end", pa.array(verdict.late_end))
-            kept["late"].append(late.drop_columns([n for n in ("side",) if n in late.column_names]))
+            tables_by_name["late"].append(late.drop_columns([n for n in ("side",) if n in late.column_names]))
         if len(verdict.dropped):
             lost = (
                 rows.take(pa.array(verdict.dropped))
@@ -117,12 +117,16 @@ def judged(stage: Stage, batches: Iterable[pa.RecordBatch]) -> dict[str, pa.Tabl
                 .append_column("end", pa.array(verdict.dropped_end))
             )
             once = pc.cast(pc.equal(lost["kind"], ROW), pa.int64())  # a retraction pair is one
-            kept["dropped"].append(lost.drop_columns(["kind"]).append_column("n", once))
+            tables_by_name["dropped"].append(lost.drop_columns(["kind"]).append_column("n", once))
         if step.late == "side_output" and verdict.side.any():
-            kept["side"].append(rows.filter(pa.array(verdict.side)).select(["group", "t", "w", "s", "kind", "side"]))
+            tables_by_name["side"].append(
+                rows.filter(pa.array(verdict.side)).select(["group", "t", "w", "s", "kind", "side"])
+            )
         if len(parts) > _MERGE_EVERY:
             parts = [stage.accumulators.merge(parts, dims)]
-    tables = {name: pa.concat_tables(found) for name, found in kept.items() if found}
+    tables = {
+        name: pa.concat_tables(tables_of_name) for name, tables_of_name in tables_by_name.items() if tables_of_name
+    }
     if "dropped" in tables:
         counts = tables["dropped"].group_by(["group", "end"], use_threads=False).aggregate([("n", "sum")])
         tables["dropped"] = counts.select(["group", "end", "n_sum"]).rename_columns(["group", "end", "n"])
@@ -141,13 +145,13 @@ def signed(rows: pa.Table) -> pa.Table:
 
 def by_group(tables: dict[str, pa.Table]) -> dict[int, dict[str, pa.Table]]:
     """Named tables with a column ``group`` -> the named parts of each group."""
-    found: dict[int, dict[str, pa.Table]] = {}
+    parts_by_group: dict[int, dict[str, pa.Table]] = {}
     for name, table in tables.items():
         ordered = table.take(pc.sort_indices(table["group"])) if table.num_rows else table
         groups = ordered["group"].to_numpy()
         bounds = np.flatnonzero(np.r_[True, groups[1:] != groups[:-1], True]).tolist() if len(groups) else []
         ordered = ordered.drop_columns(["group"])
         for start, stop in itertools.pairwise(bounds):
-            found.setdefault(int(groups[start]), {})[name] = ordered.slice(start, stop - start)
+            parts_by_group.setdefault(int(groups[start]), {})[name] = ordered.slice(start, stop - start)
     bags = {n: t.slice(0, 0).drop_columns(["group"]) for n, t in tables.items() if n.startswith("bag")}
-    return {group: (bags | part if "main" in part else part) for group, part in found.items()}
+    return {group: (bags | part if "main" in part else part) for group, part in parts_by_group.items()}

@@ -85,8 +85,10 @@ def table_fitted(rows: Sequence[Mapping[str, Any]], schema: Schema) -> pa.Table:
         TypeError, ValueError: a name that is no column, nothing where there has to be something, or ``fitted``.
     """
     check_names(rows, schema)
-    found = arrow_schema(schema)
-    return pa.table([fitted([row.get(field.name) for row in rows], field.type) for field in found], schema=found)
+    row_schema = arrow_schema(schema)
+    return pa.table(
+        [fitted([row.get(field.name) for row in rows], field.type) for field in row_schema], schema=row_schema
+    )
 
 
 def check_names(rows: Sequence[Mapping[str, Any]], schema: Schema) -> None:
@@ -138,9 +140,9 @@ def decode(chunk: bytes) -> dict[str, pa.Table]:
         fix = "Run with the floodmark release that wrote it."
         got = f"version {header['codec']}"
         raise StateError("state chunk", f"chunk format version {CODEC}", got, fix, code="STATE-001")
-    position, found = 4 + length, {}
+    position, tables = 4 + length, {}
     for name, size in header["tables"].items():
         with pa.ipc.open_stream(pa.py_buffer(chunk[position : position + size])) as reader:
-            found[name] = reader.read_all()
+            tables[name] = reader.read_all()
         position += size
-    return found
+    return tables

@@ -83,7 +83,7 @@ class Contents:
         if self.step.reduces:
             pair = [c[0] for c in (left, right) if c[0] is not None]
             return [self._reduced(*pair) if len(pair) > 1 else (pair or [None])[0]]
-        return [one.merge(a, b) for (one, _, _), a, b in zip(self.measures, left, right, strict=True)]
+        return [form.merge(a, b) for (form, _, _), a, b in zip(self.measures, left, right, strict=True)]
 
     def results(self, held: Held, pane: Pane) -> list[tuple[Any, ...]]:
         """The rows of a pane: aggregates, or what the user's function makes of rows or aggregates."""
@@ -97,16 +97,16 @@ class Contents:
             state = [f.create() for f, _, _ in self.measures]
             for _, _, values, _ in held:
                 self._fold(state, values)
-        given: Any = [self.blank | row for *_, row in held] if not step.aggregates else None
+        argument: Any = [self.blank | row for *_, row in held] if not step.aggregates else None
         if step.aggregates:
             with of_key(pane.key):
-                results = tuple(one.result(a) for (one, _, _), a in zip(self.measures, state, strict=True))
+                results = tuple(form.result(a) for (form, _, _), a in zip(self.measures, state, strict=True))
             if step.function is None:
                 return [results]
-            given = dict(zip((name for name, _ in step.aggregates), results, strict=True))
+            argument = dict(zip((name for name, _ in step.aggregates), results, strict=True))
         assert step.function is not None
         with user_code_boundary("window function", f"The pane was {pane}."):
-            made = [dict(row) for row in step.function.call(pane, given)]
+            made = [dict(row) for row in step.function.call(pane, argument)]
             check_names(made, self.yields)
             return [tuple(_item(row.get(name)) for name in step.own_columns) for row in made]
 
@@ -115,7 +115,7 @@ class Contents:
         if not self.keeps_rows or not (self.step.reduces or self.step.own_aggregates):
             return
         state: Any = None
-        for place, (_, _, values, row) in enumerate(held):
+        for position, (_, _, values, row) in enumerate(held):
             before = copy.deepcopy(state)
             try:
                 if self.step.reduces:
@@ -125,29 +125,29 @@ class Contents:
                     self._fold(state, values)
             except UserCodeError as error:
                 state = before
-                yield place, error
+                yield position, error
 
     def evicted(self, held: Held, when: Literal["before", "after"]) -> Held:
         """What the evictor leaves before or after the function."""
-        evictor, place = self.evictor, self.distance
+        evictor, distance_position = self.evictor, self.distance
         if evictor is None or evictor.when != when:
             return held
-        distances = [None if place is None else values[place] for _, _, values, _ in held]
+        distances = [None if distance_position is None else values[distance_position] for _, _, values, _ in held]
         return [held[i] for i in evictor.retained([time for _, time, _, _ in held], distances)]
 
     def _fold(self, state: Held, values: tuple[Any, ...]) -> None:
         """One row more in the accumulators."""
-        for i, (one, value, by) in enumerate(self.measures):
-            state[i] = one.add(state[i], None if value is None else values[value], None if by is None else values[by])
+        for i, (form, value, by) in enumerate(self.measures):
+            state[i] = form.add(state[i], None if value is None else values[value], None if by is None else values[by])
 
     def _reduced(self, held: Mapping[str, Any], row: Mapping[str, Any]) -> dict[str, Any]:
         assert self.step.function is not None
         with user_code_boundary("reduce()", f"The rows were {held} and {row}."):
-            found = dict(self.step.function.call(held, dict(row)))
+            folded = dict(self.step.function.call(held, dict(row)))
             if self.quarantines:  # the row that spoils it is the one to set aside
                 for name, kind in self.types:
-                    fitted([_item(found[name])], kind)
-            return found
+                    fitted([_item(folded[name])], kind)
+            return folded
 
 
 def _item(value: Any) -> Any:

@@ -92,9 +92,9 @@ class Directory:
         return self.top
 
     def _due(self, level: int, number: int, progress: int, clock: int) -> Iterator[int]:
-        for place, (weight, event, tick) in enumerate(self._page(level, number)):
+        for position, (weight, event, tick) in enumerate(self._page(level, number)):
             if weight and (event <= progress or tick <= clock):
-                below = number * _WIDTH + place
+                below = number * _WIDTH + position
                 if level == 1:
                     yield below
                 else:
@@ -102,8 +102,8 @@ class Directory:
 
     def _item(self, level: int, number: int) -> Item:
         page = self._page(level, number // _WIDTH)
-        place = number % _WIDTH
-        return page[place] if place < len(page) else EMPTY
+        position = number % _WIDTH
+        return page[position] if position < len(page) else EMPTY
 
     def _put(self, level: int, number: int, item: Item) -> None:
         page = self._page(level, number // _WIDTH)

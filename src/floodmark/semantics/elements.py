@@ -56,11 +56,11 @@ class ElementStage:
     @property
     def values(self) -> tuple[Value, ...]:
         """What is computed from each row beforehand: aggregates' expressions, the gap of a session, the distance of an evictor."""
-        found: dict[str, Value] = {}
+        values_by_sql: dict[str, Value] = {}
         for text in expressions(self.step):
             kind = check(text, self.step.parent.schema, f"step '{self.step.uid}'")
-            found.setdefault(text, Value(text, kind))
-        return tuple(found.values())
+            values_by_sql.setdefault(text, Value(text, kind))
+        return tuple(values_by_sql.values())
 
     @property
     def whole_rows(self) -> bool:
@@ -144,5 +144,5 @@ def _packed(batches: Iterable[pa.RecordBatch], keys: tuple[str, ...]) -> dict[in
     if not rows:
         return {}
     table, failed = split(normalised(pa.concat_tables(rows), keys))
-    found = {"rows": table.filter(pc.not_equal(table["kind"], MARKER))}
-    return by_group(found | ({"failed": failed[0]} if failed else {}))
+    tables = {"rows": table.filter(pc.not_equal(table["kind"], MARKER))}
+    return by_group(tables | ({"failed": failed[0]} if failed else {}))

@@ -27,7 +27,7 @@ _SET_ASIDE = pa.schema([("t", pa.int64()), ("w", pa.int64()), ("s", pa.int64()),
 _SET_ASIDE = pa.schema([*_SET_ASIDE, ("side", FAILURE_TYPE)])
 
 
-def failure(step: str, error: UserCodeError, given: Any, key: Mapping[str, Any] | None = None) -> Failure:
+def failure(step: str, error: UserCodeError, input_: Any, key: Mapping[str, Any] | None = None) -> Failure:
     """What the quarantine says of a row or pane.
 
     Args:
@@ -40,11 +40,11 @@ def failure(step: str, error: UserCodeError, given: Any, key: Mapping[str, Any] 
         "step": f"{step}, {error.where}" if step else error.where,
         "key": None if key is None else _text(key),
         "reason": error.got,
-        "given": _text(given),
+        "given": _text(input_),
     }
 
 
-def expression_failure(step: str, reason: str, given: Any, key: Mapping[str, Any] | None = None) -> Failure:
+def expression_failure(step: str, reason: str, row: Any, key: Mapping[str, Any] | None = None) -> Failure:
     """As ``failure``, for an expression.
 
     Args:
@@ -53,7 +53,7 @@ def expression_failure(step: str, reason: str, given: Any, key: Mapping[str, Any
         given: the row.
         key: columns of the key and their values, where it is known.
     """
-    return {"step": step, "key": None if key is None else _text(key), "reason": reason, "given": _text(given)}
+    return {"step": step, "key": None if key is None else _text(key), "reason": reason, "given": _text(row)}
 
 
 def set_aside(failures: Sequence[tuple[int, int, int, Failure]]) -> pa.Table:
@@ -88,33 +88,33 @@ def flat_mapped(step: FlatMap, table: pa.Table, kinds: Sequence[int]) -> Mapped:
     Raises:
         UserCodeError: USER-001, and the step stops then.
     """
-    given, made, errors = table.to_pylist(), [], dict[int, UserCodeError]()
+    rows, made, errors = table.to_pylist(), [], dict[int, UserCodeError]()
     keeps = step.on_error == "quarantine"
     copied = (
         (lambda row: row) if not keeps else copy.deepcopy if any(map(pa.types.is_nested, table.schema.types)) else dict
     )
-    for place, row in enumerate(given):
+    for position, row in enumerate(rows):
         new: list[dict[str, Any]] | None = None  # a row of nulls
-        if kinds[place] <= ROW:
+        if kinds[position] <= ROW:
             try:
                 with user_code_boundary(step.name, f"The row was {row}."):
-                    new = [dict(one) for one in step.function(copied(row))]
+                    new = [dict(mapping) for mapping in step.function(copied(row))]
             except UserCodeError as error:
                 if not keeps:
                     raise
-                errors[place] = error
+                errors[position] = error
         made.append(new)
     try:
-        _check(step, [one for new in made if new for one in new])
+        _check(step, [mapping for new in made if new for mapping in new])
     except UserCodeError:
         if not keeps:
             raise
-        for place, new in enumerate(made):
+        for position, new in enumerate(made):
             try:
                 _check(step, new or [])
             except UserCodeError as error:
-                errors[place], made[place] = error, None
-    return _mapped(step, given, kinds, made, errors)
+                errors[position], made[position] = error, None
+    return _mapped(step, rows, kinds, made, errors)
 
 
 def _check(step: FlatMap, rows: list[dict[str, Any]]) -> None:
@@ -124,7 +124,7 @@ def _check(step: FlatMap, rows: list[dict[str, Any]]) -> None:
 
 def _mapped(
     step: FlatMap,
-    given: list[dict[str, Any]],
+    inputs: list[dict[str, Any]],
     kinds: Sequence[int],
     made: list[list[dict[str, Any]] | None],
     errors: Mapping[int, UserCodeError],
@@ -133,22 +133,22 @@ def _mapped(
     rows: list[dict[str, Any]] = []
     origin: list[int] = []
     failures: dict[int, Failure] = {}
-    for place, new in enumerate(made):
-        if place in errors:
-            if kinds[place] == RETRACTION:  # what it takes back was set aside, too
+    for position, new in enumerate(made):
+        if position in errors:
+            if kinds[position] == RETRACTION:  # what it takes back was set aside, too
                 continue
-            failures[len(rows)] = failure("", errors[place], given[place])
+            failures[len(rows)] = failure("", errors[position], inputs[position])
         rows += [{}] if new is None else new
-        origin += [place] * (1 if new is None else len(new))
+        origin += [position] * (1 if new is None else len(new))
     return Mapped(pa.Table.from_pylist(rows, schema=arrow_schema(step.schema)), pa.array(origin, pa.int64()), failures)
 
 
 def failed_kinds(mapped: Mapped, kinds: pa.Array) -> pa.Array:
     """``_kind`` of the rows of a flat_map, with the failed ones marked."""
-    found = kinds.take(mapped.origin).to_pylist()
-    for place in mapped.failures:
-        found[place] = FAILED
-    return pa.array(found, pa.int32())
+    marked = kinds.take(mapped.origin).to_pylist()
+    for position in mapped.failures:
+        marked[position] = FAILED
+    return pa.array(marked, pa.int32())
 
 
 def split(rows: pa.Table) -> tuple[pa.Table, list[pa.Table]]:
@@ -169,8 +169,8 @@ def split(rows: pa.Table) -> tuple[pa.Table, list[pa.Table]]:
 
 def plain_texts(texts: pa.Array | pa.ChunkedArray) -> pa.Array:
     """JSON that an engine has written of rows and keys, as ``failure`` writes it."""
-    found = texts.to_pylist()
-    return pa.array([None if text is None else _text(json.loads(text)) for text in found], pa.string())
+    json_texts = texts.to_pylist()
+    return pa.array([None if text is None else _text(json.loads(text)) for text in json_texts], pa.string())
 
 
 def _text(value: Any) -> str:

@@ -67,5 +67,5 @@ class Index:
         """As JSON."""
         parts = {n: [c.rows, c.slices, c.from_ends] for n, c in self.parts.items()}
         late = {"pending": self.pending, "waiting": self.waiting} if self.waiting else {"pending": self.pending}
-        rest = {**late, "fired": self.fired, "fired_to": self.fired_to, "next": self.next}
-        return json.dumps({"parts": parts, **rest}, separators=(",", ":")).encode()
+        other_fields = {**late, "fired": self.fired, "fired_to": self.fired_to, "next": self.next}
+        return json.dumps({"parts": parts, **other_fields}, separators=(",", ":")).encode()

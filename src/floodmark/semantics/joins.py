@@ -73,18 +73,18 @@ class JoinStage:
         table, failed = split(normalised(pa.concat_tables(rows), self.keys))
         table = table.filter(pc.not_equal(table["kind"], MARKER))
         on_time = pc.greater(table["t"], table["w"])
-        found = {}
+        tables = {}
         for tag, side in enumerate(_SIDES):
             mine = table.filter(pc.and_(on_time, pc.equal(table["v0"], tag)))
             if mine.num_rows:
-                found[side] = self._side(mine, tag)
+                tables[side] = self._side(mine, tag)
         lost = table.filter(pc.invert(on_time)).select(["group", "t"])
         if lost.num_rows:
             ends = lost.append_column("end", pc.add(lost["t"], 1)).append_column(
                 "n", pa.array([1] * lost.num_rows, pa.int64())
             )
-            found["dropped"] = ends.drop_columns(["t"])
-        return by_group(found | ({"failed": failed[0]} if failed else {}))
+            tables["dropped"] = ends.drop_columns(["t"])
+        return by_group(tables | ({"failed": failed[0]} if failed else {}))
 
     def _side(self, rows: pa.Table, tag: int) -> pa.Table:
         whole = rows["row"].combine_chunks()
@@ -203,9 +203,9 @@ class JoinKernel:
                     self.store.put(chunk.number, encode({"rows": chunk.table}))
                 if chunk.marked:
                     self._save_flags(chunk)
-        told = [[_told(chunk) for chunk in side] for side in self.chunks]
-        index = json.dumps({"chunks": told, "next": self.next}, separators=(",", ":")).encode()
-        self.store.put_index(index if any(told) else None)
+        chunk_entries = [[_index_entry(chunk) for chunk in side] for side in self.chunks]
+        index = json.dumps({"chunks": chunk_entries, "next": self.next}, separators=(",", ":")).encode()
+        self.store.put_index(index if any(chunk_entries) else None)
 
     def _save_flags(self, chunk: _Chunk) -> None:
         """Write which rows have had a partner apart from the rows: a partner for one row writes a bit for each."""
@@ -241,13 +241,13 @@ class JoinKernel:
 
     def _rows(self, chunk: _Chunk) -> pa.Table:
         if chunk.table is None:
-            found = decode(self.store.get(chunk.number))
+            tables = decode(self.store.get(chunk.number))
             if chunk.flags is not None:
-                found |= decode(self.store.get(chunk.flags))
-            chunk.table = self._as_now(found["rows"].combine_chunks(), chunk.tag)
-            known = "matched" in found
+                tables |= decode(self.store.get(chunk.flags))
+            chunk.table = self._as_now(tables["rows"].combine_chunks(), chunk.tag)
+            known = "matched" in tables
             chunk.matched = (
-                found["matched"]["m"].to_numpy().copy() if known else self._no_partners(chunk.tag, chunk.table)
+                tables["matched"]["m"].to_numpy().copy() if known else self._no_partners(chunk.tag, chunk.table)
             )
         return chunk.table
 
@@ -256,12 +256,12 @@ class JoinKernel:
 
     def _as_now(self, rows: pa.Table, tag: int) -> pa.Table:
         """Rows an older version has buffered: columns that it did not read yet are null."""
-        given = {name: rows[name] for name in (*self.stage.keys, "t", "w")}
+        columns = {name: rows[name] for name in (*self.stage.keys, "t", "w")}
         kinds = self.step.parent.schema.types
         for name in self.stage.columns(tag):
             known = name in rows.column_names
-            given[name] = rows[name] if known else pa.nulls(rows.num_rows, arrow_type(kinds[name]))
-        return pa.table(given)
+            columns[name] = rows[name] if known else pa.nulls(rows.num_rows, arrow_type(kinds[name]))
+        return pa.table(columns)
 
     def _remove(self, chunk: _Chunk) -> None:
         if chunk.stored:
@@ -291,27 +291,27 @@ class JoinKernel:
 
     def _keep_only(self, chunk: _Chunk, mask: Booleans) -> None:
         assert chunk.table is not None
-        rest = chunk.table.filter(pa.array(mask)).combine_chunks()
-        left = None if chunk.matched is None else chunk.matched[mask]
+        retained = chunk.table.filter(pa.array(mask)).combine_chunks()
+        retained_flags = None if chunk.matched is None else chunk.matched[mask]
         side = self.chunks[chunk.tag]
-        place = side.index(chunk)
+        position = side.index(chunk)
         self._remove(chunk)
-        if rest.num_rows:
-            side.insert(place, self._chunk(chunk.tag, rest, left))
+        if retained.num_rows:
+            side.insert(position, self._chunk(chunk.tag, retained, retained_flags))
 
     def _compact(self, tag: int) -> None:
         """Chunks of falling size: merging is geometric."""
         side = self.chunks[tag]
         while len(side) > 1 and side[-2].rows <= 2 * side[-1].rows and side[-2].rows + side[-1].rows <= _LARGE:
-            pair, kept, flags = side[-2:], list[pa.Table](), list[Booleans]()
+            pair, retained, flags = side[-2:], list[pa.Table](), list[Booleans]()
             for chunk in pair:
                 table = self._rows(chunk)
                 live = table["t"].to_numpy() >= chunk.first
-                kept.append(table.filter(pa.array(live)))
+                retained.append(table.filter(pa.array(live)))
                 flags += [] if chunk.matched is None else [chunk.matched[live]]
             for chunk in pair:
                 self._remove(chunk)
-            table = pa.concat_tables(kept).combine_chunks()
+            table = pa.concat_tables(retained).combine_chunks()
             side.append(self._chunk(tag, table, np.concatenate(flags) if flags else None))
 
     # ---- pairs
@@ -322,17 +322,17 @@ class JoinKernel:
         if right.last < left.first + lower or right.first > left.last + upper:
             return
         rows, others = self._rows(left), self._rows(right)
-        one, other = pairs(rows, others, self.stage.keys, lower, upper)
-        if not len(one):
+        left_positions, right_positions = pairs(rows, others, self.stage.keys, lower, upper)
+        if not len(left_positions):
             return
         if self.step.kind in {"semi", "anti"}:
-            self._first_partners(left, one)
+            self._first_partners(left, left_positions)
             return
-        for chunk, places in ((left, one), (right, other)):
+        for chunk, places in ((left, left_positions), (right, right_positions)):
             if chunk.matched is not None and not chunk.matched[places].all():
                 chunk.matched[places] = True
                 chunk.marked = True
-        a, b = rows.take(pa.array(one)), others.take(pa.array(other))
+        a, b = rows.take(pa.array(left_positions)), others.take(pa.array(right_positions))
         times = np.maximum(a["t"].to_numpy(), b["t"].to_numpy())
         self._send(a, b, times, np.maximum(a["w"].to_numpy(), b["w"].to_numpy()))
 
@@ -377,7 +377,7 @@ class JoinKernel:
         self.out.append(pa.Table.from_arrays(columns, names=schema.names).cast(schema))
 
 
-def _told(chunk: _Chunk) -> list[int]:
+def _index_entry(chunk: _Chunk) -> list[int]:
     """A chunk as the index of its key group names it."""
     flags = [] if chunk.flags is None else [chunk.flags]
     return [chunk.number, chunk.rows, chunk.first, chunk.last, *flags]
@@ -400,7 +400,7 @@ def pairs(left: pa.Table, right: pa.Table, keys: Sequence[str], lower: int, uppe
     first = np.searchsorted(codes, mine * width + np.searchsorted(times, at + lower, "left"), "left")
     stop = np.searchsorted(codes, mine * width + np.searchsorted(times, at + upper, "right"), "left")
     counts = np.where(mine >= 0, np.maximum(stop - first, 0), 0)
-    one = np.repeat(np.arange(left.num_rows), counts)
+    left_positions = np.repeat(np.arange(left.num_rows), counts)
     offsets = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-    other = known[order[np.repeat(first, counts) + offsets]] if len(one) else one
-    return one.astype(np.int64), other.astype(np.int64)
+    right_positions = known[order[np.repeat(first, counts) + offsets]] if len(left_positions) else left_positions
+    return left_positions.astype(np.int64), right_positions.astype(np.int64)

@@ -197,15 +197,15 @@ class Kernels:
     def _expanded(self, tables: Partials, upto: int) -> Partials:
         """Partials by slice -> partials by window, for the windows that have not fired and end up to ``upto``."""
         fired_to = {group: index.fired_to + 1 for group, index in self._indexes.items()}
-        found = {}
+        by_window = {}
         for name, table in tables.items():
             slices, from_ends = (table[column].to_numpy().astype(np.int64) for column in ("slice", "from_end"))
             rows, ends = self.stage.assigner.expand(slices, from_ends, min(fired_to.values()), upto)
             after = np.array([fired_to[group] for group in table[GROUP].to_pylist()], dtype=np.int64)
             left = ends > after[rows]
             placed = table.drop_columns(["slice", "from_end"]).take(pa.array(rows[left]))
-            found[name] = placed.add_column(len(self.stage.keys) + 1, "end", pa.array(ends[left]))
-        return found
+            by_window[name] = placed.add_column(len(self.stage.keys) + 1, "end", pa.array(ends[left]))
+        return by_window
 
     def _keep_parts(self, fresh: list[Partials], progress: int) -> None:
         """Store what windows still to fire need, in chunks of falling size: merging is geometric."""

@@ -1,4 +1,4 @@
-"""The kernel of steps that take rows one after the other, per key: what windows with an order, process functions and their timers share.
+"""The base kernel of steps that process rows one after the other, per key: windows with an order, and process functions.
 
 Before each row every timer its watermark has reached fires; then the row is judged by its own stamp and processed. At a boundary (the end
 of a micro-batch or of the input) everything up to the boundary's progress fires. Keys are independent, so on a landed log every
@@ -32,25 +32,25 @@ from floodmark.semantics.triggers import Now
 from floodmark.spec.schema import Schema
 
 
-class Kept(Protocol):
-    """What is kept for one key."""
+class KeyState(Protocol):
+    """The state of one key while its rows are processed."""
 
     entry: Entry
     event: int
-    """The progress its timers wait for."""
+    """Earliest progress at which one of its timers fires."""
     tick: int
-    """The clock they wait for."""
+    """Earliest clock at which one of its timers fires."""
     stamp: int
-    """The last one it saw."""
+    """Stamp of the last row of the key."""
 
     def close(self) -> bool:
-        """Put it into the entry; False when there is nothing to keep."""
+        """Write the state into the entry; False if the key has no state."""
 
     def dump(self) -> Any:
-        """What a row that fails may have changed, as plain data that does not change with it."""
+        """The parts that a failing row may change, as plain data: an independent copy of them restores the state."""
 
     def restore(self, dumped: Any) -> None:
-        """As it was."""
+        """Restore the parts that ``dump`` returned."""
 
 
 class KeyedKernel(ABC):
@@ -58,11 +58,11 @@ class KeyedKernel(ABC):
 
     Args:
         stage: what to compute.
-        store: where it is kept.
+        store: of its state.
     """
 
-    kept: ClassVar[type[Any]]
-    """Makes what is kept for a key of its entry."""
+    state_type: ClassVar[type[Any]]
+    """The class of a key's state: entry -> state."""
 
     def __init__(self, stage: ElementStage | ProcessStage, store: Store) -> None:
         self.stage, self.store = stage, store
@@ -74,23 +74,23 @@ class KeyedKernel(ABC):
         self.failures: list[tuple[int, int, int, Failure]] = []
 
     @abstractmethod
-    def _element(self, kept: Any, place: int, time: int, stamp: int, values: tuple[Any, ...], row: Any) -> None:
+    def _element(self, key_state: Any, position: int, time: int, stamp: int, values: tuple[Any, ...], row: Any) -> None:
         """One row of a key."""
 
     @abstractmethod
-    def _fire(self, kept: Any, progress: int) -> None:
+    def _fire(self, key_state: Any, progress: int) -> None:
         """Timers of a key in time order, up to ``progress``."""
 
     @abstractmethod
-    def _tick(self, kept: Any) -> None:
-        """The clock has moved to what a key waits for."""
+    def _tick(self, key_state: Any) -> None:
+        """Fire the timers of a key that the clock has reached."""
 
     @abstractmethod
-    def _wait(self, kept: Any) -> None:
-        """Say what a key waits for next."""
+    def _wait(self, key_state: Any) -> None:
+        """Set ``event`` and ``tick`` of a key's state from its timers."""
 
     def _rank(self, row: Any) -> tuple[Any, ...]:  # noqa: ARG002 - for subclasses
-        """The place of a whole row among those of its event time; where it is the same the rows' values decide."""
+        """Sort key of a row among rows of one event time; rows with equal keys are ordered by their values."""
         return ()
 
     # ---- one call per micro-batch
@@ -98,13 +98,13 @@ class KeyedKernel(ABC):
     def advance(
         self, packed: Sequence[dict[str, pa.Table]], progress: int, ticks: Sequence[Tick] = (), reached: int = NEVER
     ) -> Emission:
-        """Take in rows one by one, then fire and free what ``progress`` and the clock have reached.
+        """Process rows one by one, then fire timers and free state that ``progress`` and the clock have reached.
 
         Args:
             packed: parts from ``pack`` for this group, in any order.
             progress: all rows on time up to here are in.
-            ticks: of the processing clock, in order, each at its place among the rows; it never goes back.
-            reached: progress before the input ended, where it has and that is known.
+            ticks: of the processing clock, ascending, each with its position among the rows.
+            reached: progress before the end of input, if the input has ended and that progress is known.
         """
         self.reached = reached
         self.entries = Entries.open(self.store)
@@ -118,9 +118,9 @@ class KeyedKernel(ABC):
         self._take(rows, places, ticks)
         self._reach(progress, END if progress >= END else self.now.clock)
         self.entries.extra |= {"clock": self.now.clock, "arrived": self.arrived}
-        for key, kept in self.keys.items():
-            if kept.close():
-                self.entries.put(kept.entry)
+        for key, key_state in self.keys.items():
+            if key_state.close():
+                self.entries.put(key_state.entry)
             else:
                 self.entries.drop(key)
         self._end()
@@ -154,11 +154,11 @@ class KeyedKernel(ABC):
         """The group's entries are about to be closed."""
 
     def _sides(self) -> dict[str, pa.Table]:
-        """Rows for outputs beside the result."""
+        """Output name -> rows of a side output."""
         return {}
 
     def _ordered(self, parts: list[pa.Table], progress: int) -> tuple[pa.Table | None, list[int]]:
-        """The rows to process now, in order, and the place of each: its sequence or effective time. Others wait in the store."""
+        """(rows to process now, in order; sequence or effective time of each). Rows that wait for progress are put into the store."""
         if not self.stage.by_time:
             if not parts:
                 return None, []
@@ -169,7 +169,7 @@ class KeyedKernel(ABC):
         parts += [self._released(number) for number in [n for n, first in held.items() if first <= progress]]
         if not parts:
             return None, []
-        # those an older version has held may say otherwise what can be null
+        # rows that an older version stored may differ in nullability
         table = pa.concat_tables(parts, promote_options="permissive")
         effective = pc.max_element_wise(table["t"], pc.add(table["w"], 1))
         ready = pc.less_equal(effective, progress)
@@ -188,11 +188,11 @@ class KeyedKernel(ABC):
         return table.take(pa.array(order, pa.int64())), [times[i] for i in order]
 
     def _hold(self, rows: pa.Table, first: int) -> None:
-        """Let rows wait in the store, together with those of the newest chunks that are few: chunks are of falling size.
+        """Put waiting rows into the store, merged with the newest small chunks, so that chunks are of falling size.
 
         Args:
-            rows: any.
-            first: the first effective time of them.
+            rows: that wait.
+            first: their earliest effective time.
         """
         extra = self.entries.extra
         held, sizes = extra["held"], extra.setdefault("sizes", {})
@@ -206,16 +206,16 @@ class KeyedKernel(ABC):
         held[number], sizes[number] = first, rows.num_rows
 
     def _released(self, number: int) -> pa.Table:
-        """The rows of a chunk, which wait no more."""
+        """Remove a chunk of waiting rows from the store; its rows."""
         rows = _as_now(decode(self.store.get(number))["rows"], self.stage.step.parent.schema)
         self.store.remove(number)
         extra = self.entries.extra
         del extra["held"][number]
-        extra.get("sizes", {}).pop(number, None)  # an older version has not counted
+        extra.get("sizes", {}).pop(number, None)  # older versions did not write sizes
         return rows
 
     def _take(self, table: pa.Table | None, places: Sequence[int], ticks: Sequence[Tick]) -> None:
-        """Rows one by one, and the ticks between them."""
+        """Process rows one by one, with the ticks between them and after them."""
         moves = [(tick.progress if self.stage.by_time else tick.sequence, tick) for tick in reversed(ticks)]
         if table is not None and table.num_rows:
             self._rows_and_ticks(table, places, moves)
@@ -223,7 +223,7 @@ class KeyedKernel(ABC):
             self._reach(tick.progress, tick.clock)
 
     def _rows_and_ticks(self, table: pa.Table, places: Sequence[int], moves: list[tuple[int, Tick]]) -> None:
-        """Rows, and the ticks before the last of them, which are taken off the end of ``moves``."""
+        """Process rows, and the ticks before the last row, which are removed from the end of ``moves``."""
         names, step = set(table.column_names), self.stage.step
         count = table.num_rows
         keys = list(zip(*(_plain(table[k]) for k in self.stage.keys), strict=True)) if self.stage.keys else [()] * count
@@ -232,127 +232,129 @@ class KeyedKernel(ABC):
         rows = table["row"].to_pylist() if "row" in names else [None] * count
         times, stamps = table["t"].to_pylist(), table["w"].to_pylist()
         clocked = step.time == "processing"
-        for place in range(count):
-            while moves and moves[-1][0] < places[place]:
+        for position in range(count):
+            while moves and moves[-1][0] < places[position]:
                 tick = moves.pop()[1]
                 self._reach(tick.progress, tick.clock)
-            time, stamp = times[place], stamps[place]
+            time, stamp = times[position], stamps[position]
             if clocked:
                 time, stamp = self.now.clock, self.now.clock - 1
             self.arrived += 1
-            self._row(keys[place], place, time, stamp, values[place], rows[place])
+            self._row(keys[position], position, time, stamp, values[position], rows[position])
 
-    def _row(self, key: tuple[Any, ...], place: int, time: int, stamp: int, values: tuple[Any, ...], row: Any) -> None:
-        kept = self._key(key)
+    def _row(
+        self, key: tuple[Any, ...], position: int, time: int, stamp: int, values: tuple[Any, ...], row: Any
+    ) -> None:
+        key_state = self._key(key)
         try:
-            if kept.event <= stamp:
-                self._fire(kept, stamp)
+            if key_state.event <= stamp:
+                self._fire(key_state, stamp)
             take = self._undoing if self.undoes else self._element
-            take(kept, place, time, stamp, values, row)
+            take(key_state, position, time, stamp, values, row)
         except UserCodeError as error:
-            raise error.inside(self._about(kept)) from error.__cause__
+            raise error.inside(self._about(key_state)) from error.__cause__
 
     def _key(self, key: tuple[Any, ...]) -> Any:
-        kept = self.keys.get(key)
-        if kept is None:
-            kept = self.keys[key] = self._opened(self.entries.get(key) or Entry(key, None))
-        return kept
+        key_state = self.keys.get(key)
+        if key_state is None:
+            key_state = self.keys[key] = self._opened(self.entries.get(key) or Entry(key, None))
+        return key_state
 
     def _opened(self, entry: Entry) -> Any:
-        return self.kept(entry)
+        return self.state_type(entry)
 
     # ---- rows that fail
 
-    def _undoing(self, kept: Any, place: int, time: int, stamp: int, values: tuple[Any, ...], row: Any) -> None:
-        """One row that goes to the quarantine, and leaves no trace here, when the user's code fails for it."""
-        before, last = copy.deepcopy(kept.dump()), kept.stamp
+    def _undoing(self, key_state: Any, position: int, time: int, stamp: int, values: tuple[Any, ...], row: Any) -> None:
+        """Process one row; if the user's code fails, quarantine the row and undo its changes."""
+        before, last = copy.deepcopy(key_state.dump()), key_state.stamp
         counts = self.late, self.dropped, self.units
         sizes = [(items, len(items)) for items in self._lists()]
         try:
-            self._element(kept, place, time, stamp, values, row)
+            self._element(key_state, position, time, stamp, values, row)
         except UserCodeError as error:
-            kept.restore(before)
-            kept.stamp = last
+            key_state.restore(before)
+            key_state.stamp = last
             self.late, self.dropped, self.units = counts
             for items, size in sizes:
                 del items[size:]
-            self._wait(kept)
-            self._set_aside(kept, error, time, stamp, self._told(values, row))
+            self._wait(key_state)
+            self._set_aside(key_state, error, time, stamp, self._quarantined_row(values, row))
 
     def _lists(self) -> list[list[Any]]:
-        """What a row that fails may have added to."""
+        """Lists that a failing row may have appended to."""
         return [self.out, self.refused, self.failures]
 
-    def _told(self, values: tuple[Any, ...], row: Any) -> Any:
-        """A row for the quarantine: all of it, or what is kept of it."""
+    def _quarantined_row(self, values: tuple[Any, ...], row: Any) -> Any:
+        """A row for the quarantine: the whole row, or its values by expression if the stage has no whole rows."""
         return dict(zip((v.sql for v in self.stage.values), values, strict=True)) if row is None else row
 
-    def _set_aside(self, kept: Any, error: UserCodeError, event: int, stamp: int, given: Any) -> None:
+    def _set_aside(self, key_state: Any, error: UserCodeError, event: int, stamp: int, input_: Any) -> None:
         step = self.stage.step
-        key = dict(zip(step.keys, kept.entry.key, strict=True))
-        self.failures.append((event, stamp, 0, failure(f"step '{step.uid}'", error, given, key)))
+        key = dict(zip(step.keys, key_state.entry.key, strict=True))
+        self.failures.append((event, stamp, 0, failure(f"step '{step.uid}'", error, input_, key)))
 
-    def _about(self, kept: Any) -> str:
-        """Which key, for errors."""
+    def _about(self, key_state: Any) -> str:
+        """Step and key, for errors."""
         step = self.stage.step
-        key = ", ".join(f"{name}={value!r}" for name, value in zip(step.keys, kept.entry.key, strict=True))
+        key = ", ".join(f"{name}={value!r}" for name, value in zip(step.keys, key_state.entry.key, strict=True))
         return f"step '{step.uid}', key ({key})"
 
     # ---- time
 
     def _reach(self, progress: int, clock: int) -> None:
-        """Everything of this group that waits for as much."""
+        """Fire everything in this key group that waits for ``progress`` and ``clock`` or less."""
         self.now.clock = max(self.now.clock, clock)
         if self.stage.step.time == "processing":
             progress = END if progress >= END else self.now.clock - 1  # rows may come until the clock moves on
         for entry in self.entries.due(progress, self.now.clock):
             self._key(entry.key)
-        ended = progress >= END and self._ticks_first()  # what waits for the clock comes out before all is freed
-        for kept in self.keys.values():
+        ended = progress >= END and self._ticks_first()  # timers of the clock fire before state is freed
+        for key_state in self.keys.values():
             try:
-                if ended and kept.tick <= self.now.clock:
-                    self._tick(kept)
-                if kept.event <= progress:
-                    self._fire(kept, progress)
-                if kept.tick <= self.now.clock:
-                    self._tick(kept)
+                if ended and key_state.tick <= self.now.clock:
+                    self._tick(key_state)
+                if key_state.event <= progress:
+                    self._fire(key_state, progress)
+                if key_state.tick <= self.now.clock:
+                    self._tick(key_state)
             except UserCodeError as error:
-                raise error.inside(self._about(kept)) from error.__cause__
+                raise error.inside(self._about(key_state)) from error.__cause__
 
     def _ticks_first(self) -> bool:
-        """Whether at the end of input the clock's timers come before those of event time."""
+        """Whether at the end of input timers of the clock fire before timers of event time."""
         return True
 
     # ---- rows out
 
     @abstractmethod
     def _results(self) -> pa.Table:
-        """What was sent out, as ``result_schema``."""
+        """The emitted rows, as ``result_schema``."""
 
     def _table(self, rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
-        """Rows with their stamps as a table; of a part of time only what lies in it."""
+        """Rows with their stamps as a table; if only an interval is computed, its rows alone."""
         if not rows:
             return schema.empty_table()
         columns = [column(values, field) for field, values in zip(schema, zip(*rows, strict=True), strict=True)]
         return self._cut(pa.table(columns, schema=schema))
 
-    def _cut(self, found: pa.Table) -> pa.Table:
-        return found if self.stage.cut is None else inside(found, found["_event_time"], self.stage.cut.interval)
+    def _cut(self, results: pa.Table) -> pa.Table:
+        return results if self.stage.cut is None else inside(results, results["_event_time"], self.stage.cut.interval)
 
 
 def _as_now(held: pa.Table, schema: Schema) -> pa.Table:
-    """Rows that an older version has held back, with the columns rows have now: one that it did not read yet is null."""
+    """Waiting rows of an older version with the current columns; a column that the older version did not read is null."""
     if "row" not in held.column_names:
         return held
-    found = held["row"].combine_chunks()
-    known = {found.type.field(place).name for place in range(found.type.num_fields)}
+    rows = held["row"].combine_chunks()
+    known = {rows.type.field(position).name for position in range(rows.type.num_fields)}
     if known == set(schema.names):
         return held
     parts = [
-        pc.struct_field(found, c.name) if c.name in known else pa.nulls(len(found), arrow_type(c.type))
+        pc.struct_field(rows, c.name) if c.name in known else pa.nulls(len(rows), arrow_type(c.type))
         for c in schema.columns
     ]
-    row = pa.StructArray.from_arrays(parts, names=list(schema.names), mask=pc.is_null(found))
+    row = pa.StructArray.from_arrays(parts, names=list(schema.names), mask=pc.is_null(rows))
     return held.set_column(held.column_names.index("row"), "row", row)
 
 
@@ -367,8 +369,8 @@ def column(values: Sequence[Any], field: pa.Field) -> pa.Array:
 
 
 def _plain(values: pa.ChunkedArray) -> list[Any]:
-    """Values of a key column; there is one NaN."""
-    found: list[Any] = values.to_pylist()
+    """Values of a key column, with a single NaN object."""
+    key_values: list[Any] = values.to_pylist()
     if pa.types.is_floating(values.type):
-        found = [math.nan if v is not None and math.isnan(v) else v for v in found]
-    return found
+        key_values = [math.nan if v is not None and math.isnan(v) else v for v in key_values]
+    return key_values

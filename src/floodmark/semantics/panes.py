@@ -48,7 +48,7 @@ class _Window:
 
 
 class _Key:
-    """What is kept for one key: its windows and the last stamp it saw. ``event`` and ``tick`` are what its timers wait for."""
+    """The state of one key: its windows and its last stamp. ``event`` and ``tick``: earliest progress and clock its timers wait for."""
 
     __slots__ = ("entry", "event", "stamp", "tick", "windows")
 
@@ -76,7 +76,7 @@ class _Key:
 class ElementKernel(KeyedKernel):
     """Windows of one key group."""
 
-    kept = _Key
+    state_type = _Key
     stage: ElementStage
 
     def __init__(self, stage: ElementStage, store: Store) -> None:
@@ -93,7 +93,9 @@ class ElementKernel(KeyedKernel):
 
     # ---- rows
 
-    def _element(self, kept: _Key, place: int, time: int, stamp: int, values: tuple[Any, ...], row: Any) -> None:
+    def _element(
+        self, key_state: _Key, position: int, time: int, stamp: int, values: tuple[Any, ...], row: Any
+    ) -> None:
         """One row: judged by its stamp, put into its windows."""
         now, lost = self.now, 0
         try:
@@ -101,15 +103,15 @@ class ElementKernel(KeyedKernel):
         except UserCodeError as error:
             if not self.quarantines:
                 raise
-            self._set_aside(kept, error, time, stamp, self._told(values, row))
+            self._set_aside(key_state, error, time, stamp, self._quarantined_row(values, row))
             return
-        now.watermark = kept.stamp = stamp
+        now.watermark = key_state.stamp = stamp
         for start, end in placed:
             if self.merges:
-                window = self._merged(kept, start, end, stamp)
+                window = self._merged(key_state, start, end, stamp)
                 last = end - 1 if window is None else window.end - 1  # type: ignore[operator]  # sessions have an end
             else:
-                window = next((w for w in kept.windows if w.end == end and w.start == start), None)
+                window = next((w for w in key_state.windows if w.end == end and w.start == start), None)
                 last = END if end is None else end - 1
             if last + self.lateness <= stamp and last < END:
                 lost += 1
@@ -119,24 +121,24 @@ class ElementKernel(KeyedKernel):
                 self.late += self._wanted(last)
             if window is None:
                 window = _Window(start, end, self.contents.nothing(), self.machine.begin())
-                kept.windows.append(window)
+                key_state.windows.append(window)
             self.contents.add(window.contents, self.arrived, time, values, row)
             window.fresh, window.held = window.fresh + 1, window.held + 1
             decision = self.machine.element(window.trigger, time, row or {}, window, now)
             if decision:
                 cause = (time if window.end is None else window.end - 1, stamp)
-                self._decided(kept, window, decision, *cause, "late" if last <= stamp else "early")
+                self._decided(key_state, window, decision, *cause, "late" if last <= stamp else "early")
         if lost and lost == len(placed):
-            self.refused.append(place)
-        self._wait(kept)
+            self.refused.append(position)
+        self._wait(key_state)
 
-    def _merged(self, kept: _Key, start: int | None, end: int | None, stamp: int) -> _Window | None:
-        """The session a row belongs to: those it touches, as long as they are kept by its stamp, made one."""
+    def _merged(self, key_state: _Key, start: int | None, end: int | None, stamp: int) -> _Window | None:
+        """The session a row belongs to: the sessions it touches that its stamp has not freed, merged. None if there are none."""
         assert start is not None
         assert end is not None
         touched = [
             w
-            for w in kept.windows
+            for w in key_state.windows
             if w.start <= end and w.end >= start and w.end - 1 + self.lateness > stamp  # type: ignore[operator]  # sessions have an end
         ]
         if not touched:
@@ -149,7 +151,7 @@ class ElementKernel(KeyedKernel):
             first.fresh, first.held = first.fresh + other.fresh, first.held + other.held
             first.index = max(first.index, other.index)
             first.emitted += other.emitted
-            kept.windows.remove(other)
+            key_state.windows.remove(other)
         first.start, first.end = min(first.start, start), max(first.end, end)  # type: ignore[type-var]
         if before != (first.start, first.end):
             first.trigger = self.machine.merged([w.trigger for w in touched], first, self.now)
@@ -160,24 +162,24 @@ class ElementKernel(KeyedKernel):
     def _ticks_first(self) -> bool:
         return self.endless
 
-    def _fire(self, kept: _Key, progress: int) -> None:
+    def _fire(self, key_state: _Key, progress: int) -> None:
         """Timers in time order up to ``progress``, then what they leave is freed.
 
         At the end of input a period that is under way comes to its end once, if there are new rows; it is not repeated for ever.
         """
         ends = progress >= END and self.endless
-        while kept.event <= progress:
-            time = kept.event
-            due = [w for w in kept.windows if min(self.machine.next_event(w.trigger, w), self._free_at(w)) == time]
+        while key_state.event <= progress:
+            time = key_state.event
+            due = [w for w in key_state.windows if min(self.machine.next_event(w.trigger, w), self._free_at(w)) == time]
             for window in sorted(due, key=lambda w: (w.end or 0, w.start or 0)):
                 if not ends or window.fresh or time >= END:
-                    self._due(kept, window, time)
+                    self._due(key_state, window, time)
             if ends:
-                for window in list(kept.windows):
-                    self._due(kept, window, END)
-            self._wait(kept)
+                for window in list(key_state.windows):
+                    self._due(key_state, window, END)
+            self._wait(key_state)
 
-    def _due(self, kept: _Key, window: _Window, time: int) -> None:
+    def _due(self, key_state: _Key, window: _Window, time: int) -> None:
         """Progress has come to what a window waits for."""
         self.now.watermark = time
         if self.machine.next_event(window.trigger, window) <= time:
@@ -186,45 +188,45 @@ class ElementKernel(KeyedKernel):
             decision = self.machine.event(window.trigger, time, window, self.now)
             if decision:
                 stamp = (
-                    max(time - 1, kept.stamp) if time < END else time - 1
+                    max(time - 1, key_state.stamp) if time < END else time - 1
                 )  # a timer may lie before the row that set it
                 self._decided(
-                    kept, window, decision, stamp + 1 if window.end is None else window.end - 1, stamp, timing
+                    key_state, window, decision, stamp + 1 if window.end is None else window.end - 1, stamp, timing
                 )
         if self._free_at(window) <= time and (time >= END or self.machine.next_event(window.trigger, window) > time):
             if self.machine.leftover(window.trigger, window):
-                self._decided(kept, window, FIRE, last_of(window), time - 1, "late", is_last=True)
-            kept.windows.remove(window)
+                self._decided(key_state, window, FIRE, last_of(window), time - 1, "late", is_last=True)
+            key_state.windows.remove(window)
 
-    def _tick(self, kept: _Key) -> None:
+    def _tick(self, key_state: _Key) -> None:
         """The clock has moved."""
-        for window in list(kept.windows):
+        for window in list(key_state.windows):
             if self.machine.next_tick(window.trigger) > self.now.clock:
                 continue
-            self.now.watermark = kept.stamp
+            self.now.watermark = key_state.stamp
             decision = self.machine.tick(window.trigger, window, self.now)
             if decision:
-                event = kept.stamp + 1 if window.end is None else window.end - 1
-                late = window.end is not None and window.end - 1 <= kept.stamp
-                self._decided(kept, window, decision, event, kept.stamp, "late" if late else "early")
-        self._wait(kept)
+                event = key_state.stamp + 1 if window.end is None else window.end - 1
+                late = window.end is not None and window.end - 1 <= key_state.stamp
+                self._decided(key_state, window, decision, event, key_state.stamp, "late" if late else "early")
+        self._wait(key_state)
 
     def _free_at(self, window: _Window) -> int:
         return END if window.end is None else min(window.end - 1 + self.lateness, END)
 
-    def _wait(self, kept: _Key) -> None:
+    def _wait(self, key_state: _Key) -> None:
         """What the key waits for next."""
         event, tick = NONE, NONE
-        for window in kept.windows:
+        for window in key_state.windows:
             event = min(event, self.machine.next_event(window.trigger, window), self._free_at(window))
             tick = min(tick, self.machine.next_tick(window.trigger))
-        kept.event, kept.tick = event, tick
+        key_state.event, key_state.tick = event, tick
 
     # ---- panes
 
     def _decided(
         self,
-        kept: _Key,
+        key_state: _Key,
         window: _Window,
         decision: int,
         event: int,
@@ -236,7 +238,7 @@ class ElementKernel(KeyedKernel):
         if decision & FIRE and window.held:
             last = is_last or (timing != "early" and (self.lateness == 0 or self.endless))
             pane = Pane(
-                key=dict(zip(self.step.keys, kept.entry.key, strict=True)),
+                key=dict(zip(self.step.keys, key_state.entry.key, strict=True)),
                 start=window.start,
                 end=window.end,
                 index=window.index,
@@ -244,12 +246,12 @@ class ElementKernel(KeyedKernel):
                 is_last=last,
                 watermark=stamp,
             )
-            if self._emit(kept, window, pane, event, stamp):
+            if self._emit(key_state, window, pane, event, stamp):
                 window.index, window.fresh = window.index + 1, 0
         if decision & PURGE or (decision & FIRE and self.discards):
             window.contents, window.emitted, window.fresh, window.held = self.contents.nothing(), [], 0, 0
 
-    def _emit(self, kept: _Key, window: _Window, pane: Pane, event: int, stamp: int) -> bool:
+    def _emit(self, key_state: _Key, window: _Window, pane: Pane, event: int, stamp: int) -> bool:
         """Send a pane out; False when there is no row for one."""
         window.contents = self.contents.evicted(window.contents, "before")
         if self.contents.keeps_rows and not window.contents:
@@ -259,34 +261,34 @@ class ElementKernel(KeyedKernel):
         except UserCodeError as error:
             if not self.quarantines:
                 raise
-            if self._without_spoiling(kept, window, stamp):
-                return self._emit(kept, window, pane, event, stamp)
+            if self._without_spoiling(key_state, window, stamp):
+                return self._emit(key_state, window, pane, event, stamp)
             about = {"pane": pane.index, "timing": pane.timing, "rows": window.held}
             bounds = {"start": pane.start, "end": pane.end} if pane.end is not None else {}
-            self._set_aside(kept, error, event, stamp, bounds | about)
+            self._set_aside(key_state, error, event, stamp, bounds | about)
             window.contents = self.contents.evicted(window.contents, "after")
             return True
-        head = (*kept.entry.key, *((window.start, window.end) if window.end is not None else ()))
+        head = (*key_state.entry.key, *((window.start, window.end) if window.end is not None else ()))
         if self.step.revises or self.stage.cut:
             if self.step.revises:
                 self.out += [(*before, stamp, RETRACTION, self.units) for before in window.emitted]
             window.emitted += [(*head, *row, event) for row in rows]
-            self._check_whole(kept, window)
+            self._check_whole(key_state, window)
             window.emitted = [(*head, *row, event) for row in rows]
         self.out += [(*head, *row, event, stamp, ROW, self.units) for row in rows]
         self.units += 1
         window.contents = self.contents.evicted(window.contents, "after")
         return True
 
-    def _without_spoiling(self, kept: _Key, window: _Window, stamp: int) -> bool:
+    def _without_spoiling(self, key_state: _Key, window: _Window, stamp: int) -> bool:
         """Set rows aside that spoil what is computed of a window; whether there were any."""
-        found = dict(self.contents.spoiling(window.contents))
-        for place, error in found.items():
-            _, time, values, row = window.contents[place]
-            self._set_aside(kept, error, time, stamp, self._told(values, row))
-        window.contents = [item for place, item in enumerate(window.contents) if place not in found]
-        window.held -= len(found)
-        return bool(found)
+        spoiling = dict(self.contents.spoiling(window.contents))
+        for position, error in spoiling.items():
+            _, time, values, row = window.contents[position]
+            self._set_aside(key_state, error, time, stamp, self._quarantined_row(values, row))
+        window.contents = [item for position, item in enumerate(window.contents) if position not in spoiling]
+        window.held -= len(spoiling)
+        return bool(spoiling)
 
     def _computed(self, window: _Window, pane: Pane) -> list[tuple[Any, ...]]:
         """The rows of a pane; where failures are set aside, each is known to fit its columns."""
@@ -314,7 +316,7 @@ class ElementKernel(KeyedKernel):
         cut = self.stage.cut
         return cut is None or cut.interval.start <= time < cut.interval.end
 
-    def _check_whole(self, kept: _Key, window: _Window) -> None:
+    def _check_whole(self, key_state: _Key, window: _Window) -> None:
         """A session that may go on where no rows were read has no result that can be relied on."""
         cut, session = self.stage.cut, self.step.window
         if cut is None or not isinstance(session, Session) or window.start is None or window.end is None:
@@ -323,7 +325,7 @@ class ElementKernel(KeyedKernel):
         open_start = cut.read.start > NEVER and window.start - gap < cut.read.start
         open_end = cut.read.end <= END and window.end >= cut.read.end
         if (open_start or open_end) and any(self._wanted(row[len(row) - 1]) for row in window.emitted):
-            where = f"step '{self.step.uid}', key {kept.entry.key}"
+            where = f"step '{self.step.uid}', key {key_state.entry.key}"
             got = f"one from {describe(window.start)} to {describe(window.end)} at the edge of the rows read"
             expected = f"sessions of at most Session(longest={describe_span(session.longest)})"
             fix = "Raise longest, or run the operator over all of time."

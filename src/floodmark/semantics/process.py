@@ -71,9 +71,9 @@ class _Times:
                     return  # a period is not repeated for ever
                 self.chains[(name, time)] = before
         times = self.times.setdefault(name, [])
-        place = bisect_left(times, time)
-        if place == len(times) or times[place] != time:
-            times.insert(place, time)
+        position = bisect_left(times, time)
+        if position == len(times) or times[position] != time:
+            times.insert(position, time)
 
     def delete(self, name: str, time: int | None) -> None:
         time = None if time is None else _clamped(time)
@@ -138,17 +138,17 @@ def _image(setting: Any) -> bytes | None:
 class _Context:
     """What a callback knows beside its row."""
 
-    __slots__ = ("_kernel", "kept", "timestamp", "watermark")
+    __slots__ = ("_kernel", "key_state", "timestamp", "watermark")
 
     def __init__(self, kernel: ProcessKernel) -> None:
         self._kernel = kernel
-        self.kept: _Kept | None = None
+        self.key_state: _KeyState | None = None
         self.timestamp = self.watermark = NEVER
 
     @property
     def key(self) -> Mapping[str, Any]:
         keys = self._kernel.stage.step.keys
-        return {} if self.kept is None else dict(zip(keys, self.kept.entry.key, strict=True))
+        return {} if self.key_state is None else dict(zip(keys, self.key_state.entry.key, strict=True))
 
     @property
     def clock(self) -> int:
@@ -171,8 +171,8 @@ class _Context:
         self._kernel.late -= self.timestamp <= self.watermark
 
 
-class _Kept:
-    """What is kept for one key: its states and timers, the last stamp and the latest event time it saw.
+class _KeyState:
+    """The state of one key: its states and timers, its last stamp and its latest event time.
 
     Nothing in its states has outlived its time before ``expiry``. That is said without looking through them after every row; ``loose`` then.
     """
@@ -252,7 +252,7 @@ def _nullable(column: Any) -> Any:
 class ProcessKernel(KeyedKernel):
     """A process function over one key group."""
 
-    kept = _Kept
+    state_type = _KeyState
     stage: ProcessStage
 
     def __init__(self, stage: ProcessStage, store: Store) -> None:
@@ -269,8 +269,10 @@ class ProcessKernel(KeyedKernel):
         self.targets = {name: _Target(schema, keys, strict=self.quarantines) for name, schema in step.sides}
         self.name = type(step.function.function).__name__
         function: Any = self.runner.function
-        found = [(tuple(port.columns), port.name) for port in step.ports]
-        self.ports: list[tuple[Any, Callable[..., Any]]] = [(c, getattr(function, f"on_{name}")) for c, name in found]
+        callbacks = [(tuple(port.columns), port.name) for port in step.ports]
+        self.ports: list[tuple[Any, Callable[..., Any]]] = [
+            (c, getattr(function, f"on_{name}")) for c, name in callbacks
+        ]
         if not self.ports:
             self.ports = [((), function.on_element)]
         self.taking_back = function.on_retract if step.function.function.takes_back else None
@@ -301,10 +303,12 @@ class ProcessKernel(KeyedKernel):
 
     def _end(self) -> None:
         if self.runner.shared:
-            kept = {name: raw for name in self.runner.shared if (raw := self.runner.cells[name].raw) is not None}
-            self._keep_shared(pack((kept, self.layout)) if kept else b"")
-        for kept_key in self.keys.values():
-            kept_key.entry.value = self.layout, kept_key.stamp, kept_key.states, kept_key.timers, kept_key.latest
+            shared_states = {
+                name: raw for name in self.runner.shared if (raw := self.runner.cells[name].raw) is not None
+            }
+            self._keep_shared(pack((shared_states, self.layout)) if shared_states else b"")
+        for key_state in self.keys.values():
+            key_state.entry.value = self.layout, key_state.stamp, key_state.states, key_state.timers, key_state.latest
 
     def _keep_shared(self, states: bytes) -> None:
         """Write the states all keys share, where they have changed: most micro-batches only read them."""
@@ -316,31 +320,31 @@ class ProcessKernel(KeyedKernel):
             self.store.put(_SHARED, states)
         self.entries.extra["shared"] = bool(states)
 
-    def _opened(self, entry: Entry) -> _Kept:
-        kept = _Kept(entry)
+    def _opened(self, entry: Entry) -> _KeyState:
+        key_state = _KeyState(entry)
         if self.runner.mortal:
-            kept.expiry, kept.loose = entry.event, True
-        if kept.timers.keys() - self.timers:  # of an older version of the function
-            kept.timers = {name: times for name, times in kept.timers.items() if name in self.timers}
-            self._wait(kept)
+            key_state.expiry, key_state.loose = entry.event, True
+        if key_state.timers.keys() - self.timers:  # of an older version of the function
+            key_state.timers = {name: times for name, times in key_state.timers.items() if name in self.timers}
+            self._wait(key_state)
         if entry.value and entry.value[0] != self.layout:
             before = self.entries.extra["layouts"][entry.value[0]]
-            kept.states = self._evolved(kept.states, before, self.runner.states, kept.stamp + 1)
-            self._wait(kept)
-        return kept
+            key_state.states = self._evolved(key_state.states, before, self.runner.states, key_state.stamp + 1)
+            self._wait(key_state)
+        return key_state
 
     def _evolved(
         self, states: Mapping[str, Any], before: Mapping[str, Any], declared: Mapping[str, State], written: int
     ) -> dict[str, Any]:
         """What an older version of the function has written, as this one declares it."""
-        found = {}
+        evolved = {}
         for name, raw in states.items():
             state = declared.get(name)
             if state is not None:
                 change = evolution(name, before[name], state)
                 with user_code_boundary(f"migrate of state '{name}' of '{self.name}'", "What was kept is as it was."):
-                    found[name] = state.evolved(raw, before[name].get("ttl") is not None, written, change)
-        return found
+                    evolved[name] = state.evolved(raw, before[name].get("ttl") is not None, written, change)
+        return evolved
 
     # ---- rows and timers
 
@@ -358,114 +362,118 @@ class ProcessKernel(KeyedKernel):
         for entry in self.entries.due(progress, max(clock, self.now.clock)):
             self._key(entry.key)
         before = self.now.clock
-        for kept in self.keys.values():
-            if kept.loose:
-                self._wait(kept)
+        for key_state in self.keys.values():
+            if key_state.loose:
+                self._wait(key_state)
             try:
-                if kept.event <= progress:
-                    self._fire(kept, progress)
-                if kept.tick <= max(clock, before):
+                if key_state.event <= progress:
+                    self._fire(key_state, progress)
+                if key_state.tick <= max(clock, before):
                     self.now.clock = max(clock, before)
-                    self._tick(kept)
-                    self._fire(kept, progress)
+                    self._tick(key_state)
+                    self._fire(key_state, progress)
                     self.now.clock = before
             except UserCodeError as error:
-                raise error.inside(self._about(kept)) from error.__cause__
+                raise error.inside(self._about(key_state)) from error.__cause__
         self.now.clock = max(clock, before)
 
     def _rows_and_ticks(self, table: pa.Table, places: Sequence[int], moves: list[tuple[int, Tick]]) -> None:
         self.kinds = table["kind"].to_pylist() if self.taking_back else []
         super()._rows_and_ticks(table, places, moves)
 
-    def _row(self, key: tuple[Any, ...], place: int, time: int, stamp: int, values: tuple[Any, ...], row: Any) -> None:
+    def _row(
+        self, key: tuple[Any, ...], position: int, time: int, stamp: int, values: tuple[Any, ...], row: Any
+    ) -> None:
         if values and values[0] == self.stage.step.broadcast:
             columns, callback = self.ports[values[0]]
-            given = {own: row[column] for own, column in columns}
-            self.context.kept, self.context.timestamp, self.context.watermark = None, time, stamp
+            own_row = {own: row[column] for own, column in columns}
+            self.context.key_state, self.context.timestamp, self.context.watermark = None, time, stamp
             for state in self.runner.broadcast.values():
                 state.writable = True
             try:
                 where = f"step '{self.stage.step.uid}', on_broadcast of '{self.name}'"
-                with user_code_boundary(where, f"The row was {given}."):
-                    if callback(given, self.context) is not None:
+                with user_code_boundary(where, f"The row was {own_row}."):
+                    if callback(own_row, self.context) is not None:
                         msg = "it must return nothing: it has no key to send a row for"
                         raise TypeError(msg)
             finally:
                 for state in self.runner.broadcast.values():
                     state.writable = False
             return
-        super()._row(key, place, time, stamp, values, row)
+        super()._row(key, position, time, stamp, values, row)
 
-    def _element(self, kept: _Kept, place: int, time: int, stamp: int, values: tuple[Any, ...], row: Any) -> None:
-        kept.stamp, kept.latest = stamp, max(kept.latest, time)
+    def _element(
+        self, key_state: _KeyState, position: int, time: int, stamp: int, values: tuple[Any, ...], row: Any
+    ) -> None:
+        key_state.stamp, key_state.latest = stamp, max(key_state.latest, time)
         self.late += time <= stamp
         columns, callback = self.ports[values[0] if values else 0]
-        if self.taking_back and self.kinds[place] == RETRACTION:
+        if self.taking_back and self.kinds[position] == RETRACTION:
             callback = self.taking_back
-        given = {own: row[column] for own, column in columns} if columns else dict(row) if self.undoes else row
-        self.emits = kept.entry.key, time, stamp
-        self._enter(kept, time, stamp, max(time, stamp + 1))
+        own_row = {own: row[column] for own, column in columns} if columns else dict(row) if self.undoes else row
+        self.emits = key_state.entry.key, time, stamp
+        self._enter(key_state, time, stamp, max(time, stamp + 1))
         try:
-            for made in callback(given, self.context) or ():
+            for made in callback(own_row, self.context) or ():
                 self._emit(made)
         except UserCodeError:
             raise
         except Exception as error:
-            raise user_error(error, self.name, f"The row was {given}.") from error
+            raise user_error(error, self.name, f"The row was {own_row}.") from error
         finally:
-            self._leave(kept)
+            self._leave(key_state)
 
-    def _fire(self, kept: _Kept, progress: int) -> None:
+    def _fire(self, key_state: _KeyState, progress: int) -> None:
         self.runner.times.ending = progress >= END
         self.runner.times.chains.clear()
-        while kept.event <= progress:
-            time = kept.event
-            if kept.expiry <= time:
+        while key_state.event <= progress:
+            time = key_state.event
+            if key_state.expiry <= time:
                 for name, state, _ in self.runner.mortal:
-                    if name in kept.states:
-                        _keep(kept.states, name, state.live(kept.states[name], time))
-                self._wait(kept)
+                    if name in key_state.states:
+                        _keep(key_state.states, name, state.live(key_state.states[name], time))
+                self._wait(key_state)
             for name in sorted(self.event_timers):
-                if kept.timers.get(name, (NONE,))[0] <= time:
-                    at = _taken(kept.timers, name)
-                    stamp = max(at - 1, kept.stamp)  # a timer may lie before the row that set it
-                    self._timer(kept, name, at, stamp, max(at, stamp + 1), at)
+                if key_state.timers.get(name, (NONE,))[0] <= time:
+                    at = _taken(key_state.timers, name)
+                    stamp = max(at - 1, key_state.stamp)  # a timer may lie before the row that set it
+                    self._timer(key_state, name, at, stamp, max(at, stamp + 1), at)
                     break
-            self._due(kept)
+            self._due(key_state)
 
-    def _tick(self, kept: _Kept) -> None:
+    def _tick(self, key_state: _KeyState) -> None:
         self.runner.times.ending = self.now.clock >= END
-        while kept.tick <= self.now.clock:
-            name = min(self.runner.times.clocks & kept.timers.keys(), key=lambda n: (kept.timers[n][0], n))
-            at = _taken(kept.timers, name)
-            event = max(kept.stamp + 1, kept.latest)
-            self._timer(kept, name, at, kept.stamp, event, event)
-            self._due(kept)
+        while key_state.tick <= self.now.clock:
+            name = min(self.runner.times.clocks & key_state.timers.keys(), key=lambda n: (key_state.timers[n][0], n))
+            at = _taken(key_state.timers, name)
+            event = max(key_state.stamp + 1, key_state.latest)
+            self._timer(key_state, name, at, key_state.stamp, event, event)
+            self._due(key_state)
 
-    def _timer(self, kept: _Kept, name: str, time: int, stamp: int, event: int, now: int) -> None:
+    def _timer(self, key_state: _KeyState, name: str, time: int, stamp: int, event: int, now: int) -> None:
         """Call ``on_timer``; its rows have the event time ``event``."""
         times, clocks = self.runner.times, self.runner.times.clocks
         times.firing = name, time
-        self.emits = kept.entry.key, event, stamp
-        self._enter(kept, time, stamp if name in clocks else time, now)
+        self.emits = key_state.entry.key, event, stamp
+        self._enter(key_state, time, stamp if name in clocks else time, now)
         try:
             with user_code_boundary(f"timer '{name}' of '{self.name}'", f"It was set to {time}."):
                 for made in self.runner.function.on_timer(name, self.context) or ():
                     self._emit(made)
         finally:
-            self._leave(kept)
+            self._leave(key_state)
             times.firing = None
 
-    def _enter(self, kept: _Kept, time: int, watermark: int, now: int) -> None:
+    def _enter(self, key_state: _KeyState, time: int, watermark: int, now: int) -> None:
         """While a callback runs, the states and timers of its key are at hand."""
-        context, runner, states = self.context, self.runner, kept.states
-        context.kept, context.timestamp, context.watermark = kept, time, watermark
+        context, runner, states = self.context, self.runner, key_state.states
+        context.key_state, context.timestamp, context.watermark = key_state, time, watermark
         for name, cell in runner.own:
             cell.raw, cell.now, cell.open = states.get(name), now, True
-        runner.times.times, runner.times.open = kept.timers, True
+        runner.times.times, runner.times.open = key_state.timers, True
 
-    def _leave(self, kept: _Kept) -> None:
-        runner, states = self.runner, kept.states
+    def _leave(self, key_state: _KeyState) -> None:
+        runner, states = self.runner, key_state.states
         for name, cell in runner.own:
             if cell.raw is not None:
                 states[name] = cell.raw
@@ -475,23 +483,26 @@ class ProcessKernel(KeyedKernel):
         runner.times.open = False
         for name, _, ttl in runner.mortal:
             if name in states:
-                kept.expiry, kept.loose = min(kept.expiry, runner.cells[name].now + ttl, END), True
-        self._due(kept)
+                key_state.expiry, key_state.loose = min(key_state.expiry, runner.cells[name].now + ttl, END), True
+        self._due(key_state)
 
-    def _wait(self, kept: _Kept) -> None:
-        found = [state.expires(kept.states.get(name)) for name, state, _ in self.runner.mortal]
-        kept.expiry, kept.loose = min((min(at, END) for at in found if at is not None), default=NONE), False
-        self._due(kept)
+    def _wait(self, key_state: _KeyState) -> None:
+        expiries = [state.expires(key_state.states.get(name)) for name, state, _ in self.runner.mortal]
+        key_state.expiry, key_state.loose = (
+            min((min(at, END) for at in expiries if at is not None), default=NONE),
+            False,
+        )
+        self._due(key_state)
 
-    def _due(self, kept: _Kept) -> None:
+    def _due(self, key_state: _KeyState) -> None:
         clocks = self.runner.times.clocks
-        event, tick = kept.expiry, NONE
-        for name, times in kept.timers.items():
+        event, tick = key_state.expiry, NONE
+        for name, times in key_state.timers.items():
             if name in clocks:
                 tick = min(tick, times[0])
             else:
                 event = min(event, times[0])
-        kept.event, kept.tick = event, tick
+        key_state.event, key_state.tick = event, tick
 
     # ---- rows out
 
@@ -511,7 +522,7 @@ class ProcessKernel(KeyedKernel):
         Raises:
             UserCodeError: USER-008, it is not declared.
         """
-        if self.context.kept is None:
+        if self.context.key_state is None:
             fix = "Send rows from on_element or on_timer: they have a key."
             raise UserCodeError(f"ctx.output in '{self.name}'", "a key", "none at this point", fix, code="USER-006")
         target = self.targets.get(name)
@@ -523,7 +534,7 @@ class ProcessKernel(KeyedKernel):
         target.add(key, row, event, stamp, self.units)
         self.units += 1
 
-    def _told(self, values: tuple[Any, ...], row: Any) -> Any:
+    def _quarantined_row(self, values: tuple[Any, ...], row: Any) -> Any:
         columns, _ = self.ports[values[0] if values else 0]
         return {own: row[column] for own, column in columns} if columns else row
 
@@ -553,7 +564,7 @@ def _keep(states: dict[str, Any], name: str, raw: Any) -> None:
 
 def _taken(timers: dict[str, list[int]], name: str) -> int:
     """The earliest time of a timer, which it is not set to any more."""
-    found = timers[name].pop(0)
+    earliest = timers[name].pop(0)
     if not timers[name]:
         del timers[name]
-    return found
+    return earliest

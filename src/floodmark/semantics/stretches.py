@@ -76,60 +76,60 @@ def stretches(moments: Milliseconds, position: Callable[[int], int]) -> tuple[St
     gaps = np.diff(moments[order])
     cuts = np.flatnonzero(gaps >= GAP)
     cuts = np.sort(cuts[np.argsort(gaps[cuts], kind="stable")[-_MOST + 1 :]])
-    found = []
+    parts = []
     for places in np.split(order, cuts + 1):
         first, times = int(places.min()), moments[places]
-        found.append(
+        parts.append(
             Stretch(start=int(times[0]), end=int(times[-1]), rows=len(places), earlier=first, position=position(first))
         )
-    return tuple(found)
+    return tuple(parts)
 
 
 def joined(before: Sequence[Stretch], after: Sequence[Stretch]) -> tuple[Stretch, ...]:
     """The stretches of rows and of those that land behind them, in order of time."""
-    landed = sum(one.rows for one in before)
-    found: list[Stretch] = []
-    moved = [replace(one, earlier=one.earlier + landed) for one in after]
-    for one in sorted([*before, *moved], key=lambda one: one.start):
-        if found and one.start - found[-1].end < GAP:
-            found[-1] = _united(found[-1], one)
+    landed = sum(stretch.rows for stretch in before)
+    united: list[Stretch] = []
+    moved = [replace(stretch, earlier=stretch.earlier + landed) for stretch in after]
+    for stretch in sorted([*before, *moved], key=lambda stretch: stretch.start):
+        if united and stretch.start - united[-1].end < GAP:
+            united[-1] = _united(united[-1], stretch)
         else:
-            found.append(one)
-    while len(found) > _MOST:
-        at = min(range(len(found) - 1), key=lambda at: found[at + 1].start - found[at].end)
-        found[at : at + 2] = [_united(found[at], found[at + 1])]
-    return tuple(found)
+            united.append(stretch)
+    while len(united) > _MOST:
+        at = min(range(len(united) - 1), key=lambda at: united[at + 1].start - united[at].end)
+        united[at : at + 2] = [_united(united[at], united[at + 1])]
+    return tuple(united)
 
 
-def _united(one: Stretch, other: Stretch) -> Stretch:
-    first = min(one, other, key=lambda one: one.earlier)
-    end, rows = max(one.end, other.end), one.rows + other.rows
-    return replace(first, start=min(one.start, other.start), end=end, rows=rows)
+def _united(left: Stretch, right: Stretch) -> Stretch:
+    first = min(left, right, key=lambda left: left.earlier)
+    end, rows = max(left.end, right.end), left.rows + right.rows
+    return replace(first, start=min(left.start, right.start), end=end, rows=rows)
 
 
-def apart(found: Sequence[Stretch]) -> tuple[Stretch | None, Stretch | None, Stretch | None]:
+def apart(parts: Sequence[Stretch]) -> tuple[Stretch | None, Stretch | None, Stretch | None]:
     """The few rows far before all others, the others, and the few rows far ahead of them; None where there are none.
 
     Rows are far from others if the gap between them is more than twice as wide as any gap among the others.
     """
-    if not found:
+    if not parts:
         return None, None, None
-    rows = [one.rows for one in found]
-    few, gaps = max(sum(rows) // _FEW, 1), [later.start - earlier.end for earlier, later in pairwise(found)]
-    low = max((at for at in range(len(found)) if sum(rows[:at]) <= few), default=0)
-    high = min((at for at in range(low + 1, len(found) + 1) if sum(rows[at:]) <= few), default=len(found))
+    rows = [one.rows for one in parts]
+    few, gaps = max(sum(rows) // _FEW, 1), [later.start - earlier.end for earlier, later in pairwise(parts)]
+    low = max((at for at in range(len(parts)) if sum(rows[:at]) <= few), default=0)
+    high = min((at for at in range(low + 1, len(parts) + 1) if sum(rows[at:]) <= few), default=len(parts))
     if sum(rows) <= 2:  # noqa: PLR2004 - of two rows none is among others
-        low, high = 0, len(found)
+        low, high = 0, len(parts)
     while low and gaps[low - 1] <= 2 * max(gaps[low : high - 1], default=0):
         low -= 1
-    while high < len(found) and gaps[high - 1] <= 2 * max(gaps[low : high - 1], default=0):
+    while high < len(parts) and gaps[high - 1] <= 2 * max(gaps[low : high - 1], default=0):
         high += 1
-    return _whole(found[:low]), _whole(found[low:high]), _whole(found[high:])
+    return _whole(parts[:low]), _whole(parts[low:high]), _whole(parts[high:])
 
 
 def _whole(some: Sequence[Stretch]) -> Stretch | None:
     """Several stretches as if they were one."""
     whole = None
-    for one in some:
-        whole = one if whole is None else _united(whole, one)
+    for stretch in some:
+        whole = stretch if whole is None else _united(whole, stretch)
     return whole

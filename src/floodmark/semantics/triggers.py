@@ -323,16 +323,16 @@ class _Combined(Machine):
         return [[part.begin() for part in self.parts], [False] * len(self.parts)]
 
     def element(self, state: State, time: int, row: Mapping[str, Any], window: Window, now: Now) -> int:
-        found = [p.element(s, time, row, window, now) for p, s in zip(self.parts, state[0], strict=True)]
-        return self.decide(state, found, window)
+        decisions = [p.element(s, time, row, window, now) for p, s in zip(self.parts, state[0], strict=True)]
+        return self.decide(state, decisions, window)
 
     def event(self, state: State, time: int, window: Window, now: Now) -> int:
-        found = [p.event(s, time, window, now) for p, s in zip(self.parts, state[0], strict=True)]
-        return self.decide(state, found, window)
+        decisions = [p.event(s, time, window, now) for p, s in zip(self.parts, state[0], strict=True)]
+        return self.decide(state, decisions, window)
 
     def tick(self, state: State, window: Window, now: Now) -> int:
-        found = [p.tick(s, window, now) for p, s in zip(self.parts, state[0], strict=True)]
-        return self.decide(state, found, window)
+        decisions = [p.tick(s, window, now) for p, s in zip(self.parts, state[0], strict=True)]
+        return self.decide(state, decisions, window)
 
     def next_event(self, state: State, window: Window) -> int:
         return min(p.next_event(s, window) for p, s in zip(self.parts, state[0], strict=True))
@@ -352,16 +352,16 @@ class _Combined(Machine):
     def leftover(self, state: State, window: Window) -> bool:
         return any(p.leftover(s, window) for p, s in zip(self.parts, state[0], strict=True))
 
-    def decide(self, state: State, found: list[int], window: Window) -> int:
+    def decide(self, state: State, decisions: list[int], window: Window) -> int:
         """The decision of the whole."""
         raise NotImplementedError
 
 
 class _AnyOf(_Combined):
-    def decide(self, state: State, found: list[int], window: Window) -> int:
+    def decide(self, state: State, decisions: list[int], window: Window) -> int:
         decision = 0
-        for one in found:
-            decision |= one
+        for part_decision in decisions:
+            decision |= part_decision
         if decision & FIRE:
             self.reset(state, window)
         return decision
@@ -370,14 +370,16 @@ class _AnyOf(_Combined):
 class _AllOf(_Combined):
     """What it keeps: which parts have fired since the last time; the end of the window stays reached."""
 
-    def decide(self, state: State, found: list[int], window: Window) -> int:
-        state[1] = [before or bool(one & FIRE) for before, one in zip(state[1], found, strict=True)]
+    def decide(self, state: State, decisions: list[int], window: Window) -> int:
+        state[1] = [
+            before or bool(part_decision & FIRE) for before, part_decision in zip(state[1], decisions, strict=True)
+        ]
         if not all(state[1]):
             return CONTINUE
         ended = [isinstance(p, _AfterWatermark) and not s[0] for p, s in zip(self.parts, state[0], strict=True)]
         self.reset(state, window)
         state[1] = ended
-        return FIRE | (PURGE if any(one & PURGE for one in found) else 0)
+        return FIRE | (PURGE if any(part_decision & PURGE for part_decision in decisions) else 0)
 
 
 class _User(Machine):
@@ -445,8 +447,8 @@ class _Context:
 
     @property
     def state(self) -> dict[str, Any]:
-        found: dict[str, Any] = self._state[0]
-        return found
+        user_state: dict[str, Any] = self._state[0]
+        return user_state
 
     def at_event_time(self, time: int) -> None:
         self._state[1].add(operator.index(time))

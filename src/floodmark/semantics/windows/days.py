@@ -38,8 +38,8 @@ class Days(OnePerSlice):
     def of_row(self, time: int, values: tuple[Any, ...], row: Any) -> Placed:  # noqa: ARG002 - one shape for all
         """Between the boundary at or before the time and the next."""
         boundaries = _listed(self.window, time // (_BLOCK_DAYS * _DAY))
-        place = bisect_right(boundaries, time)
-        return [within(boundaries[place - 1], boundaries[place])]
+        position = bisect_right(boundaries, time)
+        return [within(boundaries[position - 1], boundaries[position])]
 
     # ---- in SQL
 

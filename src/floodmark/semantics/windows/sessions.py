@@ -16,17 +16,17 @@ class Sessions:
 
     Args:
         gap: ms; or the expression whose value is each row's own.
-        place: of that value among the values of a row.
+        value_position: of that value among the values of a row.
     """
 
     gap: int | str
-    place: int = 0
+    value_position: int = 0
 
     # ---- row by row
 
     def of_row(self, time: int, values: tuple[Any, ...], row: Any) -> Placed:  # noqa: ARG002 - one shape for all
         """One window, not merged; it ends with time at the latest."""
-        gap = self.gap if isinstance(self.gap, int) else checked_gap(self.gap, values[self.place], time)
+        gap = self.gap if isinstance(self.gap, int) else checked_gap(self.gap, values[self.value_position], time)
         return [(time, min(time + gap, END + 1))]
 
     # ---- in SQL
