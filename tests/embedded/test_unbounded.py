@@ -342,7 +342,7 @@ def test_files_bytes_and_memory_of_a_state_of_one_size_do_not_grow_with_micro_ba
         state.mark(number)
         if number >= 200 and number % 7 == 0:
             files = [path for path in Path(checkpoint.path).rglob("*") if path.is_file()]
-            known = len(state._kept) + len(state._sizes) + len(state._places)
+            known = len(state._retained) + len(state._sizes) + len(state._places)
             opened = len(list(Path("/proc/self/fd").iterdir())) if Path("/proc").is_dir() else 0
             seen.append((len(files), sum(file.stat().st_size for file in files), known, opened))
     first, last = (zip(*part, strict=True) for part in (seen[:15], seen[-15:]))

@@ -13,7 +13,7 @@ import pytest
 import floodmark as fm
 from floodmark.core.errors import CapabilityError, ExecutionError
 from floodmark.engines.embedded.memory.values import values
-from floodmark.engines.embedded.parity.check import check_operator, place, sail_sql
+from floodmark.engines.embedded.parity.check import check_operator, location_of, sail_sql
 from floodmark.engines.embedded.parity.implicit import explicit
 from floodmark.engines.embedded.parity.patterns import OtherPattern, pattern
 from floodmark.engines.embedded.parity.signatures import signatures, tokens
@@ -91,8 +91,8 @@ def test_an_operator_is_refused_with_function_types_and_line() -> None:
 
 def test_the_line_of_a_text_that_is_put_together_is_the_operators() -> None:
     location = f"{__file__}:1"
-    assert place(location, "no such text " + "anywhere") == location
-    assert place("<stdin>:3", "i > 0") == "<stdin>:3"
+    assert location_of(location, "no such text " + "anywhere") == location
+    assert location_of("<stdin>:3", "i > 0") == "<stdin>:3"
 
 
 def test_an_operator_of_plain_expressions_is_let_through() -> None:

@@ -92,23 +92,23 @@ class Marking:
             CapabilityError: CAPABILITY-031, Sail does not say what Spark would make of a row.
             PySparkException: something else fails.
         """
-        found = dict(known)
-        for step in dict.fromkeys(step for one in last for step in behind(one, known)):
+        frames = dict(known)
+        for step in dict.fromkeys(step for last_step in last for step in behind(last_step, known)):
             tried = self._attempts(step)
             if not tried:
                 continue
             (parent,) = step.parents
-            rows = compiled(parent, inputs, found, self.rendering)
+            rows = compiled(parent, inputs, frames, self.rendering)
             if step not in self._marked:
                 keys = step.keys if isinstance(step, steps.STATEFUL) else ()
                 self._marked[step] = self._file(rows, tried, keys)
             folder = self._marked[step]
             marked = rows if folder is None else connection.spark.read.parquet(str(folder))
             if isinstance(step, steps.STATEFUL):
-                found[parent] = marked
+                frames[parent] = marked
             else:
-                found[step] = compiled(step, inputs, {**found, parent: marked}, self.rendering)
-        return found
+                frames[step] = compiled(step, inputs, {**frames, parent: marked}, self.rendering)
+        return frames
 
     def marks(self, last: Iterable[steps.Step]) -> bool:
         """Whether rows may have to be marked on the way to some steps.
@@ -175,15 +175,15 @@ class _Trial:
 
     def marked(self, table: pa.Table) -> pa.Table:
         """Rows of the step's parent with those marked for which an attempt fails; of these, retractions are left out."""
-        found = self._failures(table)
+        failures = self._failures(table)
         if FAILURE not in table.column_names:
             table = table.append_column(FAILURE, pa.nulls(table.num_rows, FAILURE_TYPE))
-        if not found:
+        if not failures:
             return table
-        places, size = sorted(found), table.num_rows
+        places, size = sorted(failures), table.num_rows
         marks, sources = np.zeros(size, dtype=bool), np.arange(size)
         marks[places], sources[places] = True, np.arange(size, size + len(places))
-        why = pa.chunked_array([*table[FAILURE].chunks, pa.array([found[place] for place in places], FAILURE_TYPE)])
+        why = pa.chunked_array([*table[FAILURE].chunks, pa.array([failures[place] for place in places], FAILURE_TYPE)])
         kinds = table["_kind"]
         columns = {
             FAILURE: why.take(pa.array(sources)),
@@ -197,17 +197,17 @@ class _Trial:
     def _failures(self, table: pa.Table) -> dict[int, Failure]:
         """Place -> why the first attempt that fails for this row does."""
         left = np.flatnonzero(pc.less_equal(table["_kind"], ROW).to_numpy(zero_copy_only=False))
-        found: dict[int, Failure] = {}
+        by_index: dict[int, Failure] = {}
         if self._error(None, table.take(left)) is None:
-            return found
+            return by_index
         for number, attempt in enumerate(self.attempts):
             rows = table.take(left)
             why = dict(self._failing(number, rows))
-            given = rows.take(pa.array(list(why), pa.int64())).to_pylist() if why else []
-            for (place, message), row in zip(why.items(), given, strict=True):
-                found[int(left[place])] = self._failure(attempt, row, message)
+            failing_rows = rows.take(pa.array(list(why), pa.int64())).to_pylist() if why else []
+            for (index, message), row in zip(why.items(), failing_rows, strict=True):
+                by_index[int(left[index])] = self._failure(attempt, row, message)
             left = np.delete(left, list(why))
-        return found
+        return by_index
 
     def _failing(self, number: int, rows: pa.Table) -> Iterator[tuple[int, str]]:
         """(place, message) of the rows for which an attempt fails; of rows that are alike to it one is tried."""
@@ -215,54 +215,54 @@ class _Trial:
         if error is not None:  # not the rows' fault
             raise error
         alike = _alike(rows.select(self._read(number)))
-        tried = rows.take(pa.array([places[0] for places in alike], pa.int64()))
+        tried = rows.take(pa.array([indices[0] for indices in alike], pa.int64()))
 
-        for place, message in self._suspected(number, tried):
-            for row in alike[place]:
+        for index, message in self._suspected(number, tried):
+            for row in alike[index]:
                 yield row, message
 
     def _suspected(self, number: int, tried: pa.Table) -> Iterator[tuple[int, str]]:
         """(place, message) of rows that fail: those for which the suspect does, by one query; the others, in halves."""
         attempt, known = self.attempts[number], dict[int, str]()
-        one = suspect(attempt) if tried.num_rows > _FEW else None
-        if one is not None and (texts := self._shown(number, one, tried)):
+        candidate = suspect(attempt) if tried.num_rows > _FEW else None
+        if candidate is not None and (texts := self._shown(number, candidate, tried)):
             first, *_ = texts
-            said = self._why(number, tried.slice(first, 1))
+            first_message = self._why(number, tried.slice(first, 1))
             known = {
-                place: reason(attempt, one.said.format(text)) if one.said else said or ""
-                for place, text in texts.items()
+                index: reason(attempt, candidate.message.format(text)) if candidate.message else first_message or ""
+                for index, text in texts.items()
             }
-            if known[first] != said:  # not in the words that were expected: row by row, then
+            if known[first] != first_message:  # not in the words that were expected: row by row, then
                 known = {}
         yield from known.items()
-        places = np.setdiff1d(np.arange(tried.num_rows), list(known))
-        others = tried.take(pa.array(places, pa.int64()))
-        for place, message in failing(
-            len(places), lambda start, stop: self._why(number, others.slice(start, stop - start))
+        indices = np.setdiff1d(np.arange(tried.num_rows), list(known))
+        others = tried.take(pa.array(indices, pa.int64()))
+        for index, message in failing(
+            len(indices), lambda start, stop: self._why(number, others.slice(start, stop - start))
         ):
-            yield int(places[place]), message
+            yield int(indices[index]), message
 
     def _why(self, number: int, rows: pa.Table) -> str | None:
         """Why an attempt fails for some of the rows; None where it does for none."""
         error = self._error(number, rows)
         return None if error is None else reason(self.attempts[number], str(error))
 
-    def _shown(self, number: int, one: Suspect, rows: pa.Table) -> dict[int, str]:
+    def _shown(self, number: int, candidate: Suspect, rows: pa.Table) -> dict[int, str]:
         """Place -> the text in the message, of rows for which the suspect fails."""
-        found: dict[int, str] = {}
+        shown: dict[int, str] = {}
         size = max(1, rows.num_rows * _PIECE_BYTES // max(rows.nbytes, _PIECE_BYTES))
         for start in range(0, rows.num_rows, size):
             piece = rows.slice(start, size)
-            places = pa.array(np.arange(start, start + piece.num_rows), pa.int64())
-            told = on_sail(self.sail, partial(self._told, number, one, piece.append_column(_PLACE, places)))
-            found.update(zip(told[_PLACE].to_pylist(), told["shown"].to_pylist(), strict=True))
-        return dict(sorted(found.items()))
+            indices = pa.array(np.arange(start, start + piece.num_rows), pa.int64())
+            texts = on_sail(self.sail, partial(self._shown_on, number, candidate, piece.append_column(_PLACE, indices)))
+            shown.update(zip(texts[_PLACE].to_pylist(), texts["shown"].to_pylist(), strict=True))
+        return dict(sorted(shown.items()))
 
-    def _told(self, number: int, one: Suspect, rows: pa.Table, connection: Connection) -> pa.Table:
+    def _shown_on(self, number: int, candidate: Suspect, rows: pa.Table, connection: Connection) -> pa.Table:
         tables = {"": rows.select([*self._read(number), _PLACE])}
 
         def framing(frames: Mapping[str, DataFrame]) -> DataFrame:
-            return frames[""].filter(one.fails).selectExpr(f"`{_PLACE}`", f"{one.shown} AS shown")
+            return frames[""].filter(candidate.fails).selectExpr(f"`{_PLACE}`", f"{candidate.shown} AS shown")
 
         return self._asked(("suspect", number), tables, framing, connection)
 
@@ -272,14 +272,14 @@ class _Trial:
         return list(dict.fromkeys(n for one in tried for n in expression(one.text, one.schema, one.step).columns))
 
     def _failure(self, attempt: Attempt, row: Mapping[str, object], message: str) -> Failure:
-        given = {name: row[name] for name in attempt.schema.names}
+        values = {name: row[name] for name in attempt.schema.names}
         if (refused := refusal(message)) is not None:
             where = f"operator '{self.operator}', {attempt.step}"
-            got = f"{refused} in {attempt.text!r} (the row: {expression_failure('', '', given)['given']})"
+            got = f"{refused} in {attempt.text!r} (the row: {expression_failure('', '', values)['given']})"
             fix = f"Nothing is lost or there twice. Run it on Spark: floodmark run {self.operator} --engine spark"
             raise CapabilityError(where, "values that Sail computes as Spark does", got, fix, code="CAPABILITY-031")
         key = {name: row[name] for name in self.keys} if self.keys else None
-        return expression_failure(attempt.step, attempt.explained(message), given, key)
+        return expression_failure(attempt.step, attempt.explained(message), values, key)
 
     def _error(self, number: int | None, rows: pa.Table) -> PySparkException | None:
         """What is raised where an attempt, or all of them, are computed for rows; None where they have values."""

@@ -35,26 +35,26 @@ _PLAIN_FROM, _PLAIN_TO = 1e-3, 1e7
 """Doubles that Java writes without an exponent."""
 
 
-def refusal(said: str) -> str | None:
+def refusal(message: str) -> str | None:
     """What Sail would answer otherwise than Spark for a row, of which ``parity`` has made an error; None of another error."""
-    found = re.search(r"CAPABILITY-031 ([^:]*)", said)
-    return None if found is None else found[1]
+    match = re.search(r"CAPABILITY-031 ([^:]*)", message)
+    return None if match is None else match[1]
 
 
-def reason(attempt: Attempt, said: str) -> str:
+def reason(attempt: Attempt, message: str) -> str:
     """The first line of what Spark would say; Sail's own words where these are not known.
 
     Args:
         attempt: the expression that has failed.
         said: by Sail.
     """
-    text = printable(said.strip())
-    if (found := _MALFORMED.search(text)) is not None and found["type"] in _TYPES:
-        return _first(malformed(found["value"], _TYPES[found["type"]]))
-    if (found := _BEYOND.search(text)) is not None and found["type"] in _TYPES:
-        return _beyond(attempt, found["value"], _TYPES[found["type"]]) or _first(text)
-    if (found := _TIMESTAMP.match(text)) is not None:
-        return _first(malformed(found["value"], "timestamp"))
+    text = printable(message.strip())
+    if (match := _MALFORMED.search(text)) is not None and match["type"] in _TYPES:
+        return _first(malformed(match["value"], _TYPES[match["type"]]))
+    if (match := _BEYOND.search(text)) is not None and match["type"] in _TYPES:
+        return _beyond(attempt, match["value"], _TYPES[match["type"]]) or _first(text)
+    if (match := _TIMESTAMP.match(text)) is not None:
+        return _first(malformed(match["value"], "timestamp"))
     return _first(text) + (" SQLSTATE: 22018" if text.startswith(_UNNUMBERED) and "SQLSTATE" not in text else "")
 
 
@@ -64,7 +64,7 @@ def _first(text: str) -> str:
 
 def _beyond(attempt: Attempt, value: str, kind: str) -> str | None:
     """A number that has no place in its type: of the one cast or the one operator that may be to blame; None if there are several."""
-    says = {text for node in _nodes(_tree(attempt)) if (text := _said(node, value, kind)) is not None}
+    says = {text for node in _nodes(_tree(attempt)) if (text := _overflow(node, value, kind)) is not None}
     if attempt.type == kind != _tree(attempt).type:
         says |= {_cast(value, _tree(attempt).type, kind)}
     return says.pop() if len(says) == 1 else None
@@ -80,7 +80,7 @@ def _nodes(tree: Typed) -> Iterator[Typed]:
         yield from _nodes(child)
 
 
-def _said(node: Typed, value: str, kind: str) -> str | None:
+def _overflow(node: Typed, value: str, kind: str) -> str | None:
     match node.node:
         case Cast(type=target, attempt=False) if target == kind:
             return _cast(value, node.children[0].type, kind)

@@ -48,9 +48,9 @@ def check_installed() -> None:
         fix = f"Run `{INSTALL}`. Or run on Spark: --engine spark."
         where, expected = "engine 'embedded'", f"pysail {SAIL} and the client of Spark Connect"
         raise SetupError(where, expected, f"no {', '.join(lacking)}", fix, code="SETUP-070")
-    if (found := _version("pysail")) != SAIL:
+    if (installed := _version("pysail")) != SAIL:
         fix = f"Run `{INSTALL}`: its answers are compared with Spark's for this version only. Or run on Spark: --engine spark."
-        raise SetupError("engine 'embedded'", f"pysail {SAIL}", f"pysail {found}", fix, code="SETUP-071")
+        raise SetupError("engine 'embedded'", f"pysail {SAIL}", f"pysail {installed}", fix, code="SETUP-071")
 
 
 def _version(package: str) -> str | None:

@@ -173,12 +173,12 @@ class Sail:
     def close(self) -> None:
         """End every server; a later call of ``lent`` starts another one."""
         with self._lock:
-            found = [*self._retired, *([self._current] if self._current else [])]
+            connections = [*self._retired, *([self._current] if self._current else [])]
             ahead, self._next, self._current, self._retired = self._next, None, None, []
             closing, self._closing = self._closing, []
         if ahead is not None and ahead.exception() is None:
-            found.append(ahead.result())
-        for connection in found:
+            connections.append(ahead.result())
+        for connection in connections:
             connection.close()
         for thread in closing:
             thread.join()
@@ -218,10 +218,10 @@ class Sail:
     def _given_back(self, connection: Connection) -> None:
         with self._lock:
             connection.users -= 1
-            over = [one for one in self._retired if not one.users]
-            self._retired = [one for one in self._retired if one.users]
-        for one in over:
-            self._close_beside(one)
+            over = [unused for unused in self._retired if not unused.users]
+            self._retired = [unused for unused in self._retired if unused.users]
+        for unused in over:
+            self._close_beside(unused)
 
     def _connected(self, number: int, before: Connection | None) -> Connection:
         """A connection to another server than before."""
@@ -248,16 +248,16 @@ class Sail:
         return self.started
 
     def _started_ahead(self) -> Future[Connection]:
-        number, before, found = self._numbered(), self._current, Future[Connection]()
+        number, before, ahead = self._numbered(), self._current, Future[Connection]()
 
         def start() -> None:
             try:
-                found.set_result(self._connected(number, before))
+                ahead.set_result(self._connected(number, before))
             except BaseException as error:  # noqa: BLE001 - it is raised where the result is asked for
-                found.set_exception(error)
+                ahead.set_exception(error)
 
         threading.Thread(target=start, name="sail-ahead", daemon=True).start()
-        return found
+        return ahead
 
 
 def on_sail(sail: Sail, work: Callable[[Connection], Made]) -> Made:

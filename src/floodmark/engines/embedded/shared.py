@@ -72,15 +72,15 @@ class SharedServer:
         self.instead_of = None
         self.folder.mkdir(parents=True, exist_ok=True)
         with FileLock(self.folder / "server.lock"):
-            found = _named(self.folder)
-            use = None if found is None or found == before else _used(found)
-            if found is None or use is None:
-                found = _started(self.folder, self.memory)
-                use = _used(found)
+            named = _named(self.folder)
+            use = None if named is None or named == before else _used(named)
+            if named is None or use is None:
+                named = _started(self.folder, self.memory)
+                use = _used(named)
                 if use is None:
                     raise self._lost("before it answered")
-                storage.write(str(self.folder / _FILE), json.dumps(asdict(found)).encode())
-        self.named, self._use = found, use
+                storage.write(str(self.folder / _FILE), json.dumps(asdict(named)).encode())
+        self.named, self._use = named, use
 
     @property
     def pid(self) -> int:

@@ -32,12 +32,12 @@ class Suspect:
     Args:
         fails: SQL, whether it fails for a row.
         shown: SQL of the text in Sail's message; NULL where all messages are one.
-        said: the message, with ``{}`` for that text; empty where all messages are one.
+        message: of Sail, with ``{}`` for that text; empty where all messages are one.
     """
 
     fails: str
     shown: str = "CAST(NULL AS string)"
-    said: str = ""
+    message: str = ""
 
 
 def suspect(attempt: Attempt) -> Suspect | None:
@@ -47,8 +47,8 @@ def suspect(attempt: Attempt) -> Suspect | None:
         case Typed(node=Cast(type=kind, attempt=False), children=(value,)) if value.type == "string" and kind in _ARROW:
             tried = cast(rendered(value), value, kind, attempt=True)
             read = tried.removeprefix("TRY_CAST(").removesuffix(f" AS {kind})")
-            said = f"Cannot cast string '{{}}' to value of {_ARROW[kind]} type"
-            return Suspect(f"({read} IS NOT NULL AND {tried} IS NULL)", read, said)
+            message = f"Cannot cast string '{{}}' to value of {_ARROW[kind]} type"
+            return Suspect(f"({read} IS NOT NULL AND {tried} IS NULL)", read, message)
         case Typed(node=Call(name=name), children=(dividend, divisor)) if name in _DIVIDING:
             return Suspect(f"({hidden(divisor, rendered(divisor))} = 0 AND {rendered(dividend)} IS NOT NULL)")
         case _:

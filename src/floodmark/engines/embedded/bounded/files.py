@@ -62,14 +62,14 @@ def fill(work: Work, bucket: Bucket) -> tuple[int, int]:
     Returns:
         How many were late and how many dropped.
     """
-    found = computed(work, _rows(bucket.source))
+    results = computed(work, _rows(bucket.source))
     for output, schema in outputs(work).items():
-        if batches := found.tables.get(output):
+        if batches := results.tables.get(output):
             table = pa.Table.from_batches(batches, row_schema(schema))
             pq.write_table(
                 table, folder_of(work, bucket.target, output) / f"{bucket.number}.parquet", compression="zstd"
             )
-    return found.late, found.dropped
+    return results.late, results.dropped
 
 
 def _rows(folder: str) -> Iterator[pa.RecordBatch]:

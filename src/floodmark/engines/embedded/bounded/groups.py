@@ -48,7 +48,7 @@ class Work:
 
 
 @dataclass(slots=True)
-class Found:
+class Results:
     """Output rows and counts.
 
     Args:
@@ -62,45 +62,45 @@ class Found:
     dropped: int = 0
 
 
-def computed(work: Work, batches: Iterable[pa.RecordBatch]) -> Found:
+def computed(work: Work, batches: Iterable[pa.RecordBatch]) -> Results:
     """All rows of some key groups, from their first to the end of input.
 
     Args:
         work: to do.
         batches: rows as ``stage_rows`` makes them; every row of a key group is among them.
     """
-    found = Found()
+    results = Results()
     for packed in packing(work.stage, work.interval)(batches):
         (row,) = packed.to_pylist()
-        found.late, found.dropped = found.late + row["late"], found.dropped + row["dropped"]
+        results.late, results.dropped = results.late + row["late"], results.dropped + row["dropped"]
         aside = decode(row["side"]) if row["side"] is not None else {}
         if row["payload"] is None and work.stage.step.columnar:
-            _add_sides(work, found, row["group"], [aside], {})
+            _add_sides(work, results, row["group"], [aside], {})
             continue
         parts = [] if row["payload"] is None else [decode(row["payload"])]
         emission = kernel_of(work.stage, MemoryStore()).advance(parts, END, list(work.clock), work.reached)
         closed(work.stage)
-        _add(work, found, row["group"], emission, aside)
-    return found
+        _add(work, results, row["group"], emission, aside)
+    return results
 
 
-def _add(work: Work, found: Found, group: int, emission: Emission, aside: dict[str, pa.Table]) -> None:
+def _add(work: Work, outputs: Results, group: int, emission: Emission, aside: dict[str, pa.Table]) -> None:
     results, asides = emission.results, [aside]
     if work.stage.step.columnar:  # packing has judged the rows, and results of other windows are computed on the way
         if not work.interval.everything:
             results = inside(results, results["_event_time"], work.interval)
     else:
-        found.late, found.dropped = found.late + emission.late, found.dropped + emission.dropped
-        given = {"side": emission.side, "failed": emission.failed}
-        asides.append({name: table for name, table in given.items() if table is not None})
+        outputs.late, outputs.dropped = outputs.late + emission.late, outputs.dropped + emission.dropped
+        emitted = {"side": emission.side, "failed": emission.failed}
+        asides.append({name: table for name, table in emitted.items() if table is not None})
     stamping = _stamping(work, group)
     numbered = results.append_column("_sequence", pc.add(results["_order"], stamping.numbering.base))
-    found.tables[RESULTS] += stamped_rows(numbered, work.stage.step.schema, stamping)
-    _add_sides(work, found, group, asides, emission.sides)
+    outputs.tables[RESULTS] += stamped_rows(numbered, work.stage.step.schema, stamping)
+    _add_sides(work, outputs, group, asides, emission.sides)
 
 
 def _add_sides(
-    work: Work, found: Found, group: int, asides: list[dict[str, pa.Table]], emitted: Mapping[str, pa.Table]
+    work: Work, outputs: Results, group: int, asides: list[dict[str, pa.Table]], emitted: Mapping[str, pa.Table]
 ) -> None:
     stamping = _stamping(work, group)
     for output, (side, schema) in work.sides.items():
@@ -108,16 +108,16 @@ def _add_sides(
             table = emitted.get(output)
             if table is not None and table.num_rows:
                 numbered = table.append_column("_sequence", pc.add(table["_order"], stamping.numbering.base))
-                found.tables[output] += stamped_rows(numbered, schema, stamping)
+                outputs.tables[output] += stamped_rows(numbered, schema, stamping)
             continue
-        place = stamping.numbering.base
+        sequence = stamping.numbering.base
         for table in (chunk[_CHUNKS[side]] for chunk in asides if _CHUNKS[side] in chunk):
             rows = table
             if side == "quarantine":
-                places = pa.array(range(place, place + rows.num_rows), pa.int64())
-                rows = rows.set_column(rows.column_names.index("s"), "s", places)
-                place += rows.num_rows
-            found.tables[output] += stamped_rows(side_columns(rows, schema), schema, stamping)
+                sequences = pa.array(range(sequence, sequence + rows.num_rows), pa.int64())
+                rows = rows.set_column(rows.column_names.index("s"), "s", sequences)
+                sequence += rows.num_rows
+            outputs.tables[output] += stamped_rows(side_columns(rows, schema), schema, stamping)
 
 
 def _stamping(work: Work, group: int) -> Stamping:

@@ -60,18 +60,18 @@ def computed(work: Work, buckets: Sequence[Bucket], rows: int, processes: int | 
 
 def _worked(pickled: bytes, pending: queue.SimpleQueue[Bucket]) -> list[tuple[int, int]]:
     """What one worker at a time computes until no bucket is left."""
-    found: list[tuple[int, int]] = []
+    counts: list[tuple[int, int]] = []
     worker = _started(pickled)
     try:
         while True:
             try:
                 bucket = pending.get_nowait()
             except queue.Empty:
-                return found
+                return counts
             for attempt in range(1, _ATTEMPTS + 1):
                 answer = _asked(worker, bucket)
                 if answer is not None:
-                    found.append(_counts(answer))
+                    counts.append(_counts(answer))
                     break
                 code = worker.wait(_SECONDS_TO_END)
                 _ended(worker)

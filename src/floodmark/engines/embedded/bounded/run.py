@@ -166,9 +166,9 @@ class _Run:
 
     def done(self, versions: dict[str, int], record: BoundedRun) -> Done:
         """Compute all outputs and write them."""
-        found = self.computed(self.inputs(versions))
-        counts = tables.write(self.connection.spark, self.operator, self.lake, found, record)
-        return Done(counts=counts, late=found.late, dropped=found.dropped())
+        results = self.computed(self.inputs(versions))
+        counts = tables.write(self.connection.spark, self.operator, self.lake, results, record)
+        return Done(counts=counts, late=results.late, dropped=results.dropped())
 
     def known(
         self, last: Sequence[steps.Step], inputs: dict[str, DataFrame], known: dict[steps.Step, DataFrame]
@@ -182,19 +182,19 @@ class _Run:
 
     def inputs(self, versions: dict[str, int]) -> dict[str, DataFrame]:
         """The inputs at these versions, without markers; rows outside the interval are marked as filtered."""
-        found, needed = {}, reads(self.operator, self.interval)
-        for given in self.operator.inputs:
+        frames, needed = {}, reads(self.operator, self.interval)
+        for input_ in self.operator.inputs:
             folder = self.scratch / uuid4().hex
-            path, version = ranges.without_floats(self.lake.input(given), versions[given.table], folder)
+            path, version = ranges.without_floats(self.lake.input(input_), versions[input_.table], folder)
             reader = self.connection.spark.read.format("delta").option("versionAsOf", str(version))
-            rows = require_columns(reader.load(path), self.operator, given)
+            rows = require_columns(reader.load(path), self.operator, input_)
             rows = rows.filter(f"`_kind` <> {MARKER}")
             if not self.interval.everything:
                 rows = filtered(rows.filter(bounds(needed)), bounds(needed))
             if self.late_rows == "all":
                 rows = with_columns(rows, {"_watermark": f"CAST({NEVER} AS bigint)"})
-            found[given.name] = rows
-        return found
+            frames[input_.name] = rows
+        return frames
 
     def computed(self, inputs: dict[str, DataFrame]) -> Computed:
         """All outputs for the interval."""
@@ -215,7 +215,7 @@ class _Run:
 
     def _plain(self, step: steps.WindowAggregate) -> bool:
         """Whether plain SQL on Sail gives the kernel's answer."""
-        revisable = any(given.revisable for given in self.operator.inputs)
+        revisable = any(input_.revisable for input_ in self.operator.inputs)
         fails = any(steps.quarantines(s) for _, result in self.operator.results for s in steps.walk(result))
         same = fast.possible(step, revisable=revisable, late_rows=self.late_rows, measured=sail_aggregate)
         return same and not fails and all(agrees(KEY, step.parent.schema.types[key]) for key in step.keys)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def write(
-    spark: SparkSession, operator: Operator, lake: Lake, found: Computed, run: BoundedRun
+    spark: SparkSession, operator: Operator, lake: Lake, computed: Computed, run: BoundedRun
 ) -> dict[str, tuple[int, int]]:
     """Replace the interval in every output, side outputs first: the first output's commit is what counts as covered.
 
@@ -39,8 +39,8 @@ def write(
         Output table -> rows and retractions written.
     """
     counts: dict[str, tuple[int, int]] = {}
-    for output, rows in reversed(found.outputs):
-        main = output is found.outputs[0][0]
+    for output, rows in reversed(computed.outputs):
+        main = output is computed.outputs[0][0]
         name = "main" if main else "side"
         path = tables.ensure(lake, operator, output, replace=run.interval.everything)
         if output.partitions is not None:
@@ -52,7 +52,7 @@ def write(
             crash.point("bounded.after_current")
         crash.point(f"bounded.before_{name}")
         record = replace(run, table=output.table)
-        record = replace(record, late=found.late, dropped=found.dropped()) if main else record
+        record = replace(record, late=computed.late, dropped=computed.dropped()) if main else record
         kinds = _replace(written, path, output, record)
         counts[output.table] = kinds[ROW], kinds[RETRACTION]
         crash.point(f"bounded.after_{name}")
@@ -85,13 +85,13 @@ def _fits(path: str, output: Output) -> bool:
     return _same(DeltaTable(path).schema(), table_schema(output.schema, output.partitions))
 
 
-def _same(one: TableSchema, other: TableSchema) -> bool:
-    return _types(one) == _types(other)
+def _same(left: TableSchema, right: TableSchema) -> bool:
+    return _types(left) == _types(right)
 
 
 def _types(schema: TableSchema) -> dict[str, str]:
     """Column -> type, without order, comments and whether it may be null."""
-    return {field.name: str(field.type) for field in sorted(schema.fields, key=lambda one: one.name)}
+    return {field.name: str(field.type) for field in sorted(schema.fields, key=lambda field_: field_.name)}
 
 
 # ---- last values
@@ -109,7 +109,7 @@ def _replace_current(
         raise CapabilityError(where, "the columns of its output", "other ones", fix, code="CAPABILITY-034")
     if written.files:
         rows = spark.read.parquet(str(written.folder))
-        found = _written(latest(rows, current).filter(f"`_kind` = {ROW}"), path, current)
+        last_values = _written(latest(rows, current).filter(f"`_kind` = {ROW}"), path, current)
     else:
-        found = Written(folder=Path(path) / uuid.uuid4().hex, partition_by=partition_by(current))
-    _replace(found, path, current, replace(run, table=current.table))
+        last_values = Written(folder=Path(path) / uuid.uuid4().hex, partition_by=partition_by(current))
+    _replace(last_values, path, current, replace(run, table=current.table))

@@ -15,10 +15,10 @@ from floodmark.engines.embedded.bounded.files import Bucket, fill
 
 def main() -> None:
     """Read the work, then a bucket a line; answer each with its counts, or with the error."""
-    given, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what functions of the user print is no answer
-    work = cloudpickle.loads(given.read(int(given.readline())))
-    for line in iter(given.readline, b""):
+    work = cloudpickle.loads(requests.read(int(requests.readline())))
+    for line in iter(requests.readline, b""):
         try:
             late, dropped = fill(work, Bucket(**json.loads(line)))
         except FloodmarkError as error:

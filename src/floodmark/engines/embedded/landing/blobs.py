@@ -28,7 +28,7 @@ _IN_MEMORY = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class KeptBlobs:
+class SpooledBlobs:
     """Blobs of one commit.
 
     Args:
@@ -96,7 +96,7 @@ class KeptBlobs:
         self.file.close()
 
 
-def kept(blobs: Iterable[Blob]) -> KeptBlobs:
+def spooled(blobs: Iterable[Blob]) -> SpooledBlobs:
     """Blobs that are there until they are released."""
     file, reports = SpooledTemporaryFile[bytes](_IN_MEMORY), []
     try:
@@ -107,7 +107,7 @@ def kept(blobs: Iterable[Blob]) -> KeptBlobs:
     except BaseException:
         file.close()
         raise
-    return KeptBlobs(file, sorted(reports, key=lambda report: report.unit))
+    return SpooledBlobs(file, sorted(reports, key=lambda report: report.unit))
 
 
 def append(

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from floodmark.connectors.validation import ASKED, CHANGE, EVENT
 from floodmark.core.errors import CapabilityError
-from floodmark.engines.embedded.landing.blobs import KeptBlobs, kept
+from floodmark.engines.embedded.landing.blobs import SpooledBlobs, spooled
 from floodmark.engines.landing import units
 from floodmark.engines.landing.units import ROWS, Blob
 from floodmark.semantics.attempts import Attempt
@@ -29,7 +29,7 @@ Refused = dict[int, dict[int, str]]
 _ROW, _MOVES = "_row", "_moves"
 
 
-def judged(parse: Callable[[Refused], Iterable[Blob]], source: Source, sail: Callable[[], Sail]) -> KeptBlobs:
+def judged(parse: Callable[[Refused], Iterable[Blob]], source: Source, sail: Callable[[], Sail]) -> SpooledBlobs:
     """The blobs of some units, of whose rows the source's predicate has been asked where it has one.
 
     A row for which the predicate fails is a broken row. The units are then parsed again, to find these rows and to land the others.
@@ -40,14 +40,14 @@ def judged(parse: Callable[[Refused], Iterable[Blob]], source: Source, sail: Cal
         sail: asked for when it is needed.
     """
     if not isinstance(source.watermark, Punctuated):
-        return kept(parse({}))
+        return spooled(parse({}))
     first = _Asked(source, sail())
-    blobs = kept(units.retraced(first.opened(parse({})), source.partition_by))
+    blobs = spooled(units.retraced(first.opened(parse({})), source.partition_by))
     if not first.refused:
         return blobs
     blobs.release()
     again = _Asked(source, first.sail)
-    return kept(units.retraced(again.opened(parse(first.refused)), source.partition_by))
+    return spooled(units.retraced(again.opened(parse(first.refused)), source.partition_by))
 
 
 def check(source: Source) -> None:
@@ -105,8 +105,8 @@ class _Asked:
             numbered = rows.drop_columns([name for name in (CHANGE, EVENT, ASKED) if name in rows.schema.names])
             numbered = numbered.append_column(_ROW, pa.array(range(len(rows)), pa.int64()))
             moves = [False] * len(rows)
-            for place, moved in self._asked(unit, first, pa.Table.from_batches([numbered])):
-                moves[place] = moved
+            for index, moved in self._asked(unit, first, pa.Table.from_batches([numbered])):
+                moves[index] = moved
             yield blob, units.moving(rows, moves)
 
     def _asked(self, unit: int, first: int, rows: pa.Table) -> Iterator[tuple[int, bool]]:
@@ -118,8 +118,8 @@ class _Asked:
         except PySparkException as error:
             half = rows.num_rows // 2
             if not half:
-                (place,) = rows[_ROW].to_pylist()
-                self.refused.setdefault(unit, {})[first + place] = f"Punctuated, {self._reason(rows, str(error))}"
+                (index,) = rows[_ROW].to_pylist()
+                self.refused.setdefault(unit, {})[first + index] = f"Punctuated, {self._reason(rows, str(error))}"
                 return
             self._on_sail(rows, lambda asked: asked.schema)  # fails too where it is not the rows
             yield from self._asked(unit, first, rows.slice(0, half))
@@ -127,7 +127,7 @@ class _Asked:
         else:
             yield from zip(answers[_ROW].to_pylist(), map(bool, answers[_MOVES].to_pylist()), strict=True)
 
-    def _reason(self, row: pa.Table, said: str) -> str:
+    def _reason(self, row: pa.Table, message: str) -> str:
         """Why the predicate fails for a row.
 
         Raises:
@@ -135,15 +135,15 @@ class _Asked:
         """
         from floodmark.engines.embedded.reasons import reason, refusal  # noqa: PLC0415 - as above
 
-        if (refused := refusal(said)) is not None:
-            given = expression_failure("", "", row.drop_columns([_ROW]).to_pylist()[0])["given"]
+        if (refused := refusal(message)) is not None:
+            row_json = expression_failure("", "", row.drop_columns([_ROW]).to_pylist()[0])["given"]
             where, got = (
                 f"watermark of source '{self.source.name}'",
-                f"{refused} in {self._attempt.text!r} (the row: {given})",
+                f"{refused} in {self._attempt.text!r} (the row: {row_json})",
             )
             fix = f"Nothing is lost or there twice. Land it on Spark: floodmark land {self.source.name} --engine spark"
             raise CapabilityError(where, "values that Sail computes as Spark does", got, fix, code="CAPABILITY-031")
-        return self._attempt.explained(reason(self._attempt, said))
+        return self._attempt.explained(reason(self._attempt, message))
 
     def _on_sail(self, rows: pa.Table, answer: Callable[[DataFrame], Any]) -> Any:
         from floodmark.engines.embedded.session import on_sail  # noqa: PLC0415 - as above

@@ -16,7 +16,7 @@ from floodmark.connectors.validation import Rules
 from floodmark.core import machine
 from floodmark.core.errors import CapabilityError
 from floodmark.engines.embedded.landing import blobs, punctuation
-from floodmark.engines.embedded.landing.blobs import KeptBlobs
+from floodmark.engines.embedded.landing.blobs import SpooledBlobs
 from floodmark.engines.embedded.landing.punctuation import Refused
 from floodmark.engines.landing import quarantine, stamping
 from floodmark.engines.landing.stamping import Stamping
@@ -68,7 +68,7 @@ class EmbeddedWorkers:
             raise_if_key_not_exists=False,  # floodmark's own properties
         )
 
-    def parsed(self, reader: Reader, units: Sequence[Unit], source: Source, now: int) -> KeptBlobs:
+    def parsed(self, reader: Reader, units: Sequence[Unit], source: Source, now: int) -> SpooledBlobs:
         """As ``port.Workers``."""
 
         def parse(refused: Refused) -> Iterator[Blob]:
@@ -78,7 +78,7 @@ class EmbeddedWorkers:
 
         return replace(punctuation.judged(parse, source, self.sail), writers=self._writers)
 
-    def replayed(self, path: str, source: Source, now: int) -> KeptBlobs:
+    def replayed(self, path: str, source: Source, now: int) -> SpooledBlobs:
         """As ``port.Workers``."""
         table = DeltaTable(path).to_pyarrow_dataset()
 

@@ -157,8 +157,8 @@ def _columns(step: steps.Project) -> list[Attempt]:
     return [Attempt(step=f"column '{name}'", text=text, type=kinds[name], schema=schema) for name, text in step.columns]
 
 
-def _renumbered(rows: pa.Table, parents: int, place: int) -> pa.Table:
-    numbers = pc.add(pc.multiply(rows["_sequence"], parents), place)
+def _renumbered(rows: pa.Table, parents: int, index: int) -> pa.Table:
+    numbers = pc.add(pc.multiply(rows["_sequence"], parents), index)
     return rows.set_column(rows.column_names.index("_sequence"), "_sequence", numbers)
 
 

@@ -71,48 +71,48 @@ class MemoryRun:
             Output name -> its new rows, with retractions, and a marker last.
         """
         before = self.progress
-        given = {i.name: inputs.get(i.name, empty(i.schema)) for i in self.operator.inputs}
-        for name, table in given.items():
+        tables = {i.name: inputs.get(i.name, empty(i.schema)) for i in self.operator.inputs}
+        for name, table in tables.items():
             reached = pc.max(table["_progress"]).as_py()
             if reached is not None:
                 self.state.progress[name] = max(self.state.progress.get(name, NEVER), reached)
         try:
             if self.stage is None:
                 known: Known = {}
-                results = {name: _only_rows(self.rows.of(step, given, known)) for name, step in self.operator.results}
+                results = {name: _only_rows(self.rows.of(step, tables, known)) for name, step in self.operator.results}
                 failed: list[pa.Table] = []
             else:
-                results, failed = self._stateful(self.stage, given)
+                results, failed = self._stateful(self.stage, tables)
         except ExecutionError as error:
             if error.code != "EXECUTION-006":
                 raise
-            raise self._blaming(error, given) from error
+            raise self._blaming(error, tables) from error
         for output in self.operator.outputs:
             if output.side == "quarantine":
                 results[output.name] = _side([*self.rows.failures.values(), *failed], output.schema)
         self.rows.failures.clear()
         return {name: self._stamped(table, before) for name, table in results.items()}
 
-    def _blaming(self, error: ExecutionError, given: Tables) -> ExecutionError:
+    def _blaming(self, error: ExecutionError, inputs: Tables) -> ExecutionError:
         """The error with the row it is about, if one row is to blame: found by setting aside what fails."""
         operator, trial = quarantining(self.operator), Rows()
         stage = stage_of(operator)
         try:
             if stage is not None:
-                trial.of_stage(stage, trial.of(stage.step.parent, given))
+                trial.of_stage(stage, trial.of(stage.step.parent, inputs))
             else:
                 for _, step in operator.results:
-                    trial.of(step, given)
+                    trial.of(step, inputs)
         except FloodmarkError:  # the expression cannot be computed for any row
             return error
         rows = [row for table in trial.failures.values() for row in table.to_pylist()]
         first = min(rows, key=lambda row: row["s"], default=None)
         return error if first is None else stopped(self.operator, "in-memory", first["side"], first["t"], first["s"])
 
-    def _stateful(self, stage: AnyStage, given: Tables) -> tuple[dict[str, pa.Table], list[pa.Table]]:
+    def _stateful(self, stage: AnyStage, inputs: Tables) -> tuple[dict[str, pa.Table], list[pa.Table]]:
         """Output name -> its rows; and what the user's code failed for."""
         step, state = stage.step, self.state
-        rows = self.rows.of(step.parent, given)
+        rows = self.rows.of(step.parent, inputs)
         table = self.rows.of_stage(stage, rows)
         moved = table.filter(pc.equal(table["kind"], TICK)).select(["t", "s", "w"]).sort_by("s").to_pylist()
         ticks = [Tick(state.clock), *(Tick(row["t"], row["s"], row["w"]) for row in moved)]
@@ -128,7 +128,7 @@ class MemoryRun:
         for group in sorted({*parts, *due}):
             part = parts.get(group, {})
             kernel = kernel_of(stage, state.stores.setdefault(group, MemoryStore()))
-            emission = kernel.advance([part], progress, ticks, self._reached(given) if progress >= END else NEVER)
+            emission = kernel.advance([part], progress, ticks, self._reached(inputs) if progress >= END else NEVER)
             for waits, at in ((state.deadlines, emission.deadline), (state.ticks, emission.tick)):
                 waits.pop(group, None)
                 if at is not None:
@@ -144,8 +144,8 @@ class MemoryRun:
                 aside[name].append(table)
         closed(stage)
         schema = step.schema
-        found = pa.concat_tables(emitted) if emitted else empty(schema)
-        known: Known = {step: found.cast(empty(schema).schema)}
+        result_rows = pa.concat_tables(emitted) if emitted else empty(schema)
+        known: Known = {step: result_rows.cast(empty(schema).schema)}
         results = {n: self.rows.of(r, {}, known) for n, r in self.operator.results}
         if step.late == "side_output":
             results["late"] = _side(sides, step.parent.schema)
@@ -153,34 +153,34 @@ class MemoryRun:
             results[name] = pa.concat_tables([empty(schema), *aside[name]])
         return results, failed
 
-    def _reached(self, given: Tables) -> int:
+    def _reached(self, inputs: Tables) -> int:
         """Progress before the input ended."""
-        found = self.state.reached
-        for name, table in given.items():
+        reached = self.state.reached
+        for name, table in inputs.items():
             open_ = table.filter(pc.less(table["_progress"], END))["_progress"]
-            found[name] = max(found.get(name, NEVER), pc.max(open_).as_py() or NEVER)
-        return min((found.get(one.name, NEVER) for one in self.operator.inputs), default=NEVER)
+            reached[name] = max(reached.get(name, NEVER), pc.max(open_).as_py() or NEVER)
+        return min((reached.get(input_.name, NEVER) for input_ in self.operator.inputs), default=NEVER)
 
     def _numbered(self, tables: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
         """The kernel's order as ``_sequence``; ``_progress`` comes with the commit."""
-        first, found = self.state.sequence, {}
+        first, numbered = self.state.sequence, {}
         for name, rows in tables.items():
             if rows.num_rows:
                 self.state.sequence = max(self.state.sequence, first + pc.max(rows["_order"]).as_py() + 1)
             table = rows.append_column("_sequence", pc.add(rows["_order"], first))
             table = table.append_column("_progress", pa.nulls(table.num_rows, pa.int64()))
-            found[name] = table.select([*(n for n in table.column_names if n not in {*STAMPS, "_order"}), *STAMPS])
-        return found
+            numbered[name] = table.select([*(n for n in table.column_names if n not in {*STAMPS, "_order"}), *STAMPS])
+        return numbered
 
     def _stamped(self, table: pa.Table, before: int) -> pa.Table:
         """What rows of this commit may say of time, and the marker that says what is true after it."""
         schema = table.schema
-        place = schema.get_field_index("_progress")
-        table = table.set_column(place, schema.field(place), pa.repeat(pa.scalar(before, pa.int64()), table.num_rows))
+        index = schema.get_field_index("_progress")
+        table = table.set_column(index, schema.field(index), pa.repeat(pa.scalar(before, pa.int64()), table.num_rows))
         if self.progress <= NEVER:
             return table
-        said = {"_watermark": self.progress, "_progress": self.progress, "_kind": MARKER}
-        return pa.concat_tables([table, pa.Table.from_pylist([said], schema=schema)])
+        marker = {"_watermark": self.progress, "_progress": self.progress, "_kind": MARKER}
+        return pa.concat_tables([table, pa.Table.from_pylist([marker], schema=schema)])
 
 
 def _only_rows(table: pa.Table) -> pa.Table:
@@ -188,10 +188,10 @@ def _only_rows(table: pa.Table) -> pa.Table:
 
 
 def _side(tables: list[pa.Table], schema: Schema) -> pa.Table:
-    found = []
+    parts = []
     for table in tables:
         rows = table["side"].combine_chunks()
         columns = [pc.struct_field(rows, [i]) for i in range(len(schema.columns))]
         stamps = [table["t"], table["w"], pa.nulls(table.num_rows, pa.int64()), table["s"], table["kind"]]
-        found.append(pa.table([*columns, *stamps], [*schema.names, *STAMPS]).cast(empty(schema).schema))
-    return pa.concat_tables([empty(schema), *found])
+        parts.append(pa.table([*columns, *stamps], [*schema.names, *STAMPS]).cast(empty(schema).schema))
+    return pa.concat_tables([empty(schema), *parts])

@@ -142,9 +142,9 @@ class _Query:
                 ]
         except (PySparkException, RpcError) as error:
             raise _failed(self.attempts, printable(str(error).strip().splitlines()[0])) from error
-        found = pa.concat_tables(parts).sort_by(_PLACE)
+        computed = pa.concat_tables(parts).sort_by(_PLACE)
         kinds = [arrow_type(attempt.type) for attempt in self.attempts]
-        columns = [found[place].cast(kind) for place, kind in enumerate(kinds)]
+        columns = [computed[place].cast(kind) for place, kind in enumerate(kinds)]
         return pa.table(columns, [str(place) for place in range(len(columns))])
 
     def _asked(self, table: pa.Table, connection: Connection) -> pa.Table:

@@ -43,8 +43,8 @@ def agrees(function: str, kind: str) -> bool:
         function: of the aggregate, or ``KEY``.
         kind: type of its values.
     """
-    found = table().functions.get(f"aggregate {function}")
-    return found is not None and found.verdict(general(kind)) in {"agrees", "rewritten", "close"}
+    entry = table().functions.get(f"aggregate {function}")
+    return entry is not None and entry.verdict(general(kind)) in {"agrees", "rewritten", "close"}
 
 
 def _least(value: str, kind: str) -> str:

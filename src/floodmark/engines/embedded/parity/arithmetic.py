@@ -96,13 +96,13 @@ def _simple(node: Typed) -> bool:
     return isinstance(node.node, (Column, Literal)) and node.type in INTEGERS
 
 
-def _checked(operator: str, one: str, other: str) -> str:
+def _checked(operator: str, first: str, second: str) -> str:
     """Two bigints: twice as fast as by way of decimals, but it takes the arguments twice."""
-    left, right = f"CAST({one} AS bigint)", f"CAST({other} AS bigint)"
+    left, right = f"CAST({first} AS bigint)", f"CAST({second} AS bigint)"
     message = overflow(operator).replace("'", "\\'")
     failure = f"CAST(raise_error('{message}') AS bigint)"
-    given = f"CASE WHEN {left} IS NULL OR {right} IS NULL THEN NULL ELSE {failure} END"
-    return f"coalesce({TRIED[operator]}({left}, {right}), {given})"
+    error_or_null = f"CASE WHEN {left} IS NULL OR {right} IS NULL THEN NULL ELSE {failure} END"
+    return f"coalesce({TRIED[operator]}({left}, {right}), {error_or_null})"
 
 
 def overflow(operator: str) -> str:

@@ -29,8 +29,8 @@ _FAITHFUL = {"float": 7, "double": 15}
 
 def wide(kind: str, most: int = _FAITHFUL["double"]) -> bool:
     """Whether a type is a decimal of more digits than a double holds, or than so many."""
-    found = digits(kind)
-    return found is not None and found[0] > most
+    precision = digits(kind)
+    return precision is not None and precision[0] > most
 
 
 def converted(value: str, source: str, target: str, word: str = "CAST") -> str:

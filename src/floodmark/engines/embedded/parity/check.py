@@ -51,10 +51,10 @@ def check_operator(operator: Operator) -> None:
     Raises:
         CapabilityError: CAPABILITY-031; it names each function, its arguments and the line of the expression.
     """
-    found = list(dict.fromkeys(refusals(operator)))
-    if found:
-        more = f"; and {len(found) - _MOST} more" if len(found) > _MOST else ""
-        got = "; ".join(found[:_MOST]) + more
+    reasons = list(dict.fromkeys(refusals(operator)))
+    if reasons:
+        remainder = f"; and {len(reasons) - _MOST} more" if len(reasons) > _MOST else ""
+        got = "; ".join(reasons[:_MOST]) + remainder
         raise _refused(f"operator '{operator.name}'", got, f"floodmark run {operator.name} --engine spark")
 
 
@@ -64,13 +64,15 @@ def check_expectations(expectations: Iterable[Expectation]) -> None:
     Raises:
         CapabilityError: CAPABILITY-037; it names the first one.
     """
-    for one in expectations:
-        if one.kind in _NOT_JUDGED:
+    for expectation in expectations:
+        if expectation.kind in _NOT_JUDGED:
             fix = (
                 "Set FLOODMARK_ENGINE=spark, or expect something else of the column, such as column_mean_to_be_between."
             )
             expected = "one that the embedded engine judges"
-            raise CapabilityError(f"expectation '{one.name}'", expected, one.kind, fix, code="CAPABILITY-037")
+            raise CapabilityError(
+                f"expectation '{expectation.name}'", expected, expectation.kind, fix, code="CAPABILITY-037"
+            )
 
 
 def refusals(operator: Operator) -> Iterator[str]:
@@ -83,12 +85,12 @@ def refusals(operator: Operator) -> Iterator[str]:
             made = _made(expression(text, step.parents[0].schema, f"operator '{operator.name}'"), columns)
             sources[text] = "" if isinstance(made, _Refusal) else made.inexact
             if isinstance(made, _Refusal):
-                yield f"{place(operator.location, text)}: {made}"
+                yield f"{location_of(operator.location, text)}: {made}"
         yield from (f"{operator.location}: {reason}" for reason in precision.refusals(step, columns, sources))
         inexact[step] = precision.inexact_columns(step, columns, sources)
 
 
-def place(location: str, text: str) -> str:
+def location_of(location: str, text: str) -> str:
     """``file:line`` of an expression in the user's file; that of the operator where the text is put together while it runs.
 
     Args:
@@ -139,10 +141,10 @@ def _made(read: Expression, columns: frozenset[str] = frozenset()) -> _Sql | _Re
             close.add(id(node))
         if verdict in {None, "refused"}:
             other = _Refusal(f"{exact} in {read.text!r}, {_why(exact, plain, compared=verdict is not None)}")
-            said = (
+            refusal = (
                 _asked(tree, read.text, close, columns) if verdict is None else other
             )  # what Sail is never asked was not compared
-            return said if isinstance(said, _Refusal) else other
+            return refusal if isinstance(refusal, _Refusal) else other
     return _asked(tree, read.text, close, columns)
 
 

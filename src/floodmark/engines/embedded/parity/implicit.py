@@ -45,5 +45,5 @@ def _with_cast(child: Typed, kinds: Mapping[str, str]) -> Typed:
 @cache
 def _casts() -> Mapping[str, Mapping[str, str]]:
     """Argument -> type it has -> type Spark casts it to; as ``make parity`` found it."""
-    found: Mapping[str, Mapping[str, str]] = json.loads(FILE.read_text("utf-8"))
-    return found
+    casts: Mapping[str, Mapping[str, str]] = json.loads(FILE.read_text("utf-8"))
+    return casts

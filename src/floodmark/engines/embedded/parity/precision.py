@@ -70,15 +70,21 @@ def inexact(node: Typed, close: Collection[int], columns: Collection[str] = ()) 
     return _inexact(node, close, columns, {})
 
 
-def _inexact(node: Typed, close: Collection[int], columns: Collection[str], given: Mapping[str, str]) -> str:
+def _inexact(node: Typed, close: Collection[int], columns: Collection[str], parameters: Mapping[str, str]) -> str:
     match node.node:
         case Literal():
             return ""
         case Column(name=name):
-            return given.get(name, "") if not node.column else f"column {node.column}" if node.column in columns else ""
+            return (
+                parameters.get(name, "")
+                if not node.column
+                else f"column {node.column}"
+                if node.column in columns
+                else ""
+            )
         case Call(name=name) if any(isinstance(child.node, Lambda) for child in node.children):
-            return _of_lambda(name, node, close, columns, given)
-    sources = [_inexact(child, close, columns, given) for child in node.children]
+            return _of_lambda(name, node, close, columns, parameters)
+    sources = [_inexact(child, close, columns, parameters) for child in node.children]
     source = next(filter(None, sources), "")
     match node.node:
         case Cast(type=kind) if source and kind not in {"double", node.children[0].type}:
@@ -96,14 +102,14 @@ def _inexact(node: Typed, close: Collection[int], columns: Collection[str], give
 
 
 def _of_lambda(
-    name: str, node: Typed, close: Collection[int], columns: Collection[str], given: Mapping[str, str]
+    name: str, node: Typed, close: Collection[int], columns: Collection[str], parameters: Mapping[str, str]
 ) -> str:
     """A call with a lambda: ``transform`` keeps what its lambda gives; no other one may compute with such numbers."""
     values, lambdas = node.children[0], node.children[1:]
-    source = _inexact(values, close, columns, given)
+    source = _inexact(values, close, columns, parameters)
     elements = {part.node.parameters[0]: source for part in lambdas if isinstance(part.node, Lambda)}
-    inner = {**given, **elements}
-    made = next(filter(None, (_inexact(part, close, columns, inner) for part in lambdas)), "")
+    inner_parameters = {**parameters, **elements}
+    made = next(filter(None, (_inexact(part, close, columns, inner_parameters) for part in lambdas)), "")
     if (source or made) and name != "transform":
         raise _shown(name, source or made)
     return made

@@ -90,11 +90,11 @@ def _in(node: Typed, parts: Sequence[str]) -> str | None:
             return " OR ".join(f"({value} = {other})" for other in others).join("()")
         return None if [value, *others] == list(parts) else f"({value} IN ({', '.join(others)}))"
     *others, last = others
-    found = f"coalesce(CAST({value} = {last} AS int) * 2, 1)"  # 2 for true, 1 for null, 0 for false
+    code = f"coalesce(CAST({value} = {last} AS int) * 2, 1)"  # 2 for true, 1 for null, 0 for false
     for other in reversed(others):
         equal = f"{value} = {other}"
-        found = f"CASE WHEN {equal} THEN 2 ELSE greatest({found}, CASE WHEN ({equal}) IS NULL THEN 1 ELSE 0 END) END"
-    return f"(nullif({found}, 1) <> 0)"
+        code = f"CASE WHEN {equal} THEN 2 ELSE greatest({code}, CASE WHEN ({equal}) IS NULL THEN 1 ELSE 0 END) END"
+    return f"(nullif({code}, 1) <> 0)"
 
 
 def _between(node: Typed, parts: Sequence[str]) -> str | None:
@@ -172,12 +172,12 @@ def _substring(node: Typed, parts: Sequence[str]) -> str | None:
     ):
         return None
     start = node.children[1]
-    text, place = (
+    text, position = (
         parts[0],
         f"CAST({parts[1] if isinstance(start.node, Literal) else hidden(start, parts[1])} AS bigint)",
     )
     size = "length" if node.children[0].type == "binary" else "char_length"
-    begin = f"CASE WHEN {place} > 0 THEN {place} WHEN {place} = 0 THEN 1L ELSE {size}({text}) + {place} + 1L END"
+    begin = f"CASE WHEN {position} > 0 THEN {position} WHEN {position} = 0 THEN 1L ELSE {size}({text}) + {position} + 1L END"
     if len(parts) == 2:  # noqa: PLR2004 - to the end of the text
         return f"substring({text}, CAST(greatest({begin}, 1L) AS int))"
     end = f"({begin} + CAST({parts[2]} AS bigint))"

@@ -114,8 +114,8 @@ def whole(tree: Typed) -> Iterator[tuple[Typed, tuple[str, str]]]:
 
 def tokens(pattern: str) -> list[str]:
     """The parts of a format of times: runs of a letter; other text as one part each."""
-    found = [match[0] for match in _TOKEN.finditer(pattern)]
-    return list(dict.fromkeys(part if part[0].isalpha() else "text" for part in found)) or ["text"]
+    parts = [match[0] for match in _TOKEN.finditer(pattern)]
+    return list(dict.fromkeys(part if part[0].isalpha() else "text" for part in parts)) or ["text"]
 
 
 def _of_call(name: str, children: Sequence[Typed]) -> tuple[tuple[str, str], ...]:
@@ -129,22 +129,22 @@ def _of_call(name: str, children: Sequence[Typed]) -> tuple[tuple[str, str], ...
     rounds = arithmetic.rounds(name, children)
     if rounds is not None:
         return _both(f"{name}({', '.join(_digits(child.type, rounds=rounds) for child in children)})")
-    forms = [_form(name, place, child) for place, child in enumerate(children)]
+    forms = [_form(name, index, child) for index, child in enumerate(children)]
     written = {
-        place for place, child in enumerate(children) if place in WORDS.get(name, ()) or isinstance(child.node, Lambda)
+        index for index, child in enumerate(children) if index in WORDS.get(name, ()) or isinstance(child.node, Lambda)
     }
-    plain = [forms[place] if place in written else general(child.type) for place, child in enumerate(children)]
-    place = FORMATS.get(name)
-    if place is not None and place < len(children):
-        node = children[place].node
-        if isinstance(node, Literal) and _is_text(children[place]):
+    plain = [forms[index] if index in written else general(child.type) for index, child in enumerate(children)]
+    index = FORMATS.get(name)
+    if index is not None and index < len(children):
+        node = children[index].node
+        if isinstance(node, Literal) and _is_text(children[index]):
             return tuple(
-                (f"{name}({', '.join(_put(forms, place, token))})", f"{name}({', '.join(_put(plain, place, token))})")
+                (f"{name}({', '.join(_put(forms, index, token))})", f"{name}({', '.join(_put(plain, index, token))})")
                 for token in tokens(str(node.value))
             )
-    place = PATTERNS.get(name)
-    if place is not None and place < len(children) and _is_text(children[place]):
-        forms[place] = plain[place] = "pattern"
+    index = PATTERNS.get(name)
+    if index is not None and index < len(children) and _is_text(children[index]):
+        forms[index] = plain[index] = "pattern"
     return ((f"{name}({', '.join(forms)})", f"{name}({', '.join(plain)})"),)
 
 
@@ -157,24 +157,24 @@ def _is_text(child: Typed) -> bool:
     return isinstance(child.node, Literal) and isinstance(child.node.value, str)
 
 
-def _put(forms: Sequence[str], place: int, token: str) -> list[str]:
-    return [f"format {token}" if i == place else form for i, form in enumerate(forms)]
+def _put(forms: Sequence[str], index: int, token: str) -> list[str]:
+    return [f"format {token}" if i == index else form for i, form in enumerate(forms)]
 
 
-def _form(name: str, place: int, child: Typed) -> str:
+def _form(name: str, index: int, child: Typed) -> str:
     """An argument's type, and what is known of a value that is written out."""
     kind, literal = general(child.type), child.node
     if isinstance(literal, Lambda):
         return f"{', '.join('xyz'[: len(literal.parameters)])} -> {kind}"
     if not isinstance(literal, Literal) or literal.value is None:
         return kind
-    if place in WORDS.get(name, ()):
+    if index in WORDS.get(name, ()):
         return f"'{str(literal.value).lower()}'" if isinstance(literal.value, str) else str(literal.value)
     if kind in INTEGERS and isinstance(literal.value, int):
         return f"{kind} {'-' if literal.value < 0 else '+' if literal.value else '0'}"
-    if name == "regexp_replace" and place > 1 and "$" in str(literal.value):
+    if name == "regexp_replace" and index > 1 and "$" in str(literal.value):
         return "string '$1'"
-    if name in LIKES and place and "\\" in str(literal.value):
+    if name in LIKES and index and "\\" in str(literal.value):
         return r"string '\'"
     if kind == "string":
         return "string 'x'" if literal.value else "string ''"

@@ -55,12 +55,12 @@ class Table:
             exact: with what is known of arguments that are written out.
             plain: with types alone, which counts where there is no ``exact``.
         """
-        found = None
+        known = None
         for signature in (exact, plain):
             name, arguments = parted(signature)
             function = self.functions.get(name)
-            found = found or (function.verdict(arguments) if function is not None else None)
-        return found
+            known = known or (function.verdict(arguments) if function is not None else None)
+        return known
 
     def example(self, signature: str) -> tuple[str, str, str] | None:
         """An expression in which Sail's value is another than Spark's, with both; None if Sail has nothing but errors."""
@@ -84,13 +84,13 @@ def table() -> Table:
 
 def read(text: str) -> Table:
     """A comparison out of its JSON."""
-    kept = json.loads(text)
+    document = json.loads(text)
     functions = {
         name: Function(
             entry["arguments"],
             {verdict: tuple(example) for verdict, example in entry["examples"].items()},
             {form: tuple(example) for form, example in entry["differing"].items()},
         )
-        for name, entry in kept["functions"].items()
+        for name, entry in document["functions"].items()
     }
-    return Table(kept["spark"], kept["sail"], functions)
+    return Table(document["spark"], document["sail"], functions)

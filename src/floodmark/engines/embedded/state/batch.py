@@ -76,10 +76,10 @@ class Batch:
 
 def rewritten(checkpoint: str, batch: int, positions: Mapping[int, Position]) -> None:
     """Let inputs, by their number, go on somewhere else behind a micro-batch; for a checkpoint no stream runs on."""
-    found = segment.read(checkpoint, file_of(batch))
-    said = Batch.from_json(found.header)
-    places = tuple(positions.get(number, place) for number, place in enumerate(said.positions))
-    segment.copy(checkpoint, file_of(batch), replace(said, positions=places).as_json(), [found])
+    old = segment.read(checkpoint, file_of(batch))
+    recorded = Batch.from_json(old.header)
+    moved = tuple(positions.get(number, place) for number, place in enumerate(recorded.positions))
+    segment.copy(checkpoint, file_of(batch), replace(recorded, positions=moved).as_json(), [old])
 
 
 def progress_of(batch: Batch | None) -> int:

@@ -63,23 +63,23 @@ def folding(lake: Lake) -> Fold:
     def fold(state: str | None, checkpoint: object, manifest: Manifest, marks: Marks) -> None:
         assert isinstance(checkpoint, Checkpoint)
         tables = {name: table for name, table, *_ in manifest.graph["inputs"]}
-        batch, places = manifest.batch, positions.of_inputs(manifest.graph, marks.positions)
+        batch, by_input = manifest.batch, positions.of_inputs(manifest.graph, marks.positions)
         checkpoint.begin()
         files = list(_segments(checkpoint, state)) if state is not None else []
         after = progress_of(marks.after)
         made = Batch(
             number=batch,
             progress=progress_of(marks.before) if state is not None else after,
-            reached={name: max(after, _reached(lake, tables[name], place)) for name, place in places.items()},
+            reached={name: max(after, _reached(lake, tables[name], position)) for name, position in by_input.items()},
             clock=marks.clock,
-            positions=tuple(places.values()),
+            positions=tuple(by_input.values()),
             owed=(),
             segments=tuple(files),
             next_merge=len(files),
             behind={
-                name: marks.passed[place.table].sequence
-                for name, place in places.items()
-                if place.table in marks.passed
+                name: marks.passed[position.table].sequence
+                for name, position in by_input.items()
+                if position.table in marks.passed
             },
         )
         segment.write(checkpoint.path, file_of(batch), made.as_json(), {})
@@ -88,30 +88,30 @@ def folding(lake: Lake) -> Fold:
     return fold
 
 
-def _reached(lake: Lake, table: str, place: Position) -> int:
+def _reached(lake: Lake, table: str, position: Position) -> int:
     """How far an input had got at a position."""
-    progress = history.progress(input_path(lake, table), place.version) if place.table else None
+    progress = history.progress(input_path(lake, table), position.version) if position.table else None
     return NEVER if progress is None else progress
 
 
 def unfold(folder: str, batch: int, target: str) -> Marks:
     """Say in the canonical format what a checkpoint holds."""
     state = State(Checkpoint(folder))
-    found = state.batch
-    assert found is not None
-    assert found.number == batch
+    last = state.batch
+    assert last is not None
+    assert last.number == batch
     keys = sorted(state.keys())
     if keys:
-        store, place = file_system(target)
-        store.create_dir(place)
-        with pq.ParquetWriter(f"{place}/0.parquet", ROWS, filesystem=store, compression="zstd") as writer:
+        store, path = file_system(target)
+        store.create_dir(path)
+        with pq.ParquetWriter(f"{path}/0.parquet", ROWS, filesystem=store, compression="zstd") as writer:
             for rows in _batches(_rows(state, keys)):
                 writer.write_table(pa.Table.from_pylist(rows, ROWS))
-    watermark = watermark_of(found.progress)
-    reached = watermark_of(max(found.progress, min(found.reached.values())))
-    ids = dict(zip(found.reached, found.positions, strict=True))
-    passed = {ids[name].table: Passed(sequence, ids[name].version) for name, sequence in found.behind.items()}
-    return Marks(watermark, reached, found.clock, list(found.positions), passed)
+    watermark = watermark_of(last.progress)
+    reached = watermark_of(max(last.progress, min(last.reached.values())))
+    ids = dict(zip(last.reached, last.positions, strict=True))
+    passed = {ids[name].table: Passed(sequence, ids[name].version) for name, sequence in last.behind.items()}
+    return Marks(watermark, reached, last.clock, list(last.positions), passed)
 
 
 def _rows(state: State, keys: list[Key]) -> Iterator[dict[str, Any]]:
@@ -128,15 +128,15 @@ def _rows(state: State, keys: list[Key]) -> Iterator[dict[str, Any]]:
 
 
 def _batches(rows: Iterator[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    found, size = list[dict[str, Any]](), 0
+    pending, size = list[dict[str, Any]](), 0
     for row in rows:
-        found.append(row)
+        pending.append(row)
         size += len(row.get("chunk") or row["index"])
         if size >= _TOGETHER:
-            yield found
-            found, size = [], 0
-    if found:
-        yield found
+            yield pending
+            pending, size = [], 0
+    if pending:
+        yield pending
 
 
 def _segments(checkpoint: Checkpoint, state: str) -> Iterator[str]:

@@ -80,25 +80,25 @@ class Checkpoint:
     def batch(self, number: int) -> Batch | None:
         """What a micro-batch says of itself; None where it is not kept."""
         try:
-            found = segment.read(self.path, file_of(number), header_only=True) if number >= 0 else None
+            opened = segment.read(self.path, file_of(number), header_only=True) if number >= 0 else None
         except FileNotFoundError:
             return None
-        return None if found is None else Batch.from_json(found.header)
+        return None if opened is None else Batch.from_json(opened.header)
 
     def settled(self, batch: int) -> int:
         """Progress, ms, that readers may be told once a committed micro-batch has nothing behind it."""
-        found = self.batch(batch)
-        return NEVER if found is None else found.progress
+        recorded = self.batch(batch)
+        return NEVER if recorded is None else recorded.progress
 
     def clock(self, batch: int) -> int:
         """Processing time of a micro-batch, ms UTC."""
-        found = self.batch(batch)
-        return NEVER if found is None else found.clock
+        recorded = self.batch(batch)
+        return NEVER if recorded is None else recorded.clock
 
     def positions(self, batch: int) -> list[Position]:
         """How far each input is read at the end of a micro-batch, in the order of the inputs."""
-        found = self.batch(batch)
-        return [] if found is None else list(found.positions)
+        recorded = self.batch(batch)
+        return [] if recorded is None else list(recorded.positions)
 
     def move(self, batch: int, source: int, version: int, table: str) -> None:
         """Let an input, by its number, go on behind a version of the table with this id; for a checkpoint no stream runs on."""
@@ -110,10 +110,10 @@ class Checkpoint:
         Raises:
             StateError: STATE-021, it lacks files.
         """
-        found = self.batch(batch)
-        if found is None:
+        recorded = self.batch(batch)
+        if recorded is None:
             raise broken(f"checkpoint {self.path}", f"one without micro-batch {batch}")
-        for file in (*found.segments, file_of(batch), f"commits/{batch}", ENGINE):
+        for file in (*recorded.segments, file_of(batch), f"commits/{batch}", ENGINE):
             try:
                 copy(f"{self.path}/{file}", f"{target}/{file}")
             except FileNotFoundError as error:

@@ -36,10 +36,10 @@ class Places:
         code = self._groups.get(key[0], {}).get(key[1])
         return None if code is None else Place(_file(code >> _FILE), (code >> _OFFSET) & _OFFSETS, code & _LENGTH)
 
-    def take(self, found: Segment) -> None:
+    def take(self, segment: Segment) -> None:
         """The values of a file are in place of those there were."""
-        file = _code(found.file) << _FILE
-        for group, number, offset, length in found.rows():
+        file = _code(segment.file) << _FILE
+        for group, number, offset, length in segment.rows():
             numbers = self._groups.setdefault(group, {})
             self.weights[group] -= numbers.pop(number, 0) & _LENGTH
             if length != REMOVED:
@@ -48,15 +48,15 @@ class Places:
             elif not numbers:
                 del self._groups[group]
 
-    def live(self, found: Segment, *, removed: bool) -> Iterator[bool]:
+    def live(self, segment: Segment, *, removed: bool) -> Iterator[bool]:
         """Of each row of a file, whether its value is the one there is.
 
         Args:
             found: a file whose values have been taken.
             removed: of a row that says that there is no value: True where there is none.
         """
-        file = _code(found.file) << _FILE
-        for group, number, offset, length in found.rows():
+        file = _code(segment.file) << _FILE
+        for group, number, offset, length in segment.rows():
             code = self._groups.get(group, {}).get(number)
             yield (removed and code is None) if length == REMOVED else code == file | offset << _OFFSET | length
 

@@ -175,26 +175,26 @@ def read(root: str, file: str, *, header_only: bool = False) -> Segment:
     return Segment(file, json.loads(text), directory, begin, size)
 
 
-def value(root: str, place: Place) -> bytes:
+def value(root: str, at: Place) -> bytes:
     """A value.
 
     Raises:
         StateError: STATE-036, its file has been cut.
     """
-    with Path(root, place.file).open("rb") as stream:
-        return _read(root, place, stream.fileno())
+    with Path(root, at.file).open("rb") as stream:
+        return _read(root, at, stream.fileno())
 
 
-def _values(root: str, found: Segment) -> Iterator[bytes]:
+def _values(root: str, segment: Segment) -> Iterator[bytes]:
     """The values of a file, one by one."""
-    with Path(root, found.file).open("rb") as stream:
-        for _, _, offset, length in found.rows():
+    with Path(root, segment.file).open("rb") as stream:
+        for _, _, offset, length in segment.rows():
             if length > 0:
-                yield _read(root, Place(found.file, offset, length), stream.fileno())
+                yield _read(root, Place(segment.file, offset, length), stream.fileno())
 
 
-def _read(root: str, place: Place, descriptor: int) -> bytes:
-    found = os.pread(descriptor, place.length, place.offset)
-    if len(found) < place.length:
-        raise garbage(root, place.file, found)
-    return found
+def _read(root: str, at: Place, descriptor: int) -> bytes:
+    content = os.pread(descriptor, at.length, at.offset)
+    if len(content) < at.length:
+        raise garbage(root, at.file, content)
+    return content

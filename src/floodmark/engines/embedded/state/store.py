@@ -48,7 +48,7 @@ class State:
     _places: Places = field(init=False, default_factory=Places)
     _sizes: dict[str, int] = field(init=False, default_factory=dict)
     _changes: dict[Key, bytes | None] = field(init=False, default_factory=dict)
-    _kept: dict[int, tuple[str, ...]] = field(init=False, default_factory=dict)
+    _retained: dict[int, tuple[str, ...]] = field(init=False, default_factory=dict)
     _recent: Recent = field(init=False, default_factory=lambda: Recent(_RECENT_BYTES))
 
     def __post_init__(self) -> None:
@@ -69,8 +69,8 @@ class State:
                 raise _missing(self.checkpoint.path, file) from None
         self.batch = last
         for number in planned:
-            found = self.checkpoint.batch(number)
-            self._kept[number] = () if found is None else found.segments
+            recorded = self.checkpoint.batch(number)
+            self._retained[number] = () if recorded is None else recorded.segments
         for group in {group for group, number in self._places if number == INDEX}:
             self._wait(group, self.get((group, INDEX)))
 
@@ -82,12 +82,12 @@ class State:
         """A value; None where there is none."""
         if key in self._changes:
             return self._changes[key]
-        place = self._places.get(key)
-        if place is None:
+        at = self._places.get(key)
+        if at is None:
             return None
         value = self._recent.get(key)
         if value is None:
-            value = segment.value(self.checkpoint.path, place)
+            value = segment.value(self.checkpoint.path, at)
             self._recent.put(key, value)
         return value
 
@@ -105,8 +105,8 @@ class State:
 
     def index(self, group: int) -> bytes | None:
         """The index of a group."""
-        found = self.get((group, INDEX))
-        return None if found is None else parted(found)[1]
+        value = self.get((group, INDEX))
+        return None if value is None else parted(value)[1]
 
     def holds(self, group: int) -> bool:
         """Whether a group has state."""
@@ -135,7 +135,7 @@ class State:
         for key, value in self._changes.items():
             self._recent.put(key, value)
         self._changes.clear()
-        self.batch, self._kept[batch.number] = whole, files
+        self.batch, self._retained[batch.number] = whole, files
         return whole
 
     def mark(self, number: int) -> None:
@@ -143,9 +143,9 @@ class State:
         Path(self.checkpoint.path, "commits", str(number)).touch()
         self._clean(number)
 
-    def _take(self, found: Segment) -> None:
-        self._sizes[found.file] = found.size
-        self._places.take(found)
+    def _take(self, written: Segment) -> None:
+        self._sizes[written.file] = written.size
+        self._places.take(written)
 
     def _wait(self, group: int, value: bytes | None) -> None:
         self.deadlines.pop(group, None)
@@ -173,35 +173,37 @@ class State:
 
     def _living(self, file: str, *, removed: bool) -> Segment:
         """What of a file is the state as it is."""
-        found = segment.read(self.checkpoint.path, file)
-        rows = self._places.live(found, removed=removed)
-        return found.only(np.fromiter(rows, np.bool_, len(found.directory)))
+        whole = segment.read(self.checkpoint.path, file)
+        rows = self._places.live(whole, removed=removed)
+        return whole.only(np.fromiter(rows, np.bool_, len(whole.directory)))
 
     def _many(self, files: list[str]) -> int:
         """How many of the last files become one: of the largest size there are ``_MANY`` of, with the smaller ones behind them; 0 for none."""
-        levels, found = [_level(self._sizes[file]) for file in files], 0
+        levels, count = [_level(self._sizes[file]) for file in files], 0
         for level in range(max(levels) + 1):
             run = list(takewhile(partial(ge, level), reversed(levels)))
             if run.count(level) >= _MANY:
-                found = len(run)
-        return found
+                count = len(run)
+        return count
 
     def _clean(self, number: int) -> None:
         """Remove the files no micro-batch needs that is kept."""
-        old = [one for one in self._kept if one < number - KEPT]
+        old = [batch for batch in self._retained if batch < number - KEPT]
         if len(old) < KEPT // 10:
             return
-        for one in old:
-            self._kept.pop(one)
+        for batch in old:
+            self._retained.pop(batch)
         root = Path(self.checkpoint.path)
-        needed = {file for files in self._kept.values() for file in files} | {file_of(one) for one in self._kept}
+        needed = {file for files in self._retained.values() for file in files} | {
+            file_of(batch) for batch in self._retained
+        }
         for folder in ("batches", "merged"):
             for path in (root / folder).iterdir():
                 if f"{folder}/{path.name}" not in needed:
                     path.unlink()
                     self._sizes.pop(f"{folder}/{path.name}", None)
         for path in (root / "commits").iterdir():
-            if int(path.name) not in self._kept:
+            if int(path.name) not in self._retained:
                 path.unlink()
 
 
@@ -219,10 +221,10 @@ class Recent:
 
     def get(self, key: Key) -> bytes | None:
         """A value; None where it is not here."""
-        found = self._values.get(key)
-        if found is not None:
+        value = self._values.get(key)
+        if value is not None:
             self._values.move_to_end(key)
-        return found
+        return value
 
     def put(self, key: Key, value: bytes | None) -> None:
         """The value of a key is this one now; None where there is none any more."""
@@ -261,10 +263,10 @@ class GroupStore:
 
     def get(self, number: int) -> bytes:
         """A chunk."""
-        found = self.state.get((self.group, number))
-        if found is None:
+        chunk = self.state.get((self.group, number))
+        if chunk is None:
             raise _missing(self.state.checkpoint.path, f"chunk {number} of group {self.group}")
-        return found
+        return chunk
 
     def put(self, number: int, chunk: bytes) -> None:
         """Write a chunk, in place of the one of that number."""

@@ -84,7 +84,7 @@ def check_supported(operator: Operator, lake: Lake) -> None:
     """
     check_operator(operator)
     reasons = []
-    if not is_local(lake.root) or not all(is_local(lake.input(given)) for given in operator.inputs):
+    if not is_local(lake.root) or not all(is_local(lake.input(input_)) for input_ in operator.inputs):
         reasons.append("one whose lake is not on a local disk")
     if reasons:
         fix = f"Run it on Spark: floodmark run {operator.name} --unbounded --engine spark"

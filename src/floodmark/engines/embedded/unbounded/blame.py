@@ -59,7 +59,7 @@ class Blame:
             last: the steps up to which it computes; the stateful step for its values.
         """
         for name, table in tables.items():
-            others = {other: one.slice(0, 0) for other, one in tables.items()}
+            others = {other: rows_of_input.slice(0, 0) for other, rows_of_input in tables.items()}
 
             def fails(rows: pa.Table, name: str = name, others: Mapping[str, pa.Table] = others) -> bool:
                 try:
@@ -107,7 +107,7 @@ class Blame:
         with self._known(tables, [parent]) as (frames, known):
             rows: Any = without_failures(compiled(parent, frames, known, self.rendering)).filter(f"`_kind` <= {ROW}")
             try:
-                given = rows.toArrow().select(attempt.schema.names).to_pylist()
+                values = rows.toArrow().select(attempt.schema.names).to_pylist()
             except PySparkException:  # a function of the user's has failed, which says so itself
                 return None
             text = value(attempt.text, attempt.type, attempt.schema, self.rendering)
@@ -115,7 +115,7 @@ class Blame:
                 rows.selectExpr(f"{text} AS v").toArrow()
             except PySparkException as error:
                 return expression_failure(
-                    attempt.step, attempt.explained(reason(attempt, str(error))), given[0] if given else {}
+                    attempt.step, attempt.explained(reason(attempt, str(error))), values[0] if values else {}
                 )
         return None
 

@@ -162,7 +162,7 @@ class Compute:
 
     def _at_once(self, stage: Stage, batches: Sequence[pa.RecordBatch], progress: int) -> _Emitted:
         """The key groups that have rows, or wait for what has come, together; in several calls where these wait with much."""
-        found, tables = _Emitted(), judged(stage, batches)
+        emitted, tables = _Emitted(), judged(stage, batches)
         due = self._due(progress)
         groups = due.union(*(pc.unique(table["group"]).to_pylist() for table in tables.values()))
         parts = _parts(sorted(groups), {group: self.state.weight(group) for group in due})
@@ -172,28 +172,28 @@ class Compute:
             emissions = Kernels(stage, stores).advance_all([rows], progress)
             for group, store in stores.items():
                 store.settle(emissions.deadlines[group])
-            _collect(found, rows, Emission(emissions.results, emissions.late, None), by_kernel=False)
-        return found
+            _collect(emitted, rows, Emission(emissions.results, emissions.late, None), by_kernel=False)
+        return emitted
 
     def _by_group(
         self, stage: AnyStage, batches: Sequence[pa.RecordBatch], progress: int, ticks: Sequence[Tick]
     ) -> _Emitted:
         """The same, one key group after the other; where the clock moves, all that have state."""
-        found, parts = _Emitted(sides={name: [] for name, _ in stage.step.sides}), stage.pack(batches)
+        emitted, parts = _Emitted(sides={name: [] for name, _ in stage.step.sides}), stage.pack(batches)
         groups = {*parts, *self._due(progress)}
         if ticks:
             groups |= {group for group in stage.step.computed if self.state.holds(group)}
-            found.position = last_sequence(list(parts.values()))
+            emitted.position = last_sequence(list(parts.values()))
         for group in sorted(groups):
             part = parts.get(group, {})
             store = GroupStore(self.state, group)
             emission = kernel_of(stage, store).advance([part], progress, ticks)
             store.settle(emission.deadline)
             if emission.tick is not None:
-                found.due = emission.tick if found.due is None else min(found.due, emission.tick)
-            _collect(found, part, emission, by_kernel=not stage.step.columnar)
+                emitted.due = emission.tick if emitted.due is None else min(emitted.due, emission.tick)
+            _collect(emitted, part, emission, by_kernel=not stage.step.columnar)
         closed(stage)
-        return found
+        return emitted
 
     def _outputs(self, stage: AnyStage, emitted: _Emitted, number: int, before: int, ingested: int) -> Evaluated:
         step = stage.step
@@ -235,7 +235,7 @@ class Compute:
         stamping: Stamping,
     ) -> dict[str, pa.Table]:
         """Outputs by stateless steps, from the inputs or from the stateful step on."""
-        found, results = {}, dict(self.operator.results)
+        by_table, results = {}, dict(self.operator.results)
         for output in sorted(outputs, key=lambda output: output.side == "quarantine"):
 
             def frame(frames: Mapping[str, DataFrame], steps: Known, output: Output = output) -> DataFrame:
@@ -247,14 +247,14 @@ class Compute:
                 return without_failures(rows).filter(f"`_kind` <> {MARKER}")
 
             if output.side and not self._marking.begun and not self._maps():
-                found[output.table] = _stamped(
+                by_table[output.table] = _stamped(
                     None, output.schema, stamping
                 )  # all results are there: no row has failed
                 continue
             last = failing(self.operator) if output.side else [results[output.name]]
             rows = self._on_sail(output.table, {**inputs, **known}, frame, last)
-            found[output.table] = _restamped(rows, output.schema, stamping)
-        return found
+            by_table[output.table] = _restamped(rows, output.schema, stamping)
+        return by_table
 
     def _on_sail(self, name: str, tables: Mapping[str, pa.Table], framing: Framing, last: Sequence[Step]) -> pa.Table:
         """Rows of a frame over tables; done again where the server dies.
@@ -292,8 +292,8 @@ class Compute:
     def _maps(self) -> bool:
         """Whether a function behind the stateful step, if there is one, sets rows aside: it does so without an error."""
         before = () if self.stage is None else (self.stage.step,)
-        found = (step for last in failing(self.operator) for step in behind(last, before))
-        return any(isinstance(step, FlatMap) and quarantines(step) for step in found)
+        before_last = (step for last in failing(self.operator) for step in behind(last, before))
+        return any(isinstance(step, FlatMap) and quarantines(step) for step in before_last)
 
     def _stateful(self, frames: Mapping[str, DataFrame]) -> Known:
         """The stateful step, where its rows are among the inputs of a frame."""
@@ -360,12 +360,12 @@ def _frames(connection: Connection, tables: Mapping[str, pa.Table]) -> Iterator[
     """Tables as frames; through files where they are too large for a message."""
     scratch, frames = None, {}
     try:
-        for place, (name, table) in enumerate(tables.items()):
+        for number, (name, table) in enumerate(tables.items()):
             if table.nbytes <= _MESSAGE_BYTES:
                 frames[name] = frame_of(connection, table)
                 continue
             scratch = scratch or Scratch()
-            path = scratch.path / f"{place}.parquet"
+            path = scratch.path / f"{number}.parquet"
             pq.write_table(table, path)
             frames[name] = connection.spark.read.parquet(str(path))
         yield frames
@@ -374,28 +374,28 @@ def _frames(connection: Connection, tables: Mapping[str, pa.Table]) -> Iterator[
             scratch.remove()
 
 
-def _collect(found: _Emitted, part: Mapping[str, pa.Table], emission: Emission, *, by_kernel: bool) -> None:
+def _collect(emitted: _Emitted, part: Mapping[str, pa.Table], emission: Emission, *, by_kernel: bool) -> None:
     if "late" in part:
-        found.late += pc.sum(pc.cast(pc.equal(part["late"]["kind"], ROW), pa.int64())).as_py() or 0
-    found.late += emission.late if by_kernel else 0
-    found.dropped += emission.dropped + ((pc.sum(part["dropped"]["n"]).as_py() or 0) if "dropped" in part else 0)
-    found.late_rows += [table for table in (part.get("side"), emission.side) if table is not None and table.num_rows]
-    found.failed += [table for table in (part.get("failed"), emission.failed) if table is not None and table.num_rows]
-    found.results.append(emission.results)
-    for name, tables in found.sides.items():
+        emitted.late += pc.sum(pc.cast(pc.equal(part["late"]["kind"], ROW), pa.int64())).as_py() or 0
+    emitted.late += emission.late if by_kernel else 0
+    emitted.dropped += emission.dropped + ((pc.sum(part["dropped"]["n"]).as_py() or 0) if "dropped" in part else 0)
+    emitted.late_rows += [table for table in (part.get("side"), emission.side) if table is not None and table.num_rows]
+    emitted.failed += [table for table in (part.get("failed"), emission.failed) if table is not None and table.num_rows]
+    emitted.results.append(emission.results)
+    for name, tables in emitted.sides.items():
         tables.append(emission.sides.get(name))
 
 
 def _numbered(emitted: _Emitted) -> tuple[pa.Table | None, dict[str, pa.Table | None], int]:
     """Results and side outputs with a place for each row, ``_order``, of its own in the micro-batch; and how many places there are."""
-    offsets, place = [], 0
+    offsets, offset = [], 0
     for number, table in enumerate(emitted.results):
-        offsets.append(place)
+        offsets.append(offset)
         beside = [tables[number] for tables in emitted.sides.values()]
         orders = [pc.max(one["_order"]).as_py() for one in (table, *beside) if one is not None and one.num_rows]
-        place += max(orders) + 1 if orders else 0
+        offset += max(orders) + 1 if orders else 0
     asides = {name: _shifted(tables, offsets) for name, tables in emitted.sides.items()}
-    return _shifted(emitted.results, offsets), asides, place
+    return _shifted(emitted.results, offsets), asides, offset
 
 
 def _shifted(tables: Sequence[pa.Table | None], offsets: Sequence[int]) -> pa.Table | None:

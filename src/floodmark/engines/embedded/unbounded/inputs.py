@@ -79,7 +79,7 @@ class Reader:
 
     Args:
         operator: whose.
-        given: the input.
+        input: to read.
         lake: it runs in.
         most_files: of a micro-batch.
         reached: file that may say which row was the last one read (``sequences.noted``).
@@ -87,7 +87,7 @@ class Reader:
     """
 
     operator: Operator
-    given: Input
+    input: Input
     lake: Lake
     most_files: int | None
     reached: str
@@ -102,7 +102,7 @@ class Reader:
 
     def __post_init__(self) -> None:
         """Find the table."""
-        self.path = self.lake.input(self.given)
+        self.path = self.lake.input(self.input)
 
     @property
     def table(self) -> str:
@@ -134,21 +134,21 @@ class Reader:
         Raises:
             ExecutionError: EXECUTION-005 the table lacks a column, EXECUTION-060 a file is gone.
         """
-        wanted = row_schema(self.given.schema)
+        wanted = row_schema(self.input.schema)
         tables = [self._read(file, wanted) for file in take.files]
         rows = pa.concat_tables([wanted.empty_table(), *tables])
         if take.restated:
-            place = rows.schema.get_field_index("_progress")
-            rows = rows.set_column(place, wanted.field(place), pc.fill_null(rows["_progress"], NEVER))
+            index = rows.schema.get_field_index("_progress")
+            rows = rows.set_column(index, wanted.field(index), pc.fill_null(rows["_progress"], NEVER))
         behind = max(take.behind, self.behind)
         if behind >= 0:  # markers of an output have no sequence
             rows = rows.filter(pc.fill_null(pc.greater(rows["_sequence"], behind), True))
         return rows.filter(pc.is_valid(rows["_progress"]))
 
     def _first(self) -> Take | None:
-        found = begins_in_order(self.path, self.given)
-        if found is not None:
-            self._snapshot = version, files = found
+        listing = begins_in_order(self.path, self.input)
+        if listing is not None:
+            self._snapshot = version, files = listing
             nothing = Take((), Position(version, -1, self.table))
             return self._taken(files, Position(-1, -1, self.table, version)) if files else nothing
         if history.rewritten(self.path):  # its files have no order: one micro-batch takes them all
@@ -160,7 +160,7 @@ class Reader:
     def _of_snapshot(self, at: Position) -> Take | None:
         assert at.snapshot is not None
         if self._snapshot is None or self._snapshot[0] != at.snapshot:
-            files = files_of(self.path, at.snapshot, self.given)
+            files = files_of(self.path, at.snapshot, self.input)
             if files is None:
                 return self._over(at)
             self._snapshot = at.snapshot, files
@@ -183,7 +183,7 @@ class Reader:
     def _of_commits(self, at: Position) -> Take | None:
         if not self._looked:
             self._looked = True
-            if self.given.upstream is None and reopened_since(self.path, at.version):
+            if self.input.upstream is None and reopened_since(self.path, at.version):
                 return self._over(at)
             far = at.version >= 0 and entries.version_of(self.path) - at.version >= FAR_BEHIND
             if far and (take := self._nearer(at, self._last_read(at))) is not None:
@@ -212,7 +212,7 @@ class Reader:
         take = self._nearer(at, self._last_read(at))
         if take is None:
             fix = f"Compute it anew: floodmark run {self.operator.name} --unbounded --from-scratch"
-            where = f"input '{self.given.name}' of {self.operator.version}"
+            where = f"input '{self.input.name}' of {self.operator.version}"
             got = f"none of version {(at.version if at.snapshot is None else at.snapshot) + 1}"
             raise ExecutionError(where, "the commits behind what is read", got, fix, code="EXECUTION-060")
         return take
@@ -221,16 +221,16 @@ class Reader:
         """The last ``_sequence`` that is read; None where it is not known any more."""
         if at.snapshot is not None:
             return self.behind if at.file < 0 else None
-        last = last_read(self.path, at.version, at.file, self.given)
-        given = TableVersion(table=self.given.table, id=at.table, version=at.version, file=at.file)
-        return noted(self.reached, given) if last is None else last
+        last = last_read(self.path, at.version, at.file, self.input)
+        table_version = TableVersion(table=self.input.table, id=at.table, version=at.version, file=at.file)
+        return noted(self.reached, table_version) if last is None else last
 
     def _nearer(self, at: Position, last: int | None) -> Take | None:
         """The files of the newest version that hold what is not read, in order; None where these are not known."""
-        found = None if last is None else files_behind(self.path, at.version, self.given)
-        if last is None or found is None:
+        listing = None if last is None else files_behind(self.path, at.version, self.input)
+        if last is None or listing is None:
             return None
-        newest, files = found
+        newest, files = listing
         read = sum(file.last <= last for file in files)
         self._snapshot = newest, files
         take = self._taken(files, Position(at.version, read - 1, at.table, newest))
@@ -248,8 +248,8 @@ class Reader:
         """Whether commits have come behind a position, and the first of them is there no more."""
         newest = entries.newest(self.path)
         if newest is None or newest < at.version:
-            given = TableVersion(table=self.given.table, id=at.table, version=at.version, file=at.file)
-            check_inputs(self.lake, self.operator.name, {self.given.name: given})
+            table_version = TableVersion(table=self.input.table, id=at.table, version=at.version, file=at.file)
+            check_inputs(self.lake, self.operator.name, {self.input.name: table_version})
         return newest is not None and min(newest, newest if self.last is None else self.last) > at.version
 
     def _added(self, entry: entries.Entry) -> Iterator[File]:
@@ -279,11 +279,11 @@ class Reader:
                 table = opened.read(columns=[name for name in wanted.names if name in there])
         except FileNotFoundError:
             fix = f"Put it back, or compute all anew: floodmark run {self.operator.name} --unbounded --from-scratch"
-            where = f"input '{self.given.name}' of {self.operator.version}"
+            where = f"input '{self.input.name}' of {self.operator.version}"
             raise ExecutionError(where, f"the file {path}", "none", fix, code="EXECUTION-060") from None
         except pa.ArrowInvalid as error:
             fix = f"Put a copy of it in its place, or compute all anew: floodmark run {self.operator.name} --unbounded --from-scratch"
-            where = f"input '{self.given.name}' of {self.operator.version}"
+            where = f"input '{self.input.name}' of {self.operator.version}"
             raise ExecutionError(where, f"a Parquet file at {path}", str(error), fix, code="EXECUTION-060") from error
         columns = [
             table[field.name].cast(field.type) if field.name in there else self._absent(file, field, table.num_rows)
@@ -303,12 +303,12 @@ def readers(operator: Operator, timeline: Timeline, order: Sequence[str], most_f
     Raises:
         ExecutionError: EXECUTION-005, a table lacks columns the operator reads.
     """
-    by_name = {given.name: given for given in operator.inputs}
+    by_name = {input_.name: input_ for input_ in operator.inputs}
     lake, reached = timeline.lake, timeline.folder(REACHED)
-    found = {name: Reader(operator, by_name[name], lake, most_files, reached) for name in order}
-    for name, reader in found.items():
+    by_input = {name: Reader(operator, by_name[name], lake, most_files, reached) for name in order}
+    for name, reader in by_input.items():
         check_columns(list(entries.fields_of(reader.path)), operator, by_name[name])
-    return found
+    return by_input
 
 
 def _file_of(action: Mapping[str, Any]) -> File:

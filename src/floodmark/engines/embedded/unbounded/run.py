@@ -114,7 +114,7 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
                         break
                 sink.settle(0)
         except (PySparkException, DeltaError, OSError) as error:
-            raise _told(operator, error) from error
+            raise _explained(operator, error) from error
         sink.followed()
     stream.warn()
     return stream.result(time.monotonic() - began)
@@ -140,8 +140,8 @@ class _Stream:
 
     def __post_init__(self) -> None:
         last = self.compute.state.batch
-        places = last.positions if last is not None else [_NOWHERE] * len(self.readers)
-        self.positions = dict(zip(self.readers, places, strict=True))
+        positions = last.positions if last is not None else [_NOWHERE] * len(self.readers)
+        self.positions = dict(zip(self.readers, positions, strict=True))
         for name, sequence in (last.behind if last is not None else {}).items():
             self.readers[name].behind = sequence
 
@@ -200,7 +200,7 @@ class _Stream:
         now = time.time_ns() // 1_000_000
         at = now if self.clock is None else self.clock.at(last)
         try:
-            found = self.compute.batch(number, rows, before, progress, at)
+            evaluated = self.compute.batch(number, rows, before, progress, at)
         except BaseException:
             self.compute.state.discard()
             raise
@@ -212,23 +212,25 @@ class _Stream:
             positions=tuple(self.positions[name] for name in self.readers),
             owed=(),
             segments=(),
-            tick=None if self.clock is None else self.clock.recorded(at, before, found),
+            tick=None if self.clock is None else self.clock.recorded(at, before, evaluated),
             behind={} if last is None else last.behind,
         )
-        written = self.sink.write(batch, found, now)
+        written = self.sink.write(batch, evaluated, now)
         info = BatchInfo(
             batch_id=number,
             rows_in=sum(table.num_rows for table in rows.values()),
             rows=written,
-            late=found.late,
-            dropped=found.dropped,
-            retractions=found.retractions,
+            late=evaluated.late,
+            dropped=evaluated.dropped,
+            retractions=evaluated.retractions,
             progress=progress,
             seconds=time.monotonic() - began,
             warnings=self.warn(),
         )
         self.rows.update(written)
-        self.counts.update(micro_batches=1, retractions=found.retractions, late=found.late, dropped=found.dropped)
+        self.counts.update(
+            micro_batches=1, retractions=evaluated.retractions, late=evaluated.late, dropped=evaluated.dropped
+        )
         self.tell(info)
         self.checkpointer.check()
 
@@ -264,37 +266,37 @@ class Clock:
 
     Args:
         reached: the last sequence of all rows before the micro-batch at hand.
-        given: to run at, ms; None for the machine's.
+        fixed: time to run at, ms; None for the clock of the machine.
         due: that something waits for. At a start nobody knows, so that a stream with state begins with a micro-batch.
     """
 
     reached: int
-    given: int | None = None
+    fixed: int | None = None
     due: int | None = None
 
     @staticmethod
-    def of(operator: Operator, timeline: Timeline, given: int | None, last: Batch | None) -> Clock | None:
+    def of(operator: Operator, timeline: Timeline, fixed: int | None, last: Batch | None) -> Clock | None:
         """The clock of an operator; None for one that does not wait for it."""
         if operator.stateful is None or not operator.stateful.clocked:
             return None
-        return Clock(ticks.reached(timeline.folder(TICKS)), given, None if last is None else NEVER)
+        return Clock(ticks.reached(timeline.folder(TICKS)), fixed, None if last is None else NEVER)
 
     def at(self, last: Batch | None) -> int:
         """Now; it never goes back."""
-        now = time.time_ns() // 1_000_000 if self.given is None else self.given
+        now = time.time_ns() // 1_000_000 if self.fixed is None else self.fixed
         return now if last is None else max(now, last.clock)
 
     def waits_no_longer(self) -> bool:
         """Whether the time has come that something waits for; said once."""
-        if self.due is None or self.due > (time.time_ns() // 1_000_000 if self.given is None else self.given):
+        if self.due is None or self.due > (time.time_ns() // 1_000_000 if self.fixed is None else self.fixed):
             return False
         self.due = None
         return True
 
-    def recorded(self, at: int, before: int, found: Evaluated) -> ticks.Recorded:
+    def recorded(self, at: int, before: int, evaluated: Evaluated) -> ticks.Recorded:
         """What is recorded of a micro-batch; afterwards what comes next is waited for."""
-        tick = ticks.Recorded(at, before, self.reached, max(self.reached, found.position))
-        self.reached, self.due = tick.reached, found.due
+        tick = ticks.Recorded(at, before, self.reached, max(self.reached, evaluated.position))
+        self.reached, self.due = tick.reached, evaluated.due
         return tick
 
 
@@ -303,7 +305,7 @@ def _again(operator: Operator) -> str:
     return f"floodmark run {operator.name} --unbounded --engine embedded"
 
 
-def _told(operator: Operator, error: Exception) -> Exception:
+def _explained(operator: Operator, error: Exception) -> Exception:
     """The failure of a micro-batch as an error for people."""
     where, again = f"unbounded run of {operator.version}", _again(operator)
     refusal = machine.refused(error, where, f"Nothing is lost or there twice; run it again: {again}")

@@ -35,7 +35,7 @@ from floodmark.lake.writer import Writer
 from floodmark.spec.operator import Operator, Output
 from floodmark.spec.schema import ROW
 
-_TOLD = 100
+_FOLLOWED_EVERY = 100
 """Micro-batches, after which the table of last values says again how far it is."""
 
 
@@ -59,11 +59,11 @@ class Sink:
     run: str
     checkpointer: Checkpointer | None = None
     _writers: dict[str, Writer] = field(init=False, default_factory=dict)
-    _said: dict[str, int] = field(init=False, default_factory=dict)
+    _committed: dict[str, int] = field(init=False, default_factory=dict)
     """Output table -> progress that its last commit says."""
     _settled_at: float = field(init=False, default=float("-inf"))
 
-    def write(self, batch: Batch, found: Evaluated, ingested: int) -> dict[str, int]:
+    def write(self, batch: Batch, evaluated: Evaluated, ingested: int) -> dict[str, int]:
         """Make a micro-batch durable, and commit it to every table; rows per output table, without retractions.
 
         Args:
@@ -71,23 +71,23 @@ class Sink:
             found: its rows.
             ingested: ms, of the markers.
         """
-        written = {name: _count(rows) for name, rows in found.outputs.items()}
+        written = {name: _count(rows) for name, rows in evaluated.outputs.items()}
         crash.point("embedded.before_files")
         owed = []
         for output in reversed(self.operator.outputs):
-            rows = found.outputs[output.table]
+            rows = evaluated.outputs[output.table]
             if output.side and not rows.num_rows:
                 written.pop(output.table)
                 continue
             record = self._record(output, batch)
-            record = replace(record, rows=written[output.table], late=found.late, dropped=found.dropped)
+            record = replace(record, rows=written[output.table], late=evaluated.late, dropped=evaluated.dropped)
             owed.append(self._owed(output, rows, record, ingested))
         crash.point("embedded.after_files")
         if self.operator.isolation == "read_uncommitted":
-            self._merge(found.outputs)
+            self._merge(evaluated.outputs)
             crash.point("early.after_merge")
         whole = self.state.commit(replace(batch, owed=tuple(owed)))
-        self.pay(whole, found.outputs)
+        self.pay(whole, evaluated.outputs)
         return written
 
     def settle(self, patience_seconds: float) -> None:
@@ -107,14 +107,14 @@ class Sink:
                 crash.point("micro_batch.before_settle")
                 self._pay(replace(owed, app=self.timeline.app(output.table, "settle")), last.number)
                 crash.point("micro_batch.after_settle")
-                self._said[output.table] = last.progress
+                self._committed[output.table] = last.progress
 
     def _reached(self, table: str) -> int:
         """How far an output has said that the stream is."""
-        if table not in self._said:
+        if table not in self._committed:
             progress = history.progress(self.lake.output(table))
-            self._said[table] = NEVER if progress is None else progress
-        return self._said[table]
+            self._committed[table] = NEVER if progress is None else progress
+        return self._committed[table]
 
     def _record(self, output: Output, batch: Batch) -> MicroBatch:
         return MicroBatch.of(
@@ -148,18 +148,18 @@ class Sink:
             crash.point("tick.before_record")
             ticks.record(self.timeline, batch.number, batch.tick, self.checkpointer)
             crash.point("tick.after_record")
-        for one in batch.owed:
+        for owed in batch.owed:
             crash.point("embedded.before_commit")
-            self._pay(one, batch.number)
-            self._said[one.table] = batch.progress
+            self._pay(owed, batch.number)
+            self._committed[owed.table] = batch.progress
             crash.point("embedded.after_commit")
         if outputs is None:
-            self._merge({one.table: self._read(one) for one in batch.owed})
+            self._merge({owed.table: self._read(owed) for owed in batch.owed})
         elif self.operator.isolation != "read_uncommitted":
             self._merge(outputs)
         crash.point("embedded.before_mark")
         self.state.mark(batch.number)
-        if batch.number % _TOLD == 0:
+        if batch.number % _FOLLOWED_EVERY == 0:
             self.followed()
 
     def _merge(self, outputs: Mapping[str, pa.Table]) -> None:
@@ -197,28 +197,28 @@ class Sink:
             record=encode(record),
         )
 
-    def _pay(self, one: Owed, number: int) -> None:
-        record = decode(one.record, f"micro-batch {number} of '{self.operator.name}'")
+    def _pay(self, owed: Owed, number: int) -> None:
+        record = decode(owed.record, f"micro-batch {number} of '{self.operator.name}'")
         assert isinstance(record, MicroBatch)
-        self._writer(one.table).append(lambda: self._written(one), record, (one.app, number))
+        self._writer(owed.table).append(lambda: self._written(owed), record, (owed.app, number))
 
-    def _written(self, one: Owed) -> Written:
-        found = Written(folder=Path(self.lake.output(one.table), one.folder), partition_by=one.partition_by)
-        if not found.files:
+    def _written(self, owed: Owed) -> Written:
+        written = Written(folder=Path(self.lake.output(owed.table), owed.folder), partition_by=owed.partition_by)
+        if not written.files:
             fix = (
                 "Put it back from a copy, or roll the stream back to a savepoint: "
                 f"floodmark savepoint list {self.operator.name}, floodmark rollback {self.operator.name} --to ID."
             )
-            where = f"table {self.lake.output(one.table)}"
+            where = f"table {self.lake.output(owed.table)}"
             raise StateError(
-                where, f"the files of folder {one.folder}, which are still owed to it", "none", fix, code="STATE-004"
+                where, f"the files of folder {owed.folder}, which are still owed to it", "none", fix, code="STATE-004"
             )
-        return found
+        return written
 
-    def _read(self, one: Owed) -> pa.Table:
+    def _read(self, owed: Owed) -> pa.Table:
         import pyarrow.parquet as pq  # noqa: PLC0415 - only where a process was killed
 
-        return pa.concat_tables([pq.ParquetFile(file).read() for file in self._written(one).files])
+        return pa.concat_tables([pq.ParquetFile(file).read() for file in self._written(owed).files])
 
     def _writer(self, table: str) -> Writer:
         return self._writers.setdefault(table, Writer(self.lake.output(table), self.checkpointer))
