@@ -1,4 +1,4 @@
-"""The engine without a JVM: the same DataFrames on a session of Sail, the same kernels, and processes of its own."""
+"""The embedded engine, without a JVM: the DataFrames of ``frames`` on a session of Sail, and kernels in Python processes."""
 
 import os
 

@@ -1,7 +1,7 @@
-"""Rows for which an expression fails, on Sail: found where computing all rows has failed, and marked for the quarantine.
+"""Rows for which an expression fails, on Sail: searched for after a query has failed, and marked for the quarantine.
 
-Sail computes all rows of a query or none. So rows are computed as if none failed; only when that ends with an error, the rows that come
-to each step that sets rows aside are written to a file, the failing ones are marked there, and what follows is computed of that file.
+Sail computes all rows of a query or none. So rows are first computed as if none failed. Only if that query ends with an error, the input
+rows of each quarantining step are written to a file, the failing rows are marked there, and the following steps are computed from that file.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ from floodmark.spec.operator import Operator
 from floodmark.spec.schema import FAILED, FAILURE, RETRACTION, ROW
 
 _PIECE_BYTES = 16_000_000
-"""Of rows that are tried together."""
+"""Most bytes of rows that are tried together."""
 _FEW = 64
-"""Rows of which so few are tried in halves at once."""
+"""Most rows that are tried in halves without a query for the suspect."""
 _PLACE = "_place"
 _ROWS = 1 << 17
-"""Rows that are read from a file at once."""
+"""Rows that are read from a file at a time."""
 
 
 @dataclass(slots=True)
 class Marking:
-    """Marks the rows of one micro-batch, or of one bounded stretch, for which steps of an operator fail. Each step is done once.
+    """Marks the rows of one micro-batch, or of one bounded stretch, for which steps of an operator fail. Each step is marked once.
 
     Args:
-        operator: whose steps.
+        operator: of the steps.
         stage: of its stateful step; None without one.
         rendering: of expressions.
-        sail: computes pieces of rows; a server that has grown too large is replaced between them.
+        sail: computes pieces of rows; a server that has grown too large is replaced between two pieces.
     """
 
     operator: Operator
@@ -65,11 +65,11 @@ class Marking:
 
     @property
     def begun(self) -> bool:
-        """Whether a step has been done."""
+        """Whether a step has been marked."""
         return bool(self._marked)
 
     def remove(self) -> None:
-        """The files."""
+        """Remove the files of marked rows."""
         if self._scratch is not None:
             self._scratch.remove()
 
@@ -80,17 +80,17 @@ class Marking:
         inputs: Mapping[str, DataFrame],
         known: Mapping[steps.Step, DataFrame],
     ) -> dict[steps.Step, DataFrame]:
-        """The steps that are known, and each step that sets rows aside, as frames for which no expression of these steps fails.
+        """Step -> frame, of the known steps and of each quarantining step, for which no expression of these steps fails.
 
         Args:
             connection: of the frames.
-            last: steps up to which rows will be computed. For the stateful step its parent gets to be known, with its rows marked.
+            last: steps up to which rows will be computed. For the stateful step, its parent becomes known, with its rows marked.
             inputs: input name -> stamped rows.
-            known: steps whose rows are known.
+            known: step -> frame, of steps that are computed already.
 
         Raises:
-            CapabilityError: CAPABILITY-031, Sail does not say what Spark would make of a row.
-            PySparkException: something else fails.
+            CapabilityError: CAPABILITY-031, Sail cannot tell Spark's answer for a row.
+            PySparkException: the query fails for another reason.
         """
         frames = dict(known)
         for step in dict.fromkeys(step for last_step in last for step in behind(last_step, known)):
@@ -111,15 +111,15 @@ class Marking:
         return frames
 
     def marks(self, last: Iterable[steps.Step]) -> bool:
-        """Whether rows may have to be marked on the way to some steps.
+        """Whether rows may have to be marked before some steps.
 
         Args:
-            last: as ``known`` takes it.
+            last: as of ``known``.
         """
         return any(self._attempts(step) for one in last for step in behind(one, self._before(one)))
 
     def _before(self, last: steps.Step) -> Container[steps.Step]:
-        """The stateful step, whose rows are known to the steps behind it."""
+        """The stateful step, if ``last`` follows it: the rows of the stateful step are computed already then."""
         return () if self.stage is None or last is self.stage.step else (self.stage.step,)
 
     def _attempts(self, step: steps.Step) -> Sequence[Attempt]:
@@ -130,7 +130,7 @@ class Marking:
         return attempts(step)
 
     def _file(self, rows: DataFrame, tried: Sequence[Attempt], keys: Sequence[str]) -> Path | None:
-        """A folder with the rows of a frame, those marked for which an attempt fails; None without rows."""
+        """A folder with the rows of a frame, in which rows are marked for which an attempt fails; None without rows."""
         self._scratch = self._scratch or Scratch()
         source, target = (self._scratch.path / uuid4().hex for _ in range(2))
         rows.write.parquet(str(source))
@@ -146,7 +146,7 @@ class Marking:
 
 
 def behind(step: steps.Step, known: Container[steps.Step]) -> Iterator[steps.Step]:
-    """A step and those before it, up to the known ones, parents first."""
+    """A step and the steps before it, up to the known steps; parents first."""
     if step in known:
         return
     for parent in step.parents:
@@ -161,9 +161,9 @@ class _Trial:
     Args:
         attempts: of the step.
         keys: columns of the key, for the quarantine.
-        operator: its name.
+        operator: name of the operator.
         rendering: of expressions.
-        sail: that computes them.
+        sail: that computes the expressions.
     """
 
     attempts: Sequence[Attempt]
@@ -174,7 +174,7 @@ class _Trial:
     _prepared: dict[tuple[str, int | None], Prepared] = field(init=False, default_factory=dict)
 
     def marked(self, table: pa.Table) -> pa.Table:
-        """Rows of the step's parent with those marked for which an attempt fails; of these, retractions are left out."""
+        """Rows of the step's parent, in which rows are marked for which an attempt fails; retractions among those are left out."""
         failures = self._failures(table)
         if FAILURE not in table.column_names:
             table = table.append_column(FAILURE, pa.nulls(table.num_rows, FAILURE_TYPE))
@@ -195,7 +195,7 @@ class _Trial:
         return table.filter(pc.invert(retracted))
 
     def _failures(self, table: pa.Table) -> dict[int, Failure]:
-        """Place -> why the first attempt that fails for this row does."""
+        """Index of a row -> the failure of the first attempt that fails for the row."""
         left = np.flatnonzero(pc.less_equal(table["_kind"], ROW).to_numpy(zero_copy_only=False))
         by_index: dict[int, Failure] = {}
         if self._error(None, table.take(left)) is None:
@@ -210,9 +210,9 @@ class _Trial:
         return by_index
 
     def _failing(self, number: int, rows: pa.Table) -> Iterator[tuple[int, str]]:
-        """(place, message) of the rows for which an attempt fails; of rows that are alike to it one is tried."""
+        """(index, message) of the rows for which an attempt fails; of rows with equal values only one is tried."""
         error = self._error(number, rows.slice(0, 0))
-        if error is not None:  # not the rows' fault
+        if error is not None:  # the attempt fails without any row
             raise error
         alike = _alike(rows.select(self._read(number)))
         tried = rows.take(pa.array([indices[0] for indices in alike], pa.int64()))
@@ -222,7 +222,7 @@ class _Trial:
                 yield row, message
 
     def _suspected(self, number: int, tried: pa.Table) -> Iterator[tuple[int, str]]:
-        """(place, message) of rows that fail: those for which the suspect does, by one query; the others, in halves."""
+        """(index, message) of the rows for which an attempt fails: by one query for the attempt's suspect, in halves for other rows."""
         attempt, known = self.attempts[number], dict[int, str]()
         candidate = suspect(attempt) if tried.num_rows > _FEW else None
         if candidate is not None and (texts := self._shown(number, candidate, tried)):
@@ -232,7 +232,7 @@ class _Trial:
                 index: reason(attempt, candidate.message.format(text)) if candidate.message else first_message or ""
                 for index, text in texts.items()
             }
-            if known[first] != first_message:  # not in the words that were expected: row by row, then
+            if known[first] != first_message:  # the message of Sail is another than expected: try all rows in halves
                 known = {}
         yield from known.items()
         indices = np.setdiff1d(np.arange(tried.num_rows), list(known))
@@ -243,12 +243,12 @@ class _Trial:
             yield int(indices[index]), message
 
     def _why(self, number: int, rows: pa.Table) -> str | None:
-        """Why an attempt fails for some of the rows; None where it does for none."""
+        """Why an attempt fails for some of the rows; None if it fails for no row."""
         error = self._error(number, rows)
         return None if error is None else reason(self.attempts[number], str(error))
 
     def _shown(self, number: int, candidate: Suspect, rows: pa.Table) -> dict[int, str]:
-        """Place -> the text in the message, of rows for which the suspect fails."""
+        """Index -> the text in the message, of rows for which the suspect fails."""
         shown: dict[int, str] = {}
         size = max(1, rows.num_rows * _PIECE_BYTES // max(rows.nbytes, _PIECE_BYTES))
         for start in range(0, rows.num_rows, size):
@@ -267,7 +267,7 @@ class _Trial:
         return self._asked(("suspect", number), tables, framing, connection)
 
     def _read(self, number: int | None) -> list[str]:
-        """The columns that an attempt, or all of them, read."""
+        """The columns that an attempt, or all attempts, read."""
         tried = self.attempts if number is None else [self.attempts[number]]
         return list(dict.fromkeys(n for one in tried for n in expression(one.text, one.schema, one.step).columns))
 
@@ -282,7 +282,7 @@ class _Trial:
         return expression_failure(attempt.step, attempt.explained(message), values, key)
 
     def _error(self, number: int | None, rows: pa.Table) -> PySparkException | None:
-        """What is raised where an attempt, or all of them, are computed for rows; None where they have values."""
+        """The error of computing an attempt, or all attempts, for rows; None if there is none."""
         size = max(1, rows.num_rows * _PIECE_BYTES // max(rows.nbytes, _PIECE_BYTES))
         try:
             for start in range(0, max(1, rows.num_rows), size):
@@ -305,7 +305,7 @@ class _Trial:
     def _asked(
         self, key: tuple[str, int | None], tables: Mapping[str, pa.Table], framing: Framing, connection: Connection
     ) -> pa.Table:
-        """The rows of a frame, which is made once for each server."""
+        """The rows of a frame; the frame is made once for each server."""
         prepared = self._prepared.get(key)
         if prepared is None or prepared.session is not connection.spark:
             prepared = self._prepared[key] = Prepared.of(connection, tables, framing)
@@ -313,7 +313,7 @@ class _Trial:
 
 
 def _alike(rows: pa.Table) -> list[list[int]]:
-    """The places of rows with equal values, group by group, in order; each row alone where values are nested."""
+    """The indices of rows with equal values, group by group, in order; each row is a group of its own if values are nested."""
     if not rows.num_columns or any(pa.types.is_nested(kind) for kind in rows.schema.types):
         return [[place] for place in range(rows.num_rows)]
     bits = {name: _bits(rows[name].combine_chunks()) for name in rows.column_names}
@@ -323,6 +323,6 @@ def _alike(rows: pa.Table) -> list[list[int]]:
 
 
 def _bits(column: pa.Array) -> pa.Array:
-    """Floating numbers as their bits: 0.0 and -0.0 are two values."""
+    """Floating numbers as their bits, so that 0.0 and -0.0 are two values."""
     width = {pa.float32(): pa.int32(), pa.float64(): pa.int64()}.get(column.type)
     return column if width is None else column.view(width)

@@ -1,10 +1,10 @@
-"""The program of a server's process: a Spark Connect server of Sail on loopback, that ends when nobody needs it any more.
+"""The program of a server process: a Spark Connect server of Sail on loopback, which ends when no process needs it any more.
 
-It is run as a file, so that it imports nothing of floodmark's. Without an argument it belongs to the process that has started it: its standard
-input is a pipe of its parent's, and at its end, however the parent has ended, the process is gone. With ``shared`` it belongs to whoever
-holds a connection to its socket: when there has been none for a while, it removes its folder and is gone.
+The program is run as a file, so that it imports nothing of floodmark's. Without an argument the server belongs to its parent process: the
+server ends with its standard input, a pipe that is closed however the parent ends. With ``shared`` the server belongs to all processes that
+hold a connection to its socket: after a while without any connection, the server removes its folder and ends.
 
-The only line that is written is JSON: the port, and the socket of a shared one.
+The program writes one line of JSON: the port, and the socket of a shared server.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SECONDS_ALONE = 10.0
 
 
 def main(shared: str = "") -> None:
-    """Serve until nobody needs it."""
+    """Serve until no process needs the server."""
     users = _Users() if shared else None
     server = _served()
     port = server.listening_address[1]
@@ -36,12 +36,12 @@ def main(shared: str = "") -> None:
             pass
     else:
         users.wait()
-    os._exit(0)  # queries that still run are nobody's
+    os._exit(0)  # no process waits for queries that still run
 
 
 def _served() -> Any:
-    """The server; it ends with the last reference to it."""
-    from pysail.spark import SparkConnectServer  # noqa: PLC0415 - after the folder in which it spills is known
+    """The running server, which ends with the last reference to this object."""
+    from pysail.spark import SparkConnectServer  # noqa: PLC0415 - after the folder for spilling is set
 
     server = SparkConnectServer(ip="127.0.0.1", port=0)
     server.start(background=True)
@@ -51,10 +51,10 @@ def _served() -> Any:
 
 
 class _Users:
-    """Who holds a connection to the socket of this process, in a folder of its own, where it spills too.
+    """The processes that hold a connection to the socket of this server. Its folder holds the socket and spilled data.
 
-    A lock that goes with this process says whose the folder is (``floodmark.core.scratch``): what a killed server leaves is removed by the next
-    process that makes such a folder.
+    A lock that is freed when this process ends marks the folder as used (``floodmark.core.scratch``): the folder of a killed server is removed
+    by the next process that makes such a folder.
     """
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class _Users:
         self._folder = root / f"floodmark-{uuid4().hex}"
         self._lock = FileLock(f"{self._folder}.lock")
         self._lock.acquire()
-        self._folder.mkdir(mode=0o700)  # nobody else reaches the socket
+        self._folder.mkdir(mode=0o700)  # so that no other user reaches the socket
         os.environ["TMPDIR"] = str(self._folder)
         self.path = str(self._folder / "users")
         self._socket = socket.socket(socket.AF_UNIX)
@@ -74,7 +74,7 @@ class _Users:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def wait(self) -> None:
-        """Until there has been no user for a while; then the folder is gone."""
+        """Wait until no process has used the server for ``_SECONDS_ALONE``, then remove the folder."""
         with self._changed:
             alone = time.monotonic()
             while self._count or time.monotonic() - alone < _SECONDS_ALONE:
@@ -82,7 +82,7 @@ class _Users:
                 self._changed.wait(None if used else _SECONDS_ALONE)
                 if used:
                     alone = time.monotonic()
-            self._socket.close()  # who comes now finds nobody, and starts another server
+            self._socket.close()  # a process that connects from now on fails, and starts another server
             shutil.rmtree(self._folder, ignore_errors=True)
             Path(f"{self._folder}.lock").unlink(missing_ok=True)
 
@@ -95,7 +95,7 @@ class _Users:
             threading.Thread(target=self._hold, args=(connection,), daemon=True).start()
 
     def _hold(self, connection: socket.socket) -> None:
-        """Until the user has gone, however it has ended."""
+        """Hold a connection until its process closes it or ends."""
         try:
             connection.sendall(b"\n")
             while connection.recv(1024):

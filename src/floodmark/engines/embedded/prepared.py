@@ -1,7 +1,7 @@
-"""A frame over tables in memory that is made once and computed for each micro-batch: one request to Sail each time.
+"""Prepared frames over tables in memory, made once and computed for each micro-batch by a single request to Sail.
 
-A session of Spark Connect asks the server four times where once is enough: for its settings, for the columns of the frame, for those of the
-result, for the rows. The plan of a frame is made anew from its parts for each request, so that other rows can be put into it.
+A session of Spark Connect sends four requests for a frame: for settings, columns of the frame, columns of the result, and rows. A prepared
+frame only requests the rows. The plan is built from its parts at each request, so that other rows can be put into its leaves.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from floodmark.engines.embedded.session import Connection
 
 
 def frame_of(connection: Connection, table: pa.Table) -> DataFrame:
-    """Rows in memory as a frame, also where there are none."""
+    """Rows in memory as a frame; there may be none."""
     leaf, _ = _leaf(table.schema, table)
     frame: DataFrame = _frame(leaf, connection)
     return frame
 
 
 def _leaf(columns: pa.Schema, table: pa.Table | None = None) -> tuple[Any, pa.Schema]:
-    """The leaf of a plan that rows are put into, and their columns there."""
+    """A leaf of a plan, into which rows are put, and the schema of these rows."""
     from pyspark.sql.connect.plan import LocalRelation  # noqa: PLC0415 - imports pandas, while a stream starts
     from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema  # noqa: PLC0415 - the same
 
@@ -40,18 +40,18 @@ def _frame(leaf: Any, connection: Connection) -> Any:
 
 
 Framing = Callable[[Mapping[str, DataFrame]], DataFrame]
-"""Input name -> its rows as a frame; the frame over them."""
+"""(input name -> frame of its rows) -> the frame computed from them."""
 
 
 @dataclass(slots=True)
 class Prepared:
-    """A frame on one server.
+    """A prepared frame on one server.
 
     Args:
         session: of the server.
-        relations: input name -> the leaf of the plan its rows are put into, and their columns there.
-        frame: over them.
-        schema: of its rows.
+        relations: input name -> the leaf of the plan for its rows, and their schema.
+        frame: over the leaves.
+        schema: of the frame's rows.
     """
 
     session: Any
@@ -65,8 +65,8 @@ class Prepared:
 
         Args:
             connection: to the server.
-            tables: with the columns of all later ones.
-            framing: makes it.
+            tables: input name -> rows with the columns that all later rows have.
+            framing: makes the frame.
         """
         from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - imports pandas, while a stream starts
 
@@ -76,7 +76,7 @@ class Prepared:
         return Prepared(connection.spark, leaves, frame, schema)
 
     def rows(self, tables: Mapping[str, pa.Table]) -> pa.Table:
-        """The rows of the frame over tables; by one thread at a time."""
+        """Compute the rows of the frame over tables. Only one thread at a time may call this."""
         for name, (leaf, schema) in self.relations.items():
             leaf._table = tables[name].cast(schema)  # noqa: SLF001 - see above
         table, _ = self.frame._to_table()  # noqa: SLF001 - ``toArrow`` asks for the columns again

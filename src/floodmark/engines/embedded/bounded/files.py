@@ -1,4 +1,4 @@
-"""Rows of a bounded run on their way between Sail and the kernels, as Parquet files."""
+"""Parquet files by which the rows of a bounded run are passed between Sail and the kernels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from floodmark.lake.rows import plain_type, row_schema
 from floodmark.spec.schema import Schema
 
 BUCKET = "_bucket"
-"""The column by which key groups are dealt out."""
+"""The column that divides key groups among buckets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,9 +23,9 @@ class Bucket:
     """Some of the key groups.
 
     Args:
-        number: of it.
-        source: folder with its rows, as Sail has written them.
-        target: folder of a folder per output.
+        number: of the bucket.
+        source: folder with the bucket's rows, as Sail has written them.
+        target: folder in which each output has a folder.
     """
 
     number: int
@@ -34,7 +34,7 @@ class Bucket:
 
 
 def counted(folder: str) -> int:
-    """The rows of all files below a folder."""
+    """The number of rows in all files below a folder."""
     return sum(pq.read_metadata(file).num_rows for file in Path(folder).rglob("*.parquet"))
 
 
@@ -44,12 +44,12 @@ def outputs(work: Work) -> dict[str, Schema]:
 
 
 def folder_of(work: Work, target: str, output: str) -> Path:
-    """Where the rows of an output are."""
+    """The folder of an output's rows."""
     return Path(target) / str(list(outputs(work)).index(output))
 
 
 def write_empty(work: Work, target: str) -> None:
-    """A file without rows for each output, so that there is one."""
+    """Write a file without rows for each output, so that each output has a file to read."""
     for output, schema in outputs(work).items():
         folder = folder_of(work, target, output)
         folder.mkdir(parents=True)
@@ -57,10 +57,10 @@ def write_empty(work: Work, target: str) -> None:
 
 
 def fill(work: Work, bucket: Bucket) -> tuple[int, int]:
-    """Compute a bucket and write its rows; the same files again where it was begun before.
+    """Compute a bucket and write its rows. A repeated call writes the same files.
 
     Returns:
-        How many were late and how many dropped.
+        Number of late rows and of dropped (row, window) pairs.
     """
     results = computed(work, _rows(bucket.source))
     for output, schema in outputs(work).items():
@@ -73,7 +73,7 @@ def fill(work: Work, bucket: Bucket) -> tuple[int, int]:
 
 
 def _rows(folder: str) -> Iterator[pa.RecordBatch]:
-    """The rows of a bucket with the types that Spark hands over."""
+    """The rows of a bucket with the types that kernels get from Spark."""
     dataset = ds.dataset(folder, format="parquet")
     schema = pa.schema([pa.field(f.name, plain_type(f.type)) for f in dataset.schema if f.name != BUCKET])
     for batch in dataset.to_batches(columns=schema.names, batch_size=1 << 16):

@@ -1,4 +1,4 @@
-"""The kernels of a bounded run over rows of some key groups, in whatever process: rows of the stage in, output rows out."""
+"""The kernels of a bounded run over rows of some key groups, in any process: (rows of the stage) -> output rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from floodmark.spec.operator import Side
 from floodmark.spec.schema import BOUNDED, Schema
 
 RESULTS = ""
-"""The name of the stateful step's own rows among those of outputs."""
+"""The name of the stateful step's results among the names of outputs."""
 _WIDTH = 1 << 40
 """Sequences of one key group."""
 _CHUNKS = {"late": "side", "quarantine": "failed"}
@@ -28,12 +28,12 @@ _CHUNKS = {"late": "side", "quarantine": "failed"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What is done with the rows of each key group.
+    """The computation for the rows of each key group.
 
     Args:
         stage: with its cut.
         interval: of event time.
-        clock: how it moved.
+        clock: recorded ticks.
         reached: progress before the input ended.
         sides: side output -> its kind and columns.
         ingested: for ``_ingest_time``, ms.
@@ -53,7 +53,7 @@ class Results:
 
     Args:
         tables: ``RESULTS`` or side output -> complete rows.
-        late: rows taken in although they were late.
+        late: rows that count although they were late.
         dropped: (row, window) pairs dropped.
     """
 
@@ -67,7 +67,7 @@ def computed(work: Work, batches: Iterable[pa.RecordBatch]) -> Results:
 
     Args:
         work: to do.
-        batches: rows as ``stage_rows`` makes them; every row of a key group is among them.
+        batches: rows of ``stage_rows``, all rows of each key group.
     """
     results = Results()
     for packed in packing(work.stage, work.interval)(batches):
@@ -86,7 +86,7 @@ def computed(work: Work, batches: Iterable[pa.RecordBatch]) -> Results:
 
 def _add(work: Work, outputs: Results, group: int, emission: Emission, aside: dict[str, pa.Table]) -> None:
     results, asides = emission.results, [aside]
-    if work.stage.step.columnar:  # packing has judged the rows, and results of other windows are computed on the way
+    if work.stage.step.columnar:  # packing has counted late rows; results outside the interval are computed too
         if not work.interval.everything:
             results = inside(results, results["_event_time"], work.interval)
     else:

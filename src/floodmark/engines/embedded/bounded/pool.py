@@ -1,4 +1,4 @@
-"""Processes that compute key groups: Python runs in as many of them as there are cores, and one that dies costs its bucket a retry."""
+"""Pool of worker processes that compute key groups, one process per core; the bucket of a process that dies is retried."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from floodmark.engines.embedded.bounded.files import Bucket, fill
 from floodmark.engines.embedded.bounded.groups import Work
 
 IN_DRIVER = 100_000
-"""Rows up to which no worker is worth its start: on two busy cores, 60,000 rows took 2.1 s here and 4.6 s in two workers."""
+"""Rows up to which this process computes alone: on two busy cores, 60,000 rows took 2.1 s here and 4.6 s in two workers."""
 _ATTEMPTS = 3
 _RUNNING: set[subprocess.Popen[bytes]] = set()
 """Workers of this process."""
@@ -30,19 +30,19 @@ _SECONDS_TO_END = 10
 
 
 def computed(work: Work, buckets: Sequence[Bucket], rows: int, processes: int | None = None) -> tuple[int, int]:
-    """Compute all buckets: in this process where there are few rows, else in workers.
+    """Compute all buckets: few rows in this process, more rows in workers.
 
     Args:
         work: to do.
         buckets: to compute.
-        rows: of all.
-        processes: at most; by default one per core.
+        rows: number of rows in all buckets.
+        processes: most workers; by default one per core.
 
     Returns:
-        How many rows were late and how many dropped.
+        Number of late rows and of dropped (row, window) pairs.
 
     Raises:
-        FloodmarkError: as in the worker; ExecutionError EXECUTION-071 when workers die, or cannot compute.
+        FloodmarkError: as in the worker; ExecutionError EXECUTION-071 if workers die, or cannot compute.
     """
     count = min(processes or os.cpu_count() or 1, len(buckets))
     if rows <= IN_DRIVER or count < 2:  # noqa: PLR2004 - one process is this one
@@ -59,7 +59,7 @@ def computed(work: Work, buckets: Sequence[Bucket], rows: int, processes: int | 
 
 
 def _worked(pickled: bytes, pending: queue.SimpleQueue[Bucket]) -> list[tuple[int, int]]:
-    """What one worker at a time computes until no bucket is left."""
+    """Compute buckets in one worker at a time until no bucket is left; returns the counts of each bucket."""
     counts: list[tuple[int, int]] = []
     worker = _started(pickled)
     try:
@@ -92,7 +92,7 @@ def _started(pickled: bytes) -> subprocess.Popen[bytes]:
 
 
 def cancel() -> None:
-    """Kill the workers of this process; what they compute fails once they were killed as often as they are tried."""
+    """Kill the workers of this process. A bucket fails once its worker was killed ``_ATTEMPTS`` times."""
     for worker in list(_RUNNING):
         worker.kill()
 
@@ -108,7 +108,7 @@ def _written(worker: subprocess.Popen[bytes], content: bytes) -> bool:
 
 
 def _asked(worker: subprocess.Popen[bytes], bucket: Bucket) -> dict[str, Any] | None:
-    """The answer for a bucket; None when the worker has ended without one."""
+    """A worker's answer for a bucket; None if the worker has ended without an answer."""
     assert worker.stdout is not None
     if not _written(worker, json.dumps(dataclasses.asdict(bucket)).encode() + b"\n"):
         return None
@@ -131,7 +131,7 @@ def _lost(got: str) -> ExecutionError:
 
 
 def _ended(worker: subprocess.Popen[bytes]) -> None:
-    """End a worker and wait for it."""
+    """End a worker and wait until its process has ended."""
     _RUNNING.discard(worker)
     assert worker.stdin is not None
     assert worker.stdout is not None

@@ -45,7 +45,7 @@ from floodmark.spec.run import LateRows, RunResult
 from floodmark.spec.schema import MARKER, Schema
 
 _ATTEMPTS = 3
-"""Servers a stretch may lose."""
+"""Servers that may die, one after the other, before the run of a stretch fails."""
 _BUCKETS = 16
 
 
@@ -60,25 +60,25 @@ def run_bounded(
     on_step: Step | None = None,
     wait_seconds: float = 0,
 ) -> RunResult:
-    """Compute the output rows with ``interval.start <= _event_time < interval.end`` and put them in place of what is there.
+    """Compute the output rows with ``interval.start <= _event_time < interval.end`` and replace the rows of this interval in the outputs.
 
     The rows, and the records of the commits, are those of a bounded run on Spark.
 
     Args:
-        sail: where the session comes from.
-        operator: any that ``check`` lets through.
+        sail: lends the session.
+        operator: that ``check`` does not refuse.
         lake: read and written, on a local disk.
         interval: of event time; all of it by default.
         late_rows: ``"as_landed"``: late rows are treated as the stream treated them; ``"all"``: every row counts as on time.
-        force: compute again what is covered.
-        on_step: told what is going on.
-        wait_seconds: for another run of this operator to end.
+        force: compute covered stretches again.
+        on_step: called at each step of the run.
+        wait_seconds: to wait for another run of this operator to end.
 
     Raises:
         CapabilityError: as ``check``; CAPABILITY-002 part of a ``Global`` or ``Count`` window, CAPABILITY-004 no processing time is recorded.
         ExecutionError: EXECUTION-002 an input has no table, EXECUTION-003 Sail failed, EXECUTION-060 a file of an input is gone,
             EXECUTION-070 and 071 processes of the engine died again and again.
-        LifecycleError: LIFECYCLE-003, another run of this operator is at work.
+        LifecycleError: LIFECYCLE-003, another run of this operator has not ended.
     """
     check(operator, lake)
     say = on_step or (lambda _: None)
@@ -118,7 +118,7 @@ def run_bounded(
 
 
 def _done(run: _Run, sail: Sail, versions: dict[str, int], record: BoundedRun) -> Done:
-    """A stretch; once more where an expression fails for a row that its step sets aside."""
+    """Compute and write a stretch; a second time, with marked rows, if an expression of a quarantining step fails for a row."""
     marking = Marking(run.operator, stage_of(run.operator), run.rendering, sail)
     try:
         return run.done(versions, record)
@@ -131,10 +131,10 @@ def _done(run: _Run, sail: Sail, versions: dict[str, int], record: BoundedRun) -
 
 
 def check(operator: Operator, lake: Lake) -> None:
-    """Refuse what the embedded engine cannot run with Spark's answer.
+    """Refuse an operator for which the embedded engine would not give Spark's answer.
 
     Raises:
-        CapabilityError: CAPABILITY-031 an expression that Sail answers otherwise, CAPABILITY-033 a lake that is not on a local disk.
+        CapabilityError: CAPABILITY-031 an expression that Sail computes otherwise, CAPABILITY-033 a lake that is not on a local disk.
     """
     again = f"Run it on Spark: floodmark run {operator.name} --engine spark"
     if not all(is_local(path) for path in (lake.root, lake.logs or "", lake.upstream or "")):
@@ -145,7 +145,7 @@ def check(operator: Operator, lake: Lake) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """One stretch on one server."""
+    """The run of one stretch on one server."""
 
     connection: Connection
     operator: Operator
@@ -156,7 +156,7 @@ class _Run:
     reached: int
     scratch: Path
     marking: Marking | None = None
-    """Marks the rows that are set aside; None where no row fails."""
+    """Marks the rows to be quarantined; None for the first try, in which no row is expected to fail."""
 
     @property
     def last(self) -> tuple[steps.Step, ...]:
@@ -173,15 +173,15 @@ class _Run:
     def known(
         self, last: Sequence[steps.Step], inputs: dict[str, DataFrame], known: dict[steps.Step, DataFrame]
     ) -> dict[steps.Step, DataFrame]:
-        """The steps that are known, and those that set rows aside, their rows marked."""
+        """Step -> frame, of the known steps and, with marking, of quarantining steps."""
         return known if self.marking is None else self.marking.known(self.connection, last, inputs, known)
 
     def rendering(self, text: str, schema: Schema) -> str:
-        """An expression for Sail."""
+        """The SQL of an expression for Sail."""
         return sail_sql(text, schema, f"operator '{self.operator.name}'")
 
     def inputs(self, versions: dict[str, int]) -> dict[str, DataFrame]:
-        """The inputs at these versions, without markers; rows outside the interval are marked as filtered."""
+        """Input name -> rows of its table at a version, without markers; rows outside the interval are marked as filtered."""
         frames, needed = {}, reads(self.operator, self.interval)
         for input_ in self.operator.inputs:
             folder = self.scratch / uuid4().hex
@@ -214,7 +214,7 @@ class _Run:
         return self._by_kernels(stage, parent)
 
     def _plain(self, step: steps.WindowAggregate) -> bool:
-        """Whether plain SQL on Sail gives the kernel's answer."""
+        """Whether plain SQL on Sail gives the same results as the kernel."""
         revisable = any(input_.revisable for input_ in self.operator.inputs)
         fails = any(steps.quarantines(s) for _, result in self.operator.results for s in steps.walk(result))
         same = fast.possible(step, revisable=revisable, late_rows=self.late_rows, measured=sail_aggregate)

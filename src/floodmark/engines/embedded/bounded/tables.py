@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 def write(
     spark: SparkSession, operator: Operator, lake: Lake, computed: Computed, run: BoundedRun
 ) -> dict[str, tuple[int, int]]:
-    """Replace the interval in every output, side outputs first: the first output's commit is what counts as covered.
+    """Replace the interval in every output, side outputs first: the commit of the first output marks the interval as covered.
 
     Returns:
         Output table -> rows and retractions written.
@@ -46,7 +46,7 @@ def write(
         if output.partitions is not None:
             zones.check(spark, output.partitions)
         written = _written(stamped(rows, output), path, output)
-        if output.current:  # before the changelog: its commit is what counts as covered
+        if output.current:  # before the changelog, whose commit marks the interval as covered
             crash.point("bounded.before_current")
             _replace_current(spark, lake, operator, output, written, run)
             crash.point("bounded.after_current")
@@ -67,7 +67,7 @@ def _written(rows: DataFrame, path: str, output: Output) -> Written:
 
 
 def _replace(written: Written, path: str, output: Output, record: BoundedRun) -> Counter[int]:
-    """Put the files in place of the interval's rows; rows per ``_kind``."""
+    """Replace the interval's rows by files; returns the rows written per ``_kind``."""
     kinds, interval, writer = written.kinds(), record.interval, Writer(path)
     first, last = from_ms(interval.start), from_ms(interval.end - 1)
     record = replace(record, rows=kinds[ROW], retractions=kinds[RETRACTION])
@@ -79,7 +79,7 @@ def _replace(written: Written, path: str, output: Output, record: BoundedRun) ->
 
 
 def _fits(path: str, output: Output) -> bool:
-    """Whether a table has exactly the columns it should have, and is divided as it should be."""
+    """Whether a table has exactly the columns and the partitioning of its output."""
     if division.other(path, output) is not None:
         return False
     return _same(DeltaTable(path).schema(), table_schema(output.schema, output.partitions))
@@ -90,7 +90,7 @@ def _same(left: TableSchema, right: TableSchema) -> bool:
 
 
 def _types(schema: TableSchema) -> dict[str, str]:
-    """Column -> type, without order, comments and whether it may be null."""
+    """Column -> type, without regard to order, comments and nullability."""
     return {field.name: str(field.type) for field in sorted(schema.fields, key=lambda field_: field_.name)}
 
 
@@ -100,7 +100,7 @@ def _types(schema: TableSchema) -> dict[str, str]:
 def _replace_current(
     spark: SparkSession, lake: Lake, operator: Operator, output: Output, written: Written, run: BoundedRun
 ) -> None:
-    """Put the last values of the changelog in place of those of the interval."""
+    """Replace the interval in the table of last values by the last values of the run's changelog."""
     current = output.current
     assert current is not None
     path = tables.ensure(lake, operator, current, replace=run.interval.everything)

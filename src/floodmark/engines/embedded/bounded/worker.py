@@ -1,4 +1,4 @@
-"""The program of a worker: key groups of a bounded run, bucket by bucket, until its standard input ends."""
+"""The program of a worker process: computes key groups of a bounded run, bucket by bucket, until its standard input ends."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from floodmark.engines.embedded.bounded.files import Bucket, fill
 
 
 def main() -> None:
-    """Read the work, then a bucket a line; answer each with its counts, or with the error."""
+    """Read the work, then one bucket per line; answer each bucket with its counts, or with the error."""
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what functions of the user print is no answer
+    os.dup2(2, 1)  # so that output of the user's functions does not mix with answers
     work = cloudpickle.loads(requests.read(int(requests.readline())))
     for line in iter(requests.readline, b""):
         try:
@@ -24,7 +24,7 @@ def main() -> None:
         except FloodmarkError as error:
             fields = [getattr(error, name) for name in ("where", "expected", "got", "fix", "code")]
             _answer(answers, {"error": [type(error).__name__, *fields]})
-        except Exception as error:  # noqa: BLE001 - whoever has sent the work raises it
+        except Exception as error:  # noqa: BLE001 - the parent process raises the error
             _answer(answers, {"failed": f"{type(error).__name__}: {error}"})
         else:
             _answer(answers, {"late": late, "dropped": dropped})

@@ -1,4 +1,4 @@
-"""Blobs in a file of this process: in memory while they are few, on disk otherwise, and gone with the process."""
+"""Blobs in a temporary file of this process, which is in memory while it is small."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from floodmark.semantics.delays import Delays
 from floodmark.spec.schema import Schema
 
 _IN_MEMORY = 64 << 20
-"""Bytes of blobs above which they are on disk."""
+"""Most bytes of blobs that are in memory; larger files are on disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class SpooledBlobs:
     """Blobs of one commit.
 
     Args:
-        file: of all of them, one pickled tuple behind the other.
+        file: of all blobs, one pickled tuple after the other.
         reports: of all units.
         writers: of tables, by path; a landing opens each table once.
     """
@@ -42,7 +42,7 @@ class SpooledBlobs:
     writers: dict[str, Writer] = field(default_factory=dict)
 
     def pieces(self) -> Iterator[Piece]:
-        """All of them, in order; one reader at a time."""
+        """The pieces of all blobs, in order. Only one reader at a time may iterate."""
         self.file.seek(0)
         while True:
             try:
@@ -69,7 +69,7 @@ class SpooledBlobs:
         quarantines.append(self.writers.setdefault(path, Writer(path)), write, source, ordinal)
 
     def mark(self, path: str, ordinal: int) -> None:
-        """As ``port.Blobs``. Taken back if the commit never comes."""
+        """As ``port.Blobs``. The next landing undoes the marks if the log commit is missing."""
 
         def attempt() -> None:
             rows = quarantine.marks(data for _, kind, data in self.pieces() if kind == KEYS)
@@ -97,7 +97,7 @@ class SpooledBlobs:
 
 
 def spooled(blobs: Iterable[Blob]) -> SpooledBlobs:
-    """Blobs that are there until they are released."""
+    """Write blobs to a temporary file, which exists until the blobs are released."""
     file, reports = SpooledTemporaryFile[bytes](_IN_MEMORY), []
     try:
         for blob in blobs:

@@ -1,4 +1,4 @@
-"""The files of a landing commit: written in order, on disk, also where the machine goes down, before the log names them."""
+"""The files of a landing commit: written in order, and synced to disk before the log names them."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _GROUP_ROWS = 1 << 17
 
 
 def write(path: str, batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Written:
-    """Write rows into a new folder of a table, ``port.ONE_FILE_ROWS`` a file and the last ones, which may be more by the marker.
+    """Write rows into a new folder of a table, about ``port.ONE_FILE_ROWS`` per file.
 
     Args:
         path: of the table.
-        batches: in the order in which they are read.
-        schema: of them.
+        batches: in the order of the log.
+        schema: of the batches.
     """
     folder = Path(path, uuid.uuid4().hex)
     folder.mkdir()
-    names = [name for name in schema.names if name != "_sequence"]  # of which every value is another one
+    names = [name for name in schema.names if name != "_sequence"]  # whose values all differ
     for number, groups in enumerate(_files(batches, schema)):
         file = folder / f"part-{number:05d}.parquet"
         with pq.ParquetWriter(file, schema, compression="zstd", use_dictionary=names, version="2.6") as writer:
@@ -53,7 +53,7 @@ class _Pending:
 
     @property
     def over(self) -> bool:
-        """Whether all rows were taken."""
+        """Whether all rows were written."""
         return self._next is None
 
     def file(self) -> Iterator[pa.Table]:

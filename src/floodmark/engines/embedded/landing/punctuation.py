@@ -1,4 +1,4 @@
-"""Punctuation: which rows of a source move its watermark, asked of Sail while they land."""
+"""Punctuation on Sail: the predicate that decides which rows of a source advance its watermark, computed by Sail during landing."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
     from floodmark.engines.embedded.session import Connection, Sail
 
 Refused = dict[int, dict[int, str]]
-"""Unit -> place among its rows that keep the contract -> why that row is broken."""
+"""Unit -> index among its rows that keep the contract -> why that row is refused."""
 
 _ROW, _MOVES = "_row", "_moves"
 
 
 def judged(parse: Callable[[Refused], Iterable[Blob]], source: Source, sail: Callable[[], Sail]) -> SpooledBlobs:
-    """The blobs of some units, of whose rows the source's predicate has been asked where it has one.
+    """The blobs of some units, after the source's predicate, if it has one, is computed for their rows.
 
     A row for which the predicate fails is a broken row. The units are then parsed again, to find these rows and to land the others.
 
     Args:
-        parse: the blobs of the units, in which the refused rows are broken.
+        parse: (refused rows) -> the blobs of the units, in which the refused rows are broken.
         source: of the units.
-        sail: asked for when it is needed.
+        sail: called only if the source has a predicate.
     """
     if not isinstance(source.watermark, Punctuated):
         return spooled(parse({}))
@@ -51,7 +51,7 @@ def judged(parse: Callable[[Refused], Iterable[Blob]], source: Source, sail: Cal
 
 
 def check(source: Source) -> None:
-    """Refuse a predicate that Sail answers otherwise than Spark.
+    """Refuse a predicate that Sail computes otherwise than Spark.
 
     Raises:
         CapabilityError: CAPABILITY-031.
@@ -69,12 +69,12 @@ def check(source: Source) -> None:
 
 @dataclass(slots=True)
 class _Asked:
-    """The predicate of a source, asked of each row that keeps the contract.
+    """The predicate of a source, computed for each row that keeps the contract.
 
     Args:
         source: with a predicate.
-        sail: that computes it.
-        refused: rows for which it has failed so far.
+        sail: that computes the predicate.
+        refused: rows for which the predicate has failed so far.
     """
 
     source: Source
@@ -90,11 +90,11 @@ class _Asked:
         assert isinstance(self.source.watermark, Punctuated)
         text, schema = self.source.watermark.predicate, self.source.schema
         self._attempt = Attempt(step="Punctuated", text=text, type="boolean", schema=schema)
-        # a number: Sail computes a boolean branch for all rows
+        # as a number, since Sail computes a boolean branch for all rows
         self._text = f"CAST(coalesce(({sail_sql(text, schema)}), false) AS int) AS `{_MOVES}`"
 
     def opened(self, blobs: Iterable[Blob]) -> Iterator[tuple[Blob, pa.RecordBatch | None]]:
-        """The blobs, those of rows with rows that move the watermark only where the predicate holds."""
+        """Each blob, and for a blob of rows its rows, which advance the watermark only if the predicate is true for them."""
         for blob in blobs:
             unit, _, kind, data = blob
             if kind != ROWS:
@@ -110,7 +110,7 @@ class _Asked:
             yield blob, units.moving(rows, moves)
 
     def _asked(self, unit: int, first: int, rows: pa.Table) -> Iterator[tuple[int, bool]]:
-        """(row, whether it moves the watermark) of rows; those for which the predicate fails are refused."""
+        """(row, whether it advances the watermark) of rows; rows for which the predicate fails are put into ``refused``."""
         from pyspark.errors import PySparkException  # noqa: PLC0415 - as above
 
         try:
@@ -121,7 +121,7 @@ class _Asked:
                 (index,) = rows[_ROW].to_pylist()
                 self.refused.setdefault(unit, {})[first + index] = f"Punctuated, {self._reason(rows, str(error))}"
                 return
-            self._on_sail(rows, lambda asked: asked.schema)  # fails too where it is not the rows
+            self._on_sail(rows, lambda asked: asked.schema)  # fails as well if the error is not about a row
             yield from self._asked(unit, first, rows.slice(0, half))
             yield from self._asked(unit, first, rows.slice(half))
         else:
@@ -131,7 +131,7 @@ class _Asked:
         """Why the predicate fails for a row.
 
         Raises:
-            CapabilityError: CAPABILITY-031, it may not fail on Spark.
+            CapabilityError: CAPABILITY-031, the predicate may not fail on Spark.
         """
         from floodmark.engines.embedded.reasons import reason, refusal  # noqa: PLC0415 - as above
 

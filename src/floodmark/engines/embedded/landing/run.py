@@ -1,4 +1,4 @@
-"""Landing on the embedded engine, and what waits in a quarantine."""
+"""Landing and replay of a quarantine on the embedded engine."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 def land(sail: Callable[[], Sail], source: Source, lake: Lake, **how: Unpack[How]) -> LandingResult:
-    """Land what is pending at a source; as ``engines.landing.run.land``.
+    """Land the pending units of a source; as ``engines.landing.run.land``.
 
     Args:
-        sail: asked for when a predicate of the source is to be computed; other sources need no server.
+        sail: called only if a predicate of the source is to be computed; other sources need no server.
         source: contract, connector, watermark strategy.
         lake: where the log is, on a local disk.
         how: the further arguments.
@@ -30,5 +30,5 @@ def land(sail: Callable[[], Sail], source: Source, lake: Lake, **how: Unpack[How
 
 
 def replay(sail: Callable[[], Sail], source: Source, lake: Lake, **how: Unpack[Again]) -> Replayed:
-    """Land the quarantined rows that keep the contract of today; as ``engines.landing.quarantine.replay``."""
+    """Land the quarantined rows that keep the contract now; as ``engines.landing.quarantine.replay``."""
     return quarantine.replay(EmbeddedWorkers(sail), source, lake, **how)

@@ -1,4 +1,4 @@
-"""Landing on the embedded engine: this process reads units, checks them and writes them; Sail is asked only what moves a watermark."""
+"""The workers of the embedded engine for landing: this process reads, checks and writes units; Sail only computes predicates of watermarks."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ _READ_ROWS = 1 << 14
 
 @dataclass(slots=True)
 class EmbeddedWorkers:
-    """This process, at work for one landing.
+    """The worker, which is this process, during one landing.
 
     Args:
-        sail: asked for when a predicate of a source is to be computed.
+        sail: called only if a predicate of a source is to be computed.
     """
 
     sail: Callable[[], Sail]
     _writers: dict[str, Writer] = field(default_factory=dict, init=False)
 
     def check(self, source: Source, lake: Lake) -> None:
-        """Refuse what it cannot land with Spark's answer.
+        """Refuse a source that this engine would not land as Spark does.
 
         Raises:
-            CapabilityError: CAPABILITY-031 a predicate that Sail answers otherwise, CAPABILITY-033 a lake that is not on a local disk.
+            CapabilityError: CAPABILITY-031 a predicate that Sail computes otherwise, CAPABILITY-033 a lake that is not on a local disk.
         """
         if not lake.is_local:
             fix = f"Land it on Spark: floodmark land {source.name} --engine spark"

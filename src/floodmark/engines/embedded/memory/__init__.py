@@ -1,1 +1,1 @@
-"""Runs of an operator over Arrow tables with state in memory and no lake: what ``Case``, proofs and transcripts run on."""
+"""Runs of an operator over Arrow tables with state in memory and no lake, for ``Case``, proofs and transcripts."""

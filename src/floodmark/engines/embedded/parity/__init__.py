@@ -1,1 +1,1 @@
-"""What Sail answers as Spark does: the SQL it is given, and the refusal of everything else."""
+"""Parity of Sail with Spark: SQL that Sail computes as Spark does, and the refusal of every other expression."""

@@ -1,1 +1,1 @@
-"""State of streams of the embedded engine: files that are written once and linked into savepoints."""
+"""State of streams on the embedded engine: files that are written once and linked into savepoints."""
