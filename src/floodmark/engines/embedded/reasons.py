@@ -1,4 +1,4 @@
-"""Why an expression fails for a row, in Spark's words where Sail says the same in others."""
+"""Messages of Sail about a failing expression, translated to the messages of Spark."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ _PLAIN_FROM, _PLAIN_TO = 1e-3, 1e7
 
 
 def refusal(message: str) -> str | None:
-    """What Sail would answer otherwise than Spark for a row, of which ``parity`` has made an error; None of another error."""
+    """The refused value in an error that ``parity`` has raised for a row which Sail would compute otherwise; None for other errors."""
     match = re.search(r"CAPABILITY-031 ([^:]*)", message)
     return None if match is None else match[1]
 
 
 def reason(attempt: Attempt, message: str) -> str:
-    """The first line of what Spark would say; Sail's own words where these are not known.
+    """The first line of Spark's message for an error of Sail; the first line of Sail's message if Spark's is unknown.
 
     Args:
         attempt: the expression that has failed.
@@ -63,7 +63,7 @@ def _first(text: str) -> str:
 
 
 def _beyond(attempt: Attempt, value: str, kind: str) -> str | None:
-    """A number that has no place in its type: of the one cast or the one operator that may be to blame; None if there are several."""
+    """Spark's message for a number outside its type, if exactly one cast or operator can have failed; None if several can."""
     says = {text for node in _nodes(_tree(attempt)) if (text := _overflow(node, value, kind)) is not None}
     if attempt.type == kind != _tree(attempt).type:
         says |= {_cast(value, _tree(attempt).type, kind)}
@@ -87,7 +87,7 @@ def _overflow(node: Typed, value: str, kind: str) -> str | None:
         case Call(name=name) if node.type == kind and kind in {"int", "bigint"} and name in {*TRIED, "negative", "abs"}:
             return overflow(name)
         case Call(name=name) if node.type == kind and name in {*TRIED, "negative", "abs"}:
-            return ""  # of smaller numbers Spark says both sides
+            return ""  # Spark's message for smaller types has both operands, which are unknown here
         case _:
             return None
 
@@ -103,7 +103,7 @@ def _cast(value: str, source: str, kind: str) -> str:
 
 
 def _java(number: float) -> str:
-    """A floating number as Java writes it."""
+    """A floating number in Java's notation."""
     if not math.isfinite(number):
         return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
     if number == 0 or _PLAIN_FROM <= abs(number) < _PLAIN_TO:

@@ -1,7 +1,7 @@
-"""Sail as a process of its own on this machine: started, looked after, ended.
+"""The server of Sail, a process of its own on this machine: its start, supervision and end.
 
-Each query leaves 150 to 170 kB in the server's process that only its end gives back, and a server may die; so nothing of floodmark's lives in it.
-It has no authentication: whoever reaches its port on loopback runs code as the user it belongs to.
+Each query leaks 150 to 170 kB in the server's process until that process ends, and a server may die; so no data of floodmark's lives in it.
+The server has no authentication: any user who reaches its port on loopback can run code as the server's user.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ _PROGRAM = Path(__file__).with_name("child.py")
 _LOG = "server.log"
 _SECONDS_TO_END = 10
 _SESSION_SECONDS = 10 * 365 * 24 * 3600
-"""A session nobody uses for so long is over: by default a stream that has nothing to read for 15 minutes has none any more."""
+"""Idle seconds after which Sail ends a session. By default 15 minutes, which would end the session of a stream without new rows."""
 _PER_MEGABYTE = 1 << 20
 
 
 def missing() -> list[str]:
-    """The packages of the embedded engine that are not there."""
+    """The packages of the embedded engine that are not installed."""
     return [name for name in _PACKAGES if _version(name) is None]
 
 
 def check_installed() -> None:
-    """Make sure that the packages of the embedded engine are there.
+    """Make sure that the packages of the embedded engine are installed.
 
     Raises:
         SetupError: SETUP-070 pysail, or what the client of Spark Connect needs, is missing; SETUP-071 pysail is of another version.
@@ -61,28 +61,28 @@ def _version(package: str) -> str | None:
 
 
 def default_memory() -> int:
-    """What the queries of a server may hold in memory, MB, before they spill: two fifths of what the machine has."""
+    """Memory, MB, of a server's queries before they spill: two fifths of the machine's memory."""
     return max(256, int(psutil.virtual_memory().total * 0.4) // _PER_MEGABYTE)
 
 
 def command(*arguments: str) -> list[str]:
-    """The command line of a server's process."""
+    """The command line of a server process."""
     return [sys.executable, str(_PROGRAM), *arguments]
 
 
 def environment(memory: int) -> dict[str, str]:
-    """Variables of a server's process.
+    """The environment variables of a server process.
 
     Args:
-        memory: what its queries may hold in memory, MB.
+        memory: of its queries before they spill, MB.
     """
     return {
         "PYTHONPATH": os.pathsep.join(import_folders(sys.path)),
         "TZ": "UTC",
         "RUST_LOG": "error",
         "SAIL_SPARK__SESSION_TIMEOUT_SECS": str(_SESSION_SECONDS),
-        # the least and greatest value of a file leave NaN out: Sail takes a column for constant where they are the same,
-        # and leaves rows of NaN out, which is greater than all numbers, where the greatest one is too small for a condition
+        # the least and greatest value of a file leave NaN out: Sail would take a column for constant if the two are equal, and would
+        # skip rows of NaN, which is greater than all numbers, if the greatest value is too small for a condition
         "SAIL_EXECUTION__COLLECT_STATISTICS": "false",
         "SAIL_PARQUET__PRUNING": "false",
         "SAIL_PARQUET__ENABLE_PAGE_INDEX": "false",
@@ -92,7 +92,7 @@ def environment(memory: int) -> dict[str, str]:
 
 
 def megabytes(pid: int) -> int:
-    """Memory a process holds; 0 when it is gone."""
+    """Memory of a process, MB; 0 if the process has ended."""
     try:
         return int(psutil.Process(pid).memory_info().rss) // _PER_MEGABYTE
     except psutil.Error:
@@ -100,11 +100,11 @@ def megabytes(pid: int) -> int:
 
 
 def lost(how: str, log: Path) -> ExecutionError:
-    """EXECUTION-070: a server has ended by itself.
+    """The error EXECUTION-070: a server has ended by itself.
 
     Args:
-        how: "ended with signal 9 while it was used".
-        log: the file it has written to; its last line is said.
+        how: such as "ended with signal 9 while it was used".
+        log: of the server; its last line is part of the message.
     """
     lines = log.read_text("utf-8", "replace").strip().splitlines() if log.exists() else []
     got = f"one that {how}" + (f": {lines[-1][:500]}" if lines else "")
@@ -117,10 +117,10 @@ def lost(how: str, log: Path) -> ExecutionError:
 
 @dataclass(slots=True)
 class Server:
-    """A server of this process alone. It has begun to start; ``port`` waits until it answers.
+    """A server that only this process uses. The server is being started; ``port`` waits until it listens.
 
     Args:
-        memory: what its queries may hold in memory, MB, before they spill to disk.
+        memory: of its queries before they spill to disk, MB.
     """
 
     memory: int
@@ -143,7 +143,7 @@ class Server:
 
     @property
     def pid(self) -> int:
-        """Of the process."""
+        """Id of the server's process."""
         return self.process.pid
 
     @property
@@ -163,36 +163,36 @@ class Server:
 
     @property
     def alive(self) -> bool:
-        """Whether the process is there."""
+        """Whether the process runs."""
         return self.process.poll() is None
 
     @property
     def megabytes(self) -> int:
-        """Memory the process holds; 0 when it is gone."""
+        """Memory of the process, MB; 0 if the process has ended."""
         return megabytes(self.process.pid)
 
     @property
     def replaced(self) -> bool:
-        """Whether another server is to be used from now on: nobody but this process says so."""
+        """Whether other processes have replaced this server: never, as only this process uses it."""
         return False
 
     def wait(self, seconds: float) -> None:
-        """Until the process has ended, at most so long."""
+        """Wait until the process has ended, at most ``seconds``."""
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(seconds)
 
     def lost(self, when: str) -> ExecutionError:
-        """EXECUTION-070: the process has ended by itself, with the last line it has written."""
+        """The error EXECUTION-070: the process has ended by itself, with the last line of its log."""
         code = self.process.wait(_SECONDS_TO_END)
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
         return lost(f"ended with {how} {when}", self._scratch.path / _LOG)
 
     def kill(self) -> None:
-        """End the process, with what runs in it."""
+        """Kill the process, with the queries that run in it."""
         self.process.kill()
 
     def close(self) -> None:
-        """End the process and remove what it has spilled."""
+        """End the process and remove its spilled data."""
         if self.process.stdin is not None:
             self.process.stdin.close()
         try:

@@ -1,4 +1,4 @@
-"""Sessions of Sail for this process: the server behind them is replaced before it has grown too large, and when it has died."""
+"""Sessions of Sail for this process, whose server is replaced before it grows too large, and after it has died."""
 
 from __future__ import annotations
 
@@ -24,32 +24,32 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
 Made = TypeVar("Made")
-"""What a piece of work on Sail gives."""
+"""The result of a piece of work on Sail."""
 
 _TRIES = 3
-"""Servers a piece of work may lose."""
+"""Servers that may die, one after the other, before a piece of work fails."""
 _SETTINGS = {"spark.sql.session.timeZone": "UTC", "spark.sql.ansi.enabled": "true"}
 _SECONDS_TO_SEE = 2
 _AHEAD = 0.8
-"""The part of what a server may grow to at which the next one is started."""
+"""Share of a server's limits at which the next server is started."""
 
 
 class ServerLost(ExecutionError):  # noqa: N818 - errors of floodmark are named after what is wrong
-    """The server has died while somebody used it: what was computed has to be computed again."""
+    """The server has died while it was used: the work has to be done again."""
 
     @staticmethod
     def of(error: ExecutionError) -> ServerLost:
-        """With the words of what a server says of its end."""
+        """The same error as a ``ServerLost``."""
         return ServerLost(error.where, error.expected, error.got, error.fix, code=error.code)
 
 
 @dataclass(slots=True)
 class Connection:
-    """A session on one server. Temporary views and what else lives in a server end with it.
+    """A session on one server. Temporary views and other state of the session end with the server.
 
     Args:
-        number: of the server, from 1 on: with another number there are no views yet.
-        server: that has begun to start.
+        number: of the server, from 1 on. A connection with a new number has no views yet.
+        server: that is being started.
     """
 
     number: int
@@ -73,10 +73,10 @@ class Connection:
 
     @contextmanager
     def lost(self, when: str) -> Iterator[None]:
-        """Errors of the client, as the loss of the server where it has ended.
+        """A context that turns errors of the client into ``ServerLost`` if the server has ended.
 
         Args:
-            when: "while it was used".
+            when: such as "while it was used".
         """
         try:
             yield
@@ -86,27 +86,27 @@ class Connection:
             raise ServerLost.of(self.server.lost(when)) from error
 
     def gone(self, error: Exception) -> bool:
-        """Whether the server has ended, which an error of its client may say a moment before the system does."""
+        """Whether the server has ended. After an error of a lost connection, its process gets a moment to end."""
         if "UNAVAILABLE" not in str(error) and "Socket closed" not in str(error):
             return not self.server.alive
         self.server.wait(_SECONDS_TO_SEE)
         return not self.server.alive
 
     def close(self) -> None:
-        """End the server, or the use of a shared one."""
+        """End the server, or this process's use of a shared server."""
         with suppress(PySparkException, RpcError, ValueError):
             self.spark.client.close()
         self.server.close()
 
 
 class Sail:
-    """The server of a process, as a session for whoever asks; any number of threads may.
+    """Lends sessions on the server of a process, to any number of threads.
 
     Args:
-        memory: what queries may hold in memory, MB, before they spill; by default two fifths of the machine's.
-        largest: memory of the server's process, MB, from which on it is replaced; by default 1,000 more than ``memory``.
-        most_uses: times it is lent, after which it is replaced.
-        folder: of a server that this process shares with others; None for one of its own.
+        memory: of queries before they spill, MB; by default two fifths of the machine's memory.
+        largest: memory of the server's process, MB, from which on the server is replaced; by default 1,000 more than ``memory``.
+        most_uses: number of loans after which the server is replaced.
+        folder: of a server that this process shares with others; None for a server of its own.
     """
 
     def __init__(
@@ -127,22 +127,22 @@ class Sail:
         self._retired: list[Connection] = []
         self._closing: list[threading.Thread] = []
         self.started = 0
-        """Servers so far."""
+        """Number of servers started so far."""
         atexit.register(self.close)
 
     def begin(self) -> None:
-        """Start a server while the caller does something else; ``lent`` waits for it."""
+        """Start a server in the background; ``lent`` waits for that server."""
         with self._lock:
             if self._current is None and self._next is None:
                 self._next = self._started_ahead()
 
     @contextmanager
     def lent(self) -> Iterator[Connection]:
-        """A connection for a piece of work, such as one micro-batch; its server is not ended while it is lent.
+        """Lend a connection for a piece of work, such as one micro-batch. Its server is not ended during the loan.
 
         Raises:
-            ServerLost: EXECUTION-070, the server has died meanwhile. Calling this again starts another one.
-            ExecutionError: EXECUTION-072, what runs was cancelled.
+            ServerLost: EXECUTION-070, the server has died meanwhile. Another call starts another server.
+            ExecutionError: EXECUTION-072, the run was cancelled.
         """
         if self._cancelled:
             fix = "Nothing is lost or there twice; run it again."
@@ -156,9 +156,9 @@ class Sail:
             self._given_back(connection)
 
     def cancel(self) -> None:
-        """Kill the servers of this process, so that what uses them fails; of a shared one only the use ends.
+        """Kill the servers of this process, so that all work on them fails; of a shared server only this process's use ends.
 
-        Nothing is lent until ``resume``.
+        No connection is lent until ``resume``.
         """
         self._cancelled = True
         with self._lock:
@@ -167,11 +167,11 @@ class Sail:
             connection.server.kill()
 
     def resume(self) -> None:
-        """Lend again."""
+        """Lend connections again after ``cancel``."""
         self._cancelled = False
 
     def close(self) -> None:
-        """End every server; a later call of ``lent`` starts another one."""
+        """End every server; a later call of ``lent`` starts another server."""
         with self._lock:
             connections = [*self._retired, *([self._current] if self._current else [])]
             ahead, self._next, self._current, self._retired = self._next, None, None, []
@@ -184,7 +184,7 @@ class Sail:
             thread.join()
 
     def _close_beside(self, connection: Connection) -> None:
-        """End a server that nobody uses any more. The system takes a while to free its memory, and a micro-batch waits for none of it."""
+        """End a server without users in a thread of its own: the system takes a while to free its memory, and no micro-batch should wait."""
         thread = threading.Thread(target=connection.close, name="sail-end")
         with self._lock:
             thread.start()
@@ -205,7 +205,7 @@ class Sail:
                 self._next = self._started_ahead()
             if self._next is not None and self._next.done() and self._due(current, 1):
                 ahead, self._next = self._next, None
-                # in place of one that has died another one is started
+                # if the next server has died, the current one stays until another is started
                 if not isinstance(ahead.exception(), ServerLost):
                     current, over = ahead.result(), self._retired_now()
                     self._current = current
@@ -224,7 +224,7 @@ class Sail:
             self._close_beside(unused)
 
     def _connected(self, number: int, before: Connection | None) -> Connection:
-        """A connection to another server than before."""
+        """A connection to a new server; to another shared server than that of ``before``."""
         if self._folder is None:
             return Connection(number, Server(self._memory))
         instead_of = before.server if before is not None and isinstance(before.server, SharedServer) else None
@@ -236,7 +236,7 @@ class Sail:
         return connection.uses >= self._most_uses * part or connection.server.megabytes >= self._largest * part
 
     def _retired_now(self) -> Connection | None:
-        """Take the current connection out; it is returned when nobody uses it, and ended by its last user otherwise."""
+        """Retire the current connection; returns it if it has no users, otherwise its last user ends it."""
         old, self._current = self._current, None
         if old is not None and old.users:
             self._retired.append(old)
@@ -253,7 +253,7 @@ class Sail:
         def start() -> None:
             try:
                 ahead.set_result(self._connected(number, before))
-            except BaseException as error:  # noqa: BLE001 - it is raised where the result is asked for
+            except BaseException as error:  # noqa: BLE001 - ``result()`` raises the error
                 ahead.set_exception(error)
 
         threading.Thread(target=start, name="sail-ahead", daemon=True).start()
@@ -261,10 +261,10 @@ class Sail:
 
 
 def on_sail(sail: Sail, work: Callable[[Connection], Made]) -> Made:
-    """Do something on Sail, again where its server dies meanwhile.
+    """Do a piece of work on Sail; the work is retried if its server dies meanwhile.
 
     Raises:
-        ServerLost: EXECUTION-070, it has died each time.
+        ServerLost: EXECUTION-070, the server has died at each try.
     """
     for tries in range(_TRIES, 0, -1):
         try:
@@ -278,23 +278,23 @@ def on_sail(sail: Sail, work: Callable[[Connection], Made]) -> Made:
 
 @cache
 def shared(memory: int | None = None, *, alone: bool = False) -> Sail:
-    """The one of this process. Its server is shared with others where ``FLOODMARK_SERVER`` names a folder.
+    """The ``Sail`` of this process. Its server is shared with other processes if ``FLOODMARK_SERVER`` names a folder.
 
     Args:
-        memory: as ``Sail`` takes it.
-        alone: functions of the user run in the server, so that it is no other process's: they import what this process imports.
+        memory: as of ``Sail``.
+        alone: never share the server: functions of the user run in it, and import what this process imports.
     """
     folder = os.environ.get(FOLDER)
     return Sail(memory, folder=Path(folder) if folder and not alone else None)
 
 
 def _connected(server: Server | SharedServer) -> SparkSession:
-    """A session whose client gives up at once when its server is gone: by default it tries for ten minutes."""
+    """A session whose client fails at once if its server has ended; by default a client retries for ten minutes."""
     from pyspark.sql.connect.session import SparkSession  # noqa: PLC0415 - a second of imports while the server starts
 
     try:
         port = server.port
-    except ExecutionError as error:  # it has ended before it listened
+    except ExecutionError as error:  # the server has ended before it listened
         raise ServerLost.of(error) from error
     spark = SparkSession(f"sc://127.0.0.1:{port}")
     spark.client.set_retry_policies([])

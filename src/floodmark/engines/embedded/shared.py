@@ -1,8 +1,8 @@
-"""A server that several processes use, such as the drivers of a workspace: started by the one that needs it first, gone with the last one.
+"""A server shared by several processes, such as the drivers of a workspace: the first process starts the server, which ends after the last.
 
-A file in a folder names the server that is to be used. Whoever finds none that answers starts one, under a lock, and names it there. Each process
-holds a connection to the socket of the server it uses: when nobody does, the server ends. Temporary views, settings and what else belongs to a
-session are each process's own.
+A file in a folder names the current server. A process that finds no answering server starts one, under a lock, and writes its name to the
+file. Each process holds a connection to the socket of its server; a server without connections ends. Each process has a session of its own, with
+its own temporary views and settings.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from floodmark.engines.embedded import server
 from floodmark.lake import storage
 
 FOLDER = "FLOODMARK_SERVER"
-"""Variable that names the folder of a workspace's server, where processes share one."""
+"""Environment variable with the folder of a workspace's shared server."""
 
 _FILE, _LOG = "server.json", "server.log"
 _SECONDS_TO_ANSWER = 5.0
@@ -31,13 +31,13 @@ _SECONDS_TO_ANSWER = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Named:
-    """A server as the file names it.
+    """The record of a server in the file.
 
     Args:
-        pid: of its process.
-        born: when the process was made, s since 1970.
+        pid: id of its process.
+        born: time at which the process was made, s since 1970.
         port: on loopback.
-        socket: path; who holds a connection to it keeps the server.
+        socket: path of the socket; the server runs as long as a process holds a connection to it.
     """
 
     pid: int
@@ -51,9 +51,9 @@ class SharedServer:
     """This process's use of a shared server.
 
     Args:
-        folder: of the file that names it.
-        memory: what its queries may hold in memory, MB, where this process starts it.
-        instead_of: the one that was used so far: another one is taken, or started.
+        folder: of the file that names the server.
+        memory: of its queries before they spill, MB; only used if this process starts the server.
+        instead_of: the server used so far: another server is used, or started.
     """
 
     folder: Path
@@ -63,10 +63,10 @@ class SharedServer:
     _use: socket.socket = field(init=False)
 
     def __post_init__(self) -> None:
-        """Take the one that is there, or start one.
+        """Connect to the server that the file names, or start a server.
 
         Raises:
-            ExecutionError: EXECUTION-070, it has ended before it listened.
+            ExecutionError: EXECUTION-070, the started server has ended before it listened.
         """
         before = None if self.instead_of is None else self.instead_of.named
         self.instead_of = None
@@ -84,45 +84,45 @@ class SharedServer:
 
     @property
     def pid(self) -> int:
-        """Of the server's process."""
+        """Id of the server's process."""
         return self.named.pid
 
     @property
     def port(self) -> int:
-        """On loopback."""
+        """The server's port on loopback."""
         return self.named.port
 
     @property
     def alive(self) -> bool:
-        """Whether the process is there."""
+        """Whether the server's process runs."""
         return _process(self.named) is not None
 
     @property
     def megabytes(self) -> int:
-        """Memory the process holds; 0 when it is gone."""
+        """Memory of the server's process, MB; 0 if the process has ended."""
         return server.megabytes(self.named.pid) if self.alive else 0
 
     @property
     def replaced(self) -> bool:
-        """Whether another server is to be used from now on."""
+        """Whether the file names another server than this one."""
         return _named(self.folder) != self.named
 
     def wait(self, seconds: float) -> None:
-        """Until the process has ended, at most so long."""
+        """Wait until the process has ended, at most ``seconds``."""
         with suppress(psutil.Error):
             if (process := _process(self.named)) is not None:
                 process.wait(seconds)
 
     def lost(self, when: str) -> ExecutionError:
-        """EXECUTION-070: the process has ended by itself, with the last line it has written."""
+        """The error EXECUTION-070: the process has ended by itself, with the last line of its log."""
         return self._lost(when)
 
     def kill(self) -> None:
-        """Let go of the server: others go on with it, and what this process has asked of it is nobody's."""
+        """Close this process's connection: its queries are abandoned, other processes use the server on."""
         self.close()
 
     def close(self) -> None:
-        """Let go of the server; it ends when nobody uses it."""
+        """Close this process's connection; a server without connections ends."""
         self._use.close()
 
     def _lost(self, when: str) -> ExecutionError:
@@ -133,12 +133,12 @@ def _named(folder: Path) -> Named | None:
     content = storage.read(str(folder / _FILE))
     try:
         return None if content is None else Named(**json.loads(content))
-    except (ValueError, TypeError):  # of another version: a new one is started
+    except (ValueError, TypeError):  # written by another version: a new server is started
         return None
 
 
 def _process(named: Named) -> psutil.Process | None:
-    """The process, unless it has ended, or a later one has its number."""
+    """The process of a server; None if the process has ended, or a later process has its id."""
     with suppress(psutil.Error):
         process = psutil.Process(named.pid)
         if abs(process.create_time() - named.born) < 1 and process.status() != psutil.STATUS_ZOMBIE:
@@ -147,7 +147,7 @@ def _process(named: Named) -> psutil.Process | None:
 
 
 def _used(named: Named) -> socket.socket | None:
-    """A connection that keeps a server; None where it does not answer."""
+    """A connection that keeps a server running; None if the server does not answer."""
     use = socket.socket(socket.AF_UNIX)
     use.settimeout(_SECONDS_TO_ANSWER)
     try:
@@ -161,7 +161,7 @@ def _used(named: Named) -> socket.socket | None:
 
 
 def _started(folder: Path, memory: int) -> Named:
-    """A server of a session of its own: neither Ctrl-C nor the end of the process group of a driver ends it."""
+    """Start a server in a session of its own, so that neither Ctrl-C nor the end of a driver's process group ends the server."""
     with (folder / _LOG).open("wb") as log:
         process = subprocess.Popen(
             server.command("shared"),

@@ -1,4 +1,4 @@
-"""The part of an expression that alone can fail first: one query says for which rows it does, where halves would need many for each."""
+"""The suspect of an expression: the only part that can fail first. One query finds the rows for which it fails; halving needs many."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ARROW = {
     "float": "Float32",
     "double": "Float64",
 }
-"""Types that texts are read as -> Arrow's names, as Sail's messages have them."""
+"""Type to which texts are cast -> Arrow's name of the type in Sail's messages."""
 _DIVIDING = frozenset(["/", "%", "mod"])
 
 
@@ -30,8 +30,8 @@ class Suspect:
     """A part of an expression that is computed for each row, before every other part that may fail.
 
     Args:
-        fails: SQL, whether it fails for a row.
-        shown: SQL of the text in Sail's message; NULL where all messages are one.
+        fails: SQL condition for the rows for which the part fails.
+        shown: SQL of the text in Sail's message; NULL if all rows have one message.
         message: of Sail, with ``{}`` for that text; empty where all messages are one.
     """
 
@@ -41,7 +41,7 @@ class Suspect:
 
 
 def suspect(attempt: Attempt) -> Suspect | None:
-    """The one of an expression: a text read as a number, or a division; None where it is another part, or one of several."""
+    """The suspect of an expression: a text cast to a number, or a division; None if another part, or one of several, can fail first."""
     node = _innermost(explicit(expression(attempt.text, attempt.schema, attempt.step).tree))
     match node:
         case Typed(node=Cast(type=kind, attempt=False), children=(value,)) if value.type == "string" and kind in _ARROW:

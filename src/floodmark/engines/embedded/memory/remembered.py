@@ -1,4 +1,4 @@
-"""Values that were computed for equal rows before: tests and proofs run the same rows again and again, cut in other ways."""
+"""Cache of values of expressions by row, as tests and proofs compute the same rows again and again, cut in other ways."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 MOST_AT_ONCE = 2_000
-"""Rows up to which looking them up is faster than a query."""
+"""Rows up to which a look-up is faster than a query."""
 _MOST = 20_000
 _CHUNKS = 50
 
 
 @dataclass(slots=True)
 class Remembered:
-    """The values of some expressions, by the values of the columns they read. They depend on nothing else.
+    """The values of some expressions by the values of the columns that they read, on which alone they depend.
 
     Args:
         compute: rows -> the expressions' values, a column each.
@@ -31,7 +31,7 @@ class Remembered:
         """The values for rows.
 
         Args:
-            rows: the columns the expressions read, and no others.
+            rows: with exactly the columns that the expressions read.
         """
         keys = _keys(rows) if rows.num_rows <= MOST_AT_ONCE else None
         if keys is None:
@@ -51,7 +51,7 @@ class Remembered:
 
 
 def _keys(rows: pa.Table) -> list[tuple[Any, ...]] | None:
-    """A key per row, equal for equal rows alone; None where there is a column of nested values."""
+    """A key per row, equal only for equal rows; None if a column has nested values."""
     columns = []
     for column in rows.columns:
         if pa.types.is_nested(column.type):
@@ -61,7 +61,7 @@ def _keys(rows: pa.Table) -> list[tuple[Any, ...]] | None:
 
 
 def _bits(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Values as Python tells them apart: -0.0 and 0.0 are two, NaN is one, and there are times before the year 1."""
+    """Values in a form in which Python compares them bit by bit: -0.0 and 0.0 differ, NaN equals NaN, times may be before the year 1."""
     if pa.types.is_float64(column.type):
         return pa.chunked_array([chunk.view(pa.int64()) for chunk in column.chunks], pa.int64())
     if pa.types.is_float32(column.type):

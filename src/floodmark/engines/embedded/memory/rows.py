@@ -1,4 +1,4 @@
-"""Rows of stateless steps, and rows as a stage takes them, over Arrow tables.
+"""Rows of stateless steps, and input rows of a stage, computed over Arrow tables.
 
 A table here has the columns of its step, then ``_event_time`` in ms, ``_watermark``, ``_progress``, ``_sequence`` and ``_kind``.
 """
@@ -32,7 +32,7 @@ Known = dict[steps.Step, pa.Table]
 
 
 def empty(schema: Schema) -> pa.Table:
-    """No rows of a step."""
+    """An empty table with the columns of a step."""
     return pa.schema([*arrow_schema(schema), *STAMP_SCHEMA]).empty_table()
 
 
@@ -41,15 +41,15 @@ class Rows:
     """Computes the stateless steps of an operator, one after the other, each over all rows at once."""
 
     failures: dict[steps.Step, pa.Table] = field(default_factory=dict)
-    """What each step has set aside since this was last cleared, as side rows."""
+    """Step -> rows that it has quarantined since this was last cleared, as side rows."""
 
     def of(self, step: steps.Step, inputs: Mapping[str, pa.Table], known: Known | None = None) -> pa.Table:
         """The rows of a step.
 
         Args:
-            step: stateless from here down to ``known`` and the inputs.
+            step: stateless, as are all steps from there to ``known`` and the inputs.
             inputs: input name -> stamped rows.
-            known: steps whose rows are known, to which those of other steps are added.
+            known: step -> rows that are computed already; rows of other steps are added.
         """
         known = {} if known is None else known
         if step not in known:
@@ -57,7 +57,7 @@ class Rows:
         return known[step]
 
     def of_stage(self, stage: AnyStage, rows: pa.Table) -> pa.Table:
-        """Rows as the stage's ``pack`` wants them."""
+        """Rows with the columns of the stage's ``pack``."""
         step, schema = stage.step, stage.step.parent.schema
         tried = [
             Attempt(step=f"step '{step.uid}'", text=value.sql, type=value.type, schema=schema) for value in stage.values
@@ -104,10 +104,10 @@ class Rows:
     def _values(
         self, step: steps.Step, rows: pa.Table, tried: Sequence[Attempt], keys: Sequence[str] = ()
     ) -> tuple[pa.Table, list[pa.ChunkedArray]]:
-        """Rows and the values of expressions, null for markers; rows for which one fails are set aside where the step wants it.
+        """Rows and the values of expressions, null for markers; a quarantining step leaves out rows for which an expression fails.
 
         Args:
-            step: whose expressions they are.
+            step: of the expressions.
             rows: stamped.
             tried: the expressions.
             keys: columns of the key, for the quarantine.
@@ -152,7 +152,7 @@ def _schema(step: steps.Step) -> pa.Schema:
 
 
 def _columns(step: steps.Project) -> list[Attempt]:
-    """Every column of a step, those that are columns already too."""
+    """An attempt for every column of a step, also for plain columns of its parent."""
     kinds, schema = step.schema.types, step.parent.schema
     return [Attempt(step=f"column '{name}'", text=text, type=kinds[name], schema=schema) for name, text in step.columns]
 
@@ -171,12 +171,12 @@ def _whole(rows: pa.Table, schema: Schema) -> pa.StructArray:
 
 
 def _plain_zero(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """-0.0 and 0.0 are one key."""
+    """A key column in which -0.0 is 0.0, so that both are one key."""
     return pc.add(column, pa.scalar(0.0, column.type)) if pa.types.is_floating(column.type) else column
 
 
 def _groups(keys: Iterable[pa.ChunkedArray], size: int, groups: int) -> pa.Array:
-    """The key group of each row: the same for equal keys, in every run."""
+    """The key group of each row; equal keys have the same group in every run."""
     total = np.zeros(size, dtype=np.uint64)
     for key in keys:
         total = total * np.uint64(31) + _hashes(key.combine_chunks())
@@ -207,7 +207,7 @@ def _broadcast(table: pa.Table, tags: pa.ChunkedArray, broadcast: int, groups: i
 
 
 def _failures(rows: pa.Table, tried: Sequence[Attempt]) -> dict[int, tuple[Attempt, str]]:
-    """Place of each row for which an expression fails -> the expression and its message; found by halving.
+    """Index of each row for which an expression fails -> the expression and its message; searched by halving.
 
     Raises:
         ExecutionError: EXECUTION-006, an expression cannot be computed for any row.
@@ -244,7 +244,7 @@ def _blamed(row: pa.Table, tried: Sequence[Attempt]) -> tuple[Attempt, str] | No
 def _failure(
     row: pa.Table, attempt: Attempt, message: str, keys: Sequence[str]
 ) -> tuple[int, int, int, Failure] | None:
-    """One row as ``set_aside`` wants it; None for a retraction, as the row it takes back was set aside."""
+    """A failed row as input of ``set_aside``; None for a retraction, as the row that it takes back was quarantined."""
     stamped = row.to_pylist()[0]
     if stamped["_kind"] != ROW:
         return None

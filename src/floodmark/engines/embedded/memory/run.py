@@ -1,4 +1,4 @@
-"""An unbounded run without a lake: micro-batches of stamped rows in, rows of every output out. Kernels and stages are those of both engines."""
+"""An unbounded run without a lake: (micro-batches of stamped rows) -> rows of every output. Kernels and stages are those of both engines."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Tables = Mapping[str, pa.Table]
 
 @dataclass(slots=True)
 class Savepoint:
-    """Everything a run needs to go on: state by key group, what waits for what, and how far each input has got."""
+    """The state from which a run resumes: stores and deadlines by key group, progress by input."""
 
     stores: dict[int, MemoryStore] = field(default_factory=dict)
     deadlines: dict[int, int] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class MemoryRun:
 
     Args:
         operator: any.
-        savepoint: to go on from; by default from the beginning.
+        savepoint: from which to resume; by default the run starts at the beginning.
     """
 
     def __init__(self, operator: Operator, savepoint: Savepoint | None = None) -> None:
@@ -52,20 +52,20 @@ class MemoryRun:
         self.rows = Rows()
 
     def savepoint(self) -> Savepoint:
-        """The run as it is now; later micro-batches do not change it."""
+        """A copy of the run's state now, which later micro-batches do not change."""
         return copy.deepcopy(self.state)
 
     @property
     def progress(self) -> int:
-        """The least any input has reached."""
+        """The least progress of any input."""
         return min(self.state.progress.get(given.name, NEVER) for given in self.operator.inputs)
 
     def batch(self, inputs: Tables) -> dict[str, pa.Table]:
-        """One micro-batch.
+        """Compute one micro-batch.
 
         Args:
-            inputs: new rows and markers; an input without any may be left out. A row of ``_kind`` 2 is a tick of the processing
-                clock: its ``_event_time`` is the time.
+            inputs: input name -> new rows and markers; an input without any may be left out. A row of ``_kind`` 2 is a tick of the
+                processing clock: its ``_event_time`` is the time.
 
         Returns:
             Output name -> its new rows, with retractions, and a marker last.
@@ -94,7 +94,7 @@ class MemoryRun:
         return {name: self._stamped(table, before) for name, table in results.items()}
 
     def _blaming(self, error: ExecutionError, inputs: Tables) -> ExecutionError:
-        """The error with the row it is about, if one row is to blame: found by setting aside what fails."""
+        """The error with the first failing row; the error itself if no single row fails."""
         operator, trial = quarantining(self.operator), Rows()
         stage = stage_of(operator)
         try:
@@ -110,7 +110,7 @@ class MemoryRun:
         return error if first is None else stopped(self.operator, "in-memory", first["side"], first["t"], first["s"])
 
     def _stateful(self, stage: AnyStage, inputs: Tables) -> tuple[dict[str, pa.Table], list[pa.Table]]:
-        """Output name -> its rows; and what the user's code failed for."""
+        """Output name -> its rows; and the rows for which the user's code failed."""
         step, state = stage.step, self.state
         rows = self.rows.of(step.parent, inputs)
         table = self.rows.of_stage(stage, rows)
@@ -154,7 +154,7 @@ class MemoryRun:
         return results, failed
 
     def _reached(self, inputs: Tables) -> int:
-        """Progress before the input ended."""
+        """Progress of the inputs before their end."""
         reached = self.state.reached
         for name, table in inputs.items():
             open_ = table.filter(pc.less(table["_progress"], END))["_progress"]
@@ -162,7 +162,7 @@ class MemoryRun:
         return min((reached.get(input_.name, NEVER) for input_ in self.operator.inputs), default=NEVER)
 
     def _numbered(self, tables: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
-        """The kernel's order as ``_sequence``; ``_progress`` comes with the commit."""
+        """Rows with the kernel's order as ``_sequence``, and a null ``_progress``."""
         first, numbered = self.state.sequence, {}
         for name, rows in tables.items():
             if rows.num_rows:
@@ -173,7 +173,7 @@ class MemoryRun:
         return numbered
 
     def _stamped(self, table: pa.Table, before: int) -> pa.Table:
-        """What rows of this commit may say of time, and the marker that says what is true after it."""
+        """Rows of a commit with their ``_progress``, and a marker with the progress after the commit."""
         schema = table.schema
         index = schema.get_field_index("_progress")
         table = table.set_column(index, schema.field(index), pa.repeat(pa.scalar(before, pa.int64()), table.num_rows))

@@ -1,4 +1,4 @@
-"""Values of expressions over Arrow tables. Columns and constants are computed here, all other expressions of a step in one query of Sail."""
+"""Values of expressions over Arrow tables: columns and constants by Arrow, all other expressions of a step by one query of Sail."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 _PLACE, _NONE = "_place", "_none"
 _MESSAGE_BYTES = 32_000_000
-"""Of rows that travel to Sail in one message."""
+"""Most bytes of rows that are sent to Sail in one message."""
 _WIDER = {"int": {"tinyint", "smallint"}, "bigint": {"tinyint", "smallint", "int"}, "double": {"float", "int"}}
 """Type -> types whose values Arrow makes values of this type without a check."""
 _WRITTEN = {"boolean", "tinyint", "smallint", "int", "bigint", "string"}
-"""Types whose constants are what Python reads them as."""
+"""Types whose constants have the value that Python parses."""
 
 
 def values(rows: pa.Table, attempts: Sequence[Attempt]) -> list[pa.ChunkedArray]:
@@ -41,7 +41,7 @@ def values(rows: pa.Table, attempts: Sequence[Attempt]) -> list[pa.ChunkedArray]
         attempts: expressions over columns of the rows.
 
     Raises:
-        CapabilityError: CAPABILITY-031, Sail would answer otherwise than Spark.
+        CapabilityError: CAPABILITY-031, Sail would compute a value otherwise than Spark.
         ExecutionError: EXECUTION-006, an expression fails for some row.
         SetupError: SETUP-070 or SETUP-071, Sail is not installed.
     """
@@ -53,7 +53,7 @@ def values(rows: pa.Table, attempts: Sequence[Attempt]) -> list[pa.ChunkedArray]
 
 
 def check_computable(attempts: Sequence[Attempt]) -> None:
-    """Raise as ``values`` where Sail cannot compute an expression for any row."""
+    """Raise as ``values`` if Sail cannot compute an expression for any row."""
     kinds = {name: arrow_type(attempt.schema[name].type) for attempt in attempts for name in attempt.schema.names}
     nulls = pa.table({name: pa.nulls(1, kind) for name, kind in kinds.items()})
     asked = [attempt for attempt in attempts if _plain(nulls, attempt) is None]
@@ -62,7 +62,7 @@ def check_computable(attempts: Sequence[Attempt]) -> None:
 
 
 def _plain(rows: pa.Table, attempt: Attempt) -> pa.ChunkedArray | None:
-    """The values of an expression that is a column or a constant of about the type; None for all others."""
+    """The values of an expression that is a column or a constant of its type or a narrower type; None for all other expressions."""
     if not is_column(attempt.text, attempt.schema):
         return _constant(rows, attempt)
     column = rows[attempt.text.strip("`")]
@@ -97,7 +97,7 @@ def _remembered(attempts: tuple[Attempt, ...]) -> Remembered:
 
 
 def _numbered(rows: pa.Table) -> pa.Table:
-    """Rows without a column have no number: they get one."""
+    """The rows; rows without any column get a column of nulls, as a table without columns does not keep its number of rows."""
     return rows if rows.num_columns else pa.table({_NONE: pa.nulls(rows.num_rows, pa.int32())})
 
 
@@ -113,11 +113,11 @@ def _sql(attempt: Attempt) -> str:
 
 @dataclass(slots=True)
 class _Query:
-    """The values of expressions, a column each, as one query that a server is asked again and again.
+    """The values of expressions, a column each, as one prepared query.
 
     Args:
         attempts: expressions.
-        condition: of the rows they are computed for.
+        condition: SQL condition for the rows to compute.
     """
 
     attempts: tuple[Attempt, ...]
@@ -126,7 +126,7 @@ class _Query:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def of(self, rows: pa.Table) -> pa.Table:
-        """The values for rows, in their order."""
+        """The values for rows, in the order of the rows."""
         from grpc import RpcError  # noqa: PLC0415 - only where Sail is needed
         from pyspark.errors import PySparkException  # noqa: PLC0415 - the same
 

@@ -1,4 +1,4 @@
-"""What a micro-batch of the embedded engine says of itself, in the header of its file."""
+"""The record of a micro-batch of the embedded engine, in the header of its file."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from floodmark.lake.ticks import Recorded
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owed:
-    """Files a micro-batch owes to a table.
+    """Files of a micro-batch that have still to be committed to a table.
 
     Args:
-        table: its name.
+        table: name of the table.
         app: application id of the transaction; the number of the micro-batch is its version.
-        folder: of the files, in the table's; empty for none.
+        folder: of the files, in the table's folder; empty if there are none.
         partition_by: the table's partition columns.
         record: of the commit, encoded.
     """
@@ -33,19 +33,19 @@ class Owed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """What a micro-batch says of itself.
+    """A micro-batch.
 
     Args:
         number: from 0 on.
-        progress: of the outputs once it is done, ms.
-        reached: of each input, by name, ms.
+        progress: of the outputs after the micro-batch, ms.
+        reached: input name -> progress of the input, ms.
         clock: processing time, ms.
-        positions: in each input, in the order they are read.
-        owed: to tables, in the order they are committed.
-        segments: files its state lies in behind its own, older first.
-        next_merge: number of the next file that holds several others.
-        tick: where the clock stood; None for an operator that does not wait for it.
-        behind: input -> the last ``_sequence`` that was read before its files are read in their order.
+        positions: in each input, in the order in which inputs are read.
+        owed: commits to tables, in their order.
+        segments: files of state beside the micro-batch's own file, older first.
+        next_merge: number of the next merged file.
+        tick: recorded clock; None for an operator that does not wait for processing time.
+        behind: input name -> last ``_sequence`` that was read before the stream changed to reading the input's files in their order.
     """
 
     number: int
@@ -60,12 +60,12 @@ class Batch:
     behind: dict[str, int] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """The record as plain values for JSON."""
         return {"format": 1, **asdict(self), "positions": [list(one) for one in self.positions]}
 
     @staticmethod
     def from_json(value: dict[str, Any]) -> Batch:
-        """From what ``as_json`` gives."""
+        """The record from the values of ``as_json``."""
         fields = {name: value[name] for name in ("number", "progress", "reached", "clock", "next_merge")}
         owed = tuple(Owed(**one | {"partition_by": tuple(one["partition_by"])}) for one in value["owed"])
         positions = tuple(Position(*one) for one in value["positions"])
@@ -75,7 +75,7 @@ class Batch:
 
 
 def rewritten(checkpoint: str, batch: int, positions: Mapping[int, Position]) -> None:
-    """Let inputs, by their number, go on somewhere else behind a micro-batch; for a checkpoint no stream runs on."""
+    """Replace the positions of some inputs, by number, in a micro-batch. No stream may run on the checkpoint."""
     old = segment.read(checkpoint, file_of(batch))
     recorded = Batch.from_json(old.header)
     moved = tuple(positions.get(number, place) for number, place in enumerate(recorded.positions))
@@ -83,7 +83,7 @@ def rewritten(checkpoint: str, batch: int, positions: Mapping[int, Position]) ->
 
 
 def progress_of(batch: Batch | None) -> int:
-    """Progress behind a micro-batch, ms; NEVER before the first."""
+    """Progress after a micro-batch, ms; NEVER before the first micro-batch."""
     return NEVER if batch is None else batch.progress
 
 

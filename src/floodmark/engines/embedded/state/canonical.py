@@ -1,4 +1,4 @@
-"""Canonical savepoints of the embedded engine's streams (``lake/canonical``): its state as rows, and such rows as its state."""
+"""Canonical savepoints of streams on the embedded engine (``lake/canonical``): state exported as rows, and such rows imported as state."""
 
 from __future__ import annotations
 
@@ -28,33 +28,33 @@ from floodmark.lake.storage import file_system
 from floodmark.lifecycle.savepoint import Manifest
 
 _PIECE = 4_000_000
-"""Bytes of a chunk in one row."""
+"""Most bytes of a chunk in one row."""
 _TOGETHER = 64_000_000
-"""Bytes of state that are in memory, and in one file."""
+"""Bytes of state that are in memory at a time, and in one file."""
 
 
 def export(savepoint: Savepoint, target: str) -> str:
-    """Write a savepoint of this engine's to another folder or store in the canonical format; its folder.
+    """Write a savepoint of this engine to another folder or store in the canonical format; returns the folder written.
 
     Raises:
-        StateError: STATE-021 it is damaged, STATE-041 another engine has made it.
+        StateError: STATE-021 the savepoint is damaged, STATE-041 another engine has made it.
     """
     check_savepoint(savepoint, NAME)
     return canonical.export(savepoint, target, unfold)
 
 
 def take_in(lake: Lake, source: str) -> Savepoint:
-    """Make a savepoint in a lake of a canonical one, for this engine.
+    """Import a canonical savepoint into a lake as a savepoint for this engine.
 
     Raises:
-        StateError: STATE-020 it is of a newer format, STATE-021 it is damaged or none.
+        StateError: STATE-020 the source is of a newer format, STATE-021 the source is damaged or no savepoint.
         LifecycleError: LIFECYCLE-003, another savepoint of the operator is being made.
     """
     return canonical.take_in(lake, source, NAME, folding(lake))
 
 
 def folding(lake: Lake) -> Fold:
-    """What makes a checkpoint of a canonical savepoint.
+    """The function that makes a checkpoint from a canonical savepoint.
 
     Args:
         lake: of the inputs.
@@ -89,13 +89,13 @@ def folding(lake: Lake) -> Fold:
 
 
 def _reached(lake: Lake, table: str, position: Position) -> int:
-    """How far an input had got at a position."""
+    """The progress of an input at a position."""
     progress = history.progress(input_path(lake, table), position.version) if position.table else None
     return NEVER if progress is None else progress
 
 
 def unfold(folder: str, batch: int, target: str) -> Marks:
-    """Say in the canonical format what a checkpoint holds."""
+    """Write the state of a checkpoint in the canonical format; returns the marks of the micro-batch."""
     state = State(Checkpoint(folder))
     last = state.batch
     assert last is not None
@@ -140,7 +140,7 @@ def _batches(rows: Iterator[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
 
 
 def _segments(checkpoint: Checkpoint, state: str) -> Iterator[str]:
-    """Write rows of state as files of a checkpoint; their names."""
+    """Write rows of state as files of a checkpoint; yields the names of the files."""
     values, size = dict[Key, bytes | None](), 0
     number = 0
     for key, value in _values(state):
@@ -160,7 +160,7 @@ def _segment(checkpoint: Checkpoint, number: int, values: Mapping[Key, bytes | N
 
 
 def _values(state: str) -> Iterator[tuple[Key, bytes]]:
-    """Each value whose pieces are there; those of one value lie in one file."""
+    """Key and value of each value of which all pieces exist; the pieces of one value are in one file."""
     store, folder = file_system(state)
     files = [info.path for info in store.get_file_info(FileSelector(folder)) if info.path.endswith(".parquet")]
     for file in sorted(files):

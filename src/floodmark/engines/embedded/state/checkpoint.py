@@ -1,8 +1,8 @@
-"""The checkpoint of a stream of the embedded engine, as timelines and savepoints see it.
+"""The checkpoint of a stream on the embedded engine, as used by timelines and savepoints.
 
-``batches/N`` is micro-batch N: positions, progress, clock, the files that are owed to tables, and the state it has changed; ``commits/N`` says
-that every table has what it is owed. A micro-batch names the files behind it that its state lies in. All of them are written once, so that a
-copy is made of links, and another process may read them while the stream runs.
+``batches/N`` is micro-batch N: positions, progress, clock, the commits owed to tables, and the state that the micro-batch has changed.
+``commits/N`` marks that these commits are in every table. A micro-batch names the older files that hold the rest of its state. Each file is
+written once, so that a copy consists of links, and another process may read the files while the stream runs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from floodmark.lifecycle.savepoint import broken
 
 NAME: Final = "embedded"
 KEPT = 100
-"""Micro-batches a stream can be started from again."""
+"""Micro-batches that are retained, from which a stream can resume."""
 _PACKAGES = ("floodmark", "pysail", "deltalake", "pyarrow")
 
 
@@ -44,41 +44,41 @@ class Checkpoint:
         return bool(self.planned())
 
     def planned(self) -> list[int]:
-        """Micro-batches that are computed, ascending, of those that are kept."""
+        """Retained micro-batches that are computed, ascending."""
         return _numbers(Path(self.path, "batches"))
 
     def committed(self) -> list[int]:
-        """Micro-batches that every table has, ascending, of those that are kept."""
+        """Retained micro-batches whose commits every table has, ascending."""
         return _numbers(Path(self.path, "commits"))
 
     def last_committed(self) -> int:
-        """The last micro-batch that is done; -1 for none."""
+        """The last committed micro-batch; -1 for none."""
         return max(self.committed(), default=-1)
 
     def restorable(self) -> list[int]:
-        """Committed micro-batches that a stream can be started from again, ascending."""
+        """Committed micro-batches from which a stream can resume, ascending."""
         return sorted({*self.committed()} & {*self.planned()[-KEPT - 1 :]})
 
     def check(self, batch: int) -> None:
-        """Make sure that the file of a micro-batch can be read where it is there.
+        """Make sure that the file of a micro-batch, if it exists, can be read.
 
         Raises:
-            StateError: STATE-036, it is not what this engine writes.
+            StateError: STATE-036, the file is damaged.
         """
         if Path(self.path, file_of(batch)).exists():
             segment.read(self.path, file_of(batch))
 
     def check_newest(self) -> None:
-        """Make sure that the newest file can be read: a start begins with it.
+        """Make sure that the newest micro-batch, with which a start begins, can be read.
 
         Raises:
-            StateError: STATE-036, it is not what this engine writes.
+            StateError: STATE-036, the file is damaged.
         """
         for batch in self.planned()[-1:]:
             self.check(batch)
 
     def batch(self, number: int) -> Batch | None:
-        """What a micro-batch says of itself; None where it is not kept."""
+        """The record of a micro-batch; None if the micro-batch is not retained."""
         try:
             opened = segment.read(self.path, file_of(number), header_only=True) if number >= 0 else None
         except FileNotFoundError:
@@ -86,7 +86,7 @@ class Checkpoint:
         return None if opened is None else Batch.from_json(opened.header)
 
     def settled(self, batch: int) -> int:
-        """Progress, ms, that readers may be told once a committed micro-batch has nothing behind it."""
+        """Progress, ms, that is safe to publish when ``batch`` is the last micro-batch."""
         recorded = self.batch(batch)
         return NEVER if recorded is None else recorded.progress
 
@@ -96,19 +96,19 @@ class Checkpoint:
         return NEVER if recorded is None else recorded.clock
 
     def positions(self, batch: int) -> list[Position]:
-        """How far each input is read at the end of a micro-batch, in the order of the inputs."""
+        """The position in each input at the end of a micro-batch, in the order of the inputs."""
         recorded = self.batch(batch)
         return [] if recorded is None else list(recorded.positions)
 
     def move(self, batch: int, source: int, version: int, table: str) -> None:
-        """Let an input, by its number, go on behind a version of the table with this id; for a checkpoint no stream runs on."""
+        """Set the version, of the table with this id, after which an input resumes. No stream may run on the checkpoint."""
         rewritten(self.path, batch, {source: Position(version, -1, table)})
 
     def copy_to(self, target: str, batch: int) -> None:
-        """Copy the checkpoint as of a committed micro-batch into a folder, while its stream may run on.
+        """Copy the checkpoint as of a committed micro-batch into a folder; its stream may run meanwhile.
 
         Raises:
-            StateError: STATE-021, it lacks files.
+            StateError: STATE-021, the checkpoint lacks files.
         """
         recorded = self.batch(batch)
         if recorded is None:
@@ -123,23 +123,23 @@ class Checkpoint:
                 copy(f"{self.path}/{file}", f"{target}/{file}")
 
     def restore_from(self, source: str, files: Iterable[str]) -> None:
-        """Make the folder, which is empty, what a savepoint holds: ``files`` below ``source``."""
+        """Fill the empty folder of this checkpoint from a savepoint: ``files`` below ``source``."""
         for path in files:
             copy(f"{source}/{path}", f"{self.path}/{path}")
 
     def owed(self) -> list[tuple[str, str]]:
-        """Folders of files that are written and that a start commits: (table, folder in that of the table)."""
+        """Folders of written files that a start will commit: (table, folder within the table's folder)."""
         last = self.last_committed()
         planned = [self.batch(number) for number in self.planned() if number > last]
         return [(one.table, one.folder) for batch in planned if batch is not None for one in batch.owed if one.folder]
 
-    def engine(self, batch: int) -> dict[str, str]:  # noqa: ARG002 - of all micro-batches the same
-        """What wrote the state of a micro-batch: packages and their versions, Python."""
+    def engine(self, batch: int) -> dict[str, str]:  # noqa: ARG002 - the same for all micro-batches
+        """The software that wrote the state of a micro-batch: versions of packages and of Python."""
         versions = {package: package_version(package) for package in _PACKAGES}
         return {"engine": NAME, **versions, "python": platform.python_version()}
 
     def begin(self) -> None:
-        """Make the folder that of this engine; it may be already."""
+        """Create the folders of the checkpoint and the note that this engine owns it; a repeated call changes nothing."""
         for folder in ("batches", "commits", "merged"):
             Path(self.path, folder).mkdir(parents=True, exist_ok=True)
         if not Path(self.path, ENGINE).exists():

@@ -1,4 +1,4 @@
-"""Where the values of a state lie. A state larger than memory has millions of them, so each place is one number: some 100 bytes with its key."""
+"""The places of the values of a state on disk. A large state has millions of values, so each place is one number: 100 bytes with its key."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class Places:
         return ((group, number) for group, numbers in self._groups.items() for number in numbers)
 
     def get(self, key: Key) -> Place | None:
-        """The place of a value; None where there is no value."""
+        """The place of a value; None if there is no value."""
         code = self._groups.get(key[0], {}).get(key[1])
         return None if code is None else Place(_file(code >> _FILE), (code >> _OFFSET) & _OFFSETS, code & _LENGTH)
 
     def take(self, segment: Segment) -> None:
-        """The values of a file are in place of those there were."""
+        """Replace the places of values by those in a newer file."""
         file = _code(segment.file) << _FILE
         for group, number, offset, length in segment.rows():
             numbers = self._groups.setdefault(group, {})
@@ -49,11 +49,11 @@ class Places:
                 del self._groups[group]
 
     def live(self, segment: Segment, *, removed: bool) -> Iterator[bool]:
-        """Of each row of a file, whether its value is the one there is.
+        """For each row of a file, whether the row is the current one of its key.
 
         Args:
-            found: a file whose values have been taken.
-            removed: of a row that says that there is no value: True where there is none.
+            segment: a file that was passed to ``take``.
+            removed: whether a row that removes a value counts as current if the key still has no value.
         """
         file = _code(segment.file) << _FILE
         for group, number, offset, length in segment.rows():

@@ -1,8 +1,8 @@
-"""A file of state: what one micro-batch has changed, or several have, written once and never again.
+"""A file of state: the changes of one micro-batch, or of several merged ones, written once and never changed.
 
 ``FMSTATE2``, the length of the header, the header as JSON, the directory, the values. The directory has a row per value: key group, number
-of the chunk (the least number there is for the index of the group), offset in the values, length (-1 where the chunk is no longer there).
-In ``FMSTATE1`` the index has the number -1, which is that of a chunk too: such files hold no chunk of that number.
+of the chunk (the least 64-bit number for the index of the group), offset in the values, length (-1 if the chunk is removed).
+In ``FMSTATE1`` the index has the number -1; no chunk in such a file has that number.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ INDEX = -(1 << 63)
 _FIRST_INDEX = -1
 REMOVED = -1
 _ROWS = 8_192
-"""Of a directory that are Python's numbers at a time."""
+"""Rows of a directory that are converted to Python's numbers at a time."""
 _NONE = np.zeros((0, 4), dtype="<i8")
 _MAGIC, _FIRST_MAGIC = b"FMSTATE2", b"FMSTATE1"
 _FRONT = struct.Struct("<8sIIQ")
@@ -36,7 +36,7 @@ _FRONT = struct.Struct("<8sIIQ")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a value lies.
+    """The place of a value on disk.
 
     Args:
         file: of state, relative to the checkpoint.
@@ -51,7 +51,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """What is in the front of a file.
+    """The front of a file: everything but the values.
 
     Args:
         file: of state, relative to the checkpoint.
@@ -69,14 +69,14 @@ class Segment:
 
     @property
     def entries(self) -> dict[Key, Place | None]:
-        """Key -> place; None where it is no longer there."""
+        """Key -> place of its value; None for a removed value."""
         return {
             (group, number): None if length == REMOVED else Place(self.file, offset, length)
             for group, number, offset, length in self.rows()
         }
 
     def rows(self) -> Iterator[tuple[int, int, int, int]]:
-        """Of each value key group, number of the chunk, offset in the file, length."""
+        """(key group, number of the chunk, offset in the file, length) of each value."""
         for first in range(0, len(self.directory), _ROWS):
             for group, number, offset, length in self.directory[first : first + _ROWS].tolist():
                 yield group, number, self.begin + offset, length
@@ -85,19 +85,19 @@ class Segment:
         """Some of the values.
 
         Args:
-            wanted: of each row of the directory, whether it is one of them.
+            wanted: a boolean per row of the directory.
         """
         return replace(self, directory=self.directory[wanted])
 
 
 def write(root: str, file: str, header: Mapping[str, Any], values: Mapping[Key, bytes | None]) -> Segment:
-    """Write a file, whole or not at all, also where the machine goes down.
+    """Write a file atomically and durably.
 
     Args:
         root: folder of the checkpoint.
-        file: relative to it.
+        file: relative to the checkpoint.
         header: JSON.
-        values: key -> value; None for one that is no longer there.
+        values: key -> value; None for a removed value.
     """
     directory = np.zeros((len(values), 4), dtype="<i8")
     for row, ((group, number), value) in enumerate(values.items()):
@@ -106,11 +106,11 @@ def write(root: str, file: str, header: Mapping[str, Any], values: Mapping[Key, 
 
 
 def copy(root: str, file: str, header: Mapping[str, Any], parts: Sequence[Segment]) -> Segment:
-    """Write the values of several files into one, value by value, so that there may be more of them than memory.
+    """Write the values of several files into one file, value by value, so that they may be larger than memory.
 
     Args:
         root: folder of the checkpoint.
-        file: relative to it; it may be in place of one of ``parts``.
+        file: relative to the checkpoint; it may replace one of ``parts``.
         header: JSON.
         parts: files.
 
@@ -143,11 +143,11 @@ def _written(
 
 
 def read(root: str, file: str, *, header_only: bool = False) -> Segment:
-    """What is in the front of a file.
+    """Read the front of a file.
 
     Raises:
-        FileNotFoundError: it is not there.
-        StateError: STATE-036, it is not what this engine writes.
+        FileNotFoundError: the file does not exist.
+        StateError: STATE-036, the file is damaged.
     """
     path = Path(root, file)
     with path.open("rb") as stream:
@@ -176,10 +176,10 @@ def read(root: str, file: str, *, header_only: bool = False) -> Segment:
 
 
 def value(root: str, at: Place) -> bytes:
-    """A value.
+    """Read a value.
 
     Raises:
-        StateError: STATE-036, its file has been cut.
+        StateError: STATE-036, the file of the value has been cut.
     """
     with Path(root, at.file).open("rb") as stream:
         return _read(root, at, stream.fileno())

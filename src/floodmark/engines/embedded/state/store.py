@@ -1,7 +1,7 @@
-"""The store of a stream: state by key group, durable with each micro-batch in one new file.
+"""The store of a stream: state by key group, made durable with each micro-batch in one new file.
 
-What a micro-batch has changed is one file. Several files of a size become one, so that there are few for the state there is and a value is
-written again as many times as sizes there are. Values stay on disk; in memory is where each lies.
+The changes of a micro-batch are one file. Several files of one size are merged into one, so that there are few files, and a value is written
+again at most once per size. Values stay on disk; their places are in memory.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from floodmark.engines.embedded.state.places import Places
 from floodmark.engines.embedded.state.segment import INDEX, Key, Segment
 
 _MANY = 8
-"""Files of one size that become one."""
+"""Files of one size that are merged into one."""
 _FIRST_SIZE = 1 << 16
 _RECENT_BYTES = 64_000_000
-"""Of values that stay in memory."""
+"""Most bytes of recently used values in memory."""
 _DEADLINE = struct.Struct("<?q")
-"""Whether something waits, and the progress it waits for; before the index of a group."""
+"""Whether a group has a deadline, and the deadline; stored before the index of the group."""
 
 
 @dataclass(slots=True)
 class State:
-    """The state of a stream, as of its last micro-batch, and what the next one changes.
+    """The state of a stream as of its last micro-batch, and the changes of the next micro-batch.
 
     Args:
-        checkpoint: it lies in.
+        checkpoint: of the stream.
         batch: the last micro-batch; None before the first.
     """
 
@@ -52,10 +52,10 @@ class State:
     _recent: Recent = field(init=False, default_factory=lambda: Recent(_RECENT_BYTES))
 
     def __post_init__(self) -> None:
-        """Read where the values of the last micro-batch lie.
+        """Read the places of the values of the last micro-batch.
 
         Raises:
-            StateError: STATE-004 a file is missing, STATE-036 one is damaged.
+            StateError: STATE-004 a file is missing, STATE-036 a file is damaged.
         """
         planned = self.checkpoint.planned()
         if not planned:
@@ -75,11 +75,11 @@ class State:
             self._wait(group, self.get((group, INDEX)))
 
     def keys(self) -> list[Key]:
-        """Of the values of the last micro-batch."""
+        """The keys of the values of the last micro-batch."""
         return list(self._places)
 
     def get(self, key: Key) -> bytes | None:
-        """A value; None where there is none."""
+        """The value of a key; None if there is none."""
         if key in self._changes:
             return self._changes[key]
         at = self._places.get(key)
@@ -92,14 +92,14 @@ class State:
         return value
 
     def put(self, key: Key, value: bytes | None) -> None:
-        """Put a value in place of the one there is; None removes it."""
+        """Set the value of a key; None removes the value."""
         if value is None and key not in self._places:
             self._changes.pop(key, None)
         else:
             self._changes[key] = value
 
     def settle(self, group: int, index: bytes | None, deadline: int | None) -> None:
-        """Put the index of a group, with the progress something in it waits for."""
+        """Set the index of a group, and its deadline: the progress for which state of the group waits."""
         self.put((group, INDEX), None if index is None else fronted(deadline, index))
         self._wait(group, self.get((group, INDEX)))
 
@@ -117,14 +117,14 @@ class State:
         return self._places.weights[group]
 
     def discard(self) -> None:
-        """Forget what the micro-batch at hand has changed."""
+        """Discard the changes of the current micro-batch."""
         touched = {group for group, number in self._changes if number == INDEX}
         self._changes.clear()
         for group in touched:
             self._wait(group, self.get((group, INDEX)))
 
     def commit(self, batch: Batch) -> Batch:
-        """Make a micro-batch durable: this is the instant from which on it has happened."""
+        """Make a micro-batch and its changes durable. From then on, a restart resumes after this micro-batch."""
         merged, files = self._merged()
         last = self.batch
         whole = replace(batch, segments=files, next_merge=(last.next_merge if last else 0) + merged)
@@ -139,7 +139,7 @@ class State:
         return whole
 
     def mark(self, number: int) -> None:
-        """Say that every table has what a micro-batch owed it. Lost with a machine that goes down, it is said again by the next start."""
+        """Mark that every table has the commits of a micro-batch. If a crash loses the mark, the next start commits and marks again."""
         Path(self.checkpoint.path, "commits", str(number)).touch()
         self._clean(number)
 
@@ -155,7 +155,7 @@ class State:
                 self.deadlines[group] = deadline
 
     def _merged(self) -> tuple[int, tuple[str, ...]]:
-        """Make one file of the last ones where they are many of a size; whether that was so, and the files of the state."""
+        """Merge the last files if there are many of one size; returns the number of merged files written, and the files of the state."""
         if self.batch is None:
             return 0, ()
         files = [*self.batch.segments, file_of(self.batch.number)]
@@ -172,13 +172,13 @@ class State:
         return 1, (*old, name)
 
     def _living(self, file: str, *, removed: bool) -> Segment:
-        """What of a file is the state as it is."""
+        """The rows of a file that are part of the current state."""
         whole = segment.read(self.checkpoint.path, file)
         rows = self._places.live(whole, removed=removed)
         return whole.only(np.fromiter(rows, np.bool_, len(whole.directory)))
 
     def _many(self, files: list[str]) -> int:
-        """How many of the last files become one: of the largest size there are ``_MANY`` of, with the smaller ones behind them; 0 for none."""
+        """The number of last files to merge: those of the largest size with ``_MANY`` files, and the smaller files after them; 0 for none."""
         levels, count = [_level(self._sizes[file]) for file in files], 0
         for level in range(max(levels) + 1):
             run = list(takewhile(partial(ge, level), reversed(levels)))
@@ -187,7 +187,7 @@ class State:
         return count
 
     def _clean(self, number: int) -> None:
-        """Remove the files no micro-batch needs that is kept."""
+        """Delete the files that no retained micro-batch needs."""
         old = [batch for batch in self._retained if batch < number - KEPT]
         if len(old) < KEPT // 10:
             return
@@ -209,10 +209,10 @@ class State:
 
 @dataclass(slots=True)
 class Recent:
-    """The values that were used last, in memory.
+    """Cache of the values that were used last.
 
     Args:
-        most: bytes of all of them.
+        most: bytes of all values in the cache.
     """
 
     most: int
@@ -220,14 +220,14 @@ class Recent:
     _size: int = field(init=False, default=0)
 
     def get(self, key: Key) -> bytes | None:
-        """A value; None where it is not here."""
+        """The value of a key; None if the value is not cached."""
         value = self._values.get(key)
         if value is not None:
             self._values.move_to_end(key)
         return value
 
     def put(self, key: Key, value: bytes | None) -> None:
-        """The value of a key is this one now; None where there is none any more."""
+        """Cache the value of a key; None removes the key."""
         self._size -= len(self._values.pop(key, b""))
         if value is not None:
             self._values[key] = value
@@ -250,40 +250,40 @@ class GroupStore:
     _index: bytes | None = field(init=False, default=None)
 
     def index(self) -> bytes | None:
-        """The index as it was last put."""
+        """The index of the group."""
         return self.state.index(self.group)
 
     def put_index(self, index: bytes | None) -> None:
-        """Kept until ``settle`` knows the deadline."""
+        """Hold an index in memory until ``settle`` writes it together with the deadline."""
         self._index = index
 
     def settle(self, deadline: int | None) -> None:
-        """Write the index with the progress something waits for."""
+        """Write the index and the deadline of the group."""
         self.state.settle(self.group, self._index, deadline)
 
     def get(self, number: int) -> bytes:
-        """A chunk."""
+        """Read a chunk."""
         chunk = self.state.get((self.group, number))
         if chunk is None:
             raise _missing(self.state.checkpoint.path, f"chunk {number} of group {self.group}")
         return chunk
 
     def put(self, number: int, chunk: bytes) -> None:
-        """Write a chunk, in place of the one of that number."""
+        """Write the chunk of a number."""
         self.state.put((self.group, number), chunk)
 
     def remove(self, number: int) -> None:
-        """Forget a chunk."""
+        """Remove a chunk."""
         self.state.put((self.group, number), None)
 
 
 def fronted(deadline: int | None, index: bytes) -> bytes:
-    """The index of a group behind the progress something in the group waits for, as one value."""
+    """The deadline and the index of a group as one value."""
     return _DEADLINE.pack(deadline is not None, deadline or 0) + index
 
 
 def parted(value: bytes) -> tuple[int | None, bytes]:
-    """What ``fronted`` has put together."""
+    """(value of ``fronted``) -> deadline, index."""
     waits, deadline = _DEADLINE.unpack(value[: _DEADLINE.size])
     return deadline if waits else None, value[_DEADLINE.size :]
 

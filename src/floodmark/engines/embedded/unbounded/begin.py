@@ -1,4 +1,4 @@
-"""The begin of a stream on the embedded engine: what it cannot run, its tables, whose its checkpoint is."""
+"""The start of a stream on the embedded engine: refusals, tables, owner of the checkpoint."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from floodmark.spec.operator import Operator, Output
 def check_start(
     operator: Operator, lake: Lake, *, from_scratch: bool = False, filled: Collection[str] = frozenset()
 ) -> None:
-    """Everything that can be said of a start before a server is needed.
+    """The checks of a start that need no server.
 
     Args:
         operator: that shall run.
-        lake: it runs in.
-        from_scratch: its checkpoint will be forgotten.
-        filled: names of operators that run before it, so that their outputs need not be there yet.
+        lake: in which the stream runs.
+        from_scratch: whether the start deletes the checkpoint.
+        filled: names of operators that run first, so that their outputs need not exist yet.
 
     Raises:
-        CapabilityError: CAPABILITY-031 or CAPABILITY-035, only Spark can run it.
+        CapabilityError: CAPABILITY-031 or CAPABILITY-035, only Spark can run the operator.
         ExecutionError: EXECUTION-002, a table is missing.
-        LifecycleError: LIFECYCLE-034 a rollback of it is not finished, LIFECYCLE-042 the stream has moved to another lake.
-        StateError: STATE-002, STATE-003, STATE-041, the checkpoint is not this operator's or this engine's; STATE-036, it is damaged.
+        LifecycleError: LIFECYCLE-034 a rollback of the stream is not finished, LIFECYCLE-042 the stream has moved to another lake.
+        StateError: STATE-002, STATE-003, STATE-041, the checkpoint is another operator's or engine's; STATE-036, the checkpoint is damaged.
     """
     check_supported(operator, lake)
     check_tables(operator, lake, filled)
@@ -48,7 +48,7 @@ def check_start(
 
 
 def begin(operator: Operator, lake: Lake) -> Timeline:
-    """The timeline a stream goes on with; one that has not begun gets its tables and its checkpoint."""
+    """The timeline on which a stream resumes; a new stream gets a timeline with its tables and its checkpoint."""
     timeline = fence.resumed(Timeline.current(lake, operator.name), operator)
     known = timeline.identity.deployed() is not None
     readers.begins(lake)
@@ -56,9 +56,9 @@ def begin(operator: Operator, lake: Lake) -> Timeline:
         timeline.identity.claim(operator)
     for output in operator.outputs:
         tables.ensure(lake, operator, output)
-    if known and timeline.fresh:  # a bounded run may have been at work since it began
+    if known and timeline.fresh:  # a bounded run may have written since the stream was started first
         tables.take_over(operator, timeline)
-    if not known:  # a checkpoint may have been lost or taken away: what it wrote is marked as written
+    if not known:  # a checkpoint may be lost: a timeline is used under whose ids no table has commits
         timeline = timeline.unused(output.table for output in operator.outputs)
         remove(timeline.folder(CHECKPOINT))
         tables.take_over(operator, timeline)
@@ -77,7 +77,7 @@ def begin(operator: Operator, lake: Lake) -> Timeline:
 
 
 def check_supported(operator: Operator, lake: Lake) -> None:
-    """Refuse what only Spark runs as a stream.
+    """Refuse an operator that only Spark can run as a stream.
 
     Raises:
         CapabilityError: CAPABILITY-031 or CAPABILITY-035.
@@ -95,7 +95,7 @@ def check_supported(operator: Operator, lake: Lake) -> None:
 
 
 def _ensure_current(operator: Operator, timeline: Timeline, output: Output, current: Output) -> None:
-    """The table of last values; made anew from its changelog where it is not there."""
+    """Make sure that a table of last values exists; a missing table is made from its changelog."""
     lake = timeline.lake
     path = lake.output(current.table)
     if not DeltaTable.is_deltatable(path) and Path(path).exists():

@@ -1,4 +1,4 @@
-"""The row for which an expression has stopped a micro-batch: found by computing halves of the rows, then its steps one by one."""
+"""Search for the row whose failing expression has stopped a micro-batch: by computing halves of the rows, then the steps one by one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from floodmark.spec.schema import ROW
 
 @dataclass(frozen=True, slots=True)
 class Blame:
-    """Looks for the row.
+    """Searches for the first row for which an expression fails.
 
     Args:
         operator: that runs.
@@ -51,12 +51,12 @@ class Blame:
         compute: Callable[[Mapping[str, DataFrame], dict[steps.Step, DataFrame]], object],
         last: Sequence[steps.Step],
     ) -> ExecutionError | None:
-        """EXECUTION-050 with the first row of an input that fails; None where no row fails by itself.
+        """The error EXECUTION-050 with the first row of an input that fails; None if no row fails by itself.
 
         Args:
-            tables: of the micro-batch; one named ``""`` has the rows of the stateful step.
-            compute: computes frames, with the steps that are known; or raises what Spark Connect raises.
-            last: the steps up to which it computes; the stateful step for its values.
+            tables: input name -> rows of the micro-batch; ``""`` -> rows of the stateful step.
+            compute: (frames, known steps) -> computes them; raises PySparkException if an expression fails.
+            last: the steps up to which ``compute`` computes; the stateful step for its values.
         """
         for name, table in tables.items():
             others = {other: rows_of_input.slice(0, 0) for other, rows_of_input in tables.items()}
@@ -82,7 +82,7 @@ class Blame:
     def _known(
         self, tables: Mapping[str, pa.Table], last: Sequence[steps.Step]
     ) -> Iterator[tuple[dict[str, DataFrame], dict[steps.Step, DataFrame]]]:
-        """Tables as frames, and the steps that are known: the stateful one, and those that set rows aside."""
+        """Tables as frames, and the known steps: the stateful step if its rows are given, and quarantining steps."""
         marking = Marking(self.operator, self.stage, self.rendering, self.sail)
         try:
             frames = {name: frame_of(self.connection, table) for name, table in tables.items()}
@@ -93,7 +93,7 @@ class Blame:
             marking.remove()
 
     def _failure(self, tables: Mapping[str, pa.Table], last: Sequence[steps.Step]) -> Failure | None:
-        """What the quarantine would say of the one row there is."""
+        """The failure of the only row in the tables, as the quarantine would have it; None if no expression fails for the row."""
         stateful = (self.stage.step,) if self.stage is not None and "" in tables else ()
         for step in dict.fromkeys(step for one in last for step in behind(one, stateful)):
             for attempt in self._attempts(step):
@@ -103,12 +103,12 @@ class Blame:
         return None
 
     def _of_attempt(self, tables: Mapping[str, pa.Table], parent: steps.Step, attempt: Attempt) -> Failure | None:
-        """The same of one expression; None where it has a value."""
+        """The failure of one expression for the only row; None if the expression has a value."""
         with self._known(tables, [parent]) as (frames, known):
             rows: Any = without_failures(compiled(parent, frames, known, self.rendering)).filter(f"`_kind` <= {ROW}")
             try:
                 values = rows.toArrow().select(attempt.schema.names).to_pylist()
-            except PySparkException:  # a function of the user's has failed, which says so itself
+            except PySparkException:  # a function of the user has failed, whose error names the row
                 return None
             text = value(attempt.text, attempt.type, attempt.schema, self.rendering)
             try:
@@ -120,7 +120,7 @@ class Blame:
         return None
 
     def _attempts(self, step: steps.Step) -> tuple[Attempt, ...]:
-        """The expressions of a step that stop a run where they fail."""
+        """The expressions of a step that stop a run if they fail."""
         if steps.quarantines(step):
             return ()
         if self.stage is not None and step is self.stage.step:
@@ -129,7 +129,7 @@ class Blame:
 
 
 def _first(table: pa.Table, fails: Callable[[pa.Table], bool]) -> pa.Table | None:
-    """The first row that fails; None where none does."""
+    """The first row that fails; None if no row fails."""
     if not table.num_rows or not fails(table):
         return None
     while table.num_rows > 1:

@@ -1,4 +1,4 @@
-"""One micro-batch: rows of the inputs in, rows of every output and counts out. Steps run on Sail, kernels in this process."""
+"""Computation of one micro-batch: (rows of the inputs) -> rows of every output, counts. Steps run on Sail, kernels in this process."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ from floodmark.spec.schema import MARKER, RETRACTION, ROW, Schema
 from floodmark.spec.steps import FlatMap, Step, quarantines
 
 _DUE_BYTES = 16_000_000
-"""Of state that is decoded, merged and sent out in one call; a call holds several times as much."""
+"""Most bytes of state that are decoded, merged and emitted in one call; a call holds several times as much."""
 _MESSAGE_BYTES = 32_000_000
-"""Of rows that travel to Sail in one message; more go through a file."""
+"""Most bytes of rows that are sent to Sail in one message; larger tables are passed through a file."""
 Known = dict[Step, DataFrame]
 Framing = Callable[[Mapping[str, DataFrame], Known], DataFrame]
-"""(input name -> its rows, steps whose rows are known) -> the frame over them."""
+"""(input name -> frame of its rows, step -> frame of steps that are computed already) -> the frame computed from them."""
 
 
 @dataclass(slots=True)
 class Evaluated:
-    """A micro-batch.
+    """The rows and counts of a micro-batch.
 
     Args:
         outputs: output table -> its rows, stamped, without a marker.
@@ -63,12 +63,12 @@ class Evaluated:
     position: int = NEVER
     """The last sequence that was seen."""
     due: int | None = None
-    """The clock that something waits for; None where nothing does."""
+    """The clock, ms, for which state waits; None if no state waits for one."""
 
 
 @dataclass(slots=True)
 class _Emitted:
-    """What the kernels of a micro-batch send out: per kernel its results and, by name, its side outputs, None where one has no row."""
+    """The emissions of all kernels of a micro-batch: per kernel its results and, by name, its side outputs, None for one without rows."""
 
     results: list[pa.Table] = field(default_factory=list)
     sides: dict[str, list[pa.Table | None]] = field(default_factory=dict)
@@ -85,9 +85,9 @@ class Compute:
     """Computes the micro-batches of one operator.
 
     Args:
-        operator: whose.
-        sail: runs its steps.
-        state: of the stream; changed, and not committed here.
+        operator: of the stream.
+        sail: computes stateless steps.
+        state: of the stream; changed here, but not committed.
         rendering: of expressions.
     """
 
@@ -103,13 +103,13 @@ class Compute:
         self.stage = stage_of(self.operator)
 
     def batch(self, number: int, inputs: Mapping[str, pa.Table], before: int, progress: int, clock: int) -> Evaluated:
-        """One micro-batch.
+        """Compute one micro-batch.
 
         Args:
-            number: of it.
+            number: of the micro-batch.
             inputs: stamped rows and markers of every input.
-            before: progress of the micro-batches before: what its rows say.
-            progress: behind it.
+            before: progress after the micro-batch before, which is the ``_progress`` of the rows.
+            progress: after this micro-batch.
             clock: processing time, ms.
         """
         self._marking = Marking(self.operator, self.stage, self.rendering, self.sail)
@@ -139,11 +139,11 @@ class Compute:
         return self._outputs(stage, emitted, number, before, ingested)
 
     def behind(self, rows: pa.Table, outputs: Sequence[Output]) -> dict[str, pa.Table]:
-        """What the steps behind the stateful one make of some of its rows.
+        """Output table -> rows, computed from some rows of the stateful step by the steps after it.
 
         Args:
             rows: of the stateful step, stamped.
-            outputs: whose rows are wanted, by table.
+            outputs: to compute.
         """
         self._marking = Marking(self.operator, self.stage, self.rendering, self.sail)
         results, first = dict(self.operator.results), rows.slice(0, 1)
@@ -156,12 +156,12 @@ class Compute:
             self._marking.remove()
 
     def _due(self, progress: int) -> set[int]:
-        """The key groups that wait for what has come."""
+        """The key groups whose deadline the progress has reached."""
         computed = () if self.stage is None else self.stage.step.computed
         return {group for group, at in self.state.deadlines.items() if at <= progress and group in computed}
 
     def _at_once(self, stage: Stage, batches: Sequence[pa.RecordBatch], progress: int) -> _Emitted:
-        """The key groups that have rows, or wait for what has come, together; in several calls where these wait with much."""
+        """Compute the key groups that have rows or are due together; in several calls if the state of due groups is large."""
         emitted, tables = _Emitted(), judged(stage, batches)
         due = self._due(progress)
         groups = due.union(*(pc.unique(table["group"]).to_pylist() for table in tables.values()))
@@ -178,7 +178,7 @@ class Compute:
     def _by_group(
         self, stage: AnyStage, batches: Sequence[pa.RecordBatch], progress: int, ticks: Sequence[Tick]
     ) -> _Emitted:
-        """The same, one key group after the other; where the clock moves, all that have state."""
+        """Compute the key groups that have rows or are due one after the other; all groups with state if the clock moves."""
         emitted, parts = _Emitted(sides={name: [] for name, _ in stage.step.sides}), stage.pack(batches)
         groups = {*parts, *self._due(progress)}
         if ticks:
@@ -213,7 +213,7 @@ class Compute:
                     places = pa.array(np.arange(numbering.base, numbering.base + table.num_rows), pa.int64())
                     table = table.set_column(table.column_names.index("_sequence"), "_sequence", places)
                 outputs[output.table] = _stamped(table, output.schema, stamping)
-                if failing(self.operator):  # behind the stateful step too
+                if failing(self.operator):  # rows may also fail after the stateful step
                     later.append(output)
             elif output.side == "side":
                 outputs[output.table] = _stamped(_placed(asides[output.name], numbering), output.schema, stamping)
@@ -234,7 +234,7 @@ class Compute:
         known: Mapping[str, pa.Table],
         stamping: Stamping,
     ) -> dict[str, pa.Table]:
-        """Outputs by stateless steps, from the inputs or from the stateful step on."""
+        """Output table -> rows, computed by stateless steps from the inputs or from the stateful step."""
         by_table, results = {}, dict(self.operator.results)
         for output in sorted(outputs, key=lambda output: output.side == "quarantine"):
 
@@ -249,7 +249,7 @@ class Compute:
             if output.side and not self._marking.begun and not self._maps():
                 by_table[output.table] = _stamped(
                     None, output.schema, stamping
-                )  # all results are there: no row has failed
+                )  # all results are computed without marking: no row has failed
                 continue
             last = failing(self.operator) if output.side else [results[output.name]]
             rows = self._on_sail(output.table, {**inputs, **known}, frame, last)
@@ -257,16 +257,16 @@ class Compute:
         return by_table
 
     def _on_sail(self, name: str, tables: Mapping[str, pa.Table], framing: Framing, last: Sequence[Step]) -> pa.Table:
-        """Rows of a frame over tables; done again where the server dies.
+        """The rows of a frame over tables; retried if the server dies.
 
         Args:
             name: of the frame, the same for each micro-batch.
-            tables: its inputs.
-            framing: makes it; always the same one for a name.
+            tables: inputs of the frame.
+            framing: makes the frame; always the same function for a name.
             last: steps of the frame.
 
         Raises:
-            CapabilityError: CAPABILITY-031, Sail does not say what Spark would make of a row.
+            CapabilityError: CAPABILITY-031, Sail cannot tell Spark's answer for a row.
             ExecutionError: EXECUTION-050, an expression has no value for a row.
         """
         marks = self._marking.marks(last)
@@ -284,25 +284,25 @@ class Compute:
     def _marked(
         self, tables: Mapping[str, pa.Table], framing: Framing, last: Sequence[Step], connection: Connection
     ) -> pa.Table:
-        """The same with the rows marked for which steps fail that set rows aside."""
+        """The rows of a frame, computed with the rows marked for which quarantining steps fail."""
         with _frames(connection, tables) as frames:
             known = self._marking.known(connection, last, frames, self._stateful(frames))
             return framing(frames, known).toArrow()
 
     def _maps(self) -> bool:
-        """Whether a function behind the stateful step, if there is one, sets rows aside: it does so without an error."""
+        """Whether a function after the stateful step, or of a stateless operator, quarantines rows, which causes no error of Sail."""
         before = () if self.stage is None else (self.stage.step,)
         before_last = (step for last in failing(self.operator) for step in behind(last, before))
         return any(isinstance(step, FlatMap) and quarantines(step) for step in before_last)
 
     def _stateful(self, frames: Mapping[str, DataFrame]) -> Known:
-        """The stateful step, where its rows are among the inputs of a frame."""
+        """The stateful step -> its frame, if its rows are among the inputs of a frame; empty otherwise."""
         return {self.stage.step: frames[""]} if self.stage is not None and "" in frames else {}
 
     def _blamed(
         self, error: PySparkException, tables: Mapping[str, pa.Table], framing: Framing, last: Sequence[Step]
     ) -> Exception:
-        """The error that names the row; the one there is, if none fails by itself."""
+        """The error that names the failing row; the error of Sail if no row fails by itself."""
 
         def blamed(connection: Connection) -> ExecutionError | None:
             blame = Blame(self.operator, self.stage, self.rendering, connection, self.sail)
@@ -332,11 +332,11 @@ class Compute:
 
 
 def _parts(groups: Sequence[int], weights: Mapping[int, int]) -> list[list[int]]:
-    """Key groups, in order, as many together as weigh no more than ``_DUE_BYTES``, or one alone; always one part.
+    """Key groups, in order, cut into parts of at most ``_DUE_BYTES``, or of one group; at least one part.
 
     Args:
-        groups: all of them.
-        weights: bytes of the state that may come out, of those that wait for what has come.
+        groups: all key groups.
+        weights: due group -> bytes of its state.
     """
     parts, weight = list[list[int]]([[]]), 0
     for group in groups:
@@ -357,7 +357,7 @@ def _of_groups(tables: Mapping[str, pa.Table], groups: Sequence[int]) -> dict[st
 
 @contextmanager
 def _frames(connection: Connection, tables: Mapping[str, pa.Table]) -> Iterator[dict[str, DataFrame]]:
-    """Tables as frames; through files where they are too large for a message."""
+    """Tables as frames; tables that are too large for a message are passed through files."""
     scratch, frames = None, {}
     try:
         for number, (name, table) in enumerate(tables.items()):
@@ -387,7 +387,7 @@ def _collect(emitted: _Emitted, part: Mapping[str, pa.Table], emission: Emission
 
 
 def _numbered(emitted: _Emitted) -> tuple[pa.Table | None, dict[str, pa.Table | None], int]:
-    """Results and side outputs with a place for each row, ``_order``, of its own in the micro-batch; and how many places there are."""
+    """Results and side outputs with an ``_order`` that is unique in the micro-batch; and the number of orders."""
     offsets, offset = [], 0
     for number, table in enumerate(emitted.results):
         offsets.append(offset)
@@ -422,7 +422,7 @@ def _stamped(table: pa.Table | None, schema: Schema, stamping: Stamping) -> pa.T
 
 
 def _restamped(rows: pa.Table, schema: Schema, stamping: Stamping) -> pa.Table:
-    """Rows as complete rows of an output."""
+    """Rows as complete rows of an output, with the progress and the ingest time of the commit."""
     whole = row_schema(schema)
     stamps = {
         "_progress": pa.repeat(pa.scalar(stamping.progress, pa.int64()), rows.num_rows),

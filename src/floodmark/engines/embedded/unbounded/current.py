@@ -1,4 +1,4 @@
-"""``<output>__current`` with each micro-batch: the last value per key of the rows it has written. Doing it again changes nothing."""
+"""Merge of each micro-batch into the table of last values, ``<output>__current``. A repeated merge changes nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from floodmark.spec.schema import MARKER, RETRACTION, ROW
 
 
 def latest(rows: pa.Table, output: Output) -> pa.Table:
-    """The last row per key; a retraction where the key has no value any more."""
+    """The last row of each key; a retraction if the key has no value at the end."""
     values = rows.filter(pc.not_equal(rows["_kind"], MARKER))
     values = values.sort_by([("_sequence", "ascending"), ("_kind", "ascending")])
     order = pa.array(range(values.num_rows), pa.int64())
@@ -24,7 +24,7 @@ def latest(rows: pa.Table, output: Output) -> pa.Table:
 
 
 def merge(operator: Operator, lake: Lake, output: Output, current: Output, rows: pa.Table) -> None:
-    """Put the last values of rows of an output in place of those in its table of last values."""
+    """Merge the last values of rows of an output into its table of last values."""
     values = latest(rows, output)
     if not values.num_rows:
         return
@@ -44,6 +44,6 @@ def merge(operator: Operator, lake: Lake, output: Output, current: Output, rows:
 
 
 def _same(values: pa.Table, key: str) -> str:
-    """Whether a key column is equal in both tables; delta-rs fails for IS NOT DISTINCT FROM, and joins by hash only what is plainly equal."""
+    """SQL condition: a key column is equal in both tables. delta-rs fails for IS NOT DISTINCT FROM, and joins by hash only for a plain ``=``."""
     equal = f"t.`{key}` = s.`{key}`"
     return f"({equal} OR (t.`{key}` IS NULL AND s.`{key}` IS NULL))" if values[key].null_count else equal

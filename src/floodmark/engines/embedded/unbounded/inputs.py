@@ -1,9 +1,8 @@
-"""Inputs of a stream: which files a micro-batch reads of each, and their rows in Arrow.
+"""Inputs of a stream on the embedded engine: the files of each input that a micro-batch reads, and their rows in Arrow.
 
-A table is read from its newest version on, file by file, where these are in the order of their sequences; then commit by commit. The output of
-another stream whose files have no order is read commit by commit from the first one on, or as it is now where its first versions hold rows that do
-not count any more. Where the next commit is gone, or a file of it, and at a start that is far behind, the stream goes on with the files that are
-there, as from the beginning.
+A table whose files are in the order of their sequences is read file by file, from its newest version on, then commit by commit. A table without
+this order is read commit by commit from the first, or in its newest version if rows of its first versions were removed. If the next commit or one
+of its files is gone, or a start is far behind, the stream resumes from the files of the newest version.
 """
 
 from __future__ import annotations
@@ -42,28 +41,28 @@ from floodmark.lifecycle.savepoint import TableVersion
 from floodmark.spec.operator import Input, Operator
 
 _FILES, _BYTES = 10_000, 1 << 28
-"""Of an input, a micro-batch takes at most so many files; and no more once it has so many bytes."""
+"""Most files of an input in a micro-batch; and the bytes after which a micro-batch gets no further file."""
 
 
 class File(NamedTuple):
     """A file to read."""
 
     path: str
-    """In the table's folder."""
+    """Of the file, in the table's folder."""
     size: int
-    """Bytes."""
+    """Bytes of the file."""
     values: Mapping[str, str | None]
-    """Of the columns the table is divided by."""
+    """Partition column -> value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Take:
-    """What a micro-batch takes of an input.
+    """The files of an input that a micro-batch reads.
 
     Args:
         files: in order.
-        position: behind them.
-        restated: rows of bounded runs count too.
+        position: after these files.
+        restated: whether rows of bounded runs count too.
         behind: only rows with a larger ``_sequence`` count.
     """
 
@@ -78,11 +77,11 @@ class Reader:
     """Reads an input of one operator.
 
     Args:
-        operator: whose.
+        operator: of the stream.
         input: to read.
-        lake: it runs in.
+        lake: in which the stream runs.
         most_files: of a micro-batch.
-        reached: file that may say which row was the last one read (``sequences.noted``).
+        reached: file that may hold the last row that was read (``sequences.noted``).
         behind: only rows with a larger ``_sequence`` count.
     """
 
@@ -93,9 +92,9 @@ class Reader:
     reached: str
     behind: int = -1
     last: int | None = None
-    """The version of the table that is the last one to be read; None for no end."""
+    """The last version of the table to read; None for no end."""
     path: str = field(init=False)
-    """Of the table."""
+    """Folder of the table."""
     _table: str = ""
     _snapshot: tuple[int, list[SequencedFile]] | None = None
     _looked: bool = False
@@ -112,14 +111,14 @@ class Reader:
         return self._table
 
     def end_here(self) -> None:
-        """Read no version of the table that comes after this."""
+        """Read no version of the table after its newest version now."""
         self.last = entries.version_of(self.path)
 
     def next(self, at: Position | None) -> Take | None:
-        """What comes behind a position, None for the beginning; None where there is nothing yet.
+        """The files to read after a position (None: the beginning); None if there are none yet.
 
         Raises:
-            ExecutionError: EXECUTION-002 the table is not there any more, EXECUTION-060 the commits behind the position are gone.
+            ExecutionError: EXECUTION-002 the table no longer exists, EXECUTION-060 the commits after the position are gone.
             LifecycleError: LIFECYCLE-038, the table was made anew.
         """
         if at is None or not at.table:
@@ -151,7 +150,7 @@ class Reader:
             self._snapshot = version, files = listing
             nothing = Take((), Position(version, -1, self.table))
             return self._taken(files, Position(-1, -1, self.table, version)) if files else nothing
-        if history.rewritten(self.path):  # its files have no order: one micro-batch takes them all
+        if history.rewritten(self.path):  # the files have no order: one micro-batch reads them all
             newest = DeltaTable(self.path)
             all_files = tuple(_file_of(action) for action in pa.table(newest.get_add_actions()).to_pylist())
             return Take(all_files, Position(newest.version(), -1, self.table), restated=True)
@@ -171,7 +170,7 @@ class Reader:
         return self._nearer(at, max(files[at.file].last if at.file >= 0 else -1, self.behind)) or take
 
     def _taken(self, files: list[SequencedFile], at: Position) -> Take:
-        # of very many files, only those it takes are looked at
+        # lazily, as of very many files only the chosen ones are needed
         ahead = map(files.__getitem__, range(at.file + 1, len(files)))
         chosen = self._chosen(File(unquote(file.path), file.size, {}) for file in ahead)
         last = at.file + len(chosen)
@@ -204,10 +203,10 @@ class Reader:
         return take if self._there(files) else self._nearer(at, self._last_read(at)) or take
 
     def _over(self, at: Position) -> Take:
-        """Where the next commit is gone, or an end of input behind it: the files of the newest version that hold what is not read, in order.
+        """The files of the newest version with unread rows, in order; for a next commit that is gone or held an end of input taken back.
 
         Raises:
-            ExecutionError: EXECUTION-060, the files have no order, rows were replaced, or it is not known which row was the last one read.
+            ExecutionError: EXECUTION-060, the files have no order, rows were replaced, or the last row that was read is unknown.
         """
         take = self._nearer(at, self._last_read(at))
         if take is None:
@@ -218,7 +217,7 @@ class Reader:
         return take
 
     def _last_read(self, at: Position) -> int | None:
-        """The last ``_sequence`` that is read; None where it is not known any more."""
+        """The last ``_sequence`` that is read at a position; None if it cannot be derived any more."""
         if at.snapshot is not None:
             return self.behind if at.file < 0 else None
         last = last_read(self.path, at.version, at.file, self.input)
@@ -226,7 +225,7 @@ class Reader:
         return noted(self.reached, table_version) if last is None else last
 
     def _nearer(self, at: Position, last: int | None) -> Take | None:
-        """The files of the newest version that hold what is not read, in order; None where these are not known."""
+        """The files of the newest version with unread rows, in order; None if these files cannot be derived."""
         listing = None if last is None else files_behind(self.path, at.version, self.input)
         if last is None or listing is None:
             return None
@@ -234,10 +233,10 @@ class Reader:
         read = sum(file.last <= last for file in files)
         self._snapshot = newest, files
         take = self._taken(files, Position(at.version, read - 1, at.table, newest))
-        return replace(take, behind=last)  # of these, only the first one holds rows that are read already
+        return replace(take, behind=last)  # the first of these files may hold rows that are read already
 
     def _there(self, files: Sequence[File]) -> bool:
-        """Whether none of the files is gone."""
+        """Whether all of the files exist."""
         return all(Path(self.path, file.path).is_file() for file in files)
 
     def _entry(self, version: int) -> entries.Entry | None:
@@ -245,7 +244,7 @@ class Reader:
         return None if ended else entries.entry(self.path, version)
 
     def _gone(self, at: Position) -> bool:
-        """Whether commits have come behind a position, and the first of them is there no more."""
+        """Whether there are commits after a position; called if the first of these cannot be read."""
         newest = entries.newest(self.path)
         if newest is None or newest < at.version:
             table_version = TableVersion(table=self.input.table, id=at.table, version=at.version, file=at.file)
@@ -253,7 +252,7 @@ class Reader:
         return newest is not None and min(newest, newest if self.last is None else self.last) > at.version
 
     def _added(self, entry: entries.Entry) -> Iterator[File]:
-        """The files a commit adds rows by; none of one that replaces rows."""
+        """The files by which a commit adds rows; none for a commit that replaces rows."""
         actions = list(entries.actions(entry))
         if any(one["remove"].get("dataChange", True) for one in actions if "remove" in one):
             return
@@ -292,16 +291,16 @@ class Reader:
         return pa.table(columns, schema=wanted)
 
     def _absent(self, file: File, field: pa.Field, rows: int) -> pa.Array:
-        """A column that a file has not: the table is divided by it, or it has come later."""
+        """A column that a file lacks: a partition column, or a column added later, which is null."""
         text = file.values.get(field.name)
         return pa.repeat(pa.scalar(text, pa.string()).cast(field.type), rows)
 
 
 def readers(operator: Operator, timeline: Timeline, order: Sequence[str], most_files: int | None) -> dict[str, Reader]:
-    """The readers of an operator, by the input's name, in an order of names.
+    """Input name -> reader, in the given order of names.
 
     Raises:
-        ExecutionError: EXECUTION-005, a table lacks columns the operator reads.
+        ExecutionError: EXECUTION-005, a table lacks columns that the operator reads.
     """
     by_name = {input_.name: input_ for input_ in operator.inputs}
     lake, reached = timeline.lake, timeline.folder(REACHED)

@@ -59,26 +59,26 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
     on_batch: Callable[[BatchInfo], None] | None = None,
     clock: int | None = None,
 ) -> RunResult:
-    """Run an operator as a stream. A restart goes on where the last run stopped, whatever stopped it.
+    """Run an operator as a stream. A restart resumes where the last run ended, however it ended.
 
     Args:
-        sail: runs its steps.
-        operator: any but those ``check_start`` refuses.
-        lake: read and written; the checkpoint is in it too.
-        until_caught_up: end once everything landed so far is processed.
+        sail: computes stateless steps.
+        operator: that ``check_start`` does not refuse.
+        lake: read and written; holds the checkpoint too.
+        until_caught_up: end once all rows landed so far are processed.
         stop: when set, the run ends at the next micro-batch boundary.
-        files_per_batch: at most so many files per input and micro-batch.
+        files_per_batch: most files per input and micro-batch.
         trigger_seconds: pause between looks for new rows.
-        from_scratch: forget checkpoint and output, and compute all of it again.
-        on_batch: told about each committed micro-batch.
-        clock: processing time to run at, ms UTC, for tests; by default the machine's, once per micro-batch.
+        from_scratch: delete checkpoint and output rows, and compute all of the input again.
+        on_batch: called after each committed micro-batch.
+        clock: processing time to run at, ms UTC, for tests; by default the machine's clock, read once per micro-batch.
 
     Raises:
-        CapabilityError: CAPABILITY-035, only Spark can run it.
+        CapabilityError: CAPABILITY-035, only Spark can run the operator.
         ExecutionError: EXECUTION-002 a table is missing, EXECUTION-004 Sail failed, EXECUTION-060 a file of an input is gone,
             EXECUTION-062 Delta's checkpoints of an output fail one after the other.
-        LifecycleError: LIFECYCLE-003 another run of this operator is at work, LIFECYCLE-034 a rollback of it is not finished.
-        StateError: STATE-002, STATE-003, STATE-041, the checkpoint is not this operator's or this engine's; STATE-036, it is damaged.
+        LifecycleError: LIFECYCLE-003 another run of this operator has not ended, LIFECYCLE-034 a rollback of the stream is not finished.
+        StateError: STATE-002, STATE-003, STATE-041, the checkpoint is another operator's or engine's; STATE-036, the checkpoint is damaged.
     """
     began, stop, tell = time.monotonic(), stop or threading.Event(), on_batch or (lambda _: None)
     with exclusive(lake, "operators", operator.name, "run", role=STREAM), Checkpointer() as checkpointer:
@@ -133,9 +133,9 @@ class _Stream:
     clock: Clock | None
     rows: Counter[str] = field(default_factory=Counter)
     counts: Counter[str] = field(default_factory=Counter)
-    """Of all micro-batches of the run: how many there were, and what they counted."""
+    """Number of micro-batches of the run, and the sums of their counts."""
     unwritten: list[str] = field(default_factory=list)
-    """Checkpoints of outputs that failed, for people."""
+    """Failures of Delta's checkpoints of outputs, for people."""
     positions: dict[str, Position] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -146,7 +146,7 @@ class _Stream:
             self.readers[name].behind = sequence
 
     def restate(self) -> None:
-        """Restate what an upgrade has left to the first start behind it."""
+        """Restate the outputs that an upgrade has marked."""
         state, sink = self.compute.state, self.sink
 
         def stores() -> dict[int, Store]:
@@ -164,13 +164,13 @@ class _Stream:
         ).restate()
 
     def owe(self) -> None:
-        """Take a micro-batch without rows where another engine has read further than it has fired timers."""
+        """Compute a micro-batch without rows if another engine has read rows whose timers it has not fired."""
         last = self.compute.state.batch
         if last is not None and last.progress < min(last.reached.values()):
             self._batch({name: self._rows(name, None) for name in self.readers}, time.monotonic())
 
     def step(self) -> bool:
-        """Take one micro-batch; whether there was something to take."""
+        """Compute one micro-batch; returns whether there were files to read."""
         takes = {
             name: take
             for name, reader in self.readers.items()
@@ -235,13 +235,13 @@ class _Stream:
         self.checkpointer.check()
 
     def warn(self) -> tuple[str, ...]:
-        """What has failed beside the stream since the last time, for people; the result of the run says it again."""
+        """New failures of Delta's checkpoints, for people; ``result`` has all of them."""
         failures = self.checkpointer.failures()
         self.unwritten += failures
         return failures
 
     def result(self, seconds: float) -> RunResult:
-        """What the run did."""
+        """The result of the run."""
         watermark = progress_of(self.compute.state.batch)
         rows = {output.table: self.rows[output.table] for output in self.operator.outputs}
         return RunResult(
@@ -265,9 +265,9 @@ class Clock:
     """The processing time of a stream that waits for it.
 
     Args:
-        reached: the last sequence of all rows before the micro-batch at hand.
+        reached: the last sequence of all rows before the current micro-batch.
         fixed: time to run at, ms; None for the clock of the machine.
-        due: that something waits for. At a start nobody knows, so that a stream with state begins with a micro-batch.
+        due: time for which state waits. Unknown at a start, so a stream with state begins with a micro-batch.
     """
 
     reached: int
@@ -276,32 +276,32 @@ class Clock:
 
     @staticmethod
     def of(operator: Operator, timeline: Timeline, fixed: int | None, last: Batch | None) -> Clock | None:
-        """The clock of an operator; None for one that does not wait for it."""
+        """The clock of an operator; None if the operator does not wait for processing time."""
         if operator.stateful is None or not operator.stateful.clocked:
             return None
         return Clock(ticks.reached(timeline.folder(TICKS)), fixed, None if last is None else NEVER)
 
     def at(self, last: Batch | None) -> int:
-        """Now; it never goes back."""
+        """The time of the next micro-batch, which is never before that of the last."""
         now = time.time_ns() // 1_000_000 if self.fixed is None else self.fixed
         return now if last is None else max(now, last.clock)
 
     def waits_no_longer(self) -> bool:
-        """Whether the time has come that something waits for; said once."""
+        """Whether ``due`` has passed; True once per ``due``."""
         if self.due is None or self.due > (time.time_ns() // 1_000_000 if self.fixed is None else self.fixed):
             return False
         self.due = None
         return True
 
     def recorded(self, at: int, before: int, evaluated: Evaluated) -> ticks.Recorded:
-        """What is recorded of a micro-batch; afterwards what comes next is waited for."""
+        """The recorded clock of a micro-batch; sets ``reached`` and ``due`` for the next micro-batch."""
         tick = ticks.Recorded(at, before, self.reached, max(self.reached, evaluated.position))
         self.reached, self.due = tick.reached, evaluated.due
         return tick
 
 
 def _again(operator: Operator) -> str:
-    """The command that goes on with a stream."""
+    """The command that resumes a stream."""
     return f"floodmark run {operator.name} --unbounded --engine embedded"
 
 

@@ -1,8 +1,8 @@
-"""The outputs of a stream: what a micro-batch owes to each table is committed once, whatever ends the process.
+"""The sink of a stream: commits the rows of a micro-batch to each table exactly once, however the process ends.
 
-First the files are written and synced; then the micro-batch becomes durable with its state and the list of what it owes; then the tables get
-it, each under the timeline's transaction id; then it is marked as done. A restart commits what the last micro-batch owes: a table that has it
-passes over it, and one that a rollback has fenced refuses it.
+First the files are written and synced; then the micro-batch becomes durable with its state and the list of commits owed; then these commits are
+made, each under the timeline's transaction id; then the micro-batch is marked as committed. A restart repeats the commits of the last
+micro-batch: a table that has the commit skips it, and a table that a rollback has fenced refuses it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from floodmark.spec.operator import Operator, Output
 from floodmark.spec.schema import ROW
 
 _FOLLOWED_EVERY = 100
-"""Micro-batches, after which the table of last values says again how far it is."""
+"""Micro-batches after which the position of the tables of last values is recorded."""
 
 
 @dataclass(slots=True)
@@ -44,12 +44,12 @@ class Sink:
     """Writes the micro-batches of one operator.
 
     Args:
-        operator: whose outputs are written.
-        lake: they lie in.
-        timeline: whose micro-batches they are.
+        operator: of the outputs.
+        lake: of the outputs' tables.
+        timeline: of the micro-batches.
         state: of the stream.
-        run: of the process, to tell the commits of two apart.
-        checkpointer: writes Delta's checkpoints of the tables beside the micro-batches, as ``Writer``.
+        run: id of the process, which tells the commits of two processes apart.
+        checkpointer: writes Delta's checkpoints of the tables in the background, for ``Writer``.
     """
 
     operator: Operator
@@ -60,16 +60,19 @@ class Sink:
     checkpointer: Checkpointer | None = None
     _writers: dict[str, Writer] = field(init=False, default_factory=dict)
     _committed: dict[str, int] = field(init=False, default_factory=dict)
-    """Output table -> progress that its last commit says."""
+    """Output table -> progress in its last commit."""
     _settled_at: float = field(init=False, default=float("-inf"))
 
     def write(self, batch: Batch, evaluated: Evaluated, ingested: int) -> dict[str, int]:
-        """Make a micro-batch durable, and commit it to every table; rows per output table, without retractions.
+        """Make a micro-batch durable, and commit it to every table.
 
         Args:
             batch: number, progress and positions.
-            found: its rows.
-            ingested: ms, of the markers.
+            evaluated: rows of the micro-batch.
+            ingested: ingest time of the markers, ms.
+
+        Returns:
+            Output table -> number of rows, without retractions.
         """
         written = {name: _count(rows) for name, rows in evaluated.outputs.items()}
         crash.point("embedded.before_files")
@@ -91,10 +94,10 @@ class Sink:
         return written
 
     def settle(self, patience_seconds: float) -> None:
-        """Say in side outputs that got no row how far the stream is, so that readers need not wait for their next one.
+        """Commit a marker to side outputs without new rows, so that their readers learn the stream's progress.
 
         Args:
-            patience_seconds: since this was said last.
+            patience_seconds: least time since the last such commit.
         """
         last, now = self.state.batch, time.monotonic()
         if last is None or last.progress <= NEVER or now - self._settled_at < patience_seconds:
@@ -110,7 +113,7 @@ class Sink:
                 self._committed[output.table] = last.progress
 
     def _reached(self, table: str) -> int:
-        """How far an output has said that the stream is."""
+        """The progress in the last commit of an output."""
         if table not in self._committed:
             progress = history.progress(self.lake.output(table))
             self._committed[table] = NEVER if progress is None else progress
@@ -128,21 +131,21 @@ class Sink:
         )
 
     def pay_last(self) -> None:
-        """Commit what the last micro-batch still owes, where it was ended before it had done so. No server is needed for it."""
+        """Make the commits that the last micro-batch still owes, if the process ended before. No server is needed."""
         last = self.state.batch
         if last is not None and last.number > self.state.checkpoint.last_committed():
             self.pay(last)
 
     def pay(self, batch: Batch, outputs: Mapping[str, pa.Table] | None = None) -> None:
-        """Commit what a micro-batch owes to tables, and mark it as done.
+        """Make the commits that a micro-batch owes to tables, and mark the micro-batch as committed.
 
         Args:
-            batch: the last one.
-            outputs: its rows, where they are known: otherwise they are read from what it has written.
+            batch: the last micro-batch.
+            outputs: output table -> its rows; None: they are read from the written files.
 
         Raises:
             LifecycleError: LIFECYCLE-057, a rollback has ended the timeline.
-            StateError: STATE-004, a file it owes is gone.
+            StateError: STATE-004, a written file is gone.
         """
         if batch.tick is not None:
             crash.point("tick.before_record")
@@ -163,20 +166,20 @@ class Sink:
             self.followed()
 
     def _merge(self, outputs: Mapping[str, pa.Table]) -> None:
-        """Put the rows of a micro-batch into the tables of last values."""
+        """Merge the rows of a micro-batch into the tables of last values."""
         for output in self.operator.outputs:
             if output.table in outputs:
                 self.merge(output, outputs[output.table])
 
     def merge(self, output: Output, rows: pa.Table) -> None:
-        """Put rows of an output into its table of last values, where there is one."""
+        """Merge rows of an output into its table of last values, if it has one."""
         if output.current is not None:
             crash.point("micro_batch.before_current")
             current.merge(self.operator, self.lake, output, output.current, division.divided(rows, output))
             crash.point("micro_batch.after_current")
 
     def followed(self) -> None:
-        """Say how far the tables of last values are, for upkeep; after a micro-batch."""
+        """Record for upkeep that the tables of last values have all commits of their changelogs; called after a micro-batch."""
         for output in self.operator.outputs:
             if output.current is not None:
                 version = entries.version_of(self.lake.output(output.table))
