@@ -20,9 +20,11 @@ def explain(operator: Operator) -> tuple[str, dict[str, object]]:
     """
     lines = [operator.version]
     lines += [f"  {line}" for line in operator.description.splitlines()]
-    for given in operator.inputs:
-        origin = f"output of {given.upstream.operator.version}" if given.upstream else "source"
-        lines.append(f"input {given.name}: table '{given.table}' ({origin}){', revisable' if given.revisable else ''}")
+    for input_ in operator.inputs:
+        origin = f"output of {input_.upstream.operator.version}" if input_.upstream else "source"
+        lines.append(
+            f"input {input_.name}: table '{input_.table}' ({origin}){', revisable' if input_.revisable else ''}"
+        )
     for name, result in operator.results:
         lines.append(f"result{f' {name}' if name else ''}:")
         lines += [f"  {line}" for line in _tree(result, 0)]
@@ -93,8 +95,8 @@ def _details(step: steps.Step) -> list[str]:
             return _process(step)
         case steps.IntervalJoin():
             left, right = describe_span(max(step.upper, 0)), describe_span(max(-step.lower, 0))
-            kept = f"left rows are kept {left}, right rows {right}; late rows are dropped and counted"
-            return [f"  per {', '.join(step.keys)}: the right row is that much later than the left one; {kept}"]
+            retention = f"left rows are kept {left}, right rows {right}; late rows are dropped and counted"
+            return [f"  per {', '.join(step.keys)}: the right row is that much later than the left one; {retention}"]
         case _:
             return []
 

@@ -35,8 +35,8 @@ class FloodmarkError(Exception):
 
     def __init__(self, where: str, expected: str, got: str, fix: str, *, code: str) -> None:
         self.where, self.expected, self.got, self.fix, self.code = where, expected, got, fix, code
-        said = got[:-1] if got.endswith(".") and not got.endswith("..") else got
-        super().__init__(f"{code} {where}: expected {expected}, got {said}. {fix}")
+        shown = got[:-1] if got.endswith(".") and not got.endswith("..") else got
+        super().__init__(f"{code} {where}: expected {expected}, got {shown}. {fix}")
 
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuild, (type(self), self.where, self.expected, self.got, self.fix, self.code)
@@ -79,9 +79,9 @@ class UserCodeError(FloodmarkError):
 
     def inside(self, where: str) -> UserCodeError:
         """The same error, its place told from further out."""
-        found = UserCodeError(f"{where}, {self.where}", self.expected, self.got, self.fix, code=self.code)
-        found.__cause__ = self.__cause__
-        return found
+        enclosing = UserCodeError(f"{where}, {self.where}", self.expected, self.got, self.fix, code=self.code)
+        enclosing.__cause__ = self.__cause__
+        return enclosing
 
 
 class LifecycleError(FloodmarkError):

@@ -37,15 +37,15 @@ def span(text: str | timedelta, where: str = "duration") -> int:
         if micros % 1000 == 0:
             return micros // 1000
     elif isinstance(text, str):
-        sign, rest = (-1, text.strip()[1:]) if text.strip().startswith("-") else (1, text)
+        sign, unsigned = (-1, text.strip()[1:]) if text.strip().startswith("-") else (1, text)
         total, position = Fraction(0), 0
-        while match := _PART.match(rest, position):
+        while match := _PART.match(unsigned, position):
             unit = match[2].lower()
             unit = unit if unit in _UNITS else unit.removesuffix("s")
             if unit not in _UNITS:
                 break
             total, position = total + Fraction(match[1]) * _UNITS[unit], match.end()
-        if position and not rest[position:].strip() and total.denominator == 1:
+        if position and not unsigned[position:].strip() and total.denominator == 1:
             return sign * int(total)
     fix = "Units are ms, seconds, minutes, hours, days and weeks; months and years are Calendar windows."
     raise DefinitionError(where, expected, repr(text), fix, code="DEFINITION-001")
@@ -55,9 +55,9 @@ def describe_span(milliseconds: int) -> str:
     """``3600000`` -> ``1 hour``; the largest units that say it exactly."""
     if milliseconds == 0:
         return "0 s"
-    parts, rest = [], abs(milliseconds)
+    parts, remaining = [], abs(milliseconds)
     for name, size in (("day", 86_400_000), ("hour", 3_600_000), ("minute", 60_000), ("second", 1000), ("ms", 1)):
-        count, rest = divmod(rest, size)
+        count, remaining = divmod(remaining, size)
         if count:
             parts.append(f"{count} {name}{'s' if count > 1 and name != 'ms' else ''}")
     return ("-" if milliseconds < 0 else "") + " ".join(parts)

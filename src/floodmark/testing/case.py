@@ -90,16 +90,16 @@ class Case:
             output: its name; ``"late"`` for late rows.
         """
         names = self.operator.output(output).schema.names
-        found: list[dict[str, Any]] = []
+        remaining: list[dict[str, Any]] = []
         for row in self._out.pop(output, []):
             values = {name: row[name] for name in names}
             if row["_kind"] == ROW:
-                found.append(values)
+                remaining.append(values)
                 continue
-            same = [place for place, other in enumerate(found) if _key(other) == _key(values)]
+            same = [position for position, other in enumerate(remaining) if _key(other) == _key(values)]
             if same:
-                found.pop(same[-1])
-        return found
+                remaining.pop(same[-1])
+        return remaining
 
     def expect(self, rows: Sequence[Row] | str, output: str = "") -> Case:
         """Exactly these rows, or those of a Markdown table, have come out since the last time, in any order.
@@ -109,16 +109,16 @@ class Case:
         Raises:
             AssertionError: with what was expected and what came.
         """
-        rows, found = rows_of(rows), self.results(output)
+        rows, results = rows_of(rows), self.results(output)
         columns = list(dict.fromkeys(name for row in rows for name in row))
         pick = columns or list(self.operator.output(output).schema.names)
-        came = [{name: row[name] for name in pick} for row in found]
+        came = [{name: row[name] for name in pick} for row in results]
         asked = [{name: row.get(name) for name in pick} for row in rows]
         got, wanted = Counter(map(_key, came)), Counter(map(_key, asked))
         if got != wanted:
-            told = {_key(row): str(row) for row in [*came, *asked]}
-            lines = [f"  missing    {told[key]}" for key in (wanted - got).elements()]
-            lines += [f"  unexpected {told[key]}" for key in (got - wanted).elements()]
+            descriptions = {_key(row): str(row) for row in [*came, *asked]}
+            lines = [f"  missing    {descriptions[key]}" for key in (wanted - got).elements()]
+            lines += [f"  unexpected {descriptions[key]}" for key in (got - wanted).elements()]
             message = "\n".join([f"'{self.operator.name}' gave other rows than expected:", *lines])
             raise AssertionError(message)
         return self

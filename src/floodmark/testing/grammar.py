@@ -46,10 +46,10 @@ _STEPS = ("rows", "left", "right", "watermark", "processing_time", "end", "resta
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of a transcript: its word and what stands behind it."""
+    """One step of a transcript: a word and its argument."""
 
     word: str
-    given: Any = None
+    argument: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Transcript:
 
     def expected(self, word: str) -> list[Result]:
         """Everything all steps of that word expect."""
-        return [found for step in self.steps if step.word == word for found in step.given]
+        return [found for step in self.steps if step.word == word for found in step.argument]
 
 
 def load(path: Path) -> list[Transcript]:
@@ -95,7 +95,8 @@ def transcript(case: Mapping[str, Any], where: str) -> Transcript:
     where = f"case '{name}'"
     steps = tuple(_step(step, f"{where}, step {number + 1}") for number, step in enumerate(case.get("steps", ())))
     rows = {
-        word: [row for step in steps if step.word == word for row in step.given] for word in ("rows", "left", "right")
+        word: [row for step in steps if step.word == word for row in step.argument]
+        for word in ("rows", "left", "right")
     }
     clocked = any(step.word == "processing_time" for step in steps)
     raw = case.get("operator", {})
@@ -110,12 +111,12 @@ def transcript(case: Mapping[str, Any], where: str) -> Transcript:
 
 
 def _step(step: Any, where: str) -> Step:
-    word, given = (step, None) if isinstance(step, str) else next(iter(step.items()))
+    word, value = (step, None) if isinstance(step, str) else next(iter(step.items()))
     if word not in _STEPS or (isinstance(step, Mapping) and len(step) != 1):
         raise wrong(where, f"one of {', '.join(_STEPS)}", repr(step))
     if word in {"expect", "expect_late"}:
-        return Step(word, [tuple(plain(v) for v in found) for found in given or []])
-    return Step(word, given)
+        return Step(word, [tuple(plain(v) for v in expected_row) for expected_row in value or []])
+    return Step(word, value)
 
 
 def _operator(raw: Mapping[str, Any], rows: Sequence[Sequence[Any]], where: str, *, clocked: bool) -> Operator:
@@ -150,25 +151,27 @@ def _join(
 ) -> Operator:
     """``join: {interval: [lower, upper], include: both, kind: inner}``, or ``{window: ..., kind: inner}``."""
     _only(raw, {"join"}, f"{where}, operator")
-    word, more = _word(raw["join"], {"interval": {"include", "kind"}, "window": {"kind"}}, f"{where}, join")
+    word, settings = _word(raw["join"], {"interval": {"include", "kind"}, "window": {"kind"}}, f"{where}, join")
     schemas = [_schema(rows) for rows in (left, right)]
     if schemas[0]["key"].type != schemas[1]["key"].type:
         schemas = [_schema([*left, *right])] * 2
-    one, other = (
+    left_keyed, right_keyed = (
         Stream(Read(name, schema), "result").key_by("key")
         for name, schema in zip(("left", "right"), schemas, strict=True)
     )
-    kind = more.get("kind", "inner")
+    kind = settings.get("kind", "inner")
     if word == "interval":
         lower, upper = raw["join"]["interval"]
-        include = more.get("include", "both")
-        found = one.interval_join(other, str(lower), str(upper), kind=kind, include=include, prefix="right_")
+        include = settings.get("include", "both")
+        joined = left_keyed.interval_join(
+            right_keyed, str(lower), str(upper), kind=kind, include=include, prefix="right_"
+        )
     else:
-        found = one.window_join(other, _window(raw["join"]["window"], where), kind=kind, prefix="right_")
+        joined = left_keyed.window_join(right_keyed, _window(raw["join"]["window"], where), kind=kind, prefix="right_")
     inputs = tuple(
         Input(name=name, table=name, schema=schema) for name, schema in zip(("left", "right"), schemas, strict=True)
     )
-    return Operator("result", inputs, (("", found.step),))
+    return Operator("result", inputs, (("", joined.step),))
 
 
 def _schema(rows: Sequence[Sequence[Any]]) -> Schema:
@@ -195,17 +198,17 @@ def _window(raw: Any, where: str) -> Window:
     if raw == "global":
         return Global()
     words = {"tumbling": {"offset"}, "sliding": {"slide", "offset"}, "session": set[str](), "count": {"slide"}}
-    word, more = _word(raw, words, f"{where}, window")
-    size, offset = raw[word], str(more.get("offset", "0s"))
+    word, settings = _word(raw, words, f"{where}, window")
+    size, offset = raw[word], str(settings.get("offset", "0s"))
     match word:
         case "tumbling":
             return Tumbling(str(size), offset)
         case "sliding":
-            return Sliding(str(size), str(more.get("slide", size)), offset)
+            return Sliding(str(size), str(settings.get("slide", size)), offset)
         case "session":
             return Session(str(size))
         case _:
-            return Count(size, more.get("slide"))
+            return Count(size, settings.get("slide"))
 
 
 _TRIGGERS: dict[str, set[str]] = {
@@ -222,46 +225,46 @@ _TRIGGERS: dict[str, set[str]] = {
 def _trigger(raw: Any, where: str, *, clocked: bool) -> Trigger:
     if raw in ("after_watermark", "end_of_input"):
         return AfterWatermark() if raw == "after_watermark" else EndOfInput()
-    word, more = _word(raw, _TRIGGERS, f"{where}, trigger")
-    given = raw[word]
+    word, settings = _word(raw, _TRIGGERS, f"{where}, trigger")
+    argument = raw[word]
     inner = partial(_trigger, where=where, clocked=clocked)
     match word:
         case "after_count":
-            return AfterCount(given)
+            return AfterCount(argument)
         case "after_delay":
-            return AfterDelay(str(given))
+            return AfterDelay(str(argument))
         case "every":
-            return Every(str(given), more.get("time", "processing" if clocked else "event"))
+            return Every(str(argument), settings.get("time", "processing" if clocked else "event"))
         case "purging":
-            return Purging(inner(given))
+            return Purging(inner(argument))
         case "watermark":
-            _only(given or {}, {"early", "late"}, f"{where}, trigger")
-            parts = {name: inner(part) for name, part in (given or {}).items() if part is not None}
+            _only(argument or {}, {"early", "late"}, f"{where}, trigger")
+            parts = {name: inner(part) for name, part in (argument or {}).items() if part is not None}
             return AfterWatermark(parts.get("early"), parts.get("late"))
         case _:
-            return (any_of if word == "any_of" else all_of)(*(inner(part) for part in given))
+            return (any_of if word == "any_of" else all_of)(*(inner(part) for part in argument))
 
 
 def _evictor(raw: Any, where: str) -> Evictor:
     when = {"when"}
-    word, more = _word(raw, {"keep_last": when, "keep_within": when, "keep_near": when}, f"{where}, evictor")
-    given = raw[word]
+    word, settings = _word(raw, {"keep_last": when, "keep_within": when, "keep_near": when}, f"{where}, evictor")
+    argument = raw[word]
     match word:
         case "keep_last":
-            return KeepLast(given, more.get("when", "before"))
+            return KeepLast(argument, settings.get("when", "before"))
         case "keep_within":
-            return KeepWithin(str(given), more.get("when", "before"))
+            return KeepWithin(str(argument), settings.get("when", "before"))
         case _:
-            return KeepNear(given, "value", more.get("when", "before"))
+            return KeepNear(argument, "value", settings.get("when", "before"))
 
 
 def _word(raw: Any, words: Mapping[str, set[str]], where: str) -> tuple[str, dict[str, Any]]:
     """The word a mapping is about, and the settings beside it."""
-    found = [word for word in raw if word in words] if isinstance(raw, Mapping) else []
-    if len(found) != 1:
+    known_words = [word for word in raw if word in words] if isinstance(raw, Mapping) else []
+    if len(known_words) != 1:
         raise wrong(where, f"one of {', '.join(words)}", repr(raw))
-    _only(raw, {found[0], *words[found[0]]}, where)
-    return found[0], {word: value for word, value in raw.items() if word != found[0]}
+    _only(raw, {known_words[0], *words[known_words[0]]}, where)
+    return known_words[0], {word: value for word, value in raw.items() if word != known_words[0]}
 
 
 def _only(raw: Mapping[Any, Any], words: set[str], where: str) -> None:

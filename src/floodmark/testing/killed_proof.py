@@ -75,23 +75,25 @@ def prove_by_killing(
     if recorded.exists():  # the clock is an input too
         shutil.copytree(recorded, ticks.folder(operator, batch))
     _in_a_process(engine, _bounded, operator, batch, settings, {})
-    wanted, found = _answer(operator, batch), _answer(operator, stream)
+    bounded_answer, unbounded_answer = _answer(operator, batch), _answer(operator, stream)
     return KilledProof(
-        killed_at=point if killed else None, results=sum(wanted.values()), differences=differences(wanted, found)
+        killed_at=point if killed else None,
+        results=sum(bounded_answer.values()),
+        differences=differences(bounded_answer, unbounded_answer),
     )
 
 
 def _land(operator: Operator, entries: Sequence[Entry], lake: Lake) -> None:
     """The rows of each input in so many commits, each with a marker; the end of input is the last one."""
-    for given in operator.inputs:
-        rows = [row for name, row in entries if name == given.name]
-        progress = progress_of(given, rows)
+    for input_ in operator.inputs:
+        rows = [row for name, row in entries if name == input_.name]
+        progress = progress_of(input_, rows)
         bounds = [len(rows) * piece // MICRO_BATCHES for piece in range(MICRO_BATCHES + 1)]
         for start, stop in zip(bounds, [*bounds[1:], len(rows)], strict=True):
             reached = progress[stop] if start < len(rows) else END
-            part = [(given.name, row) for row in rows[start:stop]]
-            every = dict.fromkeys((other.name for other in operator.inputs), NEVER) | {given.name: reached}
-            append(lake.input(given), tables_of(operator, part, every)[given.name])
+            part = [(input_.name, row) for row in rows[start:stop]]
+            every = dict.fromkeys((other.name for other in operator.inputs), NEVER) | {input_.name: reached}
+            append(lake.input(input_), tables_of(operator, part, every)[input_.name])
 
 
 def _in_a_process(
@@ -127,10 +129,10 @@ def _bounded(engine: Computing, operator: Operator, lake: Lake) -> object:
 
 
 def _answer(operator: Operator, lake: Lake) -> Answer:
-    found = Answer()
+    answer = Answer()
     for output in operator.outputs:
         path = lake.output(output.table)
         if DeltaTable.is_deltatable(path):
             table = DeltaTable(path).to_pyarrow_table()
-            found.update(tally(output.name, table.select([*output.schema.names, "_kind"])))
-    return Answer({key: count for key, count in found.items() if count})
+            answer.update(tally(output.name, table.select([*output.schema.names, "_kind"])))
+    return Answer({key: count for key, count in answer.items() if count})

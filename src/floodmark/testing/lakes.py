@@ -43,19 +43,19 @@ def land(
     table = table.filter(pc.not_equal(table["_kind"], TICK))
     if not table.num_rows and start:
         return
-    given = next(i for i in operator.inputs if name in {None, i.name})
-    append(lake.input(given), table)
+    input_ = next(i for i in operator.inputs if name in {None, i.name})
+    append(lake.input(input_), table)
 
 
 def outputs(lake: Lake, operator: Operator) -> dict[str, pa.Table]:
     """Output name -> its table as it is, in order."""
-    found = {}
+    tables = {}
     for output in operator.outputs:
         path = lake.output(output.table)
         if DeltaTable.is_deltatable(path):
             rows = DeltaTable(path).to_pyarrow_table()
-            found[output.name] = rows.sort_by([("_sequence", "ascending"), ("_kind", "ascending")])
-    return found
+            tables[output.name] = rows.sort_by([("_sequence", "ascending"), ("_kind", "ascending")])
+    return tables
 
 
 class LakeCase(ABC):

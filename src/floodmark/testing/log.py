@@ -66,12 +66,12 @@ class Log:
         Raises:
             DefinitionError: DEFINITION-111, there is none, or more than one.
         """
-        found = [column.name for column in self.schema.columns if column.type == "timestamp"]
-        if len(found) != 1:
+        timestamps = [column.name for column in self.schema.columns if column.type == "timestamp"]
+        if len(timestamps) != 1:
             fix = 'Say which: event_time="...".'
-            got = ", ".join(found) or "no timestamp column"
+            got = ", ".join(timestamps) or "no timestamp column"
             raise DefinitionError(f"input '{stream}'", "one event time", got, fix, code="DEFINITION-111")
-        return found[0]
+        return timestamps[0]
 
     def move(self, watermark: int) -> None:
         """The watermark moves; it never goes back."""
@@ -141,11 +141,11 @@ class Logs:
 
     @property
     def ticks(self) -> list[tuple[int, int]]:
-        """(place, clock) of every tick."""
-        found, seen = [], dict.fromkeys(self.logs, 0)
-        for place, name in enumerate(self.order):
+        """(position in the log, clock) of every tick."""
+        moves, seen = [], dict.fromkeys(self.logs, 0)
+        for position, name in enumerate(self.order):
             entry = self.logs[name].entries[seen[name]]
             seen[name] += 1
             if entry["_kind"] == TICK:
-                found.append((place, entry["_event_time"]))
-        return found
+                moves.append((position, entry["_event_time"]))
+        return moves

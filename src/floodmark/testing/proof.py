@@ -71,28 +71,28 @@ def prove(
         cuts: unbounded runs, each cut into micro-batches at random, with restarts.
         seed: of the first; the next have the numbers after it.
     """
-    wanted = bounded(operator, entries)
-    size = sum(wanted.values())
+    bounded_answer = bounded(operator, entries)
+    size = sum(bounded_answer.values())
     for number in range(cuts):
-        found = unbounded(operator, entries, seed + number)
-        if found != wanted:
-            told = differences(wanted, found)
+        unbounded_answer = unbounded(operator, entries, seed + number)
+        if unbounded_answer != bounded_answer:
+            described = differences(bounded_answer, unbounded_answer)
             sample = _smallest(operator, list(entries), seed + number)
             return Proof(
                 rows=len(entries),
                 results=size,
                 cuts=number + 1,
                 seed=seed + number,
-                differences=told,
+                differences=described,
                 sample=tuple(sample),
             )
     return Proof(rows=len(entries), results=size, cuts=cuts)
 
 
-def as_test(operator: Operator, found: Proof) -> str:
+def as_test(operator: Operator, failed_proof: Proof) -> str:
     """A pytest file that fails for as long as the sample of a proof differs."""
-    rows = "\n".join(f"    ({name!r}, {_literal(row)})," for name, row in found.sample)
-    return _TEST.format(name=operator.name, rows=rows, cuts=_TRIES, seed=found.seed)
+    rows = "\n".join(f"    ({name!r}, {_literal(row)})," for name, row in failed_proof.sample)
+    return _TEST.format(name=operator.name, rows=rows, cuts=_TRIES, seed=failed_proof.seed)
 
 
 _TEST = '''"""The fewest rows found at which the bounded and the unbounded answer of '{name}' differ."""
@@ -170,43 +170,43 @@ def _interleaved(entries: Sequence[Entry], rng: random.Random) -> list[Entry]:
     return [left[name].pop() for name in turns]
 
 
-def progress_of(given: Input, rows: Sequence[Mapping[str, Any]]) -> list[int]:
+def progress_of(input_: Input, rows: Sequence[Mapping[str, Any]]) -> list[int]:
     """How far the input has got after each number of rows."""
-    if given.upstream is None:
+    if input_.upstream is None:
         return [*(row["_watermark"] for row in rows), rows[-1]["_watermark"] if rows else NEVER]
-    found = [END - 1]
+    backwards = [END - 1]
     for row in reversed(rows):
-        found.append(min(found[-1], max(row["_event_time"], row["_watermark"] + 1) - 1))
-    return found[::-1]
+        backwards.append(min(backwards[-1], max(row["_event_time"], row["_watermark"] + 1) - 1))
+    return backwards[::-1]
 
 
 def tables_of(operator: Operator, entries: Sequence[Entry], reached: Mapping[str, int]) -> dict[str, pa.Table]:
     """Rows of every input as the engines read them, and a marker with the progress each has reached; none at NEVER."""
-    found = {}
-    for given in operator.inputs:
-        rows = [row | {"_progress": NEVER} for name, row in entries if name == given.name]
-        if reached[given.name] > NEVER:
-            rows.append({"_watermark": reached[given.name], "_progress": reached[given.name], "_kind": MARKER})
-        schema = pa.schema([*arrow_schema(given.schema), *STAMP_SCHEMA])
-        found[given.name] = pa.Table.from_pylist(rows, schema=schema)
-    return found
+    tables = {}
+    for input_ in operator.inputs:
+        rows = [row | {"_progress": NEVER} for name, row in entries if name == input_.name]
+        if reached[input_.name] > NEVER:
+            rows.append({"_watermark": reached[input_.name], "_progress": reached[input_.name], "_kind": MARKER})
+        schema = pa.schema([*arrow_schema(input_.schema), *STAMP_SCHEMA])
+        tables[input_.name] = pa.Table.from_pylist(rows, schema=schema)
+    return tables
 
 
 def _answer(outputs: Mapping[str, pa.Table]) -> Answer:
-    found = Answer()
+    answer = Answer()
     for name, table in outputs.items():
-        found.update(tally(name, table.drop_columns([n for n in STAMP_SCHEMA.names if n != "_kind"])))
-    return found
+        answer.update(tally(name, table.drop_columns([n for n in STAMP_SCHEMA.names if n != "_kind"])))
+    return answer
 
 
 def tally(output: str, table: pa.Table) -> Answer:
     """The answer in the rows of an output, which has no stamps but ``_kind``."""
-    found = Answer()
+    counts = Answer()
     for row in table.to_pylist():
         kind = row.pop("_kind")
         if kind != MARKER:
-            found[output, tuple(_plain(v) for v in row.values())] += 1 if kind == ROW else -1
-    return found
+            counts[output, tuple(_plain(v) for v in row.values())] += 1 if kind == ROW else -1
+    return counts
 
 
 def _plain(value: Any) -> Any:
@@ -218,12 +218,12 @@ def _plain(value: Any) -> Any:
     return tuple(_plain(v) for v in value) if isinstance(value, (list, tuple)) else value
 
 
-def differences(wanted: Answer, found: Answer) -> tuple[str, ...]:
+def differences(bounded_answer: Answer, unbounded_answer: Answer) -> tuple[str, ...]:
     """Some of the rows only the bounded answer has, and only the unbounded one, for people."""
     lines = []
-    for (output, values), count in sorted((wanted - found).items(), key=repr)[:5]:
+    for (output, values), count in sorted((bounded_answer - unbounded_answer).items(), key=repr)[:5]:
         lines.append(f"only bounded, {count}x{f' in {output}' if output else ''}: {', '.join(map(str, values))}")
-    for (output, values), count in sorted((found - wanted).items(), key=repr)[:5]:
+    for (output, values), count in sorted((unbounded_answer - bounded_answer).items(), key=repr)[:5]:
         lines.append(f"only unbounded, {count}x{f' in {output}' if output else ''}: {', '.join(map(str, values))}")
     return tuple(lines)
 

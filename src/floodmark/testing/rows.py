@@ -39,13 +39,13 @@ def table(text: str) -> list[Row]:
     lines = [line for line in lines if any(cell.strip(":-") for cell in line) or not all(line)]
     if not lines:
         return []
-    names, *rest = lines
-    for number, cells in enumerate(rest, 1):
+    names, *body = lines
+    for number, cells in enumerate(body, 1):
         if len(cells) != len(names):
             fix = "Give every line a cell per column; an empty one is None."
             expected = f"{len(names)} cells: {', '.join(names)}"
             raise DefinitionError(f"row {number} of a table", expected, f"{cells}", fix, code="DEFINITION-112")
-    return [dict(zip(names, map(_value, cells), strict=True)) for cells in rest]
+    return [dict(zip(names, map(_value, cells), strict=True)) for cells in body]
 
 
 def _value(cell: str) -> Any:

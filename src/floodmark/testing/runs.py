@@ -81,8 +81,8 @@ class Run:
 
     def _in_memory(self, operator: Operator, logs: Mapping[str, Log]) -> dict[str, list[pa.Table]]:
         if self.mode == "bounded":
-            found = MemoryRun(operator).batch({name: log.table() for name, log in logs.items()})
-            return {name: [table] for name, table in found.items()}
+            results = MemoryRun(operator).batch({name: log.table() for name, log in logs.items()})
+            return {name: [table] for name, table in results.items()}
         run = MemoryRun(operator)
         halves = {name: len(log.entries) // 2 for name, log in logs.items()}
         first = run.batch({name: log.table(0, halves[name]) for name, log in logs.items()})
@@ -128,16 +128,16 @@ IN_MEMORY = tuple(run for run in RUNS if run.engine == "memory")
 
 def final(tables: Sequence[pa.Table]) -> list[dict[str, Any]]:
     """Rows that no retraction has taken back, without stamps, sorted."""
-    found: list[tuple[list[tuple[int, Any]], dict[str, Any]]] = []
+    remaining: list[tuple[list[tuple[int, Any]], dict[str, Any]]] = []
     for table in tables:
         for row in table.to_pylist():
             values = {name: value for name, value in row.items() if name not in STAMPS}
             ranked = [_rank(value) for value in values.values()]  # as which a NaN is one
             if row["_kind"] == ROW:
-                found.append((ranked, values))
+                remaining.append((ranked, values))
             elif row["_kind"] != MARKER:
-                found.pop([rank for rank, _ in found].index(ranked))
-    return [values for _, values in sorted(found, key=lambda one: one[0])]
+                remaining.pop([rank for rank, _ in remaining].index(ranked))
+    return [values for _, values in sorted(remaining, key=lambda one: one[0])]
 
 
 def _rank(value: Any) -> tuple[int, Any]:

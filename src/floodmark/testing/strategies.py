@@ -40,7 +40,7 @@ def streams(
         min_size: rows.
         max_size: rows.
     """
-    one = st.fixed_dictionaries(
+    row_strategy = st.fixed_dictionaries(
         {
             "step": st.integers(0, 2 * _ms(step)),
             "behind": st.integers(0, _ms(delay)),
@@ -57,7 +57,7 @@ def streams(
             rows.append({event_time: front - behind, **each["row"]})
         return rows
 
-    return st.lists(one, min_size=min_size, max_size=max_size).map(placed)
+    return st.lists(row_strategy, min_size=min_size, max_size=max_size).map(placed)
 
 
 def cuts(max_pieces: int = 8) -> SearchStrategy[Callable[[Sequence[Any]], list[list[Any]]]]:

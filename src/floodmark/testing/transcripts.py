@@ -37,12 +37,12 @@ def entries(log: Logs, step: Step) -> None:
     match step.word:
         case "rows" | "left" | "right":
             name = "events" if step.word == "rows" else step.word
-            for key, value, time in step.given:
+            for key, value, time in step.argument:
                 log.row(name, {"key": key, "value": value, "at": from_ms(time)}, time)
         case "watermark":
-            log.move(step.given)
+            log.move(step.argument)
         case "processing_time":
-            log.tick(step.given)
+            log.tick(step.argument)
         case "end":
             log.end()
         case _:
@@ -61,14 +61,14 @@ class _Emitted:
         for row in outputs[""].to_pylist():
             if "result" in row:
                 bounds = (_ms(row.get("window_start")), _ms(row.get("window_end")))
-                found: Result = (plain(row["key"]), plain(row["result"]), *bounds)
+                result: Result = (plain(row["key"]), plain(row["result"]), *bounds)
             else:
-                found = tuple(plain(row[name]) for name in ("value", "right_value") if name in row)
+                result = tuple(plain(row[name]) for name in ("value", "right_value") if name in row)
             if row["_kind"] == ROW:
-                self.results.append(found)
-                self.final[found] += 1
+                self.results.append(result)
+                self.final[result] += 1
             elif row["_kind"] == RETRACTION:
-                self.final[found] -= 1
+                self.final[result] -= 1
         if "late" in outputs:
             self.late += [
                 (r["key"], r["value"], _ms(r["at"])) for r in outputs["late"].to_pylist() if r["_kind"] == ROW
@@ -82,7 +82,7 @@ def _ms(moment: Any) -> int | None:
 def _differs(name: str, expected: Sequence[Result], got: Sequence[Result]) -> str | None:
     if Counter(expected) == Counter(got):
         return None
-    return f"{name}: expected {_told(expected)} got {_told(got)}"
+    return f"{name}: expected {_format_results(expected)} got {_format_results(got)}"
 
 
 def _unequal(wanted: Counter[Result], got: Counter[Result]) -> str | None:
@@ -91,7 +91,7 @@ def _unequal(wanted: Counter[Result], got: Counter[Result]) -> str | None:
     return f"bounded: expected and got so often: {left}" if left else None
 
 
-def _told(results: Sequence[Result]) -> str:
+def _format_results(results: Sequence[Result]) -> str:
     return "[" + ", ".join(str(list(r)) for r in sorted(results, key=repr)) + "]"
 
 
@@ -109,11 +109,11 @@ def _in_memory(case: Transcript, *, single: bool = False, restarts: bool = False
             run = MemoryRun(run.operator, run.savepoint())
         where = f"step {number + 1}"
         if step.word == "expect":
-            if why := _differs(where, step.given, out.results[seen[0] :]):
+            if why := _differs(where, step.argument, out.results[seen[0] :]):
                 return why
             seen[0] = len(out.results)
         elif step.word == "expect_late":
-            if why := _differs(f"{where}, late", step.given, out.late[seen[1] :]):
+            if why := _differs(f"{where}, late", step.argument, out.late[seen[1] :]):
                 return why
             seen[1] = len(out.late)
     return _differs("after the last step", [], out.results[seen[0] :]) or _differs(
@@ -144,8 +144,8 @@ def _bounded(case: Transcript) -> str | None:
         entries(log, step)
     log.end()
     run = MemoryRun(case.operator)
-    for place in range(len(log.order)):
-        single.take(run.batch(log.tables(place, place + 1)))
+    for position in range(len(log.order)):
+        single.take(run.batch(log.tables(position, position + 1)))
     whole.take(MemoryRun(case.operator).batch(log.tables()))
     return _unequal(single.final, whole.final)
 
@@ -175,10 +175,10 @@ VARIANTS: dict[str, Callable[[Transcript], str | None]] = {
 
 def check_in_memory(case: Transcript, mode: str) -> str | None:
     """Every variant in memory; the first difference, or None."""
-    found: dict[str, Callable[[Transcript], str | None]] = dict(VARIANTS) if mode != "bounded" else {}
+    variants: dict[str, Callable[[Transcript], str | None]] = dict(VARIANTS) if mode != "bounded" else {}
     if mode != "unbounded":
-        found["bounded"] = _bounded
-    for name, variant in found.items():
+        variants["bounded"] = _bounded
+    for name, variant in variants.items():
         if why := variant(case):
             return f"{why} ({name})"
     return None
@@ -236,8 +236,8 @@ def check_embedded(case: Transcript, mode: str, folder: str) -> str | None:
 
 def _land(case: LakeCase, log: Logs, start: int, stop: int) -> None:
     """Entries of all inputs, one commit each; the table of an input is there from the first on."""
-    for name, one in log.logs.items():
-        case.land(one, *log.bounds(name, start, stop), name=name)
+    for name, input_log in log.logs.items():
+        case.land(input_log, *log.bounds(name, start, stop), name=name)
 
 
 def _pieces(log: Logs) -> list[tuple[int | None, int, int]]:

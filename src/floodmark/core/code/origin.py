@@ -136,11 +136,11 @@ def package_versions(names: set[str]) -> dict[str, str]:
     asked = {name for name in names if name not in sys.stdlib_module_names and name != "floodmark"}
     if not asked:
         return {}
-    homes, found = packages_distributions(), dict[str, str]()
+    homes, versions_by_distribution = packages_distributions(), dict[str, str]()
     for name in sorted(asked):
         for distribution in sorted(set(homes.get(name, ()))):
             try:
-                found[distribution] = version(distribution)
+                versions_by_distribution[distribution] = version(distribution)
             except PackageNotFoundError:
                 continue
-    return found
+    return versions_by_distribution

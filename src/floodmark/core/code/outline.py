@@ -283,9 +283,9 @@ class _Outline:
         inner = self._scope("comprehension", scope)
         for generator in node.generators:
             bind(inner, [generator.target])
-        for place, generator in enumerate(node.generators):
+        for position, generator in enumerate(node.generators):
             self.tokens.append("async for" if generator.is_async else "for")
-            self._node(generator.iter, inner if place else scope)
+            self._node(generator.iter, inner if position else scope)
             self._node(generator.target, inner)
             self._all(generator.ifs, inner)
         for part in (node.key, node.value) if isinstance(node, ast.DictComp) else (node.elt,):

@@ -244,13 +244,13 @@ class Reach(Text):
         self._active.add(id(value))
         self.put(f"<{shape.label}")
         if shape.unordered:
-            self.put(*sorted(Reach().of_element(one, where) for one in shape.parts))
-            for one in shape.parts:
-                if not isinstance(one, (str, int, float, bytes)):
-                    self._aside(one, where)
+            self.put(*sorted(Reach().of_element(part, where) for part in shape.parts))
+            for part in shape.parts:
+                if not isinstance(part, (str, int, float, bytes)):
+                    self._aside(part, where)
         else:
-            for one in shape.parts:
-                self._value(one, where)
+            for part in shape.parts:
+                self._value(part, where)
         self.put(">")
         self._active.discard(id(value))
 

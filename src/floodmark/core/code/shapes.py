@@ -167,12 +167,12 @@ def _reduced(value: Any, label: str) -> Shape | None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found = value.__reduce_ex__(4)
+            reduction = value.__reduce_ex__(4)
     except Exception:  # noqa: BLE001 - whatever an object that cannot be copied raises
         return None if of_library(type(value)) else Shape("object", (type(value), *_state(value, _held(value))))
-    if isinstance(found, str):
-        return Shape(label, (found,))
-    maker, arguments, state, items, pairs = (*found, None, None, None, None)[:5]
+    if isinstance(reduction, str):
+        return Shape(label, (reduction,))
+    maker, arguments, state, items, pairs = (*reduction, None, None, None, None)[:5]
     if getattr(maker, "__name__", "") in {"__newobj__", "__newobj_ex__", "_reconstructor"}:
         maker, *arguments = arguments
     parts = (maker, *arguments, *_state(value, state))

@@ -58,19 +58,19 @@ class Text:
         self._own[-1] += ("#" if token.startswith("#") else token for token in tokens)
 
     @contextmanager
-    def part(self, kind: Kind, name: str, place: str) -> Iterator[None]:
+    def part(self, kind: Kind, name: str, location: str) -> Iterator[None]:
         """A part: what is put within is its own text. It comes before those it uses."""
         key = (kind, name)
         known = key in self.parts
         if not known:
-            self.parts[key] = Part(kind=kind, name=name, place=place, digest="")
+            self.parts[key] = Part(kind=kind, name=name, place=location, digest="")
         self._own.append([])
         try:
             yield
         finally:
             digest = hashlib.sha256("\n".join(self._own.pop()).encode()).hexdigest()[:16]
             if not known:
-                self.parts[key] = Part(kind=kind, name=name, place=place, digest=digest)
+                self.parts[key] = Part(kind=kind, name=name, place=location, digest=digest)
             elif kind in {"function", "class"}:  # another of the same name: lambdas of one module
                 both = hashlib.sha256((self.parts[key].digest + digest).encode()).hexdigest()[:16]
                 self.parts[key] = replace(self.parts[key], digest=both)
