@@ -1,1 +1,1 @@
-"""Pure: an operator's graph, told in words."""
+"""Descriptions of an operator's graph for people. Pure."""

@@ -76,7 +76,7 @@ def interval(bounds: tuple[int, int] | list[int]) -> str:
 
 
 def setting(name: str, value: Any) -> str:
-    """A setting of a stateful step; an empty text for one that it does not have."""
+    """A setting of a stateful step as text; empty if the step does not have it."""
     match name, value:
         case _, None:
             return ""

@@ -1,4 +1,4 @@
-"""Explain: what an operator will do, read off the graph that runs."""
+"""Explain: an operator's steps, tables and code for people, from the graph that runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from floodmark.spec.windows import Count, Global
 
 
 def explain(operator: Operator) -> tuple[str, dict[str, object]]:
-    """An operator in plain text, and the same as JSON values.
+    """(operator) -> its description as plain text and as JSON values.
 
     Shape: version, inputs, one line per step of each output, then the tables with their columns.
     """
@@ -49,7 +49,7 @@ def explain(operator: Operator) -> tuple[str, dict[str, object]]:
 
 
 def _code(operator: Operator) -> list[str]:
-    """What the version follows of its functions, and what it cannot."""
+    """The parts of the user's code that the version follows, those it cannot follow, and packages."""
     lines = []
     for part in operator.followed.parts:
         if part.kind == "unknown":
@@ -61,7 +61,7 @@ def _code(operator: Operator) -> list[str]:
 
 
 def _tree(step: steps.Step, depth: int) -> list[str]:
-    """A step and, further in, the steps that are read."""
+    """A step, and indented below it the steps it reads."""
     lines = [f"{'  ' * depth}{line}" for line in (_line(step), *_details(step))]
     if isinstance(step, steps.STATEFUL) and step.ports:
         for part in step.parents[0].parents:
@@ -87,7 +87,7 @@ def _line(step: steps.Step) -> str:
 
 
 def _details(step: steps.Step) -> list[str]:
-    """What a stateful step does, line by line; nothing for other steps."""
+    """Details of a stateful step, one per line; none for other steps."""
     match step:
         case steps.WindowAggregate():
             return _window(step)

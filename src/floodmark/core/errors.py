@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 _LONGEST = 2000
-"""Characters of a message of the user's that are kept."""
+"""Longest message of a user's exception that an error includes, characters."""
 
 
 class FloodmarkError(Exception):
@@ -55,15 +55,15 @@ class DefinitionError(FloodmarkError):
 
 
 class PlanError(FloodmarkError):
-    """What is deployed and what is defined do not fit together."""
+    """Deployed and defined versions do not fit together."""
 
 
 class CapabilityError(FloodmarkError):
-    """Right, but not possible here."""
+    """A valid definition that this engine or release cannot run."""
 
 
 class StateError(FloodmarkError):
-    """State or a checkpoint does not belong to what reads it."""
+    """State or a checkpoint does not belong to the operator that reads it."""
 
 
 class ConnectorError(FloodmarkError):
@@ -78,7 +78,7 @@ class UserCodeError(FloodmarkError):
     """A function of the user's raised."""
 
     def inside(self, where: str) -> UserCodeError:
-        """The same error, its place told from further out."""
+        """The same error with an enclosing ``where`` before its own."""
         enclosing = UserCodeError(f"{where}, {self.where}", self.expected, self.got, self.fix, code=self.code)
         enclosing.__cause__ = self.__cause__
         return enclosing
@@ -93,7 +93,7 @@ class SetupError(FloodmarkError):
 
 
 def closest(name: str, known: Iterable[str]) -> str:
-    """``did you mean 'x'? `` when something known is close, else an empty string."""
+    """``Did you mean 'x'? `` for the known name closest to ``name``; empty if none is close."""
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     return f"Did you mean '{near[0]}'? " if near else ""
 
@@ -102,7 +102,7 @@ def closest(name: str, known: Iterable[str]) -> str:
 def user_code_boundary(
     where: str, fix: str = "See the traceback above for the line in your function."
 ) -> Iterator[None]:
-    """Turn whatever a user's function raises into a UserCodeError that keeps the original as its cause."""
+    """Raise an exception of the user's function as a UserCodeError, with the original as its cause."""
     try:
         yield
     except UserCodeError:
@@ -112,7 +112,7 @@ def user_code_boundary(
 
 
 def user_error(error: Exception, where: str, fix: str) -> UserCodeError:
-    """USER-001: what ``user_code_boundary`` makes of an exception."""
+    """USER-001: an exception of the user's code as an error."""
     return UserCodeError(where, "a result", described(error), fix, code="USER-001")
 
 

@@ -1,4 +1,4 @@
-"""Canonical form of declarations, its JSON and the digest of that: what makes two definitions the same."""
+"""Canonical form of declarations, and its digest: two definitions are the same if their canonical forms are."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final, Literal
 import attrs
 
 METHOD = 2
-"""How fingerprints are made; another number whenever the same definition gets another digest. Records say which one made theirs."""
+"""Version of the way in which fingerprints are made: incremented whenever the same definition gets another digest. Fingerprints name it: ``m2:...``."""
 
 Comparison = Literal["same", "other", "unknown"]
 
@@ -31,7 +31,7 @@ class Declared:
 
     __slots__ = ()
     entry: ClassVar[str | None] = None
-    """The entry of the canonical form that names the kind of declaration; None where there is one kind."""
+    """The entry of the canonical form that names the kind of declaration; None if there is only one kind."""
     called: ClassVar[str | None] = None
     """The kind as that entry names it; None for the name of the class."""
 
@@ -74,7 +74,7 @@ def marked(text: str) -> str:
 
 
 def method_of(text: str) -> int:
-    """The method that made a digest; 1 where none is named, as none was then."""
+    """The method that made a digest; 1 for a digest that names none."""
     mark, colon, _ = text.partition(":")
     return int(mark[1:]) if colon and mark.startswith("m") and mark[1:].isdigit() else 1
 
@@ -85,7 +85,7 @@ def hex_of(text: str) -> str:
 
 
 def compare(before: str, after: str) -> Comparison:
-    """Whether two digests are of the same definition; unknown where two methods made them."""
+    """Whether two digests are of the same definition; unknown if different methods made them."""
     if before == after:
         return "same"
     return "other" if method_of(before) == method_of(after) else "unknown"

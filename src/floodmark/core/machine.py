@@ -86,16 +86,16 @@ _NO_MEMORY = _Refusal(
 )
 _OF_SAIL = re.compile(r"[^\n]*Failed to allocate additional [^\n]*memory pool[^\n]*")
 _OF_STORE = re.compile(r"[^\n]*(?:AWS Error|google::cloud::Status|GcsFileSystem|Azure)[^\n]*")
-"""What Arrow says of a bucket; it has no errno."""
+"""Arrow's message about a bucket, which has no errno."""
 _DRAWN = re.compile(r"\x1b\[[\d;]*m|\u21b3 ?")
-"""Colours and arrows in what delta-rs says."""
+"""Colours and arrows in messages of delta-rs."""
 _OF_RUST = re.compile(r"[^\n]*\(os error (\d+)\)")
 _OF_JAVA = re.compile(r"\bjava\.[\w.]+(?:Exception|Error): [^\n]*")
 _OF_DUCKDB = re.compile(r"^IO Error: [^\n]*")
 _OF_FLOODMARK = re.compile(r"floodmark\.core\.errors\.\w+: ")
 _JAVA_NAMES = {"AccessDeniedException": errno.EACCES, "ReadOnlyFileSystemException": errno.EROFS}
 _MKDIRS = "Mkdirs failed to create"
-"""Hadoop's words where a folder cannot be made; it does not say why."""
+"""Hadoop's message for a folder that cannot be made; it gives no reason."""
 
 
 def refused(error: BaseException, where: str, afterwards: str = "") -> SetupError | None:
@@ -166,7 +166,7 @@ def _raised(number: int, path: Path, where: str) -> SetupError:
 
 
 def _nearest(path: str) -> Path | None:
-    """The path, or what exists above it; None for URIs."""
+    """The path, or its nearest ancestor that exists; None for URIs."""
     if "://" in path:
         return None
     start = Path(path).absolute()
@@ -202,7 +202,7 @@ def _of_java(text: str) -> Iterator[str]:
 
 
 def _of_line(line: str) -> int:
-    """The errno of what Java says; 0 for any other."""
+    """The errno that a message of Java stands for; 0 for any other message."""
     if number := _named(line):
         return number
     return next(

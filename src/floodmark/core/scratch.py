@@ -1,4 +1,4 @@
-"""Folders for what does not fit into memory or is of no use later: gone with their process, and after a kill when the next one is made."""
+"""Scratch folders, removed when their process ends; after a kill, when the next scratch folder is made."""
 
 from __future__ import annotations
 

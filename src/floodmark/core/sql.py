@@ -4,10 +4,10 @@ from __future__ import annotations
 
 
 def quoted(name: str) -> str:
-    """A name of a column or table, whatever is in it."""
+    """(name of a column or table) -> the quoted name."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def literal(text: str) -> str:
-    """A text, whatever is in it."""
+    """(text) -> the quoted string literal."""
     return "'" + text.replace("'", "''") + "'"

@@ -23,7 +23,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def span(text: str | timedelta, where: str = "duration") -> int:
-    """A length of time in milliseconds.
+    """(text or timedelta) -> a length of time in milliseconds.
 
     Args:
         text: ``"1 hour"``, ``"90 seconds"``, ``"1h 30m"``, ``"500ms"``, or a ``timedelta``.
@@ -137,7 +137,7 @@ class Interval:
         return f"[{describe(self.start)}, {describe(self.end)})" if not self.everything else "all of time"
 
     def minus(self, others: list[Interval]) -> list[Interval]:
-        """What is left of this interval once ``others`` are taken away, in time order."""
+        """This interval less ``others``: the remaining intervals, in time order."""
         left = [self]
         for other in others:
             left = [

@@ -61,7 +61,7 @@ SCALARS = (
     Form("interval year to month", object, "month_day_nano_interval", "INTERVAL", ordered=False, column=False),
     Form("void", type(None), "null", '"NULL"', ordered=False, column=False),
 )
-"""Every type that is not made of others; decimals, arrays, maps and structs are ``Type`` alone."""
+"""Every scalar type but decimals, which like arrays, maps and structs are ``Type`` alone."""
 
 _FORMS = {form.name: form for form in SCALARS}
 _NAMES = {alias: form.name for form in SCALARS for alias in (form.name, *form.aliases)}
@@ -197,7 +197,7 @@ class Type:
         return frozenset({self.arrow, *map(_arrow, narrower)})
 
     def widens_to(self, other: Type) -> bool:
-        """Whether each of its values is one of ``other`` too, and stays itself."""
+        """Whether every value of this type is, unchanged, a value of ``other`` too."""
         if self == other:
             return True
         if self.is_integer and other.is_integer:
@@ -223,7 +223,7 @@ def of_python(kind: object) -> Type | None:
 
 @cache
 def known(text: str) -> Type | None:
-    """The type a text in Spark SQL names; None where it names none."""
+    """(text in Spark SQL) -> the type it names; None if it names none."""
     try:
         parser = _Parser(_tokens(text))
         kind = parser.type()
@@ -304,7 +304,7 @@ class _Parser:
         return self.tokens[self.position - 1]
 
     def _is(self, *tokens: str) -> bool:
-        """Whether these come next; if so they are passed."""
+        """Whether these tokens are next; if so, moves behind them."""
         ahead = [token.lower() for token in self.tokens[self.position : self.position + len(tokens)]]
         self.position += len(tokens) if ahead == list(tokens) else 0
         return ahead == list(tokens)

@@ -56,7 +56,7 @@ class Case:
         return self._advance()
 
     def retract(self, stream: str, rows: Iterable[Row] | str, *, event_time: str | None = None) -> Case:
-        """Rows that came before are taken back. Arguments and errors as of ``feed``."""
+        """Retract rows that arrived before. Arguments and errors as of ``feed``."""
         log = self._log(stream)
         log.rows(rows_of(rows), event_time or log.event_time(stream), kind=RETRACTION)
         return self._advance()
@@ -79,12 +79,12 @@ class Case:
         return self._advance()
 
     def restart(self) -> Case:
-        """Take a savepoint, drop everything else, and go on from it."""
+        """Create a savepoint, discard the run, and resume from the savepoint."""
         self.run = MemoryRun(self.operator, self.run.savepoint())
         return self
 
     def results(self, output: str = "") -> list[dict[str, Any]]:
-        """What has come out since it was last asked for, without stamps; retracted values are gone.
+        """The rows emitted since the last call, without stamps and without retracted rows.
 
         Args:
             output: its name; ``"late"`` for late rows.
@@ -102,12 +102,12 @@ class Case:
         return remaining
 
     def expect(self, rows: Sequence[Row] | str, output: str = "") -> Case:
-        """Exactly these rows, or those of a Markdown table, have come out since the last time, in any order.
+        """Assert that exactly these rows, or those of a Markdown table, were emitted since the last call, in any order.
 
         Columns you leave out are not compared.
 
         Raises:
-            AssertionError: with what was expected and what came.
+            AssertionError: with the missing and the unexpected rows.
         """
         rows, results = rows_of(rows), self.results(output)
         columns = list(dict.fromkeys(name for row in rows for name in row))

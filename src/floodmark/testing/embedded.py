@@ -1,4 +1,4 @@
-"""A case on the embedded engine: a log written by hand as a Delta table, an operator run over it, what its tables hold."""
+"""A case on the embedded engine: an operator runs over a hand-written log in a Delta table; its output tables are the result."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from floodmark.testing.lakes import LakeCase
 
 
 class EmbeddedCase(LakeCase):
-    """One operator on the embedded engine, with a lake of its own; all of a process share one server.
+    """One operator on the embedded engine, with a lake of its own; all cases of a process share one server.
 
     Args:
         operator: reads logs only.
@@ -19,7 +19,7 @@ class EmbeddedCase(LakeCase):
     """
 
     def run_unbounded(self, clock: int | None = None) -> RunResult:
-        """As a stream, until it has caught up.
+        """Run unbounded until the stream has caught up.
 
         Args:
             clock: processing time to run at, ms; the machine's by default.
@@ -27,5 +27,5 @@ class EmbeddedCase(LakeCase):
         return run_unbounded(shared(), self.operator, self.lake, until_caught_up=True, clock=clock)
 
     def run_bounded(self, interval: Interval | None = None) -> RunResult:
-        """Over an interval, by default all of time."""
+        """Run bounded over an interval, by default all of time."""
         return run_bounded(shared(), self.operator, self.lake, interval)

@@ -1,4 +1,4 @@
-"""The grammar of transcripts: YAML -> operators and steps. Unknown words are errors, never passed over."""
+"""The grammar of transcripts: YAML -> operators and steps. Unknown words are errors."""
 
 from __future__ import annotations
 
@@ -68,11 +68,11 @@ class Transcript:
 
     @property
     def clocked(self) -> bool:
-        """Whether processing time moves in it."""
+        """Whether the transcript moves processing time."""
         return any(step.word == "processing_time" for step in self.steps)
 
     def expected(self, word: str) -> list[Result]:
-        """Everything all steps of that word expect."""
+        """The results that all steps of a word expect, in order."""
         return [found for step in self.steps if step.word == word for found in step.argument]
 
 
@@ -259,7 +259,7 @@ def _evictor(raw: Any, where: str) -> Evictor:
 
 
 def _word(raw: Any, words: Mapping[str, set[str]], where: str) -> tuple[str, dict[str, Any]]:
-    """The word a mapping is about, and the settings beside it."""
+    """(mapping, allowed words -> their settings) -> the mapping's only word, and its settings."""
     known_words = [word for word in raw if word in words] if isinstance(raw, Mapping) else []
     if len(known_words) != 1:
         raise wrong(where, f"one of {', '.join(words)}", repr(raw))

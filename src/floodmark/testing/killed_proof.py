@@ -1,4 +1,4 @@
-"""Proof by killing: an operator as a stream on an engine, in a process that dies by SIGKILL and is started again, against a bounded run."""
+"""Proof by killing: an unbounded run on an engine is killed by SIGKILL and started again; its answer is compared with a bounded run's."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _POINTS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KilledProof:
-    """What came of it.
+    """The result of a proof.
 
     Args:
         killed_at: the step and micro-batch at which the first process died; None where it was done before.
@@ -84,7 +84,7 @@ def prove_by_killing(
 
 
 def _land(operator: Operator, entries: Sequence[Entry], lake: Lake) -> None:
-    """The rows of each input in so many commits, each with a marker; the end of input is the last one."""
+    """Append the rows of each input in ``MICRO_BATCHES`` commits, each with a marker; then a marker of the end of input."""
     for input_ in operator.inputs:
         rows = [row for name, row in entries if name == input_.name]
         progress = progress_of(input_, rows)
@@ -104,7 +104,7 @@ def _in_a_process(
     settings: Settings,
     environment: Mapping[str, str],
 ) -> bool:
-    """Run in a process of its own; False where it was killed."""
+    """Run in a process of its own; False if the process was killed."""
     pickled = cloudpickle.dumps((engine, run, operator, lake, settings, dict(environment)))  # type: ignore[no-untyped-call]  # has no types
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         try:

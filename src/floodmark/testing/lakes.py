@@ -1,4 +1,4 @@
-"""A lake with logs written by hand as Delta tables, and what an operator's tables in it hold; no engine."""
+"""A lake with hand-written logs in Delta tables, and the content of an operator's output tables. No engine."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def as_written(table: pa.Table) -> pa.Table:
 def land(
     lake: Lake, operator: Operator, log: Log, start: int = 0, stop: int | None = None, *, name: str | None = None
 ) -> None:
-    """Append entries of a log to an input's table, by default the first's, in one commit; ticks are no rows there."""
+    """Append entries of a log to an input's table, by default the first's, in one commit; ticks are left out."""
     table = log.table(start, stop)
     table = table.filter(pc.not_equal(table["_kind"], TICK))
     if not table.num_rows and start:
@@ -48,7 +48,7 @@ def land(
 
 
 def outputs(lake: Lake, operator: Operator) -> dict[str, pa.Table]:
-    """Output name -> its table as it is, in order."""
+    """Output name -> its whole table, sorted by sequence."""
     tables = {}
     for output in operator.outputs:
         path = lake.output(output.table)
@@ -71,18 +71,18 @@ class LakeCase(ABC):
         self.lake = Lake(folder)
 
     def land(self, log: Log, start: int = 0, stop: int | None = None, *, name: str | None = None) -> None:
-        """Append entries of a log to an input's table, by default the first's, in one commit; ticks are no rows there."""
+        """Append entries of a log to an input's table, by default the first's, in one commit; ticks are left out."""
         land(self.lake, self.operator, log, start, stop, name=name)
 
     def replay(self, other: LakeCase) -> None:
-        """Take over the clock that another run has recorded, where it has."""
+        """Copy the ticks that another run has recorded, if there are any."""
         recorded = Path(ticks.folder(other.operator, other.lake))
         if recorded.exists():
             shutil.copytree(recorded, ticks.folder(self.operator, self.lake))
 
     @abstractmethod
     def run_unbounded(self, clock: int | None = None) -> RunResult:
-        """As a stream, until it has caught up.
+        """Run unbounded until the stream has caught up.
 
         Args:
             clock: processing time to run at, ms; the machine's by default.
@@ -90,8 +90,8 @@ class LakeCase(ABC):
 
     @abstractmethod
     def run_bounded(self, interval: Interval | None = None) -> RunResult:
-        """Over an interval, by default all of time."""
+        """Run bounded over an interval, by default all of time."""
 
     def outputs(self) -> dict[str, pa.Table]:
-        """Output name -> its table as it is, in order."""
+        """Output name -> its whole table, sorted by sequence."""
         return outputs(self.lake, self.operator)

@@ -33,7 +33,7 @@ class Log:
     entries: list[Entry] = field(default_factory=list)
 
     def row(self, values: Mapping[str, Any], event_time: int, kind: int = ROW) -> None:
-        """A row arrives and is judged against the watermark in force.
+        """A row arrives; its stamp is the watermark in force.
 
         Args:
             values: its columns.
@@ -61,7 +61,7 @@ class Log:
                 self.watermark = max(self.watermark, time - bound - 1)
 
     def event_time(self, stream: str) -> str:
-        """The column of the event time, where there can be only one.
+        """The column of the event time: the only timestamp of the input.
 
         Raises:
             DefinitionError: DEFINITION-111, there is none, or more than one.
@@ -121,7 +121,7 @@ class Logs:
             self.order.append(name)
 
     def tick(self, clock: int) -> None:
-        """The processing clock moves; it is the same for all inputs, and stands in the first."""
+        """The processing clock moves for all inputs; the first input's log records the tick."""
         name = next(iter(self.logs))
         self.logs[name].tick(clock)
         self.order.append(name)
@@ -131,7 +131,7 @@ class Logs:
         self.move(END)
 
     def bounds(self, name: str, start: int, stop: int | None = None) -> tuple[int, int]:
-        """Which entries of one input are among entries ``start`` to ``stop`` of all."""
+        """(input, range of entries of all inputs) -> the range of that input's entries in it."""
         first = self.order[:start].count(name)
         return first, first + self.order[start:stop].count(name)
 

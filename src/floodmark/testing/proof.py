@@ -24,7 +24,7 @@ from floodmark.spec.operator import Input, Operator
 from floodmark.spec.schema import MARKER, ROW
 
 Answer = Counter[tuple[str, tuple[Any, ...]]]
-"""(output, values) -> how often, once retractions are applied."""
+"""(output, values) -> number of such rows, retractions subtracted."""
 
 Entry = tuple[str, dict[str, Any]]
 """Input and row with its stamps; in order of arrival within each input."""
@@ -37,7 +37,7 @@ _EVALUATIONS = 300
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """What came of it.
+    """The result of a proof.
 
     Args:
         rows: rows tried.
@@ -132,13 +132,13 @@ def _literal(value: Any) -> str:
 
 
 def bounded(operator: Operator, entries: Sequence[Entry]) -> Answer:
-    """All rows and the end of input at once."""
+    """The answer over all rows and the end of input, in one batch."""
     ends = dict.fromkeys((given.name for given in operator.inputs), END)
     return _answer(MemoryRun(operator).batch(tables_of(operator, entries, ends)))
 
 
 def unbounded(operator: Operator, entries: Sequence[Entry], seed: int) -> Answer:
-    """In random micro-batches, inputs interleaved at random, some of them restarted from a savepoint, to the end of input."""
+    """The answer over random micro-batches up to the end of input, with inputs interleaved at random and random restarts from savepoints."""
     rng = random.Random(seed)  # noqa: S311 - to be repeated
     order = _interleaved(entries, rng)
     progress = {
@@ -161,7 +161,7 @@ def unbounded(operator: Operator, entries: Sequence[Entry], seed: int) -> Answer
 
 
 def _interleaved(entries: Sequence[Entry], rng: random.Random) -> list[Entry]:
-    """Each input in its order of arrival, their turns at random."""
+    """Entries in random order, but for the order of arrival within each input."""
     left = {name: [e for e in entries if e[0] == name][::-1] for name in dict.fromkeys(name for name, _ in entries)}
     if len(left) == 1:
         return list(entries)
@@ -171,7 +171,7 @@ def _interleaved(entries: Sequence[Entry], rng: random.Random) -> list[Entry]:
 
 
 def progress_of(input_: Input, rows: Sequence[Mapping[str, Any]]) -> list[int]:
-    """How far the input has got after each number of rows."""
+    """Progress of the input, ms, after 0, 1, 2... of its rows."""
     if input_.upstream is None:
         return [*(row["_watermark"] for row in rows), rows[-1]["_watermark"] if rows else NEVER]
     backwards = [END - 1]
@@ -181,7 +181,7 @@ def progress_of(input_: Input, rows: Sequence[Mapping[str, Any]]) -> list[int]:
 
 
 def tables_of(operator: Operator, entries: Sequence[Entry], reached: Mapping[str, int]) -> dict[str, pa.Table]:
-    """Rows of every input as the engines read them, and a marker with the progress each has reached; none at NEVER."""
+    """Input -> its rows as the engines read them, with a marker of its progress unless that is NEVER."""
     tables = {}
     for input_ in operator.inputs:
         rows = [row | {"_progress": NEVER} for name, row in entries if name == input_.name]
@@ -200,7 +200,7 @@ def _answer(outputs: Mapping[str, pa.Table]) -> Answer:
 
 
 def tally(output: str, table: pa.Table) -> Answer:
-    """The answer in the rows of an output, which has no stamps but ``_kind``."""
+    """The answer in an output's rows, which have no stamps but ``_kind``."""
     counts = Answer()
     for row in table.to_pylist():
         kind = row.pop("_kind")
@@ -210,7 +210,7 @@ def tally(output: str, table: pa.Table) -> Answer:
 
 
 def _plain(value: Any) -> Any:
-    """Floats to nine digits, as no engine fixes the order of addition; there is one NaN."""
+    """Floats to nine digits, as no engine fixes the order of addition; every NaN as one value."""
     if isinstance(value, float):
         return "NaN" if math.isnan(value) else float(f"{value:.9e}")
     if isinstance(value, dict):
@@ -219,7 +219,7 @@ def _plain(value: Any) -> Any:
 
 
 def differences(bounded_answer: Answer, unbounded_answer: Answer) -> tuple[str, ...]:
-    """Some of the rows only the bounded answer has, and only the unbounded one, for people."""
+    """Up to five rows that only the bounded answer has, and up to five that only the unbounded one has, for people."""
     lines = []
     for (output, values), count in sorted((bounded_answer - unbounded_answer).items(), key=repr)[:5]:
         lines.append(f"only bounded, {count}x{f' in {output}' if output else ''}: {', '.join(map(str, values))}")
@@ -229,7 +229,7 @@ def differences(bounded_answer: Answer, unbounded_answer: Answer) -> tuple[str, 
 
 
 def _smallest(operator: Operator, entries: list[Entry], seed: int) -> list[Entry]:
-    """Fewer and fewer rows that still differ. Source: Zeller, "Simplifying and isolating failure-inducing input", 2002."""
+    """The fewest rows found for which the answers differ. Source: Zeller, "Simplifying and isolating failure-inducing input", 2002."""
     left = [_EVALUATIONS]
 
     def differs(rows: list[Entry]) -> bool:

@@ -13,7 +13,7 @@ Row = dict[str, Any]
 
 
 def rows_of(rows: Iterable[Mapping[str, Any]] | str) -> list[Mapping[str, Any]]:
-    """Rows, or those of a Markdown table."""
+    """(rows or a Markdown table) -> rows."""
     return list(table(rows)) if isinstance(rows, str) else list(rows)
 
 

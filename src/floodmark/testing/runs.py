@@ -123,11 +123,11 @@ RUNS = tuple(Run(engine, mode) for engine in ("memory", "embedded", "spark") for
 """Every engine in both modes."""
 
 IN_MEMORY = tuple(run for run in RUNS if run.engine == "memory")
-"""Those that need no lake."""
+"""The runs in memory, which need no lake."""
 
 
 def final(tables: Sequence[pa.Table]) -> list[dict[str, Any]]:
-    """Rows that no retraction has taken back, without stamps, sorted."""
+    """The rows that are not retracted, without stamps, sorted."""
     remaining: list[tuple[list[tuple[int, Any]], dict[str, Any]]] = []
     for table in tables:
         for row in table.to_pylist():
@@ -141,7 +141,7 @@ def final(tables: Sequence[pa.Table]) -> list[dict[str, Any]]:
 
 
 def _rank(value: Any) -> tuple[int, Any]:
-    """Values of one column in their order, whatever is None or cannot be compared."""
+    """A sort key for a column's values, also for None and values that do not compare."""
     match value:
         case None:
             return 0, 0

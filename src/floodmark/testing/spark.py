@@ -1,4 +1,4 @@
-"""A case on real Spark: a log written by hand as a Delta table, an operator run over it, what its tables hold."""
+"""A case on real Spark: an operator runs over a hand-written log in a Delta table; its output tables are the result."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class SparkCase(LakeCase):
         self.spark = spark
 
     def run_unbounded(self, clock: int | None = None) -> RunResult:
-        """As a stream, until it has caught up.
+        """Run unbounded until the stream has caught up.
 
         Args:
             clock: processing time to run at, ms; the machine's by default.
@@ -34,5 +34,5 @@ class SparkCase(LakeCase):
         return run_unbounded(self.spark, self.operator, self.lake, until_caught_up=True, clock=clock)
 
     def run_bounded(self, interval: Interval | None = None) -> RunResult:
-        """Over an interval, by default all of time."""
+        """Run bounded over an interval, by default all of time."""
         return run_bounded(self.spark, self.operator, self.lake, interval)

@@ -61,7 +61,7 @@ def streams(
 
 
 def cuts(max_pieces: int = 8) -> SearchStrategy[Callable[[Sequence[Any]], list[list[Any]]]]:
-    """Functions that cut rows into micro-batches: the same one always in the same places; some are empty."""
+    """Functions that cut rows into micro-batches, each function always at the same positions; micro-batches may be empty."""
     shares = st.lists(st.floats(0, 1, allow_nan=False), max_size=max_pieces - 1).map(sorted)
 
     def cutter(places: Sequence[float]) -> Callable[[Sequence[Any]], list[list[Any]]]:

@@ -33,7 +33,7 @@ from floodmark.testing.log import Log, Logs
 
 
 def entries(log: Logs, step: Step) -> None:
-    """Write what a step brings into the logs."""
+    """Append a step's rows, watermark, tick or end to the logs."""
     match step.word:
         case "rows" | "left" | "right":
             name = "events" if step.word == "rows" else step.word
@@ -50,7 +50,7 @@ def entries(log: Logs, step: Step) -> None:
 
 
 class _Emitted:
-    """What a run has sent out, as transcripts speak of it."""
+    """The emitted rows of a run, in the form in which transcripts expect them."""
 
     def __init__(self) -> None:
         self.results: list[Result] = []
@@ -86,7 +86,7 @@ def _differs(name: str, expected: Sequence[Result], got: Sequence[Result]) -> st
 
 
 def _unequal(wanted: Counter[Result], got: Counter[Result]) -> str | None:
-    """Final results; what was taken back without having been said counts too."""
+    """The difference of final results for people; None if equal. A retraction without its row is a difference."""
     left = {result: (wanted[result], got[result]) for result in {*wanted, *got} if wanted[result] != got[result]}
     return f"bounded: expected and got so often: {left}" if left else None
 
@@ -96,7 +96,7 @@ def _format_results(results: Sequence[Result]) -> str:
 
 
 def _in_memory(case: Transcript, *, single: bool = False, restarts: bool = False, groups: int = 64) -> str | None:
-    """As written, expectations where they stand."""
+    """Run the steps as written; compare at each ``expect``."""
     run = MemoryRun(_grouped(case.operator, groups))
     log, done, out, seen = _log(case), 0, _Emitted(), [0, 0]
     for number, step in enumerate(case.steps):
@@ -138,7 +138,7 @@ def _all(case: Transcript, out: _Emitted) -> str | None:
 
 
 def _bounded(case: Transcript) -> str | None:
-    """The final results of the ended input in one piece are those of the stream."""
+    """Compare the final results of one batch over the ended input with those of one entry per micro-batch."""
     log, single, whole = _log(case), _Emitted(), _Emitted()
     for step in case.steps:
         entries(log, step)
@@ -174,7 +174,7 @@ VARIANTS: dict[str, Callable[[Transcript], str | None]] = {
 
 
 def check_in_memory(case: Transcript, mode: str) -> str | None:
-    """Every variant in memory; the first difference, or None."""
+    """Run every variant in memory; the first difference, or None."""
     variants: dict[str, Callable[[Transcript], str | None]] = dict(VARIANTS) if mode != "bounded" else {}
     if mode != "unbounded":
         variants["bounded"] = _bounded
@@ -185,7 +185,7 @@ def check_in_memory(case: Transcript, mode: str) -> str | None:
 
 
 def check_in_lake(case: Transcript, mode: str, make: Callable[[Operator, str], LakeCase], folder: str) -> str | None:
-    """On an engine: a stream in parts with a restart between them, and a bounded run. The first difference, or None.
+    """Run on an engine: unbounded in parts with a restart between them, and bounded. The first difference, or None.
 
     Where the clock moves, every move is a restart, and the bounded run replays what the stream has recorded.
 
@@ -235,7 +235,7 @@ def check_embedded(case: Transcript, mode: str, folder: str) -> str | None:
 
 
 def _land(case: LakeCase, log: Logs, start: int, stop: int) -> None:
-    """Entries of all inputs, one commit each; the table of an input is there from the first on."""
+    """Land entries of all inputs, one commit per input. The first call creates every input's table."""
     for name, input_log in log.logs.items():
         case.land(input_log, *log.bounds(name, start, stop), name=name)
 

@@ -1,4 +1,4 @@
-"""The code of a function or class of the user, with everything it reaches: two are taken for the same only when they must do the same."""
+"""The code of a user's function or class, with all code it reaches: followed, digested and described."""
 
 from floodmark.core.code.digest import Code, check_source, class_of, code_of, settings_of
 from floodmark.core.code.followed import Followed

@@ -1,4 +1,4 @@
-"""Classes: what of them is the user's, and what Python and libraries have put there."""
+"""Classes: telling the members that the user wrote from those that Python and libraries add."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ _NOT_MEMBERS = frozenset(
     }
 )
 _FIELDS = ("__dataclass_fields__", "_field_defaults", "__attrs_attrs__", "__total__")
-"""What a class has whose annotations are its fields."""
+"""Attributes of a class whose annotations are its fields."""
 
 
 def plain(member: Any) -> Any:
-    """The function of a method, or of a property."""
+    """(member of a class) -> the function of a method or property; any other member unchanged."""
     if isinstance(member, property):
         return member.fget
     inner = getattr(member, "__func__", None) or getattr(member, "func", None) or member
@@ -83,7 +83,7 @@ def file_of(kind: type, methods: Iterable[FunctionType]) -> str:
 
 
 def where_of(kind: type, where: Where) -> Where:
-    """Where the body of a class stands; by default where the class is used."""
+    """Variables, cells and source in which a class's body was run; by default those of the code that uses the class."""
     methods = [m for m in methods_of(kind) if m.__module__ == kind.__module__]
     taken: dict[str, Any] = {}
     for method in methods:
@@ -117,7 +117,7 @@ def _foreign(kind: type) -> bool:
 
 
 def _members(kind: type) -> Iterator[tuple[str, Any]]:
-    """What a class says itself, by name."""
+    """(name, member) of the members that a class itself defines, sorted by name."""
     if isinstance(kind, EnumMeta):
         enumerated: dict[str, Any] = dict(kind.__members__)
         yield "__members__", [(name, entry.value) for name, entry in enumerated.items()]
@@ -141,7 +141,7 @@ def _members(kind: type) -> Iterator[tuple[str, Any]]:
 
 
 def _declared(member: Any) -> bool:
-    """Whether a member is one of floodmark's states and timers, which have a place of their own in a graph."""
+    """Whether a member is one of floodmark's states and timers, which the graph describes itself."""
     return type(member).__module__.startswith("floodmark.") and hasattr(type(member), "__set_name__")
 
 

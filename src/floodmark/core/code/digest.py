@@ -1,4 +1,4 @@
-"""The code of a function or class of the user, with everything it reaches: two are taken for the same only when they must do the same.
+"""Digests of the code of a user's function or class, with all code it reaches. Equal digests mean equal behaviour.
 
 What counts, and what does not, is in docs/concepts.md ("What the version sees").
 """
@@ -43,7 +43,7 @@ def settings_of(values: Mapping[str, Any], where: str) -> dict[str, object]:
         where: for errors.
 
     Raises:
-        DefinitionError: DEFINITION-123, one does not say what it holds.
+        DefinitionError: DEFINITION-123, a value whose content cannot be read.
     """
     return {name: _setting(value, f"self.{name}", where) for name, value in sorted(values.items())}
 
@@ -77,7 +77,7 @@ def class_of(value: object, what: str, without: str = "") -> dict[str, object]:
 
 
 class Code:
-    """The code of a function, followed when it is first asked for: helpers that are defined below an operator are there by then.
+    """The code of a function. It is followed on first use, when helpers defined below an operator exist too.
 
     Args:
         function: of the user; None where the digest is known.

@@ -1,4 +1,4 @@
-"""What was followed to make a version, for people: functions, classes, constants and modules of the user's, and packages of others."""
+"""The code that a version covers, for people: the user's functions, classes, constants and modules, and packages by name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from floodmark.core.code.text import Kind, Part
 
 @dataclass(frozen=True)
 class Followed:
-    """What functions reach.
+    """The code that functions reach.
 
     Args:
         parts: in the order in which they are met; those of kind ``unknown`` could not be followed, and say how they count.
@@ -26,7 +26,7 @@ class Followed:
 
     @staticmethod
     def of(functions: Iterable[Any]) -> Followed:
-        """What all of some functions, classes or instances reach."""
+        """The code that several functions, classes or instances reach together."""
         parts: dict[tuple[Kind, str], Part] = {}
         libraries: dict[str, None] = {}
         for function in functions:

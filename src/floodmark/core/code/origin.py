@@ -1,4 +1,4 @@
-"""Whose code something is: the user's, which is followed, or that of Python, an installed package or floodmark, of which the name counts."""
+"""Origin of code: the user's, which is followed, or that of Python, an installed package or floodmark, which counts by its name."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _OWN: set[str] = set()
 
 
 def count_as_own(module: str) -> None:
-    """Take a package for the user's wherever it is installed: it defines operators.
+    """Count a package as the user's, also if it is installed: it defines operators.
 
     Args:
-        module: one of it.
+        module: a module of the package.
     """
     package = module.split(".", maxsplit=1)[0]
     if package != "floodmark" and package not in sys.stdlib_module_names:

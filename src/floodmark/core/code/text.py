@@ -1,4 +1,4 @@
-"""The text of a walk through code: what was met, in order, with the parts it consists of and the names of libraries in it."""
+"""The text of a walk through code: tokens in order, the parts they belong to, and names of libraries."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Part:
     Args:
         kind: what it is; ``unknown`` is what cannot be followed.
         name: module and name.
-        place: file and line; of what cannot be followed, how it counts.
+        place: file and line; of a part that cannot be followed, how it counts.
         digest: of its own text, without what it uses in turn.
     """
 
@@ -30,7 +30,7 @@ class Part:
 
 
 class Text:
-    """What a walk has written down.
+    """The text that a walk through code writes.
 
     Attributes:
         parts: (kind, name) -> the part, in the order in which they are met.
@@ -76,19 +76,19 @@ class Text:
                 self.parts[key] = replace(self.parts[key], digest=both)
 
     def later(self, value: Any, write: Callable[[], None]) -> None:
-        """Put the number of a definition; what it says is written once, after what is being written."""
+        """Put the number of a definition. Its text is written once, after the current one."""
         if self.number(value):
             self._waiting.append((self._numbers[id(value)], write))
 
     def finish(self) -> None:
-        """Write what waits, and what comes to wait."""
+        """Write all waiting definitions, and those that these add."""
         while self._waiting:
             number, write = self._waiting.popleft()
             self.put(f"#{number}=")
             write()
 
     def number(self, value: Any) -> bool:
-        """Put the number of something that may be met again; whether it is met for the first time."""
+        """Put the number of a value that may occur again; True at its first occurrence."""
         known = self._numbers.get(id(value))
         self.put(f"#{len(self._numbers) if known is None else known}")
         if known is None:
