@@ -1,4 +1,4 @@
-"""The arithmetic of a window definition, and for which of its windows a row is late."""
+"""The arithmetic of a window definition, and the classification of rows as on time, late or dropped per window."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from floodmark.spec.windows import Grid as GridWindow
 
 
 def assigner(window: GridWindow) -> Assigner:
-    """The arithmetic of a window known before any row is seen."""
+    """The arithmetic of windows that do not depend on the rows."""
     match window:
         case Tumbling() | Sliding():
             return Grid(window.size, window.slide, window.offset)
@@ -52,7 +52,7 @@ def kind_of(window: Window, values: Sequence[str] = ()) -> Kind:
 
 
 def first_needed(window: Window, moment: int) -> int:
-    """The first instant whose rows are in a window that ends after ``moment``: at or before it."""
+    """The first instant whose rows may be in a window that ends after ``moment``; not later than ``moment``."""
     if isinstance(window, (Global, Count, WindowAssigner)):
         return NEVER
     if isinstance(window, Session):
@@ -64,7 +64,7 @@ def first_needed(window: Window, moment: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """Rows against their windows, each judged by its own stamp.
+    """Lateness of rows per window, each row classified by its own stamp.
 
     Args:
         slices: start of the slice of each row.
@@ -88,7 +88,7 @@ class Judgement:
 
 
 def judge(assigner: Assigner, lateness: int, times: Instants, stamps: Instants) -> Judgement:
-    """Lateness as a column comparison: late iff end - 1 <= stamp, dropped iff end - 1 + lateness <= stamp.
+    """Classify rows by comparing columns: late iff end - 1 <= stamp, dropped iff end - 1 + lateness <= stamp.
 
     Args:
         assigner: of the windows.
@@ -103,7 +103,7 @@ def judge(assigner: Assigner, lateness: int, times: Instants, stamps: Instants) 
     rows = np.flatnonzero((first <= stamps + 1) & (first <= last))
     late: list[tuple[int, int]] = []
     dropped: list[tuple[int, int]] = []
-    for row in rows.tolist():  # late rows are few; the others never come here
+    for row in rows.tolist():  # late rows are few; rows on time are not looped over
         stamp = int(stamps[row])
         for end in assigner.ends(int(first[row]), int(last[row])):
             if end - 1 > stamp:

@@ -1,4 +1,4 @@
-"""Expressions that may fail for a row: which ones a step computes, and in what words the quarantine and errors say that one failed."""
+"""Expressions that may fail for a row: those that a step computes, and the reasons that the quarantine and errors give."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Attempt:
 
     @property
     def unexplained(self) -> str:
-        """The reason in the quarantine before the engine has found its message for the row, and where it finds none."""
+        """The reason in the quarantine until the engine's message for the row is known, or if there is none."""
         return f"{self.text}: no value for this row"
 
     def explained(self, message: str) -> str:
@@ -48,7 +48,7 @@ class Attempt:
 
 
 def attempts(step: steps.Step) -> tuple[Attempt, ...]:
-    """What a stateless step computes; a column as it is cannot fail."""
+    """The expressions of a stateless step, but for plain columns, which cannot fail."""
     match step:
         case steps.Filter():
             return (Attempt(step="filter", text=step.condition, type="boolean", schema=step.parent.schema),)
@@ -64,7 +64,7 @@ def attempts(step: steps.Step) -> tuple[Attempt, ...]:
 
 
 def stage_attempts(stage: AnyStage) -> tuple[tuple[int, Attempt], ...]:
-    """(place among the stage's values, what is computed for it) of a stateful step."""
+    """(position among the stage's values, expression) of a stateful step, but for plain columns."""
     step = stage.step
     if not isinstance(step, steps.WindowAggregate):
         return ()
@@ -77,12 +77,12 @@ def stage_attempts(stage: AnyStage) -> tuple[tuple[int, Attempt], ...]:
 
 
 def is_column(text: str, schema: Schema) -> bool:
-    """Whether an expression is a column of the row as it is."""
+    """Whether an expression is a plain column of the row."""
     return text.strip("`") in schema
 
 
 def all_attempts(operator: Operator, stage: AnyStage | None) -> tuple[Attempt, ...]:
-    """What sets rows of an operator aside when it fails."""
+    """The expressions of an operator whose failures quarantine rows."""
     walked = dict.fromkeys(step for _, result in operator.results for step in steps.walk(result))
     quarantining_attempts = [attempt for step in walked if steps.quarantines(step) for attempt in attempts(step)]
     if stage is not None and steps.quarantines(stage.step):
@@ -91,7 +91,7 @@ def all_attempts(operator: Operator, stage: AnyStage | None) -> tuple[Attempt, .
 
 
 def matching(attempts: Iterable[Attempt], failure: Mapping[str, Any]) -> Iterator[Attempt]:
-    """What may have failed, by a row of the quarantine that has no message yet."""
+    """The expressions that may have failed for a row of the quarantine that has no message yet."""
     names = set(json.loads(failure["given"]))
     for attempt in attempts:
         mine = (attempt.step, attempt.unexplained) == (failure["step"], failure["reason"])
@@ -100,7 +100,7 @@ def matching(attempts: Iterable[Attempt], failure: Mapping[str, Any]) -> Iterato
 
 
 def quarantining(operator: Operator) -> Operator:
-    """The operator, as if each of its expressions set rows aside."""
+    """The operator with ``on_error="quarantine"`` for each of its expressions."""
     return replace(operator, results=tuple((name, steps.quarantining(step)) for name, step in operator.results))
 
 
@@ -112,7 +112,7 @@ def stopped(
     Args:
         operator: that ran.
         mode: bounded or unbounded.
-        failure: the row, as the quarantine would say it.
+        failure: the row, in the form of the quarantine.
         event_time: of the row, ms.
         sequence: of the row, in its input.
     """

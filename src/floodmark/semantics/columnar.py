@@ -1,4 +1,4 @@
-"""Windows computed in columns, before their kernel: rows are judged by their stamps, and those on time become partials."""
+"""Windows computed in columns, before the shuffle: rows are classified by their stamps, and rows on time become partials."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Stage:
 
     @property
     def values(self) -> tuple[Value, ...]:
-        """What is computed from each row beforehand."""
+        """The expressions that are computed for each row before the stage."""
         return self.accumulators.values
 
     @property
@@ -67,7 +67,7 @@ class Stage:
 
     @property
     def result_schema(self) -> pa.Schema:
-        """What ``advance`` emits: the step's columns, then ``_event_time`` and ``_watermark`` in ms, ``_kind``, ``_order``."""
+        """Columns of the emitted rows: the step's columns, then ``_event_time`` and ``_watermark`` in ms, ``_kind``, ``_order``."""
         return result_schema(self.step.schema)
 
 
@@ -75,20 +75,20 @@ class Stage:
 
 
 def pack(stage: Stage, batches: Iterable[pa.RecordBatch]) -> dict[int, dict[str, pa.Table]]:
-    """Judge and pre-aggregate rows; key group -> named tables, as of ``judged``."""
+    """Classify and pre-aggregate rows: key group -> named tables, as of ``judged``."""
     return by_group(judged(stage, batches))
 
 
 def judged(stage: Stage, batches: Iterable[pa.RecordBatch]) -> dict[str, pa.Table]:
-    """Judge and pre-aggregate rows of all key groups.
+    """Classify and pre-aggregate rows of all key groups.
 
     Args:
         stage: of the step.
-        batches: with ``group`` and the row columns of ``Stage``; markers are passed over (they only move time).
+        batches: with ``group`` and the row columns of ``Stage``; markers are ignored, as they only move time.
 
     Returns:
         Tables with a column ``group``, any of ``main``/``bagN`` (on-time partials by ``slice`` and ``from_end``), ``late`` (one row per late window),
-        ``side`` (rows dropped for all their windows), ``dropped`` (``end``, ``n``) and ``failed`` (rows set aside before they came here).
+        ``side`` (rows dropped for all their windows), ``dropped`` (``end``, ``n``) and ``failed`` (rows quarantined by earlier steps).
     """
     step, dims = stage.step, ["group", *stage.keys, "slice", "from_end"]
     parts: list[Partials] = []

@@ -33,7 +33,7 @@ def arrow_schema(schema: Schema) -> pa.Schema:
 
 
 def fitted(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """What a function of the user's gave, as a column. A whole number for an instant is milliseconds UTC, as ``ctx.timestamp`` is.
+    """Values from a user's function as a column. A whole number for an instant is milliseconds UTC, as ``ctx.timestamp`` is.
 
     Raises:
         TypeError, ValueError: some value is not of the type; Arrow alone would cut the fraction off a number.
@@ -79,10 +79,10 @@ def _check_whole(values: Sequence[Any], kind: pa.DataType) -> None:
 
 
 def table_fitted(rows: Sequence[Mapping[str, Any]], schema: Schema) -> pa.Table:
-    """What a function of the user's gave, as a table of a contract; a nullable column may be left out.
+    """Rows from a user's function as a table of a contract; a nullable column may be missing.
 
     Raises:
-        TypeError, ValueError: a name that is no column, nothing where there has to be something, or ``fitted``.
+        TypeError, ValueError: a name that is no column, no value for a column that is not nullable, or as ``fitted``.
     """
     check_names(rows, schema)
     row_schema = arrow_schema(schema)
@@ -92,7 +92,7 @@ def table_fitted(rows: Sequence[Mapping[str, Any]], schema: Schema) -> pa.Table:
 
 
 def check_names(rows: Sequence[Mapping[str, Any]], schema: Schema) -> None:
-    """Raise ValueError for a name that is no column, or where a value is missing that has to be there."""
+    """Raise ValueError for a name that is no column, or for a missing value of a column that is not nullable."""
     known, needed = set(schema.names), [column.name for column in schema.columns if not column.nullable]
     for row in rows:
         other = next((name for name in row if name not in known), None)
@@ -106,7 +106,7 @@ def check_names(rows: Sequence[Mapping[str, Any]], schema: Schema) -> None:
 
 
 def result_schema(schema: Schema) -> pa.Schema:
-    """What a kernel emits: the step's columns, then ``_event_time`` and ``_watermark`` in ms, ``_kind``, ``_order``."""
+    """Columns of rows that a kernel emits: the step's columns, then ``_event_time`` and ``_watermark`` in ms, ``_kind``, ``_order``."""
     stamps = [("_event_time", pa.int64()), ("_watermark", pa.int64()), ("_kind", pa.int32()), ("_order", pa.int64())]
     return pa.schema([*arrow_schema(schema), *(pa.field(*stamp) for stamp in stamps)])
 
@@ -132,7 +132,7 @@ def decode(chunk: bytes) -> dict[str, pa.Table]:
     """The tables of a chunk.
 
     Raises:
-        StateError: STATE-001, written by another version of the format.
+        StateError: STATE-001, the chunk has another version of the format.
     """
     (length,) = struct.unpack_from("<I", chunk)
     header = json.loads(bytes(chunk[4 : 4 + length]))

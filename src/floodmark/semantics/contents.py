@@ -1,4 +1,4 @@
-"""What a window holds: all its rows, in order of arrival, or only what aggregates and reduce need; and what comes out of it."""
+"""Contents of windows: all rows in order of arrival, or only accumulators; and the results computed from them."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from floodmark.spec.steps import WindowAggregate
 from floodmark.spec.windows import Count, Session
 
 Held = list[Any]
-"""Plain data, kept with the window: rows, or an accumulator per aggregate, or the row that ``reduce`` has made so far."""
+"""The contents of one window, plain data: rows, or an accumulator per aggregate, or the row reduced so far."""
 
 
 class Contents:
-    """The contents of the windows of one stage; nothing is kept here.
+    """Operations on the contents of a stage's windows. The contents themselves are stored by the kernel.
 
     Args:
-        stage: whose.
+        stage: of the windows.
     """
 
     def __init__(self, stage: ElementStage) -> None:
@@ -43,31 +43,31 @@ class Contents:
         in_turn = _last_rows(step)
         self.quarantines = step.on_error == "quarantine"
         self.types = [(f.name, f.type) for f in arrow_schema(step.schema) if f.name in step.own_columns]
-        self.blank = dict.fromkeys(step.parent.schema.names)  # a column more than an older version has kept is null
+        self.blank = dict.fromkeys(step.parent.schema.names)  # a column that rows of an older version lack is null
         own = set(step.own_columns)
         self.yields = Schema(tuple(c if c.name in own else replace(c, nullable=True) for c in step.schema.columns))
         whole = step.function is not None and not step.aggregates and not step.reduces
         ordered = any(getattr(a, "function", "") in ORDERED for _, a in step.aggregates)
-        joined = ordered and isinstance(step.window, Session)  # parts of sessions are joined in order of arrival
+        joined = ordered and isinstance(step.window, Session)  # parts of sessions are merged in order of arrival
         self.keeps_rows = step.evictor is not None or in_turn or whole or joined
         self.distance = values.index(step.evictor.distance) if isinstance(step.evictor, KeepNear) else None
         self.evictor = KeepLast(step.window.size) if in_turn and isinstance(step.window, Count) else step.evictor
 
     def nothing(self) -> Held:
-        """Of a new window, or of one that was purged."""
+        """The contents of a new or purged window."""
         if self.keeps_rows:
             return []
         return [None] if self.step.reduces else [f.create() for f, _, _ in self.measures]
 
     def add(self, held: Held, arrived: int, time: int, values: tuple[Any, ...], row: Any) -> None:
-        """One row more.
+        """Add a row.
 
         Args:
             held: changed in place.
-            arrived: the place of the row among all of its key group.
+            arrived: position of the row among all rows of its key group.
             time: its event time.
-            values: what is computed from it beforehand.
-            row: all of it, where a function sees it.
+            values: of the stage's expressions for the row.
+            row: the whole row, if a function of the user needs it.
         """
         if self.keeps_rows:
             held.append((arrived, time, values, row))
@@ -77,7 +77,7 @@ class Contents:
             self._fold(held, values)
 
     def joined(self, left: Held, right: Held) -> Held:
-        """Of two sessions that have become one."""
+        """The merged contents of two sessions."""
         if self.keeps_rows:
             return sorted(left + right, key=lambda item: item[0])
         if self.step.reduces:
@@ -86,7 +86,7 @@ class Contents:
         return [form.merge(a, b) for (form, _, _), a, b in zip(self.measures, left, right, strict=True)]
 
     def results(self, held: Held, pane: Pane) -> list[tuple[Any, ...]]:
-        """The rows of a pane: aggregates, or what the user's function makes of rows or aggregates."""
+        """The rows of a pane: the aggregates, or the rows that the user's function yields for rows or aggregates."""
         step = self.step
         if step.reduces:
             folded = reduce(self._reduced, (self.blank | row for *_, row in held)) if self.keeps_rows else held[0]
@@ -111,7 +111,7 @@ class Contents:
             return [tuple(_item(row.get(name)) for name in step.own_columns) for row in made]
 
     def spoiling(self, held: Held) -> Iterator[tuple[int, UserCodeError]]:
-        """Places of the rows for which a fold of the user's fails, each as if those before it had not been there."""
+        """(position, error) of the rows for which a user's fold fails; the fold continues without a row that fails."""
         if not self.keeps_rows or not (self.step.reduces or self.step.own_aggregates):
             return
         state: Any = None
@@ -128,7 +128,7 @@ class Contents:
                 yield position, error
 
     def evicted(self, held: Held, when: Literal["before", "after"]) -> Held:
-        """What the evictor leaves before or after the function."""
+        """The contents that the evictor retains before or after the function."""
         evictor, distance_position = self.evictor, self.distance
         if evictor is None or evictor.when != when:
             return held
@@ -136,7 +136,7 @@ class Contents:
         return [held[i] for i in evictor.retained([time for _, time, _, _ in held], distances)]
 
     def _fold(self, state: Held, values: tuple[Any, ...]) -> None:
-        """One row more in the accumulators."""
+        """Add a row's values to the accumulators."""
         for i, (form, value, by) in enumerate(self.measures):
             state[i] = form.add(state[i], None if value is None else values[value], None if by is None else values[by])
 
@@ -144,7 +144,7 @@ class Contents:
         assert self.step.function is not None
         with user_code_boundary("reduce()", f"The rows were {held} and {row}."):
             folded = dict(self.step.function.call(held, dict(row)))
-            if self.quarantines:  # the row that spoils it is the one to set aside
+            if self.quarantines:  # quarantines the row whose result does not fit, not a later one
                 for name, kind in self.types:
                     fitted([_item(folded[name])], kind)
             return folded
@@ -156,7 +156,7 @@ def _item(value: Any) -> Any:
 
 
 def _last_rows(step: WindowAggregate) -> bool:
-    """Whether a count window slides: it then keeps its last rows."""
+    """Whether a count window slides, so that its contents are its last rows."""
     return isinstance(step.window, Count) and step.window.slide != step.window.size
 
 

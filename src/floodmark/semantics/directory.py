@@ -1,4 +1,4 @@
-"""What each bucket of a key group weighs and waits for, in a tree of pages: a changed bucket rewrites one page per level.
+"""Weight, earliest progress and earliest clock of each bucket of a key group, in a tree of pages: a changed bucket rewrites one page per level.
 
 A page has the items of 16 buckets, or of 16 pages of the level below it. The page at the top is part of the index of the group, the
 others are chunks of their own. A page is read only to reach a bucket below it, or when something below it is due.
@@ -14,10 +14,10 @@ from floodmark.semantics.plain import pack, unpack
 from floodmark.semantics.store import Store
 
 NONE = END + 1
-"""Waits for nothing."""
+"""Timer value meaning: no timer set."""
 
 Item = tuple[int, int, int]
-"""Weight of a bucket or of all buckets below a page, 0 where there is no chunk; the earliest progress and the earliest clock they wait for."""
+"""(weight, earliest progress, earliest clock) of a bucket, or of all buckets below a page; weight 0: there is no chunk."""
 
 EMPTY: Item = (0, NONE, NONE)
 
@@ -29,7 +29,7 @@ _BUCKETS = 1 << 48
 
 
 def combined(items: list[Item]) -> Item:
-    """What several items say together."""
+    """The item of several items: sum of weights, minimum of progress and of clock."""
     if not items:
         return EMPTY
     weights, events, ticks = zip(*items, strict=True)
@@ -65,7 +65,7 @@ class Directory:
         self._put(1, number, item)
 
     def grow(self) -> None:
-        """One bucket more, empty."""
+        """Add an empty bucket."""
         self.size += 1
         if self.size > _WIDTH**self._height:
             self._changed.add((self._height, 0))
@@ -73,11 +73,11 @@ class Directory:
             self._pages[self._height, 0] = []
 
     def due(self, progress: int, clock: int) -> Iterator[int]:
-        """Buckets with something that waits for ``progress`` or ``clock``, or for less."""
+        """Numbers of the buckets that have timers up to ``progress`` or ``clock``."""
         return self._due(self._height, 0, progress, clock)
 
     def close(self) -> list[Item]:
-        """Write the pages that have changed below the top; the page at the top."""
+        """Write changed pages below the top; returns the page at the top."""
         for level in range(1, self._height):
             for changed in sorted(number for at, number in self._changed if at == level):
                 page, chunk = self._pages[level, changed], level * _BUCKETS + changed

@@ -1,4 +1,4 @@
-"""The stages of steps that go row by row: what travels to ``semantics.panes`` and ``semantics.process``, and in which columns."""
+"""The stages of steps that process row by row, for ``semantics.panes`` and ``semantics.process``, and their row columns."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ class ElementStage:
 
     step: WindowAggregate
     by_time: bool
-    """Rows come by effective time, not as they arrive."""
+    """Whether rows are processed in order of effective time instead of arrival."""
     cut: Cut | None = None
-    """Only a part is asked for."""
+    """The interval to compute; None for all of time."""
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -55,7 +55,7 @@ class ElementStage:
 
     @property
     def values(self) -> tuple[Value, ...]:
-        """What is computed from each row beforehand: aggregates' expressions, the gap of a session, the distance of an evictor."""
+        """The expressions that are computed for each row before the stage: of aggregates, a session's gap, an evictor's distance."""
         values_by_sql: dict[str, Value] = {}
         for text in expressions(self.step):
             kind = check(text, self.step.parent.schema, f"step '{self.step.uid}'")
@@ -64,14 +64,14 @@ class ElementStage:
 
     @property
     def whole_rows(self) -> bool:
-        """Whether a function of the user sees the rows."""
+        """Whether a function of the user needs whole rows."""
         step = self.step
         seen = step.function is not None and not step.aggregates
         return seen or isinstance(step.window, WindowAssigner) or bool(own_parts(self.trigger))
 
     @property
     def trigger(self) -> Trigger:
-        """The step's, or its window's own."""
+        """The step's trigger, or the default trigger of its window."""
         match self.step.window:
             case Count() as window:
                 every = AfterCount(window.slide)
@@ -88,11 +88,11 @@ class ElementStage:
 
     @property
     def several(self) -> bool:
-        """Whether rows are those of several streams, which come in their order where all else is equal."""
+        """Whether rows are from several inputs, which order rows of one time by input."""
         return False
 
     def pack(self, batches: Iterable[pa.RecordBatch]) -> dict[int, dict[str, pa.Table]]:
-        """Rows as they are, per key group."""
+        """The unchanged rows per key group."""
         return _packed(batches, self.keys)
 
 
@@ -102,11 +102,11 @@ class ProcessStage:
 
     step: KeyedProcess
     by_time: bool
-    """Rows come by effective time, not as they arrive."""
+    """Whether rows are processed in order of effective time instead of arrival."""
     cut: None = None
-    """It has no parts in time."""
+    """Always None: no interval can be computed on its own."""
     runner: list[Any] = field(default_factory=list, compare=False, repr=False)
-    """The opened function, once a kernel needs it; every process has its own."""
+    """The opened function: empty until a kernel opens it, in each process."""
     whole_rows: ClassVar[bool] = True
 
     @property
@@ -116,12 +116,12 @@ class ProcessStage:
 
     @property
     def several(self) -> bool:
-        """Whether rows are those of several streams, which come in their order where all else is equal."""
+        """Whether rows are from several inputs, which order rows of one time by input."""
         return bool(self.step.ports)
 
     @property
     def values(self) -> tuple[Value, ...]:
-        """The tag of the input a row is from, where there are several."""
+        """The tag of a row's input, if there are several inputs."""
         return (Value(TAG, "int"),) if self.step.ports else ()
 
     @property
@@ -130,7 +130,7 @@ class ProcessStage:
         return result_schema(self.step.schema)
 
     def pack(self, batches: Iterable[pa.RecordBatch]) -> dict[int, dict[str, pa.Table]]:
-        """Rows as they are, per key group."""
+        """The unchanged rows per key group."""
         return _packed(batches, self.keys)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What a key group keeps per key, in buckets: a micro-batch reads and writes the buckets of the keys it touches, and no others.
+"""The state of a key group per key, in buckets: a micro-batch reads and writes the buckets of the keys it touches, and no others.
 
 Buckets are split one at a time as keys come (linear hashing, Litwin 1980), so that they stay small whatever the group holds. Each
 entry has the progress and the clock it waits for; the directory knows the earliest of each bucket.
@@ -22,21 +22,21 @@ CODEC = 4
 """Version of the format of buckets, directory and index."""
 
 _LISTS = 3
-"""The version before it, whose index lists all buckets: it is read, and written anew."""
+"""The previous version, whose index lists all buckets: it is read, and written in the current version."""
 
 _FULL = 2_048
-"""Bytes per bucket on average; an entry counts for no more than that."""
+"""Average bytes per bucket; a larger entry counts as this many."""
 
 _LARGE = 1_000_000
 """Bytes from which a store may keep a chunk in pieces: it is then removed before it is written anew."""
 
 _Stored = tuple[int, int, bytes]
-"""The progress and the clock an entry waits for, its key and value."""
+"""(earliest progress, earliest clock, packed key and value) of an entry."""
 
 
 @dataclass(slots=True)
 class Entry:
-    """What is kept for one key.
+    """The stored state of one key.
 
     Args:
         key: its values.
@@ -77,7 +77,7 @@ class Entries:
 
     @staticmethod
     def open(store: Store) -> Entries:
-        """As it was last closed.
+        """The entries as they were when last closed.
 
         Raises:
             StateError: STATE-001, written in a format this release does not read.
@@ -100,7 +100,7 @@ class Entries:
         return Entries(store, extra, Directory(store, size, top), combined(top)[0])
 
     def filled(self, stored: dict[bytes, _Stored]) -> Entries:
-        """With these entries, which are written, in place of none.
+        """Write these entries into an empty key group.
 
         Args:
             stored: by identity of the key.
@@ -114,7 +114,7 @@ class Entries:
         return self
 
     def get(self, key: tuple[Any, ...]) -> Entry | None:
-        """The entry of a key; changes to it are kept."""
+        """The entry of a key, None if there is none; ``close`` writes its changes."""
         name = identity(key)
         if name in self._live:
             return self._live[name]
@@ -124,15 +124,15 @@ class Entries:
         return entry
 
     def put(self, entry: Entry) -> None:
-        """A new entry."""
+        """Add an entry."""
         self._live[identity(entry.key)] = entry
 
     def drop(self, key: tuple[Any, ...]) -> None:
-        """Forget a key."""
+        """Remove a key."""
         self._live[identity(key)] = None
 
     def due(self, progress: int, clock: int) -> Iterator[Entry]:
-        """Every entry that waits for ``progress`` or ``clock``, or for less."""
+        """Every entry that has timers up to ``progress`` or ``clock``."""
         for number in self.directory.due(progress, clock):
             for name, (event, tick, data) in list(self._bucket(number).entries.items()):
                 if event <= progress or tick <= clock:
@@ -143,7 +143,7 @@ class Entries:
                 yield entry
 
     def close(self) -> tuple[int, int]:
-        """Write what has changed; the earliest progress and clock any entry waits for."""
+        """Write changed buckets; returns the earliest progress and the earliest clock of all timers."""
         for name, entry in self._live.items():
             self._keep(name, entry)
         self._live.clear()
@@ -200,7 +200,7 @@ class Entries:
         self.directory.grow()
 
     def _split(self) -> None:
-        """One bucket more: it takes its share of the one it is split from."""
+        """Add a bucket, which takes its share of the bucket that is split."""
         size = self.directory.size
         number = size - (1 << (size.bit_length() - 1))
         old = self._bucket(number)
@@ -234,10 +234,10 @@ def _taken_from_lists(store: Store, counts: list[int]) -> dict[bytes, _Stored]:
 
 
 def _weight(name: bytes, stored: _Stored) -> int:
-    """Bytes of an entry in its bucket, nearly."""
+    """Approximate bytes of an entry in its bucket."""
     return len(name) + len(stored[2]) + 24
 
 
 def _one_nan(key: tuple[Any, ...]) -> tuple[Any, ...]:
-    """There is one NaN, so that dictionaries find it."""
+    """The key with a single NaN object, so that dictionaries find it."""
     return tuple(math.nan if isinstance(v, float) and math.isnan(v) else v for v in key)

@@ -1,4 +1,4 @@
-"""Rows and panes a function of the user failed for, as rows of the quarantine; and rows through ``flat_map``, which may fail."""
+"""Failures of the user's code as rows of the quarantine; and ``flat_map``, whose rows may fail."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from floodmark.spec.schema import FAILED, QUARANTINE, RETRACTION, ROW
 from floodmark.spec.steps import FlatMap
 
 FAILURE_TYPE = pa.struct(list(arrow_schema(QUARANTINE)))
-"""Why a row failed: the columns of ``QUARANTINE``."""
+"""The reason why a row failed: the columns of ``QUARANTINE``."""
 
 Failure = dict[str, str | None]
 
@@ -28,13 +28,13 @@ _SET_ASIDE = pa.schema([*_SET_ASIDE, ("side", FAILURE_TYPE)])
 
 
 def failure(step: str, error: UserCodeError, input_: Any, key: Mapping[str, Any] | None = None) -> Failure:
-    """What the quarantine says of a row or pane.
+    """The quarantine's columns for a row or pane that failed.
 
     Args:
         step: that failed, for people.
         error: of the user's code.
         given: the row or pane.
-        key: columns of the key and their values, where it is known.
+        key: columns of the key and their values; None before rows have a key.
     """
     return {
         "step": f"{step}, {error.where}" if step else error.where,
@@ -51,7 +51,7 @@ def expression_failure(step: str, reason: str, row: Any, key: Mapping[str, Any] 
         step: that computes it, for people.
         reason: the expression and its message.
         given: the row.
-        key: columns of the key and their values, where it is known.
+        key: columns of the key and their values; None before rows have a key.
     """
     return {"step": step, "key": None if key is None else _text(key), "reason": reason, "given": _text(row)}
 
@@ -64,12 +64,12 @@ def set_aside(failures: Sequence[tuple[int, int, int, Failure]]) -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class Mapped:
-    """What ``flat_map`` made of a table.
+    """The result of ``flat_map`` over a table.
 
     Args:
         rows: the step's columns; a marker, and a row that failed, is one row of nulls.
-        origin: the row of the table each came from.
-        failures: place in ``rows`` -> why the row it came from failed.
+        origin: for each of ``rows`` the position of its row in the table.
+        failures: position in ``rows`` -> failure of the row it came from.
     """
 
     rows: pa.Table
@@ -78,7 +78,7 @@ class Mapped:
 
 
 def flat_mapped(step: FlatMap, table: pa.Table, kinds: Sequence[int]) -> Mapped:
-    """Every row through the function of a step; markers, ticks and rows that failed before pass.
+    """Apply the step's function to every row; markers, ticks and rows that failed before become one row of nulls each.
 
     Args:
         step: whose function it is.
@@ -86,7 +86,7 @@ def flat_mapped(step: FlatMap, table: pa.Table, kinds: Sequence[int]) -> Mapped:
         kinds: ``_kind`` of each row.
 
     Raises:
-        UserCodeError: USER-001, and the step stops then.
+        UserCodeError: USER-001, if the step's ``on_error`` is "stop".
     """
     rows, made, errors = table.to_pylist(), [], dict[int, UserCodeError]()
     keeps = step.on_error == "quarantine"
@@ -135,7 +135,7 @@ def _mapped(
     failures: dict[int, Failure] = {}
     for position, new in enumerate(made):
         if position in errors:
-            if kinds[position] == RETRACTION:  # what it takes back was set aside, too
+            if kinds[position] == RETRACTION:  # the row it retracts was quarantined, too
                 continue
             failures[len(rows)] = failure("", errors[position], inputs[position])
         rows += [{}] if new is None else new
@@ -144,7 +144,7 @@ def _mapped(
 
 
 def failed_kinds(mapped: Mapped, kinds: pa.Array) -> pa.Array:
-    """``_kind`` of the rows of a flat_map, with the failed ones marked."""
+    """``_kind`` of the rows of a flat_map, ``FAILED`` for rows that failed."""
     marked = kinds.take(mapped.origin).to_pylist()
     for position in mapped.failures:
         marked[position] = FAILED
@@ -152,7 +152,7 @@ def failed_kinds(mapped: Mapped, kinds: pa.Array) -> pa.Array:
 
 
 def split(rows: pa.Table) -> tuple[pa.Table, list[pa.Table]]:
-    """Rows of a stage without those that failed on the way to it; and these as side rows, with their ``group``, if any can."""
+    """(rows of a stage) -> the rows that have not failed; and one table of the failed rows as side rows with ``group``, none if rows cannot fail."""
     if "failure" not in rows.column_names:
         return rows, []
     failed = pc.equal(rows["kind"], FAILED)
@@ -168,13 +168,13 @@ def split(rows: pa.Table) -> tuple[pa.Table, list[pa.Table]]:
 
 
 def plain_texts(texts: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """JSON that an engine has written of rows and keys, as ``failure`` writes it."""
+    """JSON of rows and keys, as an engine wrote it, in the form in which ``failure`` writes it."""
     json_texts = texts.to_pylist()
     return pa.array([None if text is None else _text(json.loads(text)) for text in json_texts], pa.string())
 
 
 def _text(value: Any) -> str:
-    """A row or pane as JSON; what JSON does not know, as text."""
+    """A row or pane as JSON; values that JSON does not have, as text."""
     try:
         return printable(json.dumps(_plain(value), ensure_ascii=False, allow_nan=False))
     except (ValueError, TypeError, RecursionError):  # what the user's code has put into it

@@ -1,4 +1,4 @@
-"""The index of a key group whose windows are computed in columns: which chunk of its store holds what."""
+"""The index of a key group whose windows are computed in columns: the content of each chunk of its store."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ class Index:
     next: int = 0
 
     def forget(self, number: int) -> None:
-        """Late rows of a chunk wait no more."""
+        """Remove a chunk of waiting late rows from the index."""
         del self.pending[number]
         self.waiting.pop(number, None)
 
     @staticmethod
     def load(text: bytes | None) -> Index:
-        """As it was written; a new one where nothing was."""
+        """The index as it was written; a new one if there is none."""
         if text is None:
             return Index()
         raw = json.loads(bytes(text))
@@ -59,12 +59,12 @@ class Index:
             {int(n): v for n, v in raw.get(k, {}).items()} for k in ("pending", "waiting", "fired")
         )
         parts = {int(n): Chunk(*chunk) for n, chunk in raw["parts"].items()}
-        # an older release has kept each window in one chunk
+        # an older release stored each window in one chunk
         fired = {end: [[layers, _MANY]] if isinstance(layers, int) else layers for end, layers in fired.items()}
         return Index(parts, pending, waiting, fired, raw["fired_to"], raw["next"])
 
     def dump(self) -> bytes:
-        """As JSON."""
+        """The index as JSON."""
         parts = {n: [c.rows, c.slices, c.from_ends] for n, c in self.parts.items()}
         late = {"pending": self.pending, "waiting": self.waiting} if self.waiting else {"pending": self.pending}
         other_fields = {**late, "fired": self.fired, "fired_to": self.fired_to, "next": self.next}

@@ -1,7 +1,7 @@
 """The kernel of interval joins: one key group, in columns.
 
-A row is judged by its own stamp before it comes here: late ones are dropped, as their partners may be gone. A row on time by its stamp
-arrives before progress reaches its event time, so a buffered row may go once progress has reached the last instant a partner can have;
+Late rows are dropped before the kernel, by their own stamp, as their partners may be evicted. A row on time by its stamp
+arrives before progress reaches its event time, so a buffered row is evicted once progress has reached the last instant a partner can have;
 nothing depends on how rows are cut into micro-batches, or on how the inputs interleave.
 
 Source: Flink ``IntervalJoinOperator``; unmatched rows come out when they are freed, as in Spark's outer stream-stream joins.
@@ -33,7 +33,7 @@ from floodmark.spec.steps import TAG, IntervalJoin
 _FOREVER = 1 << 60
 _SIDES = ("left", "right")
 _LARGE = 100_000
-"""Rows of a chunk that is not merged any more."""
+"""Chunks of more rows than this are not merged."""
 
 Instants = npt.NDArray[np.int64]
 Booleans = npt.NDArray[np.bool_]
@@ -66,7 +66,7 @@ class JoinStage:
         return result_schema(self.step.schema)
 
     def pack(self, batches: Iterable[pa.RecordBatch]) -> dict[int, dict[str, pa.Table]]:
-        """Per key group: the rows of each side that are on time; how many were dropped; what failed before it came here."""
+        """Per key group: rows on time of each side, numbers of dropped rows, rows that failed in earlier steps."""
         rows = [t for b in batches if (t := pa.Table.from_batches([b])).num_rows]
         if not rows:
             return {}
@@ -135,9 +135,12 @@ class JoinKernel:
 
     def __init__(self, stage: JoinStage, store: Store) -> None:
         self.stage, self.step, self.store = stage, stage.step, store
-        self.reach = stage.step.upper, -stage.step.lower  # how long after a row of each side a partner may come
+        self.reach = stage.step.upper, -stage.step.lower  # per side: how much later than a row a partner may be
         kind = stage.step.kind
-        self.lonely = kind in {"left", "full", "anti"}, kind in {"right", "full"}  # come out without a partner
+        self.lonely = (
+            kind in {"left", "full", "anti"},
+            kind in {"right", "full"},
+        )  # per side: whether rows without a partner are emitted
         self.flagged = self.lonely[0] or kind == "semi", self.lonely[1]
         self.out: list[pa.Table] = []
         self.chunks: tuple[list[_Chunk], list[_Chunk]] = ([], [])
@@ -150,7 +153,7 @@ class JoinKernel:
         ticks: Sequence[Tick] = (),  # noqa: ARG002 - nothing here looks at the clock
         reached: int = NEVER,  # noqa: ARG002 - what fires fires once
     ) -> Emission:
-        """Take in rows, send out their pairs, then free what ``progress`` has left behind.
+        """Buffer rows, emit their pairs, then evict rows for which no partner can come after ``progress``.
 
         Args:
             packed: parts from ``pack`` for this group, in any order.
@@ -177,7 +180,7 @@ class JoinKernel:
         return Emission(results.set_column(results.num_columns - 1, "_order", order), 0, self._deadline())
 
     def _deadline(self) -> int | None:
-        """Where rows come out when they are freed, the first to go; else when a whole chunk may go."""
+        """The earliest progress at which a row (a chunk, on sides whose rows without partner are not emitted) is evicted; None if none is buffered."""
         waits = [
             (chunk.first if self.lonely[tag] else chunk.last) + self.reach[tag]
             for tag, side in enumerate(self.chunks)
@@ -208,7 +211,7 @@ class JoinKernel:
         self.store.put_index(index if any(chunk_entries) else None)
 
     def _save_flags(self, chunk: _Chunk) -> None:
-        """Write which rows have had a partner apart from the rows: a partner for one row writes a bit for each."""
+        """Write a chunk's flags (which rows have had a partner) apart from its rows, so that a new partner does not rewrite the rows."""
         assert chunk.matched is not None
         if chunk.flags is None:
             chunk.flags, self.next = self.next, self.next + 1
@@ -255,7 +258,7 @@ class JoinKernel:
         return np.zeros(table.num_rows, dtype=bool) if self.flagged[tag] else None
 
     def _as_now(self, rows: pa.Table, tag: int) -> pa.Table:
-        """Rows an older version has buffered: columns that it did not read yet are null."""
+        """Rows that an older version buffered, with the current columns; a column that the older version did not read is null."""
         columns = {name: rows[name] for name in (*self.stage.keys, "t", "w")}
         kinds = self.step.parent.schema.types
         for name in self.stage.columns(tag):
@@ -271,7 +274,7 @@ class JoinKernel:
         self.chunks[chunk.tag].remove(chunk)
 
     def _free(self, tag: int, progress: int) -> None:
-        """Let go of rows no partner can come for any more; send out those that never had one."""
+        """Evict rows for which no partner can come any more; emit those of them that never had a partner."""
         bound = progress - self.reach[tag]
         for chunk in list(self.chunks[tag]):
             if chunk.last > bound and (not self.lonely[tag] or chunk.first > bound):
@@ -317,7 +320,7 @@ class JoinKernel:
     # ---- pairs
 
     def _match(self, left: _Chunk, right: _Chunk) -> None:
-        """Send out the pairs of two chunks."""
+        """Emit the pairs of two chunks."""
         lower, upper = self.step.lower, self.step.upper
         if right.last < left.first + lower or right.first > left.last + upper:
             return
@@ -337,7 +340,7 @@ class JoinKernel:
         self._send(a, b, times, np.maximum(a["w"].to_numpy(), b["w"].to_numpy()))
 
     def _first_partners(self, left: _Chunk, places: Instants) -> None:
-        """Left rows that have a partner now and had none before: out with a semi join, of no more interest in an anti join."""
+        """Flag left rows that have their first partner; a semi join emits them, an anti join will not."""
         assert left.matched is not None
         new = np.unique(places)
         new = new[~left.matched[new]]
@@ -350,7 +353,7 @@ class JoinKernel:
             self._send(rows, None, rows["t"].to_numpy(), rows["w"].to_numpy())
 
     def _alone(self, tag: int, rows: pa.Table) -> None:
-        """Rows without a partner, as of the instant from which on none could come."""
+        """Emit rows without a partner, with the last instant at which a partner was possible as event time."""
         if not rows.num_rows:
             return
         final = np.minimum(rows["t"].to_numpy() + self.reach[tag], END)
@@ -378,13 +381,13 @@ class JoinKernel:
 
 
 def _index_entry(chunk: _Chunk) -> list[int]:
-    """A chunk as the index of its key group names it."""
+    """A chunk's entry in the index of its key group."""
     flags = [] if chunk.flags is None else [chunk.flags]
     return [chunk.number, chunk.rows, chunk.first, chunk.last, *flags]
 
 
 def pairs(left: pa.Table, right: pa.Table, keys: Sequence[str], lower: int, upper: int) -> tuple[Instants, Instants]:
-    """Places of the rows with one key, none of it null, whose times ``t`` lie in ``left + lower <= right <= left + upper``."""
+    """(positions in left, positions in right) of the pairs with equal keys, none of them null, and ``left.t + lower <= right.t <= left.t + upper``."""
     both = pa.concat_tables([left.select([*keys]), right.select([*keys])])
     ids, _ = group_ids(both, keys)
     for key in keys:

@@ -96,7 +96,7 @@ class ElementKernel(KeyedKernel):
     def _element(
         self, key_state: _Key, position: int, time: int, stamp: int, values: tuple[Any, ...], row: Any
     ) -> None:
-        """One row: judged by its stamp, put into its windows."""
+        """Add a row to its windows, those for which its stamp does not drop it."""
         now, lost = self.now, 0
         try:
             placed = self.assign(time, values, row)
@@ -163,7 +163,7 @@ class ElementKernel(KeyedKernel):
         return self.endless
 
     def _fire(self, key_state: _Key, progress: int) -> None:
-        """Timers in time order up to ``progress``, then what they leave is freed.
+        """Fire a key's timers in time order up to ``progress``, and free windows whose time is over.
 
         At the end of input a period that is under way comes to its end once, if there are new rows; it is not repeated for ever.
         """
@@ -180,7 +180,7 @@ class ElementKernel(KeyedKernel):
             self._wait(key_state)
 
     def _due(self, key_state: _Key, window: _Window, time: int) -> None:
-        """Progress has come to what a window waits for."""
+        """Fire a window whose timer, or end, progress has reached; free it if its time is over."""
         self.now.watermark = time
         if self.machine.next_event(window.trigger, window) <= time:
             ended = window.end is not None and time >= window.end
@@ -199,7 +199,7 @@ class ElementKernel(KeyedKernel):
             key_state.windows.remove(window)
 
     def _tick(self, key_state: _Key) -> None:
-        """The clock has moved."""
+        """Fire the windows whose timers the clock has reached."""
         for window in list(key_state.windows):
             if self.machine.next_tick(window.trigger) > self.now.clock:
                 continue
@@ -215,7 +215,7 @@ class ElementKernel(KeyedKernel):
         return END if window.end is None else min(window.end - 1 + self.lateness, END)
 
     def _wait(self, key_state: _Key) -> None:
-        """What the key waits for next."""
+        """Set the earliest progress and clock of the key's timers."""
         event, tick = NONE, NONE
         for window in key_state.windows:
             event = min(event, self.machine.next_event(window.trigger, window), self._free_at(window))
@@ -252,7 +252,7 @@ class ElementKernel(KeyedKernel):
             window.contents, window.emitted, window.fresh, window.held = self.contents.nothing(), [], 0, 0
 
     def _emit(self, key_state: _Key, window: _Window, pane: Pane, event: int, stamp: int) -> bool:
-        """Send a pane out; False when there is no row for one."""
+        """Emit a pane; False if the window has no rows."""
         window.contents = self.contents.evicted(window.contents, "before")
         if self.contents.keeps_rows and not window.contents:
             return False
@@ -281,7 +281,7 @@ class ElementKernel(KeyedKernel):
         return True
 
     def _without_spoiling(self, key_state: _Key, window: _Window, stamp: int) -> bool:
-        """Set rows aside that spoil what is computed of a window; whether there were any."""
+        """Quarantine the rows of a window for which a fold fails; True if there were any."""
         spoiling = dict(self.contents.spoiling(window.contents))
         for position, error in spoiling.items():
             _, time, values, row = window.contents[position]
@@ -291,7 +291,7 @@ class ElementKernel(KeyedKernel):
         return bool(spoiling)
 
     def _computed(self, window: _Window, pane: Pane) -> list[tuple[Any, ...]]:
-        """The rows of a pane; where failures are set aside, each is known to fit its columns."""
+        """The rows of a pane; if failures are quarantined, checked to fit the result's columns."""
         rows = self.contents.results(window.contents, pane)
         if self.quarantines:
             schema = self.stage.result_schema
@@ -312,12 +312,12 @@ class ElementKernel(KeyedKernel):
         return self._cut(pa.table(columns, schema=schema))
 
     def _wanted(self, time: int) -> bool:
-        """Whether a result of that event time is asked for."""
+        """Whether a result of that event time is in the computed interval."""
         cut = self.stage.cut
         return cut is None or cut.interval.start <= time < cut.interval.end
 
     def _check_whole(self, key_state: _Key, window: _Window) -> None:
-        """A session that may go on where no rows were read has no result that can be relied on."""
+        """Refuse a session that reaches the edge of the rows read, as rows beyond the edge may extend it: EXECUTION-007."""
         cut, session = self.stage.cut, self.step.window
         if cut is None or not isinstance(session, Session) or window.start is None or window.end is None:
             return

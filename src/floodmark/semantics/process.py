@@ -32,7 +32,7 @@ _SHARED = 1 << 62
 
 
 class _Cell:
-    """One state of the key at hand."""
+    """One state of the current key."""
 
     __slots__ = ("now", "open", "raw")
 
@@ -43,7 +43,7 @@ class _Cell:
 
 
 class _Times:
-    """The timers of the key at hand.
+    """The timers of the current key.
 
     ``firing`` is the name and time of the timer that fires; ``ending`` says that the input has ended; ``chains`` then which timers each one
     that is set comes from.
@@ -92,7 +92,7 @@ def _clamped(time: int) -> int:
 
 
 class Runner:
-    """A function opened in this process, with handles on the state of whichever key is at hand."""
+    """A function opened in this process, with handles on the state of the current key."""
 
     def __init__(self, function: StatefulFunction) -> None:
         self.states, self.shared = function.states(), function.broadcast_states()
@@ -109,7 +109,7 @@ class Runner:
         self.mortal = [(name, state, state.ttl) for name, state in self.states.items() if state.ttl is not None]
 
     def close(self) -> None:
-        """No key is at hand any more."""
+        """Call the function's ``close``; refuse settings that a callback has changed: USER-004."""
         own = type(self.function).__name__
         with user_code_boundary(f"close() of '{own}'"):
             self.function.close()
@@ -136,7 +136,7 @@ def _image(setting: Any) -> bytes | None:
 
 
 class _Context:
-    """What a callback knows beside its row."""
+    """The ``ctx`` of callbacks; see ``spec.process.Context``."""
 
     __slots__ = ("_kernel", "key_state", "timestamp", "watermark")
 
@@ -202,7 +202,7 @@ class _KeyState:
 
 
 class _Target:
-    """An output of the function: checks rows and puts them in order.
+    """An output of the function: checks rows and orders their columns.
 
     Args:
         schema: keys, then the columns of its contract.
@@ -293,7 +293,7 @@ class ProcessKernel(KeyedKernel):
             self._open_shared(extra, layouts)
 
     def _open_shared(self, extra: dict[str, Any], layouts: Sequence[Mapping[str, Any]]) -> None:
-        """The states all keys share; an older release has kept them in the index."""
+        """Open the broadcast states; an older release stored them in the index."""
         states, number = unpack(self.shared) if self.shared else extra.pop("broadcast", ({}, self.layout))
         if number != self.layout:
             states = self._evolved(states, layouts[number], self.runner.shared, NEVER)
@@ -311,7 +311,7 @@ class ProcessKernel(KeyedKernel):
             key_state.entry.value = self.layout, key_state.stamp, key_state.states, key_state.timers, key_state.latest
 
     def _keep_shared(self, states: bytes) -> None:
-        """Write the states all keys share, where they have changed: most micro-batches only read them."""
+        """Write the broadcast states if they have changed: most micro-batches only read them."""
         if states == self.shared:
             return
         if self.shared:
@@ -336,7 +336,7 @@ class ProcessKernel(KeyedKernel):
     def _evolved(
         self, states: Mapping[str, Any], before: Mapping[str, Any], declared: Mapping[str, State], written: int
     ) -> dict[str, Any]:
-        """What an older version of the function has written, as this one declares it."""
+        """States in the layout of an older version of the function, converted to the declared layout."""
         evolved = {}
         for name, raw in states.items():
             state = declared.get(name)
@@ -353,7 +353,7 @@ class ProcessKernel(KeyedKernel):
         return () if name is None else (row[name] is not None, row[name])
 
     def _reach(self, progress: int, clock: int) -> None:
-        """Event timers under the clock as it stood, then the clock's; what progress has reached before the input ended is not its end."""
+        """Fire event timers under the previous clock, then the clock's timers. At the end of input, progress reached before the end fires first, not as the end."""
         if progress >= END and self.reached > NEVER:
             self._reach_both(self.reached, self.now.clock)
         self._reach_both(progress, clock)
@@ -436,7 +436,7 @@ class ProcessKernel(KeyedKernel):
             for name in sorted(self.event_timers):
                 if key_state.timers.get(name, (NONE,))[0] <= time:
                     at = _taken(key_state.timers, name)
-                    stamp = max(at - 1, key_state.stamp)  # a timer may lie before the row that set it
+                    stamp = max(at - 1, key_state.stamp)  # a timer may be earlier than the row that set it
                     self._timer(key_state, name, at, stamp, max(at, stamp + 1), at)
                     break
             self._due(key_state)
@@ -465,7 +465,7 @@ class ProcessKernel(KeyedKernel):
             times.firing = None
 
     def _enter(self, key_state: _KeyState, time: int, watermark: int, now: int) -> None:
-        """While a callback runs, the states and timers of its key are at hand."""
+        """Open the handles on a key's states and timers, for a callback."""
         context, runner, states = self.context, self.runner, key_state.states
         context.key_state, context.timestamp, context.watermark = key_state, time, watermark
         for name, cell in runner.own:
@@ -512,7 +512,7 @@ class ProcessKernel(KeyedKernel):
         self.units += 1
 
     def retract(self, row: Mapping[str, Any]) -> None:
-        """Take back a row; it shares its number with the next."""
+        """Emit a retraction; it shares its unit with the next row."""
         key, event, stamp = self.emits
         self.result.add(key, row, event, stamp, self.units, RETRACTION)
 
@@ -563,7 +563,7 @@ def _keep(states: dict[str, Any], name: str, raw: Any) -> None:
 
 
 def _taken(timers: dict[str, list[int]], name: str) -> int:
-    """The earliest time of a timer, which it is not set to any more."""
+    """Remove and return the earliest time of a timer."""
     earliest = timers[name].pop(0)
     if not timers[name]:
         del timers[name]

@@ -49,6 +49,6 @@ def stage_of(operator: Operator) -> AnyStage | None:
 
 
 def closed(stage: AnyStage) -> None:
-    """After the last row: let go of what functions have opened."""
+    """Close the functions of a stage, after the last row."""
     if isinstance(stage, ProcessStage):
         stage.close()

@@ -1,4 +1,4 @@
-"""Where a key group's state lies: the seam between the kernels and an engine."""
+"""The store of a key group's state: the interface between kernels and engines."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from typing import Protocol
 
 
 class Store(Protocol):
-    """Where it lies: an index and numbered chunks."""
+    """The state of one key group: an index and numbered chunks."""
 
     def index(self) -> bytes | None:
         """The index as it was last put."""
 
     def put_index(self, index: bytes | None) -> None:
-        """Replace the index; None: nothing is kept any more, and nothing waits."""
+        """Replace the index; None: the key group has no state and no timers."""
 
     def get(self, number: int) -> bytes:
         """A chunk."""
 
     def put(self, number: int, chunk: bytes) -> None:
-        """Write a chunk, in place of the one of that number."""
+        """Write a chunk; replaces a chunk of the same number."""
 
     def remove(self, number: int) -> None:
-        """Forget a chunk."""
+        """Remove a chunk."""
 
 
 @dataclass(slots=True)
@@ -49,5 +49,5 @@ class MemoryStore:
         self.chunks[number] = chunk
 
     def remove(self, number: int) -> None:
-        """Forget a chunk."""
+        """Remove a chunk."""
         del self.chunks[number]

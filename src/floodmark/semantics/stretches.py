@@ -15,9 +15,9 @@ import numpy as np
 from floodmark.semantics.delays import Milliseconds
 
 GAP = 365 * 86_400_000
-"""Without rows for so long, ms, one stretch ends and another one begins."""
+"""Least time without rows that separates two stretches, ms."""
 _MOST = 16
-"""Stretches that are kept apart; of more, those with the smallest gaps between them are taken for one."""
+"""Greatest number of stretches; if there are more, those with the smallest gaps between them are merged."""
 _FEW = 10
 """Rows are few if they are at most a tenth of all rows, or one."""
 
@@ -61,11 +61,11 @@ class Stretch:
 
 
 def stretches(moments: Milliseconds, position: Callable[[int], int]) -> tuple[Stretch, ...]:
-    """Of some rows, in order of time. Rows within a year cost a look for the first and the last.
+    """The stretches of rows, in order of time. Rows within a year cost only their minimum and maximum.
 
     Args:
         moments: event times in arrival order, ms.
-        position: place among the rows -> position in the unit.
+        position: index among the rows -> position in the unit.
     """
     if not len(moments):
         return ()
@@ -86,7 +86,7 @@ def stretches(moments: Milliseconds, position: Callable[[int], int]) -> tuple[St
 
 
 def joined(before: Sequence[Stretch], after: Sequence[Stretch]) -> tuple[Stretch, ...]:
-    """The stretches of rows and of those that land behind them, in order of time."""
+    """The stretches of landed rows and of rows that land after them, merged, in order of time."""
     landed = sum(stretch.rows for stretch in before)
     united: list[Stretch] = []
     moved = [replace(stretch, earlier=stretch.earlier + landed) for stretch in after]
@@ -128,7 +128,7 @@ def apart(parts: Sequence[Stretch]) -> tuple[Stretch | None, Stretch | None, Str
 
 
 def _whole(some: Sequence[Stretch]) -> Stretch | None:
-    """Several stretches as if they were one."""
+    """Several stretches merged into one; None if there are none."""
     whole = None
     for stretch in some:
         whole = stretch if whole is None else _united(whole, stretch)

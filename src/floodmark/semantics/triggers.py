@@ -23,7 +23,7 @@ State = list[Any]
 
 
 class Window(Protocol):
-    """What a machine sees of its window."""
+    """A window as its trigger's machine sees it."""
 
     start: int | None
     end: int | None
@@ -33,7 +33,7 @@ class Window(Protocol):
 
 @dataclass(slots=True)
 class Now:
-    """The moment a machine is asked at: the watermark in force and the processing clock."""
+    """The current watermark and processing clock."""
 
     watermark: int
     clock: int
@@ -43,38 +43,38 @@ class Machine:
     """One trigger. ``state`` is always what ``begin`` or ``merged`` returned."""
 
     def begin(self) -> State:
-        """For a new window."""
+        """The state of a new window."""
         return []
 
     def element(self, state: State, time: int, row: Mapping[str, Any], window: Window, now: Now) -> int:
-        """A row has come in."""
+        """A row was added: the decision."""
         raise NotImplementedError
 
     def event(self, state: State, time: int, window: Window, now: Now) -> int:  # noqa: ARG002 - one shape for all
-        """Progress has reached ``time``, which ``next_event`` asked for."""
+        """Progress has reached ``time``, the one of ``next_event``: the decision."""
         return CONTINUE
 
     def tick(self, state: State, window: Window, now: Now) -> int:  # noqa: ARG002 - one shape for all
-        """The clock has reached what ``next_tick`` asked for."""
+        """The clock has reached ``next_tick``: the decision."""
         return CONTINUE
 
     def next_event(self, state: State, window: Window) -> int:  # noqa: ARG002 - one shape for all
-        """The next progress it waits for."""
+        """The next progress at which ``event`` must be called."""
         return NONE
 
     def next_tick(self, state: State) -> int:  # noqa: ARG002 - one shape for all
-        """The next clock it waits for."""
+        """The next clock at which ``tick`` must be called."""
         return NONE
 
     def merged(self, states: list[State], window: Window, now: Now) -> State:  # noqa: ARG002 - one shape for all
-        """The state of a window that has grown, or become of several."""
+        """The state of a window that has grown, or was merged from several."""
         return states[0]
 
     def reset(self, state: State, window: Window) -> None:
-        """A combination it is part of has fired."""
+        """Reset the state, as the combination that this trigger is part of has fired."""
 
     def leftover(self, state: State, window: Window) -> bool:  # noqa: ARG002 - one shape for all
-        """Whether rows that have not been in a pane still deserve one when the window is freed."""
+        """Whether a window that is freed must emit a last pane for rows that were in none."""
         return False
 
 
@@ -296,7 +296,7 @@ class _EndOfInput(Machine):
 
 
 class _Purging(Machine):
-    """The state of what it wraps."""
+    """State: that of the wrapped trigger."""
 
     def __init__(self, inner: Machine) -> None:
         self.inner = inner
@@ -314,7 +314,7 @@ class _Purging(Machine):
 
 
 class _Combined(Machine):
-    """State: one per part, then what the combination keeps."""
+    """State: one per part, then whether each part has fired since the last time."""
 
     def __init__(self, parts: list[Machine]) -> None:
         self.parts = parts
@@ -353,7 +353,7 @@ class _Combined(Machine):
         return any(p.leftover(s, window) for p, s in zip(self.parts, state[0], strict=True))
 
     def decide(self, state: State, decisions: list[int], window: Window) -> int:
-        """The decision of the whole."""
+        """The decision of the combination, from its parts' decisions."""
         raise NotImplementedError
 
 
@@ -368,7 +368,7 @@ class _AnyOf(_Combined):
 
 
 class _AllOf(_Combined):
-    """What it keeps: which parts have fired since the last time; the end of the window stays reached."""
+    """Fires once each part has fired since the last time; a part that waits for the window's end counts as fired for good after it."""
 
     def decide(self, state: State, decisions: list[int], window: Window) -> int:
         state[1] = [
