@@ -26,7 +26,7 @@ from floodmark.spec.contract import Contract, inputs_of, takes_unknown
 _BUFFER = 1 << 20
 _PARQUET_ROWS = 65_536
 _LONGEST_RECORD_LINES = 10_000
-"""A quoted field over more lines than this is taken for a quote nobody closed."""
+"""Lines of a record beyond which its quoted field counts as a quote that is not closed."""
 _GZIP_MAGIC = b"\x1f\x8b"
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _BOM = b"\xef\xbb\xbf"

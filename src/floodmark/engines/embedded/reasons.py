@@ -46,7 +46,7 @@ def reason(attempt: Attempt, message: str) -> str:
 
     Args:
         attempt: the expression that has failed.
-        said: by Sail.
+        message: of Sail.
     """
     text = printable(message.strip())
     if (match := _MALFORMED.search(text)) is not None and match["type"] in _TYPES:

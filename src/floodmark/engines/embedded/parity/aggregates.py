@@ -1,4 +1,4 @@
-"""Aggregates in SQL for Sail."""
+"""SQL of aggregates for Sail."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from floodmark.semantics.aggregates.table import sql_of
 from floodmark.spec.aggregates import AnyAggregate, Builtin
 
 KEY = "group by"
-"""Under this name the table says which types may be keys."""
+"""Name under which the table lists the types that may be keys."""
 
 
 def sail_aggregate(aggregate: AnyAggregate, value: str, kind: str, error: str) -> str | None:
-    """As ``semantics.aggregates.table.sql_of``, with the answers of Spark on Sail; None where Sail has no such answer.
+    """As ``semantics.aggregates.table.sql_of``: SQL with which Sail gives Spark's answer; None if there is no such SQL.
 
     Args:
         aggregate: of the window.
         value: SQL of its values.
-        kind: their type.
+        kind: type of the values.
         error: SQL text of the overflow's message.
     """
     if not isinstance(aggregate, Builtin) or not agrees(aggregate.function, kind):
@@ -27,7 +27,7 @@ def sail_aggregate(aggregate: AnyAggregate, value: str, kind: str, error: str) -
 
 
 def written(aggregate: Builtin, value: str, kind: str, error: str) -> str | None:
-    """The SQL, whether or not the comparison found it to be right."""
+    """The SQL of an aggregate, also if the comparison with Spark has refused it."""
     if parse(kind).is_floating and aggregate.function in {"min", "max"}:
         return _least(value, kind) if aggregate.function == "min" else _greatest(value, kind)
     sql = sql_of(aggregate, value, kind, error)

@@ -1,6 +1,6 @@
-"""Arithmetic in words in which Sail answers as Spark does: each side in the type Spark computes in, overflow and division by zero as errors.
+"""Arithmetic rewritten so that Sail computes as Spark does: in Spark's types, with errors for overflow and division by zero.
 
-Sail's own whole numbers wrap around, its quotients of decimals have other digits, and it refuses a zero also beside NULL.
+Sail's own integers wrap around, its quotients of decimals have other digits, and it raises for a division of NULL by zero.
 """
 
 from __future__ import annotations
@@ -16,35 +16,35 @@ from floodmark.spec.expressions.typed import Typed
 from floodmark.spec.expressions.widening import FLOATS, INTEGERS, as_decimal, digits
 
 Rewrite = Callable[[Typed, Sequence[str]], str | None]
-"""(a call, its arguments as SQL) -> SQL; None where the call itself will do."""
+"""(a call, its arguments as SQL) -> SQL; None if the call needs no rewrite."""
 
 _WIDER = {"tinyint": "int", "smallint": "int", "int": "bigint", "bigint": "decimal(19,0)"}
 TRIED = {"+": "try_add", "-": "try_subtract", "*": "try_multiply"}
-"""Operator -> the function that gives null where it overflows."""
+"""Operator -> the function that gives null for an overflow."""
 _OPERATORS = {
     **{name: name for name in ("+", "-", "*", "/", "%", "div")},
     **{name: operator for operator, name in TRIED.items()},
     "try_divide": "/",
     **dict.fromkeys(("mod", "pmod", "try_mod"), "%"),
 }
-"""Function -> the operator whose decimals it has."""
+"""Function -> the operator whose precision and scale its decimals have."""
 _EXTRA = 4
-"""Digits that Sail's quotient has behind those of the dividend."""
+"""Fraction digits that Sail's quotient has beyond those of the dividend."""
 
 
 def rounds(name: str, children: Sequence[Typed]) -> bool | None:
-    """Whether arithmetic of decimals needs more than 38 digits, so that Spark rounds or overflows; None of other calls.
+    """Whether arithmetic of decimals needs more than 38 digits, so that Spark rounds or overflows; None for other calls.
 
     Args:
         name: of the function or operator.
-        children: its arguments.
+        children: arguments of the call.
     """
     operator, sides = _OPERATORS.get(name), _decimals(children)
     return None if operator is None or sides is None else _needed(operator, *sides) > MAX_DIGITS
 
 
 def _decimals(children: Sequence[Typed]) -> tuple[tuple[int, int], tuple[int, int]] | None:
-    """Precision and scale of two exact numbers, of which one is a decimal."""
+    """Precision and scale of each of two exact numbers, if one is a decimal; None for other arguments."""
     sides = [as_decimal(child.type, child.node) for child in children]
     if len(sides) != 2 or all(digits(child.type) is None for child in children):  # noqa: PLR2004 - left and right
         return None
@@ -53,7 +53,7 @@ def _decimals(children: Sequence[Typed]) -> tuple[tuple[int, int], tuple[int, in
 
 
 def _needed(operator: str, left: tuple[int, int], right: tuple[int, int]) -> int:
-    """Digits that Sail computes with."""
+    """Digits of the result with which Sail computes."""
     (p1, s1), (p2, s2) = left, right
     widest = max(p1 - s1, p2 - s2) + max(s1, s2)
     match operator:
@@ -70,7 +70,7 @@ def _needed(operator: str, left: tuple[int, int], right: tuple[int, int]) -> int
 
 
 def _added(operator: str) -> Rewrite:
-    """``+ - *``: whole numbers one type wider, so that the cast back fails where Spark's arithmetic overflows."""
+    """``+ - *``: integers are computed in the next wider type, so that the cast back fails if Spark's arithmetic overflows."""
 
     def rewrite(node: Typed, parts: Sequence[str]) -> str | None:
         kinds = node.kinds
@@ -97,7 +97,7 @@ def _simple(node: Typed) -> bool:
 
 
 def _checked(operator: str, first: str, second: str) -> str:
-    """Two bigints: twice as fast as by way of decimals, but it takes the arguments twice."""
+    """SQL for two bigints, with each argument written twice; twice as fast as through decimals."""
     left, right = f"CAST({first} AS bigint)", f"CAST({second} AS bigint)"
     message = overflow(operator).replace("'", "\\'")
     failure = f"CAST(raise_error('{message}') AS bigint)"
@@ -106,10 +106,10 @@ def _checked(operator: str, first: str, second: str) -> str:
 
 
 def overflow(operator: str) -> str:
-    """What Spark says where ``int`` or ``bigint`` overflows.
+    """Spark's message for an overflow of ``int`` or ``bigint``.
 
     Args:
-        operator: ``+``, ``-`` or ``*``; any other one has no function that gives null instead.
+        operator: of the overflow; only for ``+``, ``-`` and ``*`` the message names a function that gives null instead.
     """
     use = f"Use '{TRIED[operator]}' to tolerate overflow and return NULL instead. " if operator in TRIED else ""
     return f"[ARITHMETIC_OVERFLOW] overflow. {use}{_ANSI} SQLSTATE: 22003"
@@ -126,7 +126,7 @@ def _of_decimals(operator: str, node: Typed, parts: Sequence[str]) -> str | None
 
 
 def _within(sum_: str, kind: str) -> str:
-    """A sum of 38 digits, or an error: Sail refuses no number below 2^127, which has 39 digits. So it is moved there and back."""
+    """SQL that raises an error for a sum of more than 38 digits. Sail only raises above 2^127, so the sum is shifted there and back."""
     scale = (digits(kind) or (0, 0))[1]
     room = (1 << 127) - 10**MAX_DIGITS
     up, down = (f"CAST('{_placed(number, scale)}' AS {kind})" for number in (room, room + 1))
@@ -134,13 +134,13 @@ def _within(sum_: str, kind: str) -> str:
 
 
 def _placed(number: int, scale: int) -> str:
-    """Digits with the point before the last ones."""
+    """A number's digits with a decimal point before the last ``scale`` digits."""
     text = str(number)
     return f"{text[:-scale]}.{text[-scale:]}" if scale else text
 
 
 def _exact(children: Sequence[Typed], parts: Sequence[str]) -> list[str]:
-    """Whole numbers as the decimals Spark makes of them."""
+    """SQL of arguments with integers cast to the decimals to which Spark casts them."""
     return [
         part
         if digits(child.type) is not None
@@ -150,7 +150,7 @@ def _exact(children: Sequence[Typed], parts: Sequence[str]) -> list[str]:
 
 
 def _attempted(operator: str) -> Rewrite:
-    """``try_add`` and its like: null where the result has no place in its type."""
+    """``try_add`` and similar functions: null if the result is outside its type."""
     plain = _added(operator)
 
     def rewrite(node: Typed, parts: Sequence[str]) -> str | None:
@@ -168,7 +168,7 @@ def _attempted(operator: str) -> Rewrite:
 
 
 def _divided(form: str, *, attempt: bool = False) -> Rewrite:
-    """Division and its remainders: NULL beside zero is NULL; another number divided by zero an error, or NULL for an attempt."""
+    """Division and remainder: NULL divided by zero is NULL; any other number divided by zero is an error, or NULL for an attempt."""
 
     def rewrite(node: Typed, parts: Sequence[str]) -> str | None:
         sides = _sides(form, node, parts)
@@ -193,12 +193,12 @@ def _divided(form: str, *, attempt: bool = False) -> Rewrite:
 
 
 def _beyond(quotient: str) -> str:
-    """A quotient with no place in bigint, of which Spark keeps the last bits."""
+    """SQL that refuses a row with a quotient outside bigint, of which Spark keeps the last bits."""
     return f"CASE WHEN {quotient} IS NOT NULL THEN {refused('a quotient outside bigint', 'bigint')} END"
 
 
 def _sides(form: str, node: Typed, parts: Sequence[str]) -> tuple[Sequence[str], str] | None:
-    """Both sides in the type Spark divides in, and the type of the divisor."""
+    """SQL of both sides in the type in which Spark divides, and the type of the divisor."""
     decimals, kind = _decimals(node.children), node.type
     if decimals is not None:
         (p1, s1), (p2, s2) = decimals
@@ -224,13 +224,13 @@ def _sides(form: str, node: Typed, parts: Sequence[str]) -> tuple[Sequence[str],
 
 
 def _scale(node: Typed, own: int) -> int:
-    """The scale of the dividend with which Sail's quotient has one digit more than Spark's, by which it is rounded."""
+    """The scale of the dividend for which Sail's quotient has one digit more than Spark's, as rounding needs one."""
     result = digits(node.type)
     return max(own, (result[1] if result is not None else 0) + 1 - _EXTRA)
 
 
 def _limited(node: Typed, parts: Sequence[str], text: str) -> str:
-    """A quotient for whose dividend Sail has digits enough; another one is refused when it comes."""
+    """SQL that refuses rows whose quotient needs more digits than Sail has."""
     decimals = _decimals(node.children)
     if decimals is None or _needed("/", *decimals) <= MAX_DIGITS:
         return text

@@ -1,4 +1,4 @@
-"""Casts in other words, where Sail reads or writes a value otherwise than Spark."""
+"""Casts rewritten if Sail parses or formats a value otherwise than Spark."""
 
 from __future__ import annotations
 
@@ -14,33 +14,31 @@ _PLAIN = {
     "date": r"^ *[0-9]{4}-[0-9]{1,2}-[0-9]{1,2} *$",
     "timestamp": r"^ *[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}([ T][0-9]{1,2}:[0-9]{1,2}:[0-9]{1,2}([.][0-9]{1,6})?(Z|[-+][0-9]{2}:[0-9]{2})?)? *$",
 }
-"""Type -> the texts that Sail reads as Spark does. Spark reads some others, too; they are refused when they come."""
+"""Type -> pattern of the texts that Sail parses as Spark does. Spark parses other texts, too; rows with these are refused."""
 _READ = {
     "decimal": r"\\p{Nd}",
     "date": r"^[^0-9A-Za-z]*[0-9]{4,7}([^0-9A-Za-z/.,_]|[Tt]|$)",
     "timestamp": r"^[^0-9A-Za-z]*([0-9]{4,7}([^0-9A-Za-z/.,_]|[Tt]|$)|[Tt]?[0-9]{1,2}:)",
 }
-"""Type -> what is found in each text that Spark reads: it fails for all others. A year, or an hour; a digit of any script."""
-
-
+"""Type -> pattern that matches every text that Spark parses: a year or an hour; a digit of any script. Spark fails for other texts."""
 _FAITHFUL = {"float": 7, "double": 15}
-"""Type -> digits of decimals that Sail makes one of as Spark does; one with more is read anew from its text."""
+"""Type -> most digits of decimals that Sail converts to the type as Spark does; decimals with more digits are converted through text."""
 
 
 def wide(kind: str, most: int = _FAITHFUL["double"]) -> bool:
-    """Whether a type is a decimal of more digits than a double holds, or than so many."""
+    """Whether a type is a decimal of more than ``most`` digits; by default, of more digits than a double holds."""
     precision = digits(kind)
     return precision is not None and precision[0] > most
 
 
 def converted(value: str, source: str, target: str, word: str = "CAST") -> str:
-    """A value as another type, where nothing else than the type has to be said.
+    """SQL of a plain cast, without a rewrite for the types.
 
     Args:
-        value: SQL.
-        source: its type.
+        value: SQL of the value.
+        source: type of the value.
         target: the type.
-        word: of SQL.
+        word: of the cast in SQL.
     """
     if target in _FAITHFUL and wide(source, _FAITHFUL[target]):
         value = f"CAST({value} AS string)"
@@ -48,13 +46,13 @@ def converted(value: str, source: str, target: str, word: str = "CAST") -> str:
 
 
 def cast(value: str, source: Typed, target: str, *, attempt: bool) -> str:
-    """A cast as Sail answers it like Spark.
+    """SQL of a cast with which Sail gives Spark's answer.
 
     Args:
-        value: SQL.
-        source: the node it is of.
+        value: SQL of the value.
+        source: node of the value.
         target: the type.
-        attempt: null instead of an error.
+        attempt: whether the cast gives null instead of an error.
     """
     word, kind = "TRY_CAST" if attempt else "CAST", source.type
     name = "decimal" if target.startswith("decimal") else target
@@ -66,7 +64,7 @@ def cast(value: str, source: Typed, target: str, *, attempt: bool) -> str:
         return f"({hidden(source, value)} <> 0)"
     elif (
         kind in FLOATS and target == "bigint"
-    ):  # 2^63 is the double next to the largest bigint, and Spark takes it for that
+    ):  # Spark casts 2^63, the double next to the largest bigint, to the largest bigint
         return f"CASE WHEN {value} = 9223372036854775808D THEN 9223372036854775807L ELSE {word}(nullif({value}, 9223372036854775808D) AS bigint) END"
     elif kind == "boolean" and name == "decimal":
         value = f"CAST({value} AS int)"
@@ -81,7 +79,7 @@ def cast(value: str, source: Typed, target: str, *, attempt: bool) -> str:
 
 
 def malformed(value: str, kind: str) -> str:
-    """What Spark says of a text that it does not read as a type."""
+    """Spark's message for a text that it cannot parse as a type."""
     written = value.replace("\\", "\\\\").replace("'", "\\'")
     return _MALFORMED.format(written, kind.upper())
 
@@ -93,13 +91,13 @@ _MALFORMED = (
 
 
 def _failing(value: str, target: str) -> str:
-    """SQL of the error for a text that Spark does not read either."""
+    """SQL that raises Spark's error for a text that Spark cannot parse."""
     before, after = _MALFORMED.format("\0", target.upper()).replace("'", "\\'").split("\0")
     written = f"replace(replace({value}, '\\\\', '\\\\\\\\'), '\\'', '\\\\\\'')"
     return f"CAST(raise_error(concat('{before}', {written}, '{after}')) AS {target})"
 
 
 def rewritten(source: str, target: str, *, attempt: bool) -> bool:
-    """Whether a cast is put in other words."""
+    """Whether a cast is rewritten."""
     plain = Typed(None, source)  # type: ignore[arg-type]  # only its type is read
     return cast("x", plain, target, attempt=attempt) != f"{'TRY_CAST' if attempt else 'CAST'}(x AS {target})"

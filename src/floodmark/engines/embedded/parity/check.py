@@ -1,4 +1,4 @@
-"""The refusal of what Sail answers otherwise than Spark, and the SQL of everything else."""
+"""Check of expressions: refuses those that Sail computes otherwise than Spark, and renders the others as SQL for Sail."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from floodmark.spec.operator import Operator
 from floodmark.spec.schema import Schema
 
 _NOT_JUDGED = ("column_median_to_be_between", "column_quantile_values_to_be_between")
-"""Kinds of expectations that need DataFrame.approxQuantile, which Sail 0.7 has not. All others that Spark judges were compared."""
+"""Kinds of expectations that need DataFrame.approxQuantile, which Sail 0.7 lacks. All other kinds were compared with Spark."""
 _MOST = 5
-"""So many refusals are listed in one error."""
+"""Most refusals that one error lists."""
 
 
 def sail_sql(text: str, schema: Schema, where: str = "an expression") -> str:
-    """The SQL that Sail answers as Spark answers an expression of the user's.
+    """SQL with which Sail gives Spark's answer for an expression of the user.
 
     Args:
         text: Spark SQL.
-        schema: the columns it may name.
+        schema: columns of the expression.
         where: for the message.
 
     Raises:
         DefinitionError: as ``spec.expressions.expression``.
-        CapabilityError: CAPABILITY-031, Sail would answer otherwise.
+        CapabilityError: CAPABILITY-031, Sail would compute the expression otherwise.
     """
     made = _made(expression(text, schema, where))
     if isinstance(made, _Refusal):
@@ -46,10 +46,10 @@ def sail_sql(text: str, schema: Schema, where: str = "an expression") -> str:
 
 
 def check_operator(operator: Operator) -> None:
-    """Refuse an operator with an expression that Sail answers otherwise than Spark.
+    """Refuse an operator with an expression that Sail computes otherwise than Spark.
 
     Raises:
-        CapabilityError: CAPABILITY-031; it names each function, its arguments and the line of the expression.
+        CapabilityError: CAPABILITY-031; names each function, its arguments and the line of the expression.
     """
     reasons = list(dict.fromkeys(refusals(operator)))
     if reasons:
@@ -59,10 +59,10 @@ def check_operator(operator: Operator) -> None:
 
 
 def check_expectations(expectations: Iterable[Expectation]) -> None:
-    """Refuse an expectation that Sail cannot judge.
+    """Refuse expectations that Sail cannot check.
 
     Raises:
-        CapabilityError: CAPABILITY-037; it names the first one.
+        CapabilityError: CAPABILITY-037; names the first such expectation.
     """
     for expectation in expectations:
         if expectation.kind in _NOT_JUDGED:
@@ -76,7 +76,7 @@ def check_expectations(expectations: Iterable[Expectation]) -> None:
 
 
 def refusals(operator: Operator) -> Iterator[str]:
-    """Why each expression of an operator is refused, with its place in the user's file."""
+    """The reasons for refusing expressions of an operator, each with the line in the user's file."""
     inexact: dict[steps.Step, frozenset[str]] = {}
     for step in dict.fromkeys(step for _, result in operator.results for step in steps.walk(result)):
         columns = frozenset[str]().union(*(inexact[parent] for parent in step.parents))
@@ -91,7 +91,7 @@ def refusals(operator: Operator) -> Iterator[str]:
 
 
 def location_of(location: str, text: str) -> str:
-    """``file:line`` of an expression in the user's file; that of the operator where the text is put together while it runs.
+    """``file:line`` of an expression in the user's file; that of the operator if the file has no such constant.
 
     Args:
         location: ``file:line`` of the operator's function.
@@ -124,7 +124,7 @@ class _Sql:
 
     Args:
         sql: for Sail.
-        inexact: the call or column by which its value is Spark's to 12 digits only; empty where it is Spark's.
+        inexact: the call or column because of which the value equals Spark's to 12 digits only; empty if the value equals Spark's.
     """
 
     sql: str
@@ -149,7 +149,7 @@ def _made(read: Expression, columns: frozenset[str] = frozenset()) -> _Sql | _Re
 
 
 def _asked(tree: Typed, text: str, close: Collection[int], columns: Collection[str]) -> _Sql | _Refusal:
-    """The SQL, or for what Sail is not asked."""
+    """The SQL of an expression, or the reason why it cannot be rendered."""
     try:
         source = precision.inexact(tree, close, columns)
         return _Sql(rendered(tree), source)

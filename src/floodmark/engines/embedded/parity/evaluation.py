@@ -1,4 +1,4 @@
-"""Which arguments Spark computes for a row, where Sail would compute others or none: arguments beside NULL, and casts in comparisons."""
+"""Evaluation of arguments as in Spark, for calls of which Sail computes other arguments: those beside NULL, and casts in comparisons."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from floodmark.spec.expressions.widening import FLOATS, INTEGERS, digits
 _ALIKE = frozenset(
     ["=", "<>", "<", "<=", ">", ">=", "<=>", "and", "or", "not", "in", "between", "isnull", "isnotnull", "like"]
 )
-"""Calls that fail for no value where their arguments are of one type."""
+"""Calls that fail for no value if their arguments are of one type."""
 _TOTAL = frozenset(
     [
         "coalesce",
@@ -110,12 +110,12 @@ def _widens(source: str, target: str) -> bool:
 
 
 def avoidable(node: Typed) -> bool:
-    """Whether an expression may fail for some value, and Spark fails for no row in which it does not need the expression."""
+    """Whether an expression may fail for some value, and Spark does not compute the expression for rows that do not need it."""
     return fails(node) and not _ahead(node)
 
 
 def _ahead(node: Typed) -> bool:
-    """Whether Spark computes a part of an expression for every row before the rest, because it takes the part's value twice."""
+    """Whether Spark computes a part of an expression for every row before the rest, because the part's value is used twice."""
     match node.node:
         case Lambda():
             return False
@@ -128,11 +128,11 @@ def _ahead(node: Typed) -> bool:
 
 
 def beside_nulls(node: Typed, parts: Sequence[str], text: str) -> str:
-    """A call for the rows for which Spark computes all of its arguments; null for those where one is null before another that may fail.
+    """SQL of a call that is computed only for rows for which Spark computes all arguments; null if an argument before a failing one is null.
 
     Args:
         node: the call.
-        parts: its arguments as SQL.
+        parts: arguments of the call as SQL.
         text: the call as SQL.
     """
     if not isinstance(node.node, Call) or any(isinstance(child.node, Lambda) for child in node.children):
@@ -143,17 +143,19 @@ def beside_nulls(node: Typed, parts: Sequence[str], text: str) -> str:
     if not nulls:
         return text
     known = " AND ".join(f"{part} IS NOT NULL" for part in nulls)
-    if node.type == "boolean":  # of a CASE of booleans Sail makes AND and OR, which it computes for all rows
+    if (
+        node.type == "boolean"
+    ):  # as a number: Sail turns a CASE of booleans into AND and OR, and computes these for all rows
         return f"(CASE WHEN {known} THEN CAST({text} AS int) END <> 0)"
     return f"CASE WHEN {known} THEN {text} END"
 
 
 def opaque(children: Sequence[Typed], parts: Sequence[str], hide: str = "nullif") -> list[str]:
-    """Values to be compared: Sail would leave out a cast of whole numbers or decimals beside a constant, with its error and its rounding.
+    """SQL of values to be compared, with hidden casts: Sail leaves out a cast of exact numbers beside a constant, with its error and rounding.
 
     Args:
         children: of the comparison.
-        parts: SQL of each.
+        parts: SQL of each child.
         hide: the function that hides a cast.
     """
     if all(_named(child) for child in children):
@@ -164,7 +166,7 @@ def opaque(children: Sequence[Typed], parts: Sequence[str], hide: str = "nullif"
 
 
 def hidden(node: Typed, part: str, by: str = "nullif") -> str:
-    """A value whose cast Sail does not see; through ``coalesce`` it does see one where the value is never null."""
+    """SQL of a value in which Sail does not see a cast. ``coalesce`` does not hide the cast of a value that is never null."""
     exact = node.type in INTEGERS or digits(node.type) is not None
     return f"{by}({part}, NULL)" if exact and not isinstance(node.node, Column) else part
 
@@ -174,7 +176,7 @@ def _constant(node: Typed) -> bool:
 
 
 def _named(node: Typed) -> bool:
-    """Whether a value varies from row to row also where Sail has replaced what it knows: of ``coalesce(100, x)`` it knows that it is 100."""
+    """Whether a value depends on a column also after Sail has folded constants, as of ``coalesce(100, x)``, which is 100."""
     match node.node:
         case Column():
             return True

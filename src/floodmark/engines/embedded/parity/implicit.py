@@ -1,4 +1,4 @@
-"""Casts that Spark makes of arguments though the text has none, written out: Sail makes some of them otherwise, or others."""
+"""Implicit casts of Spark written out, as Sail's implicit casts differ."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FILE = Path(__file__).with_name("implicit.json")
 
 
 def explicit(tree: Typed) -> Typed:
-    """An expression in which each argument has the cast that Spark makes of it; a text that is written out stays: its form was compared."""
+    """An expression in which Spark's implicit casts of arguments are explicit. Literal texts stay, as they were compared in this form."""
     children = tuple(explicit(child) for child in tree.children)
     if isinstance(tree.node, Call):
         places = places_of(tree.node.name, len(children))
@@ -26,11 +26,11 @@ def explicit(tree: Typed) -> Typed:
 
 
 def places_of(name: str, count: int) -> list[str]:
-    """The arguments of a call by the names they have in the file: all of a function that takes any number of them have one.
+    """The names of a call's arguments in the file; all arguments of a variadic function have one name.
 
     Args:
         name: of the function.
-        count: of its arguments.
+        count: number of arguments.
     """
     return [f"{name}/*" if variadic(name) else f"{name}/{count}/{place}" for place in range(count)]
 
@@ -44,6 +44,6 @@ def _with_cast(child: Typed, kinds: Mapping[str, str]) -> Typed:
 
 @cache
 def _casts() -> Mapping[str, Mapping[str, str]]:
-    """Argument -> type it has -> type Spark casts it to; as ``make parity`` found it."""
+    """Name of an argument -> its type -> the type to which Spark casts it; written by ``make parity``."""
     casts: Mapping[str, Mapping[str, str]] = json.loads(FILE.read_text("utf-8"))
     return casts

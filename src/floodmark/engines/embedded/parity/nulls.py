@@ -1,4 +1,4 @@
-"""Arguments that Spark does not compute for a row, because another argument of the call is null there: Sail computes all of them."""
+"""Arguments that Spark does not compute for a row in which another argument of the call is null. Sail computes all arguments."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ FILE = Path(__file__).with_name("nulls.json")
 
 
 def left_out(name: str, count: int) -> Mapping[int, Sequence[int]]:
-    """Argument of a call -> those beside which it is not computed where one of them is null.
+    """Argument of a call -> arguments of which one being null keeps Spark from computing it.
 
     Args:
         name: of the function or operator.
-        count: of its arguments.
+        count: number of arguments.
     """
     return _order().get(f"{name}/{count}", {})
 
 
 @cache
 def _order() -> Mapping[str, Mapping[int, Sequence[int]]]:
-    """As ``make parity`` found it."""
+    """Function and number of arguments -> as of ``left_out``; written by ``make parity``."""
     calls: Mapping[str, Mapping[str, Sequence[int]]] = json.loads(FILE.read_text("utf-8"))
     return {name: {int(place): earlier for place, earlier in places.items()} for name, places in calls.items()}

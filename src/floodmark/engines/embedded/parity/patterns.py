@@ -1,4 +1,4 @@
-"""Regular expressions of Java as those of Sail, where both mean the same."""
+"""Regular expressions of Java translated to those of Sail with the same meaning."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ _SEPARATOR = re.compile(r"(?:\[\^?[^\[\]\\^&~]+\]\+?|\\[sSdDwW.|*+?(){}\[\]^$]\+
 
 
 class OtherPattern(Exception):  # noqa: N818 - a reason, made a refusal by ``rendering``
-    """A pattern that Java and Sail may read differently."""
+    """A pattern that Java and Sail may interpret differently."""
 
 
 _CONDITIONS = frozenset({"rlike", "regexp", "regexp_like"})
-"""Functions that say whether a pattern matches, not where."""
+"""Functions that only test whether a pattern matches."""
 
 
 def pattern(text: str, function: str = "rlike") -> str:
-    """A pattern that Sail reads as Java reads the one of the user.
+    """The pattern for Sail with the meaning of the user's pattern in Java.
 
     Args:
         text: as the user wrote it.
-        function: that matches it.
+        function: that uses the pattern.
 
     Raises:
-        OtherPattern: a construct they read differently, or a match of no text where it counts how often that is found.
+        OtherPattern: a construct that the two may interpret differently, or a match of the empty text in a function that counts matches.
     """
     if function == "split" and not _SEPARATOR.fullmatch(text):
         message = f"split by the pattern {text!r}"
@@ -56,7 +56,7 @@ def pattern(text: str, function: str = "rlike") -> str:
 
 
 def replacement(text: str, java: str) -> str:
-    """What a match is replaced with, as Sail reads it.
+    """The replacement of a match, in the syntax of Sail.
 
     Args:
         text: as the user wrote it; ``$1`` is a group.

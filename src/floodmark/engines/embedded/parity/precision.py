@@ -1,7 +1,8 @@
-"""Numbers that are Spark's to 12 digits only: which calls make them, which keep them, and the refusal of all that would show the digits behind those.
+"""Inexact numbers, which equal Spark's to 12 digits only: the calls that produce or preserve them, and the refusal of calls that reveal more digits.
 
-Functions such as ``exp`` come out of a mathematical library, whose last bits are Java's on Spark and Rust's on Sail. Such a number may be written to
-an output, and be computed with where a small difference stays small. A remainder, a comparison, ``floor``, a text, a hash or a key makes another value of it.
+Functions such as ``exp`` come from a mathematical library, whose last bits are Java's on Spark and Rust's on Sail. Such a number may be written to
+an output, and be used in calls in which a small difference stays small. A remainder, a comparison, ``floor``, a text, a hash or a key would turn the
+small difference into another value.
 """
 
 from __future__ import annotations
@@ -48,24 +49,24 @@ _STEADY = (LIBRARY - _PERIODIC) | frozenset(
         "try_element_at",
     ]
 )
-"""Calls whose result changes as little as their arguments do, so that it is Spark's to 12 digits, too."""
+"""Calls that change their result as little as their arguments, so that the result equals Spark's to 12 digits, too."""
 _BLIND = frozenset(["isnull", "isnotnull", "isnan", "size", "cardinality", "array_size"])
-"""Calls of which a number's last digits decide nothing."""
+"""Calls whose result does not depend on a number's last digits."""
 _COMPARING = frozenset({"count_distinct", "approx_count_distinct", "distinct"})
-"""Aggregates that ask which values are equal."""
+"""Aggregates that compare values."""
 _ADVICE = "compute it in a Python function, whose digits are the same on both engines"
 
 
 def inexact(node: Typed, close: Collection[int], columns: Collection[str] = ()) -> str:
-    """The call or column by which a value is Spark's to 12 digits only; empty where it is Spark's.
+    """The call or column because of which a value is inexact; empty if the value is exact.
 
     Args:
         node: an expression.
-        close: ``id`` of the nodes that were compared and found alike to 12 digits.
-        columns: those whose numbers are alike to 12 digits.
+        close: ``id`` of the nodes whose comparison with Spark has found equal numbers to 12 digits only.
+        columns: inexact columns.
 
     Raises:
-        NotRendered: a part of the expression would show the digits behind those.
+        NotRendered: a part of the expression would reveal more than 12 digits.
     """
     return _inexact(node, close, columns, {})
 
@@ -104,7 +105,7 @@ def _inexact(node: Typed, close: Collection[int], columns: Collection[str], para
 def _of_lambda(
     name: str, node: Typed, close: Collection[int], columns: Collection[str], parameters: Mapping[str, str]
 ) -> str:
-    """A call with a lambda: ``transform`` keeps what its lambda gives; no other one may compute with such numbers."""
+    """``inexact`` for a call with a lambda: ``transform`` is as inexact as its lambda's result; other calls refuse inexact numbers."""
     values, lambdas = node.children[0], node.children[1:]
     source = _inexact(values, close, columns, parameters)
     elements = {part.node.parameters[0]: source for part in lambdas if isinstance(part.node, Lambda)}
@@ -124,12 +125,12 @@ def _reason(what: str) -> str:
 
 
 def refusals(step: steps.Step, columns: Collection[str], sources: Mapping[str, str]) -> Iterator[str]:
-    """Why a step is refused beside its expressions: it tells rows apart by numbers that are Spark's to 12 digits only.
+    """The reasons for refusing a step whose keys, windows or aggregates distinguish rows by inexact numbers.
 
     Args:
         step: a step of an operator.
-        columns: of its parents, whose numbers are alike to 12 digits.
-        sources: the step's expression -> the call or column by which its value is alike to 12 digits; empty where it is Spark's.
+        columns: inexact columns of its parents.
+        sources: expression of the step -> the call or column because of which its value is inexact; empty if the value is exact.
     """
     if isinstance(step, steps.STATEFUL):
         yield from (_reason(f"a key by the column {key}") for key in step.keys if key in columns)
@@ -145,9 +146,9 @@ def refusals(step: steps.Step, columns: Collection[str], sources: Mapping[str, s
 
 
 def inexact_columns(step: steps.Step, columns: Collection[str], sources: Mapping[str, str]) -> frozenset[str]:
-    """The columns of a step's result whose numbers are Spark's to 12 digits only.
+    """The inexact columns of a step's result.
 
-    A Python function computes with such numbers as they are. A column of its result is taken for the one of its input whose name it has.
+    A Python function computes with inexact numbers as they are. A column of its result counts as inexact if the input column of that name is.
 
     Args:
         step: a step of an operator.

@@ -1,4 +1,4 @@
-"""Expressions of the user as SQL for Sail: written anew from the tree, so that Sail's own reading of the user's text plays no part."""
+"""Rendering of the user's expressions as SQL for Sail, from their tree, so that Sail never parses the user's own text."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ _INFIX = frozenset(
 _SUFFIXES = {"tinyint": "Y", "smallint": "S", "bigint": "L"}
 _SMALLEST = {"tinyint": -(1 << 7), "smallint": -(1 << 15), "int": -(1 << 31), "bigint": -(1 << 63)}
 CONDITIONAL = frozenset({"if", "coalesce", "ifnull", "nvl", "nvl2", "and", "or"})
-"""Calls that compute some of their arguments only where others say so."""
+"""Calls that compute some of their arguments depending on the values of others."""
 _ORDERED = frozenset({"in", "between"})
-"""Calls whose rewrites compute an argument only where those before it do not decide."""
+"""Calls whose rewrites compute an argument only if the arguments before it do not decide the result."""
 _STOPPING = frozenset({"exists", "forall"})
-"""Calls of which Spark computes the condition up to the element that decides, Sail for all."""
+"""Calls whose condition Spark computes up to the element that decides the result, Sail for all elements."""
 LIBRARY = frozenset(
     [
         "sin",
@@ -82,7 +82,7 @@ LIBRARY = frozenset(
         "hypot",
     ]
 )
-"""Calls that come out of a mathematical library: the standard of floating numbers leaves their last bits open, which are close to Spark's."""
+"""Calls of a mathematical library, whose last bits the standard of floating numbers leaves open; Sail's results are close to Spark's."""
 _NAN = LIBRARY | frozenset(
     [
         "+",
@@ -100,7 +100,7 @@ _NAN = LIBRARY | frozenset(
         "try_multiply",
     ]
 )
-"""Calls that may give NaN with a sign: Sail sorts it before all numbers, and compares it so. Spark has one NaN, behind all numbers."""
+"""Calls that may give a negative NaN, which Sail orders before all numbers. Spark has one NaN, after all numbers."""
 _NUMBER = re.compile(r"[-+]?[0-9]{1,9}([.][0-9]*)?")
 _MOMENTS = ("epoch", "now", "today", "tomorrow", "yesterday")
 _TAKES_NULL = frozenset(
@@ -122,20 +122,20 @@ _TAKES_NULL = frozenset(
         "map",
     ]
 )
-"""Calls that Sail computes all arguments of, though one is NULL for every row."""
+"""Calls of which Sail computes all arguments even if one is NULL for every row."""
 _FIRST_KNOWN = frozenset({"coalesce", "ifnull", "nvl"})
 _UNTYPED = frozenset({"boolean", "void", "variant", "decimal"})
 
 
 class NotRendered(Exception):  # noqa: N818 - a reason, made a CapabilityError by ``check``
-    """A part of an expression that Sail is not asked for."""
+    """A part of an expression that cannot be rendered for Sail."""
 
 
 def rendered(node: Typed) -> str:
-    """An expression for Sail.
+    """The SQL of an expression for Sail.
 
     Raises:
-        NotRendered: there is no text for a part of it.
+        NotRendered: a part of the expression cannot be rendered.
     """
     match node.node:
         case Literal() as literal:
@@ -167,7 +167,7 @@ def _check_moment(value: Typed, kind: str) -> None:
 
 
 def _check_single(value: Typed, kind: str) -> None:
-    """Refuse a whole number as a float where that may cost digits: Spark leaves the cast out where the float is made a double."""
+    """Refuse a cast of an int or bigint to float, which may lose digits: Spark leaves this cast out if the float is then cast to double."""
     if kind != "float" or value.type not in {"int", "bigint"}:
         return
     message = f"CAST({value.type} AS float), which Spark leaves out where a double is made of it (write double)"
@@ -175,7 +175,7 @@ def _check_single(value: Typed, kind: str) -> None:
 
 
 def _field(value: Typed, name: str) -> str:
-    """A field: null where the struct is null, or a struct around it. Sail alone gives what lies in memory below the null."""
+    """SQL of a field that is null if its struct, or a struct around that, is null; Sail's own field access reads memory below a null."""
     if not value.type.startswith("struct<"):  # a key of a map; a field of each element of an array
         return f"({rendered(value)}).{quoted(name)}"
     path, structs = _path(value)
@@ -184,7 +184,7 @@ def _field(value: Typed, name: str) -> str:
 
 
 def _path(value: Typed) -> tuple[str, list[str]]:
-    """A struct without regard to nulls around it, and the structs that must not be null, the outermost first."""
+    """The path of a struct, and the paths of the structs that must not be null, the outermost first."""
     if isinstance(value.node, Field) and value.children[0].type.startswith("struct<"):
         path, around = _path(value.children[0])
         path = f"{path}.{quoted(value.node.name)}"
@@ -228,7 +228,7 @@ def _literal(literal: Literal) -> str:
 
 
 def _named(value: str, kind: str) -> str:
-    """A literal with its type before it: a date, a timestamp, an interval."""
+    """SQL of a literal of a named type: a date, a timestamp, an interval."""
     if kind == "date" and not re.fullmatch(r"\d{4}-\d\d-\d\d", str(value)):
         message = f"DATE {value!r}, which is not written YYYY-MM-DD,"
         raise NotRendered(message)
@@ -238,7 +238,7 @@ def _named(value: str, kind: str) -> str:
 
 
 def _check_constants(node: Typed) -> None:
-    """Refuse a constant that fails below a condition: Sail computes it once, before any row, and Spark only where a row needs it."""
+    """Refuse a constant cast below a condition that may fail: Sail computes it before any row, Spark only for rows that need it."""
     for child in node.children:
         _check_constants(child)
     match node.node:
@@ -260,7 +260,7 @@ def _case(node: Typed) -> str:
 
 
 def as_type(text: str, node: Typed, kind: str) -> str:
-    """A value as a type; unchanged if it has the type, or if the type is not known."""
+    """SQL of a value as a type; unchanged if the value has the type, or if the type is unknown."""
     return (
         text
         if node.type == kind or not kind or known(kind) is None or kind == "void"
@@ -301,7 +301,7 @@ def _call(node: Typed, name: str) -> str:
 
 
 def _nothing(node: Typed) -> bool:
-    """Whether Sail sees that a value is NULL for every row, before it computes one."""
+    """Whether Sail knows before any row that a value is NULL for every row."""
     match node.node:
         case Literal(value=None):
             return True
@@ -314,7 +314,7 @@ def _nothing(node: Typed) -> bool:
 
 
 def _deciding(node: Typed) -> Sequence[Typed]:
-    """The arguments of which each makes the result NULL for every row, if it is NULL for every row."""
+    """The arguments of which any one, if it is NULL for every row, makes the result NULL for every row."""
     match node.node:
         case Call(name=name) if name in _TAKES_NULL:
             return ()
@@ -325,7 +325,7 @@ def _deciding(node: Typed) -> Sequence[Typed]:
 
 
 def _floating(node: Typed) -> Typed:
-    """A call with its decimals as doubles, where it computes with these."""
+    """A call with its wide decimals cast to double, if its result is a floating number."""
     if node.type not in FLOATS:
         return node
     return replace(node, children=tuple(_as_double(child) if wide(child.type) else child for child in node.children))
@@ -336,7 +336,7 @@ def _as_double(node: Typed) -> Typed:
 
 
 def plain(node: Typed, name: str, parts: Sequence[str]) -> str:
-    """A call as SQL writes it, without a rewrite."""
+    """SQL of a call without a rewrite."""
     form = _FORMS.get(name)
     if form is not None:
         return form(node, parts)

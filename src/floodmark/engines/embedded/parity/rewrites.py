@@ -1,6 +1,6 @@
-"""Calls that Sail answers otherwise than Spark, in words in which it answers alike.
+"""Rewrites of calls that Sail computes otherwise than Spark, to SQL with which Sail gives Spark's answer.
 
-The suite (``make parity``) compares each rewrite with Spark; one that is wrong is refused like any other call.
+The suite (``make parity``) compares each rewrite with Spark; a call with a wrong rewrite is refused.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from floodmark.spec.expressions.typed import Typed
 from floodmark.spec.expressions.widening import FLOATS, INTEGERS, common_of
 
 _DAYS = 90_000_000
-"""Days that no date of the years 1 to 9999 is too far from others for Sail."""
+"""Most days that may be added to a date of the years 1 to 9999 on Sail."""
 _MICROS = 8_200_000_000_000_000_000
-"""The same in microseconds, from 1970 on."""
+"""Most microseconds from 1970 for which Sail makes a timestamp."""
 _FLOAT_KEYS = re.compile(r"(array<(struct<\w+:)?|map<)?(double|float)\b")
-"""What a map is made of: a key, an array of keys or of entries, another map."""
+"""Types of arguments with floating keys for a map: a key, an array of keys or of entries, another map."""
 _NULL_KEY = "[NULL_MAP_KEY] Cannot use null as map key. SQLSTATE: 2200E"
 
 
 def _shortened(decided: str) -> Rewrite:
-    """``and``, ``or``: Spark computes the right side only where the left one does not decide, Sail for every row.
+    """``and``, ``or``: Spark computes the right side only for rows that the left side does not decide, Sail for every row.
 
-    A CASE with a number for its result is computed row by row; of a CASE of booleans Sail makes AND and OR again.
+    The rewrite is a CASE of numbers, which Sail computes row by row; Sail would turn a CASE of booleans into AND and OR again.
     """
 
     def rewrite(node: Typed, parts: Sequence[str]) -> str | None:
@@ -49,7 +49,7 @@ def _shortened(decided: str) -> Rewrite:
 
 
 def _of_bigint(node: Typed, _: Sequence[str]) -> str | None:
-    """A function of a bigint: Sail casts no other number to it as Spark does."""
+    """A function of a bigint: refuses other numbers, which Sail does not cast as Spark does."""
     if node.kinds[0] not in {*INTEGERS, "void"}:
         message = f"{node.kinds[0]} where a whole number is expected"
         raise OtherPattern(message)
@@ -57,7 +57,7 @@ def _of_bigint(node: Typed, _: Sequence[str]) -> str | None:
 
 
 def _keyed(node: Typed, _: Sequence[str]) -> str | None:
-    """A map with floats as keys, of which 0.0 and -0.0 are one for Spark, and two for Sail."""
+    """A map: refuses floating keys, as 0.0 and -0.0 are one key for Spark and two for Sail."""
     keys = node.kinds[::2] if isinstance(node.node, Call) and node.node.name == "map" else node.kinds[:1]
     if any(map(_FLOAT_KEYS.match, keys)):
         message = "a map with floats as keys, of which 0.0 and -0.0 are one or two,"
@@ -66,7 +66,7 @@ def _keyed(node: Typed, _: Sequence[str]) -> str | None:
 
 
 def _map(node: Typed, parts: Sequence[str]) -> str | None:
-    """A key that is null is an error, in Spark's words."""
+    """``map``: a null key raises Spark's error."""
     _keyed(node, parts)
     keys = {
         place: f"coalesce({parts[place]}, CAST(raise_error('{_NULL_KEY}') AS {node.kinds[place]}))"
@@ -77,11 +77,11 @@ def _map(node: Typed, parts: Sequence[str]) -> str | None:
 
 
 def _in(node: Typed, parts: Sequence[str]) -> str | None:
-    """Spark computes a value of the list only where those before it are not equal."""
+    """``in``: Spark computes a value of the list only if no value before it is equal."""
     kind = _common(node.children)
-    held = opaque(node.children, parts, "coalesce")  # beside a list, Sail takes nullif(x, NULL) for NULL
+    held = opaque(node.children, parts, "coalesce")  # coalesce, as in a list Sail folds nullif(x, NULL) to NULL
     value, *others = held if kind is None else _as(kind, node.children, held)
-    if (kind or node.children[0].type) in FLOATS:  # a list knows -0.0 from 0.0
+    if (kind or node.children[0].type) in FLOATS:  # a list distinguishes -0.0 from 0.0
         kind = kind or node.children[0].type
         value, *others = (f"({part} + CAST(0 AS {kind}))" for part in (value, *others))
     if not any(avoidable(child) for child in node.children[2:]):
@@ -98,7 +98,7 @@ def _in(node: Typed, parts: Sequence[str]) -> str | None:
 
 
 def _between(node: Typed, parts: Sequence[str]) -> str | None:
-    """Spark computes the upper bound only where the lower one does not decide."""
+    """``between``: Spark computes the upper bound only if the lower bound does not decide the result."""
     kind = _common(node.children)
     held = opaque(node.children, parts)
     value, lower, upper = held if kind is None else _as(kind, node.children, held)
@@ -110,7 +110,7 @@ def _between(node: Typed, parts: Sequence[str]) -> str | None:
 
 
 def _one_zero(name: str) -> Rewrite:
-    """Spark's answer has no negative zero."""
+    """A function whose result on Spark is never -0.0."""
 
     def rewrite(node: Typed, parts: Sequence[str]) -> str | None:
         return f"({name}({', '.join(parts)}) + CAST(0 AS {node.type}))" if node.type in FLOATS else None
@@ -119,7 +119,7 @@ def _one_zero(name: str) -> Rewrite:
 
 
 def _compared(operator: str) -> Rewrite:
-    """Both sides in the type Spark compares them in."""
+    """A comparison with both sides in the type in which Spark compares them."""
 
     def rewrite(node: Typed, parts: Sequence[str]) -> str | None:
         kind = _common(node.children)
@@ -131,7 +131,7 @@ def _compared(operator: str) -> Rewrite:
 
 
 def _widened(form: str, skipped: int = 0) -> Rewrite:
-    """All arguments behind the first ``skipped`` in the type of the call."""
+    """A call with all arguments after the first ``skipped`` in their common type."""
 
     def rewrite(node: Typed, parts: Sequence[str]) -> str | None:
         kind = _common(node.children[skipped:])
@@ -144,12 +144,12 @@ def _widened(form: str, skipped: int = 0) -> Rewrite:
 
 
 def _coalesced(node: Typed, parts: Sequence[str]) -> str:
-    """``nvl``, by way of which Sail makes doubles of decimals."""
+    """``nvl`` as ``coalesce``, since Sail's ``nvl`` casts decimals to double."""
     return _widened("coalesce({all})")(node, parts) or f"coalesce({', '.join(parts)})"
 
 
 def _common(children: Sequence[Typed]) -> str | None:
-    """The type several values have in common; None if they have one type already, or none that is known."""
+    """The common type of several values; None if they have one type already, or no known common type."""
     kinds = [child.type for child in children]
     kind = common_of(kinds)
     if not kind or kind == "void" or known(kind) is None or set(kinds) <= {kind}:
@@ -165,7 +165,7 @@ def _as(kind: str, children: Sequence[Typed], parts: Sequence[str]) -> list[str]
 
 
 def _substring(node: Typed, parts: Sequence[str]) -> str | None:
-    """A start that lies before the text takes away from the length."""
+    """``substring``: a start before the text shortens the result."""
     if all(
         isinstance(child.node, Literal) and isinstance(child.node.value, int) and child.node.value > 0
         for child in node.children[1:]
@@ -187,7 +187,7 @@ def _substring(node: Typed, parts: Sequence[str]) -> str | None:
 
 
 def _end(name: str) -> Rewrite:
-    """``left`` and ``right``: a negative length is none."""
+    """``left`` and ``right``: a negative length counts as 0."""
 
     def rewrite(node: Typed, parts: Sequence[str]) -> str | None:
         length = node.children[1].node
@@ -200,7 +200,7 @@ def _end(name: str) -> Rewrite:
 
 
 def _chosen(node: Typed, _: Sequence[str]) -> str | None:
-    """``elt``: an index that is none is an error, which Sail does not raise."""
+    """``elt``: refuses an index that may be invalid, for which Sail raises no error."""
     match node.children[0].node:
         case Literal(value=int() as place) if 0 < place < len(node.children):
             return None
@@ -209,7 +209,7 @@ def _chosen(node: Typed, _: Sequence[str]) -> str | None:
 
 
 def _differing(node: Typed, _: Sequence[str]) -> str | None:
-    """``^``: of a value with itself Sail makes 0, and of ``a ^ b ^ a`` it makes ``b``, also where ``a`` is null."""
+    """``^``: refuses a repeated operand, as Sail simplifies ``a ^ a`` to 0 and ``a ^ b ^ a`` to ``b``, also if ``a`` is null."""
     operands = [part for part in _parts_of("^", node) if not isinstance(part.node, Literal)]
     if len(set(operands)) < len(operands):
         message = "^ of one value twice, of which Sail gives a value where it is null,"
@@ -218,7 +218,7 @@ def _differing(node: Typed, _: Sequence[str]) -> str | None:
 
 
 def _parts_of(operator: str, node: Typed) -> Iterator[Typed]:
-    """The operands of an operator, and of the same operator in these."""
+    """The operands of an operator; an operand that is a call of the same operator is replaced by its operands."""
     for child in node.children:
         inner = child.children[0] if isinstance(child.node, Cast) else child
         match inner.node:
@@ -229,7 +229,7 @@ def _parts_of(operator: str, node: Typed) -> Iterator[Typed]:
 
 
 def _of_sets(name: str) -> Rewrite:
-    """Sets of values: Spark takes 0.0 and -0.0 for one or for two, as they come."""
+    """Functions of sets: refuses floats, of which Spark treats 0.0 and -0.0 as one value or as two."""
     widened = _widened(f"{name}({{all}})")
 
     def rewrite(node: Typed, parts: Sequence[str]) -> str | None:
@@ -242,7 +242,7 @@ def _of_sets(name: str) -> Rewrite:
 
 
 def _reaching(name: str, most: int, otherwise: Rewrite = lambda _, __: None) -> Rewrite:
-    """A date so far from another: Sail knows none behind the year 262142."""
+    """Arithmetic of dates: refuses rows with a distance above ``most``, as Sail has no dates after the year 262142."""
 
     def rewrite(node: Typed, parts: Sequence[str]) -> str | None:
         far = [place for place, child in enumerate(node.children) if child.type in INTEGERS]
@@ -258,7 +258,7 @@ def _reaching(name: str, most: int, otherwise: Rewrite = lambda _, __: None) -> 
 
 
 def _moment(node: Typed, parts: Sequence[str]) -> str | None:
-    """``timestamp_micros``: of an instant behind the year 262142 Sail makes the text ERROR."""
+    """``timestamp_micros``: refuses instants after the year 262142, for which Sail gives the text ERROR."""
     if node.kinds[0] not in INTEGERS or isinstance(node.children[0].node, Literal):
         return None
     far = f"CAST({hidden(node.children[0], parts[0])} AS bigint) NOT BETWEEN -{_MICROS}L AND {_MICROS}L"
@@ -268,7 +268,7 @@ def _moment(node: Typed, parts: Sequence[str]) -> str | None:
 
 
 def _element(node: Typed, parts: Sequence[str]) -> str | None:
-    """Of a map Sail takes no key that is computed, but by this function."""
+    """``[]`` of a map as ``element_at``, since Sail's ``[]`` accepts no computed key."""
     match node.children[0]:
         case Typed(node=Call(name="map"), children=children) if not all(
             isinstance(key.node, Literal) for key in children[::2]
@@ -279,7 +279,7 @@ def _element(node: Typed, parts: Sequence[str]) -> str | None:
 
 
 def _extreme(name: str, operator: str) -> Rewrite:
-    """``greatest`` and ``least``: of 0.0 and -0.0, which are equal, the first."""
+    """``greatest`` and ``least``: of 0.0 and -0.0, which are equal, the first is the result."""
     widened = _widened(f"{name}({{all}})")
 
     def better(best: str, other: str) -> str:
@@ -306,14 +306,14 @@ def _null_where_equal(node: Typed, parts: Sequence[str]) -> str | None:
 
 
 def _joined(node: Typed, parts: Sequence[str]) -> str | None:
-    """Texts joined; other values are cast."""
+    """``concat`` of texts with other values, which are cast to text."""
     if node.type != "string" or all(child.type == "string" for child in node.children):
         return None
     return f"concat({', '.join(_as('string', node.children, parts))})"
 
 
 def _matching(name: str) -> Rewrite:
-    """A pattern of Java's as Sail's regular expressions have to be written."""
+    """A function of a regular expression, with Java's pattern translated to Sail's."""
 
     def rewrite(node: Typed, parts: Sequence[str]) -> str | None:
         literal = node.children[1].node
@@ -331,7 +331,7 @@ def _matching(name: str) -> Rewrite:
 
 
 def text_literal(text: str) -> str:
-    """A text as a literal."""
+    """A text as an SQL literal."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
@@ -375,7 +375,7 @@ REWRITES: Mapping[str, Rewrite] = {
 
 
 def rewritten(node: Typed) -> bool:
-    """Whether a call is put in other words."""
+    """Whether a call is rewritten."""
     if not isinstance(node.node, Call):
         return False
     rewrite = REWRITES.get(node.node.name)

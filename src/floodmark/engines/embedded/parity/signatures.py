@@ -1,4 +1,4 @@
-"""Under which names the nodes of an expression stand in the table of what is let through: a function and the forms of its arguments."""
+"""Signatures: the names of the nodes of an expression in the table of comparisons: a function and the forms of its arguments."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WORDS: Mapping[str, Sequence[int]] = {
     "parse_url": (1, 2),
     "try_parse_url": (1, 2),
 }
-"""Function -> the arguments whose text decides what it does; it is part of the signature."""
+"""Function -> the arguments whose text selects what the function does; this text is part of the signature."""
 PATTERNS: Mapping[str, int] = {
     **dict.fromkeys(("rlike", "regexp", "regexp_like", "regexp_extract", "regexp_extract_all", "regexp_replace"), 1),
     **dict.fromkeys(("regexp_count", "regexp_instr", "regexp_substr", "split"), 1),
@@ -49,14 +49,14 @@ CONTAINERS = frozenset(
         "isnotnull",
     ]
 )
-"""Functions of arrays and maps for which the type of what is in them plays no part."""
+"""Functions of arrays and maps whose behaviour does not depend on the type of the elements."""
 LIKES = frozenset({"like", "ilike"})
 """Functions of patterns in which a backslash has a meaning."""
 _TOKEN = re.compile(r"'[^']*'|([A-Za-z])\1*|[^A-Za-z']+", re.DOTALL)
 
 
 def general(kind: str) -> str:
-    """A type without the digits of decimals: ``decimal`` up to 18 of them, ``decimal(38)`` above."""
+    """A type without the digits of decimals: ``decimal`` for up to 18 digits, ``decimal(38)`` for more."""
 
     def short(match: re.Match[str]) -> str:
         return "decimal" if int(match[1]) <= _NARROW else "decimal(38)"
@@ -65,7 +65,7 @@ def general(kind: str) -> str:
 
 
 def contained(kind: str) -> str:
-    """The type of an array, map or struct that was compared in place of one with other parts; any other type as it is."""
+    """The type that was compared in place of an array, map or struct with other elements; any other type unchanged."""
     made = known(kind)
     if made is None:
         return kind
@@ -86,7 +86,7 @@ def variadic(name: str) -> bool:
 
 
 def signatures(node: Typed) -> tuple[tuple[str, str], ...]:
-    """Of one node: (signature, signature without what is written out), each of which has to be let through."""
+    """The (signature, signature without literal values) pairs of one node, each of which has to be allowed."""
     match node.node:
         case Literal(type=kind):
             return _both(f"literal {general(kind)}")
@@ -105,7 +105,7 @@ def signatures(node: Typed) -> tuple[tuple[str, str], ...]:
 
 
 def whole(tree: Typed) -> Iterator[tuple[Typed, tuple[str, str]]]:
-    """Every node of an expression with each of its signatures, the innermost first."""
+    """Every node of an expression with each of its pairs of signatures, the innermost first."""
     for child in tree.children:
         yield from whole(child)
     for pair in signatures(tree):
@@ -113,7 +113,7 @@ def whole(tree: Typed) -> Iterator[tuple[Typed, tuple[str, str]]]:
 
 
 def tokens(pattern: str) -> list[str]:
-    """The parts of a format of times: runs of a letter; other text as one part each."""
+    """The different parts of a format of times: runs of a letter; ``text`` for any other text."""
     parts = [match[0] for match in _TOKEN.finditer(pattern)]
     return list(dict.fromkeys(part if part[0].isalpha() else "text" for part in parts)) or ["text"]
 
@@ -149,7 +149,7 @@ def _of_call(name: str, children: Sequence[Typed]) -> tuple[tuple[str, str], ...
 
 
 def _digits(kind: str, *, rounds: bool) -> str:
-    """A number in arithmetic of decimals, where the digits of the result count."""
+    """The form of a number in arithmetic of decimals, which depends on whether the result is rounded."""
     return kind if not kind.startswith("decimal") else "decimal(38)" if rounds else "decimal"
 
 
@@ -162,7 +162,7 @@ def _put(forms: Sequence[str], index: int, token: str) -> list[str]:
 
 
 def _form(name: str, index: int, child: Typed) -> str:
-    """An argument's type, and what is known of a value that is written out."""
+    """The form of an argument: its type, and for a literal a class of its value."""
     kind, literal = general(child.type), child.node
     if isinstance(literal, Lambda):
         return f"{', '.join('xyz'[: len(literal.parameters)])} -> {kind}"

@@ -1,4 +1,4 @@
-"""What the comparison of Sail with Spark has found, as it is kept in ``table.json``; ``make parity`` writes the file anew."""
+"""The results of the comparison of Sail with Spark, stored in ``table.json``, which ``make parity`` writes."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from typing import Literal
 FILE = Path(__file__).with_name("table.json")
 Verdict = Literal["agrees", "rewritten", "close", "refused"]
 VERDICTS: tuple[Verdict, ...] = ("agrees", "rewritten", "close", "refused")
-"""From alike to different. ``close``: floating numbers that are alike to twelve digits, not to the last one."""
+"""Verdicts from equal to different. ``close``: floating numbers that are equal to 12 digits, but not to the last digit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function or an operator, and the arguments it was compared with.
+    """A function or an operator, and the forms of arguments with which it was compared.
 
     Args:
         arguments: verdict -> forms of the arguments, such as ``bigint, int +``.
-        examples: verdict -> (expression, Spark's value, Sail's value); of a refusal one in which the two differ.
-        differing: refused form -> such an example; forms for which Sail has nothing but errors have none.
+        examples: verdict -> (expression, Spark's value, Sail's value); for ``refused`` with two different values.
+        differing: refused form -> such an example; a form for which Sail only has errors has none.
     """
 
     arguments: Mapping[Verdict, Sequence[str]]
@@ -30,7 +30,7 @@ class Function:
     differing: Mapping[str, tuple[str, str, str]] = field(default_factory=dict)
 
     def verdict(self, arguments: str) -> Verdict | None:
-        """What was found for arguments of a form; None if they were not compared."""
+        """The verdict for arguments of a form; None if the form was not compared."""
         return next((verdict for verdict in VERDICTS if arguments in self.arguments.get(verdict, ())), None)
 
 
@@ -39,7 +39,7 @@ class Table:
     """The whole comparison.
 
     Args:
-        spark: the version of PySpark it was made with.
+        spark: the version of PySpark.
         sail: the version of pysail.
         functions: by name.
     """
@@ -49,11 +49,11 @@ class Table:
     functions: Mapping[str, Function]
 
     def verdict(self, exact: str, plain: str) -> Verdict | None:
-        """What was found for one of ``signatures.signatures``; None if it was not compared.
+        """The verdict for a pair of ``signatures.signatures``; None if neither signature was compared.
 
         Args:
-            exact: with what is known of arguments that are written out.
-            plain: with types alone, which counts where there is no ``exact``.
+            exact: signature with literal values.
+            plain: signature with types alone, which is used if ``exact`` was not compared.
         """
         known = None
         for signature in (exact, plain):
@@ -63,7 +63,7 @@ class Table:
         return known
 
     def example(self, signature: str) -> tuple[str, str, str] | None:
-        """An expression in which Sail's value is another than Spark's, with both; None if Sail has nothing but errors."""
+        """(expression, Spark's value, Sail's value) of a signature, with different values; None if Sail only has errors."""
         name, arguments = parted(signature)
         function = self.functions.get(name)
         return function.differing.get(arguments) if function is not None else None
@@ -83,7 +83,7 @@ def table() -> Table:
 
 
 def read(text: str) -> Table:
-    """A comparison out of its JSON."""
+    """A comparison parsed from its JSON."""
     document = json.loads(text)
     functions = {
         name: Function(

@@ -1,4 +1,4 @@
-"""Calls of times in other words: Sail counts some of them in nanoseconds, which end in the year 2262."""
+"""Rewrites of functions of times: Sail computes some of them in nanoseconds, which end in the year 2262."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _MICROS = {
 _DAY = _MICROS["day"]
 _MONTHS = {"month": 1, "mon": 1, "mm": 1, "quarter": 3, "year": 12, "yyyy": 12, "yy": 12}
 _MONDAY = 3 * _DAY
-"""From the Monday before 1970 to 1970."""
+"""Microseconds from the Monday before 1970 to 1970."""
 
 
 def floored(micros: str, unit: int) -> str:
-    """Microseconds, cut to whole units downwards, as microseconds."""
+    """SQL of microseconds rounded down to whole units, as microseconds."""
     return micros if unit == 1 else f"({micros} - pmod({micros}, {unit}L))"
 
 
 def seconds(moment: str) -> str:
-    """Whole seconds of a timestamp, downwards."""
+    """SQL of a timestamp's whole seconds, rounded down."""
     return f"CAST({floored(f'unix_micros({moment})', 1_000_000)} DIV 1000000L AS bigint)"
 
 
@@ -44,12 +44,12 @@ def _date(value: str) -> str:
 
 
 def refused(what: str, kind: str) -> str:
-    """SQL of the error for a row whose value Sail would give otherwise than Spark."""
+    """SQL that raises the error for a row whose value Sail would compute otherwise than Spark."""
     return f"CAST(raise_error('CAPABILITY-031 {what}: run it with --engine spark') AS {kind})"
 
 
 def _zoned(name: str) -> Callable[[Typed, Sequence[str]], str]:
-    """Sail knows no summer time after 2100, and other offsets before 1900."""
+    """A function of time zones: refuses years outside 1900 to 2099, for which Sail has other offsets or no summer time."""
 
     def rewrite(_: Typed, parts: Sequence[str]) -> str:
         moment = _moment(parts[0])
@@ -60,7 +60,7 @@ def _zoned(name: str) -> Callable[[Typed, Sequence[str]], str]:
 
 
 def _difference(node: Typed, parts: Sequence[str]) -> str | None:
-    """``timestampdiff``: whole units, towards zero."""
+    """``timestampdiff``: whole units, rounded towards zero."""
     size = _MICROS.get(_unit(node.children[0]), 7 * _DAY if _unit(node.children[0]) == "week" else 0)
     if not size:
         return None
