@@ -180,7 +180,9 @@ def unpacking(schema: Schema, stamping: Stamping, side: Side | None = None, outp
         side: kind of side output; None for results.
         output: name of the side output of a process function.
     """
-    column, name = ("results", f"side {output}") if side == "side" else ("side", _CHUNKS[side]) if side else _RESULTS
+    column, name = (
+        ("results", f"side {output}") if side == "side" else ("side", SIDE_TABLES[side]) if side else _RESULTS
+    )
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
@@ -243,5 +245,5 @@ def output_ddl(schema: Schema) -> str:
 
 _RESULTS = ("results", "results")
 
-_CHUNKS = {"late": "side", "quarantine": "failed"}
+SIDE_TABLES = {"late": "side", "quarantine": "failed"}
 """Side output -> the table in a chunk of side rows."""

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from floodmark.core.time import END, Interval
 from floodmark.engines.frames.numbering import Numbering
-from floodmark.engines.frames.packing import Stamping, packing, side_columns, stamped_rows
+from floodmark.engines.frames.packing import SIDE_TABLES, Stamping, packing, side_columns, stamped_rows
 from floodmark.semantics.columns import decode, inside
 from floodmark.semantics.kernel import Emission, Tick
 from floodmark.semantics.stage import AnyStage, closed, kernel_of
@@ -23,7 +23,6 @@ RESULTS = ""
 """The name of the stateful step's results among the names of outputs."""
 _WIDTH = 1 << 40
 """Sequences of one key group."""
-_CHUNKS = {"late": "side", "quarantine": "failed"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +110,7 @@ def _add_sides(
                 outputs.tables[output] += stamped_rows(numbered, schema, stamping)
             continue
         sequence = stamping.numbering.base
-        for table in (chunk[_CHUNKS[side]] for chunk in asides if _CHUNKS[side] in chunk):
+        for table in (chunk[SIDE_TABLES[side]] for chunk in asides if SIDE_TABLES[side] in chunk):
             rows = table
             if side == "quarantine":
                 sequences = pa.array(range(sequence, sequence + rows.num_rows), pa.int64())
