@@ -48,6 +48,20 @@ def test_a_gap_in_an_upstream_output_divides_the_range_in_two():
     assert found.complete == (Interval(start=WEEK.start, end=gap.start), Interval(start=gap.end, end=WEEK.end))
 
 
+def stream_at(reached: int) -> Shortfall:
+    return Shortfall(table="hourly_departures", reached=reached, missing=None, text="it is the stream's")
+
+
+def test_days_that_the_stream_is_done_with_are_computed_and_the_others_left_to_it():
+    found = divide(HOURLY, WEEK, [stream_at(DAYS["2013-01-05"].end)])
+    assert found.complete == (Interval(start=WEEK.start, end=DAYS["2013-01-05"].end),)
+    assert found.incomplete == dict.fromkeys(("2013-01-06", "2013-01-07"), "it is the stream's")
+
+
+def test_a_range_that_is_all_the_streams_is_left_to_the_run_to_refuse():
+    assert divide(HOURLY, WEEK, [stream_at(WEEK.start)]).complete == (WEEK,)
+
+
 def test_a_range_without_a_complete_day_is_refused():
     with pytest.raises(LifecycleError) as error:
         divide(HOURLY, WEEK, [log_at(WEEK.start)])

@@ -193,7 +193,7 @@ def test_inside_dagster_advice_names_jobs(error: FloodmarkError, words: str):
     assert str(failure.value.description).startswith(f"{error.code} a: expected b, got c. ")
 
 
-def test_a_backfill_that_waited_for_a_stream_names_the_job_that_stops_it(tmp_path: Path) -> None:
+def test_a_backfill_beside_a_stream_names_the_job_that_stops_it(tmp_path: Path) -> None:
     lake = Lake(str(tmp_path))
     with (
         pytest.raises(
@@ -202,7 +202,7 @@ def test_a_backfill_that_waited_for_a_stream_names_the_job_that_stops_it(tmp_pat
         ),
         exclusive(lake, "operators", "per_hour", "run", role=STREAM),
         failing("per_hour"),
-        exclusive(lake, "operators", "per_hour", "run", 0.1),
+        exclusive(lake, "operators", "per_hour", "run", 900),
     ):
         pass
 

@@ -13,7 +13,11 @@ from floodmark.core.errors import LifecycleError
 from floodmark.lake.paths import Lake
 
 STREAM = "stream"
-"""The role of a stream, which holds its lock until it is stopped."""
+"""The role of a stream, which holds its lock until it is stopped. Nothing waits for it."""
+CATCHING_UP = "stream, which ends once it has caught up"
+"""The role of a stream that ends by itself."""
+_STOPPING_SECONDS = 0.5
+"""How long the lock of a stream is waited for: the stream may be ending, or was killed and its lock was just taken by another process."""
 
 
 @contextmanager
@@ -37,9 +41,9 @@ def exclusive(
         folder: ``"sources"`` or ``"operators"``.
         name: of the thing.
         what: is being done: ``"landing"``, ``"run"``.
-        wait_seconds: for the process that holds it.
+        wait_seconds: for the process that holds it; a stream is not waited for.
         role: of this process, for those that wait for it: ``STREAM``; by default ``what``.
-        on_wait: called with a line that names the holder, once, when the lock is not free.
+        on_wait: called with a line that names the holder, once, before the wait.
 
     Raises:
         LifecycleError: LIFECYCLE-003, another process holds it.
@@ -72,14 +76,23 @@ def exclusive(
 def _acquire(
     lock: FileLock, holder: Path, where: str, wait_seconds: float, on_wait: Callable[[str], None] | None
 ) -> None:
-    """Take the lock; say who holds it before waiting."""
-    if wait_seconds and on_wait is not None:
+    """Take the lock; say who holds it before waiting.
+
+    Raises:
+        Timeout: another process holds it for longer than the wait, or is a stream.
+    """
+    with suppress(Timeout):
+        lock.acquire(timeout=0)
+        return
+    if wait_seconds and _holder(holder)[1] == STREAM:
         with suppress(Timeout):
-            lock.acquire(timeout=0)
+            lock.acquire(timeout=min(wait_seconds, _STOPPING_SECONDS))
             return
-        pid, role = _holder(holder)
-        until = ", until it is stopped" if role == STREAM else ""
-        on_wait(f"{where} is held by its {role}, process {pid}: waiting for at most {wait_seconds:,.0f} s{until}")
+    pid, role = _holder(holder)
+    if not wait_seconds or role == STREAM:
+        raise Timeout(lock.lock_file)
+    if on_wait is not None:
+        on_wait(f"{where} is held by its {role}, process {pid}: waiting for at most {wait_seconds:,.0f} s")
     lock.acquire(timeout=wait_seconds)
 
 

@@ -267,23 +267,34 @@ def reads(operator: Operator, interval: Interval) -> Interval:
     return Interval(start=start, end=interval.end if interval.end > END else min(interval.end + more, END))
 
 
-def _check_stream(operator: Operator, lake: Lake, interval: Interval) -> None:
-    """Where a stream of this operator is at work, only what it is done with may be replaced.
+def left_to_stream(operator: Operator, lake: Lake) -> Shortfall | None:
+    """What the operator's own stream has yet to write, as a shortfall of its first output; None if no stream writes there.
 
-    Before its first micro-batch all may be, as the next start of the stream takes that over. Not in a lake without locks, where the stream may be at work.
+    Bounded runs replace only what the stream is done with. Before its first micro-batch they may write everything, as the next start of the
+    stream takes that over; except in a lake without locks, where the stream may be at work.
     """
-    done = history.progress(lake.output(operator.outputs[0].table))
-    timeline = Timeline.current(lake, operator.name)
+    table = operator.outputs[0].table
+    done, timeline = history.progress(lake.output(table)), Timeline.current(lake, operator.name)
     if done is None and (timeline.identity.deployed() is None or (lake.is_local and timeline.fresh)):
+        return None
+    lateness = operator.stateful.allowed_lateness if operator.stateful else 0
+    reached = NEVER if done is None else done if done >= END else done - lateness
+    done_with = "none before its first micro-batch" if done is None else f"up to {describe(reached + 1)}"
+    text = f"it is the stream's, which is done with {done_with}"
+    return Shortfall(table=table, reached=reached, missing=None, text=text)
+
+
+def _check_stream(operator: Operator, lake: Lake, interval: Interval) -> None:
+    """Refuse an interval that the operator's own stream has yet to write (``left_to_stream``), or whose late rows it has yet to read."""
+    own = left_to_stream(operator, lake)
+    if own is None:
         return
-    step = operator.stateful
-    lateness = step.allowed_lateness if step else 0
-    if done is not None and min(interval.end - 1, END) + (0 if done >= END else lateness) <= done:
+    if not own.touches(operator, interval):
         _check_read(operator, lake, interval)
         return
     done_with, earlier = "none before its first micro-batch", ""
-    if done is not None:
-        reached = describe(done - lateness + 1)
+    if own.reached > NEVER:
+        reached = describe(own.reached + 1)
         done_with, earlier = f"up to {reached}", f"end the interval earlier (--to {reached}), "
     fix = (
         f"Let the stream get there first (floodmark run {operator.name} --unbounded --until-caught-up, once more has landed or the input has "

@@ -11,7 +11,7 @@ import dagster as dg
 from floodmark.core.errors import LifecycleError
 from floodmark.core.time import Interval
 from floodmark.lake.paths import Lake
-from floodmark.lake.readiness import Shortfall, shortfalls
+from floodmark.lake.readiness import Shortfall, left_to_stream, shortfalls
 from floodmark.orchestration.config import OperatorConfig
 from floodmark.spec.asset import OperatorAsset
 from floodmark.spec.partitions import Partitions, first, split
@@ -41,7 +41,7 @@ def await_inputs(
     config: OperatorConfig,
     partitions: Mapping[str, Partitions | None],
 ) -> Division:
-    """Divide the partitions of a run; with ``behind: wait``, wait until all inputs are complete or the time is over.
+    """Divide the partitions of a run; with ``behind: wait``, wait until all inputs are complete and the operator's stream is done with them, or the time is over.
 
     Args:
         context: of the step.
@@ -54,11 +54,9 @@ def await_inputs(
     Raises:
         LifecycleError: LIFECYCLE-006, no partition of the run has complete inputs.
     """
-    if config.behind == "run":
-        return Division(complete=(interval,))
     deadline = time.monotonic() + (config.wait_seconds if config.behind == "wait" else 0)
     since = {table: first(cut) for table, cut in partitions.items() if cut}
-    while missing := shortfalls(asset.operator, lake, interval, late_rows=config.late_rows, since=since):
+    while missing := _missing(asset, lake, interval, config, since):
         if time.monotonic() >= deadline:
             return divide(asset, interval, missing)
         context.log.info(f"waiting: {_text(missing)}")
@@ -66,8 +64,21 @@ def await_inputs(
     return Division(complete=(interval,))
 
 
+def _missing(
+    asset: OperatorAsset, lake: Lake, interval: Interval, config: OperatorConfig, since: Mapping[str, int]
+) -> list[Shortfall]:
+    """What the inputs lack, but for ``behind: run``; and what the operator's own stream has yet to write."""
+    inputs = (
+        []
+        if config.behind == "run"
+        else shortfalls(asset.operator, lake, interval, late_rows=config.late_rows, since=since)
+    )
+    own = left_to_stream(asset.operator, lake)
+    return [*inputs, own] if own is not None and own.touches(asset.operator, interval) else inputs
+
+
 def divide(asset: OperatorAsset, interval: Interval, missing: list[Shortfall]) -> Division:
-    """Divide the partitions of an interval by what inputs lack.
+    """Divide the partitions of an interval by what inputs lack and by what is left to the operator's own stream.
 
     Raises:
         LifecycleError: LIFECYCLE-006, no partition has complete inputs.
@@ -81,6 +92,8 @@ def divide(asset: OperatorAsset, interval: Interval, missing: list[Shortfall]) -
             complete[-1] = Interval(start=complete[-1].start, end=piece.end)
         else:
             complete.append(piece)
+    if not complete and all(one.table == asset.operator.outputs[0].table for one in missing):
+        return Division(complete=(interval,))  # all of it is the stream's: the run refuses it, LIFECYCLE-005
     if not complete:
         where = f"asset '{asset.operator.name}', partitions {interval}"
         fix = (
