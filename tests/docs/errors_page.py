@@ -47,6 +47,19 @@ class Raised:
     fix: str
 
 
+CONSTANT = re.compile(r"^([A-Z][A-Z_]+) = (\d+)(?:\.0)?$", re.MULTILINE)
+"""A number that errors name: a message shows it, so this page does."""
+
+
+def _constants() -> dict[str, str]:
+    """Names of whole numbers at the top of modules -> their value, where it is the same in all modules."""
+    values: dict[str, set[str]] = {}
+    for file in _sources():
+        for name, value in CONSTANT.findall(file.read_text("utf-8")):
+            values.setdefault(name, set()).add(value)
+    return {name: value for name, (value, *others) in values.items() if not others}
+
+
 def _sources() -> list[Path]:
     return [file for folder in ("src", "demo") for file in (ROOT / folder).rglob("*.py")]
 
@@ -112,18 +125,25 @@ def page() -> str:
     for one in raised():
         if one.code in found and one not in found[one.code]:
             found[one.code].append(one)
+    constants = {f"<{_short(ast.Name(name))}>": value for name, value in _constants().items()}
     parts = [HEAD]
     for family, about in FAMILIES.items():
         of_family = sorted(code for code in found if code.startswith(f"{family}-"))
         if of_family:
             parts.append(f"\n## {family}\n\n{about}\n")
-            parts += [_entry(code, found[code]) for code in of_family]
+            parts += [_filled_in(_entry(code, found[code]), constants) for code in of_family]
     return "".join(parts)
 
 
 def _entry(code: str, places: list[Raised]) -> str:
     lines = [f"- {_code(one.where)}: expected {_plain(one.expected)}. {_plain(one.fix)}" for one in places]
     return f"\n### {code}\n\n" + "\n".join(dict.fromkeys(lines or ["- See the message."])) + "\n"
+
+
+def _filled_in(entry: str, constants: dict[str, str]) -> str:
+    for name, value in constants.items():
+        entry = entry.replace(f"`{name}`", value).replace(name, value)
+    return entry
 
 
 def _code(text: str) -> str:

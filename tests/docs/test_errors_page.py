@@ -13,3 +13,9 @@ def test_every_code_has_its_place_on_the_page_and_no_other() -> None:
     missing, gone = sorted(codes() - set(anchors)), sorted(set(anchors) - codes())
     assert not missing, "run: python tests/docs/errors_page.py > docs/errors.md"
     assert not gone, "run: python tests/docs/errors_page.py > docs/errors.md"
+
+
+def test_a_number_that_a_message_shows_stands_on_the_page() -> None:
+    page = (ROOT / "docs" / "errors.md").read_text("utf-8")
+    assert "taken over 15 s later" in page
+    assert "<LEASE SECONDS>" not in page
