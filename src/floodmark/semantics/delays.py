@@ -1,4 +1,4 @@
-"""Delays: how far rows come behind, counted in fixed buckets, so that any two counts add up to the count of all their rows."""
+"""Delays: histograms of how far rows are behind, with fixed buckets, so that histograms add up."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ Milliseconds = npt.NDArray[np.int64]
 _PER_OCTAVE = 16
 """Buckets between a power of two and the next: a bucket's ends are at most 1/16 apart. Below 32 ms each delay has its own."""
 _BITS = 5
-"""Of 16 to 31, the leading digits of every delay from 16 ms on."""
+"""Bits of the leading digits, 16 to 31, of every delay from 16 ms on."""
 _STEPS = ((3_600_000, 60_000), (60_000, 1000), (1000, 10))
-"""From how many ms on a bound is rounded up to what."""
+"""(least bound, unit that a bound is rounded up to), ms."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delays:
     """Rows by their delay, in logarithmic buckets: 736 of them reach from 0 to the end of time.
 
-    It is a commutative monoid: ``Delays()`` changes nothing, and the order of additions does not matter. No floating point, so
+    Addition is a commutative monoid with the identity ``Delays()``. No floating point, so
     the same rows give the same counts on every machine.
 
     Source: the buckets of HdrHistogram (Tene), with integer edges.
@@ -39,7 +39,7 @@ class Delays:
 
     @staticmethod
     def of(delays: Milliseconds) -> Delays:
-        """The count of these delays, ms; what comes ahead counts as not delayed at all."""
+        """The histogram of delays in ms; a negative delay counts as 0."""
         if not len(delays):
             return Delays()
         delays = np.maximum(delays, 0)
@@ -48,11 +48,11 @@ class Delays:
 
     @property
     def rows(self) -> int:
-        """How many were counted."""
+        """The number of rows."""
         return sum(self.counts.values())
 
     def plus(self, other: Delays) -> Delays:
-        """Both together."""
+        """The sum of two histograms."""
         counts = dict(self.counts)
         for bucket, rows in other.counts.items():
             counts[bucket] = counts.get(bucket, 0) + rows
@@ -74,7 +74,7 @@ class Delays:
         return self.largest
 
     def bound(self, share: float) -> int:
-        """The quantile as a bound to write down, ms: rounded up to minutes from an hour on, seconds from a minute, 10 ms from a second."""
+        """The quantile rounded up to a bound that people write, ms: rounded up to minutes from an hour on, seconds from a minute, 10 ms from a second."""
         exact = self.quantile(share)
         step = next((step for above, step in _STEPS if exact >= above), 1)
         return -(-exact // step) * step

@@ -1,9 +1,9 @@
 """The kernel of a windowed aggregation, in columns: one key group, or several at once.
 
-A row is judged by its own stamp before it comes here (``columnar.pack``): its on-time windows get it as a partial, the windows it is late
+A row is classified by its own stamp before the kernel (``columnar.pack``): its on-time windows get it as a partial, the windows it is late
 for get it one by one, in arrival order. ``Kernel.advance`` fires whatever progress has closed. That order is enough to be exact:
 a row on time for a window by its stamp always arrives before progress reaches that window's end, and rows late for it only count after
-its on-time pane. So nothing here depends on how rows are cut into micro-batches.
+its on-time pane. So results do not depend on how rows are cut into micro-batches.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from floodmark.semantics.windows import extent
 from floodmark.spec.schema import ROW
 
 _FOREVER = 1 << 60
-"""Progress once there is an end of input: windows that end behind the end of time come out too."""
+"""Progress at the end of input: windows that end after the end of time fire too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """The processing clock moves, at a place among the rows.
+    """A move of the processing clock, at a position among the rows.
 
     Args:
-        clock: to here, ms.
-        sequence: after the row with this sequence, where rows come as they arrive.
-        progress: after the rows with this effective time, where they come sorted by it; timers up to here have fired.
+        clock: the new processing time, ms.
+        sequence: the tick follows the row with this sequence, if rows are processed in order of arrival.
+        progress: the tick follows rows with this effective time, if rows are sorted by effective time; timers up to it have fired.
     """
 
     clock: int
@@ -48,12 +48,12 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Emissions:
-    """What one call of ``Kernels.advance`` sends out.
+    """The result of one call of ``Kernels.advance_all``.
 
     Args:
         results: rows of ``result_schema``, those of one key group after those of another.
         late: rows that came late but still counted, per window, of all groups.
-        deadlines: key group -> progress at which it has something to do again; None when nothing waits for it.
+        deadlines: key group -> progress of its next timer; None if it has none.
     """
 
     results: pa.Table
@@ -63,17 +63,17 @@ class Emissions:
 
 @dataclass(frozen=True, slots=True)
 class Emission:
-    """What one call of ``advance`` sends out.
+    """The result of one call of ``advance``.
 
     Args:
         results: rows of ``result_schema``.
         late: rows that came late but still counted, per window.
-        deadline: progress at which this group has something to do again; None when nothing waits for it.
-        tick: processing time at which it has; None when nothing waits for it.
-        dropped: rows that came too late, per window; where the kernel judges them itself.
-        side: rows dropped for all their windows, with their stamps; where the kernel judges them itself.
+        deadline: progress of the group's next timer; None if it has none.
+        tick: processing time of its next timer; None if it has none.
+        dropped: (row, window) pairs that were dropped as too late, if the kernel itself classifies rows.
+        side: rows dropped for all their windows, with their stamps, if the kernel itself classifies rows.
         failed: rows and panes the user's code failed for, as side rows.
-        sides: rows for outputs beside the result, by name, as ``results``; they share its numbering.
+        sides: output name -> rows of a side output, as ``results``; numbered together with these.
     """
 
     results: pa.Table
@@ -91,7 +91,7 @@ class Kernels:
 
     Args:
         stage: what to compute.
-        stores: key group -> where it is kept.
+        stores: key group -> store of its state.
     """
 
     def __init__(self, stage: Stage, stores: Mapping[int, Store]) -> None:
@@ -101,7 +101,7 @@ class Kernels:
         self._indexes: dict[int, Index] = {}
 
     def advance_all(self, parts: Sequence[Mapping[str, pa.Table]], progress: int) -> Emissions:
-        """Take in packed rows, then fire and free everything that ``progress`` closes, in time order.
+        """Add packed rows, then fire and free the windows that ``progress`` closes, in time order.
 
         Args:
             parts: tables of ``columnar.judged``, with the column ``group``, whose values all have a store.
@@ -123,7 +123,7 @@ class Kernels:
         return Emissions(_numbered(self.stage, out), refired, deadlines)
 
     def revisable(self, progress: int) -> pa.Table:
-        """The results of fired windows that a row behind ``progress`` may still revise, stamped with it, as ``Emissions.results``; nothing is changed."""
+        """The results of fired windows that a row behind ``progress`` may still revise, stamped with ``progress``, as ``Emissions.results``. Does not change the state."""
         self._indexes = {group: Index.load(store.index()) for group, store in self.stores.items()}
         windows = {
             (group, end): layers
@@ -136,7 +136,7 @@ class Kernels:
         return _numbered(self.stage, rows)
 
     def _closed(self, group: int, index: Index, progress: int) -> int | None:
-        """Free what a group no longer needs, and write its index; what it waits for."""
+        """Free state that a group no longer needs, and write its index; returns the progress of its next timer."""
         for end in [end for end in index.fired if end - 1 + self.lateness <= progress]:
             for number, _ in index.fired.pop(end):
                 self.stores[group].remove(number)
@@ -162,7 +162,7 @@ class Kernels:
         return number
 
     def _read(self, chunks: Sequence[tuple[int, int]]) -> Partials:
-        """Chunks, each a group and a number, as one: of each name one table, with the column ``group``."""
+        """(group and number of chunks) -> their tables, concatenated per name, with the column ``group``."""
         tables: dict[str, list[pa.Table]] = {}
         for group, number in chunks:
             for name, table in decode(self.stores[group].get(number)).items():
@@ -177,7 +177,7 @@ class Kernels:
     # ---- on-time panes
 
     def _fire(self, fresh: list[Partials], progress: int, out: list[pa.Table]) -> Partials | None:
-        """Send the on-time panes that are due; what stays behind for refires."""
+        """Emit on-time panes with end - 1 <= progress. Returns their partials if late rows may still revise them."""
         upto, due = progress + 1, []
         for group, index in self._indexes.items():
             for number, chunk in index.parts.items():
@@ -208,7 +208,7 @@ class Kernels:
         return by_window
 
     def _keep_parts(self, fresh: list[Partials], progress: int) -> None:
-        """Store what windows still to fire need, in chunks of falling size: merging is geometric."""
+        """Store the partials of windows that have not fired, in chunks of falling size: merging is geometric."""
         dims = [GROUP, *self.stage.keys, "slice", "from_end"]
         for group, index in self._indexes.items():
             self._shorten(group, index, progress)
@@ -229,7 +229,7 @@ class Kernels:
             self._indexes[group].parts[self._put(group, tables)] = chunk
 
     def _shorten(self, group: int, index: Index, progress: int) -> None:
-        """Free the chunks of a group no window needs that is still to fire."""
+        """Free the chunks of a group whose windows have all fired."""
         for number, chunk in list(index.parts.items()):
             live = self._live(chunk.slices, progress)
             if not live.any():
@@ -240,7 +240,7 @@ class Kernels:
                 chunk.from_ends = np.array(chunk.from_ends)[live].tolist()
 
     def _smaller(self, sizes: Mapping[int, int]) -> Iterator[tuple[int, int]]:
-        """The newest chunk of each group, by group and number, that has fewer than twice as many rows."""
+        """(group, number) of each group's newest chunk, if it has fewer than twice as many rows as ``sizes`` says."""
         for group, size in sizes.items():
             parts = self._indexes[group].parts
             newest = max(parts, default=None)
@@ -251,14 +251,14 @@ class Kernels:
         return {n: t.filter(pa.array(self._live(t["slice"].to_numpy(), progress))) for n, t in part.items()}
 
     def _live(self, slices: Any, progress: int) -> Any:
-        """Which slices are in a window that has not fired."""
+        """(slice starts) -> whether the slice is in a window that has not fired."""
         starts = np.asarray(slices, dtype=np.int64)
         return self.stage.assigner.last_end(starts) - 1 > progress if len(starts) else np.zeros(0, dtype=bool)
 
     # ---- late rows
 
     def _refire(self, late: list[pa.Table], progress: int, fired: Partials | None, out: list[pa.Table]) -> int:
-        """Late rows of closed windows, each in arrival order a pane of its own; those of open windows wait."""
+        """Emit a pane for each late row of a fired window, in order of arrival. Late rows of windows that have not fired wait. Returns the number of refires."""
         due = [
             (group, number)
             for group, index in self._indexes.items()
@@ -275,7 +275,7 @@ class Kernels:
             closed = pc.less_equal(pc.subtract(table["end"], 1), progress)
             waiting, ready = table.filter(pc.invert(closed)), table.filter(closed)
             for group, tables in by_group({"late": waiting}).items():
-                # late by their stamp, but the on-time pane is not out yet: they wait for it
+                # late by their stamp, but the window has not fired yet
                 self._wait(group, tables["late"])
             refired = ready.num_rows
             stacks = {(group, end): self._indexes[group].fired.get(end, ()) for group, end in _windows(ready)}
@@ -288,7 +288,7 @@ class Kernels:
         return refired
 
     def _wait(self, group: int, rows: pa.Table) -> None:
-        """Keep late rows, together with those of the newest chunks that are few: chunks are of falling size."""
+        """Store waiting late rows, merged with the newest small chunks, so that chunks are of falling size."""
         index = self._indexes[group]
         while index.pending and (size := index.waiting.get(newest := max(index.pending), 0)) < 2 * rows.num_rows:
             if size + rows.num_rows > TOGETHER:
@@ -300,7 +300,7 @@ class Kernels:
         index.pending[number], index.waiting[number] = pc.unique(rows["end"]).to_pylist(), rows.num_rows
 
     def _revised(self, state: Partials | None, rows: pa.Table, out: list[pa.Table]) -> Partials:
-        """Send a revision for each late row; the state after the last one."""
+        """Emit a revision for each late row. Returns the state after the last one."""
         revisions = revise(self.stage.accumulators, state, signed(rows), self.dims)
         sent = self._rows(revisions.results, revisions.stamps, revisions.kinds)
         out.append(sent.set_column(sent.num_columns - 1, "_order", pa.array(revisions.follows)))
@@ -309,11 +309,11 @@ class Kernels:
     def _layers(
         self, windows: Mapping[tuple[int, int], Sequence[Sequence[int]]], rows: pa.Table | None = None
     ) -> Iterator[Partials]:
-        """What fired windows have of their keys: the newest layer of each, the one before it...
+        """The stored partials of fired windows: the newest layer of each window, then the layer before, without keys of newer layers.
 
         Args:
             windows: group and end -> its layers.
-            rows: of whose keys; None for all.
+            rows: only keys of these rows; None for all keys.
         """
         stacks = {window: list(layers) for window, layers in windows.items()}
         newer: list[pa.Table] = []
@@ -330,7 +330,7 @@ class Kernels:
         return {name: table.filter(pc.invert(matching(table, newer, self.dims))) for name, table in part.items()}
 
     def _keep_fired(self, state: Partials, progress: int) -> None:
-        """Store what may be revised again, as the newest layer of its window; layers are of falling size: merging is geometric."""
+        """Store partials that late rows may still revise, as the newest layer of their window. Layers are of falling size: merging is geometric."""
         last = progress + 1 - self.lateness
         part = {name: table.filter(pc.greater(table["end"], last)) for name, table in state.items()}
         while older := list(self._thinner(_windows(part["main"]))):
@@ -345,7 +345,7 @@ class Kernels:
                 self._indexes[group].fired.setdefault(end, []).append(layer)
 
     def _thinner(self, sizes: Mapping[tuple[int, int], int]) -> Iterator[tuple[int, int]]:
-        """The newest layer of each window, by group and number, that has fewer than twice as many keys; it is taken off."""
+        """(group, number) of each window's newest layer, if it has fewer than twice as many keys as ``sizes`` says; removes it from the index."""
         for (group, end), size in sizes.items():
             layers = self._indexes[group].fired.get(end)
             if layers and layers[-1][1] < 2 * size:
@@ -354,7 +354,7 @@ class Kernels:
     # ---- rows out
 
     def _rows(self, results: pa.Table, stamps: Ints | None, kinds: Ints) -> pa.Table:
-        """Results as rows of the output, behind their group; stamps by cause (None: the watermark), and a place holder for the order."""
+        """Results as rows of the output, with their group in front. ``stamps`` None: of on-time panes. ``_order`` is set later."""
         schema, step, size = self.stage.result_schema, self.stage.step, results.num_rows
         columns: dict[str, Any] = {name: results[f"k{i}"] for i, name in enumerate(step.keys)}
         times = extent.event_times(results["end"].to_numpy())
@@ -377,7 +377,7 @@ class Kernel(Kernels):
 
     Args:
         stage: what to compute.
-        store: where it is kept.
+        store: of its state.
     """
 
     def __init__(self, stage: Stage, store: Store) -> None:
@@ -417,26 +417,26 @@ def _leading(table: pa.Table) -> pa.Table:
 
 
 def _split(part: Partials) -> dict[int, Partials]:
-    """Tables by group, each with all names, without the group."""
+    """Group -> its tables, with all names, without the column ``group``."""
     nothing = {name: table.slice(0, 0).drop_columns([GROUP]) for name, table in part.items()}
     return {group: nothing | tables for group, tables in by_group(part).items()}
 
 
 def _sizes(main: pa.Table) -> dict[int, int]:
-    """Rows of each group."""
+    """Group -> number of rows."""
     groups, counts = np.unique(main[GROUP].to_numpy(), return_counts=True)
     return dict(zip(groups.tolist(), counts.tolist(), strict=True))
 
 
 def _windows(rows: pa.Table) -> dict[tuple[int, int], int]:
-    """Group and end of each window -> how many rows it has."""
+    """(group, end) of each window -> number of rows."""
     counts = rows.group_by([GROUP, "end"], use_threads=False).aggregate([([], "count_all")])
     keys = zip(counts[GROUP].to_pylist(), counts["end"].to_pylist(), strict=True)
     return dict(zip(keys, counts["count_all"].to_pylist(), strict=True))
 
 
 def _numbered(stage: Stage, out: Sequence[pa.Table]) -> pa.Table:
-    """Result rows group by group, each with its place; the second of a pair (marked -1) shares the first one's."""
+    """Result rows, group by group, numbered in ``_order``; the second row of a pair (marked -1) has the number of the first."""
     if not out:
         return stage.result_schema.empty_table()
     results = pa.concat_tables(out)

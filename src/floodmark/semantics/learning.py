@@ -1,4 +1,4 @@
-"""Learning: what a landing has found out about delays, and which bound was in force for which rows."""
+"""Learning: delays that landings have measured, and which bound was in force for which rows."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from floodmark.semantics.delays import Delays
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A bound the source's author put in force.
+    """A bound that the source's author put in force.
 
     Args:
-        sequence: of the first row it judges.
+        sequence: of the first row stamped under the bound.
         bound: ms.
-        held: ms; while rows are stamped with this watermark, it is not the bound that decides it: a larger bound has come into
-            force, and the watermark, which never goes back, waits until the bound has caught up. NEVER where nothing waits.
+        held: the watermark at which a larger bound holds it, ms: the watermark never decreases, so it stays there until
+            maximum event time - bound reaches it. NEVER if the bound holds nothing.
     """
 
     sequence: int
@@ -27,7 +27,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Learning:
-    """What a source with ``Learned`` has measured, and every bound it has had.
+    """The measurements of a source with ``Learned``, and every bound it has had.
 
     Args:
         front: the event time behind which delays are measured, ms: the newest so far, with several source partitions the slowest
@@ -42,23 +42,23 @@ class Learning:
 
     @property
     def bound(self) -> int:
-        """The one in force, ms."""
+        """The bound in force, ms."""
         return self.decisions[-1].bound
 
     def unheld(self) -> int:
-        """The watermark as the bound in force alone would have it, ms."""
+        """The watermark that follows from the bound in force alone, ms."""
         return NEVER if self.front == NEVER else max(self.front - self.bound - 1, NEVER)
 
     def decided(self, decision: Decision) -> Learning:
-        """With another bound in force."""
+        """The learning with another bound in force."""
         return replace(self, decisions=(*self.decisions, decision))
 
     def measured(self, unheld: int, delays: Delays) -> Learning:
-        """After more rows.
+        """The learning after more rows.
 
         Args:
-            unheld: the watermark they left, as the bound in force alone would have it, ms.
-            delays: theirs.
+            unheld: the watermark after these rows that follows from the bound in force alone, ms.
+            delays: of these rows.
         """
         front = NEVER if unheld == NEVER else unheld + self.bound + 1
         return replace(self, front=max(self.front, front), delays=self.delays.plus(delays))

@@ -1,4 +1,4 @@
-"""Revisions: the panes of windows that have fired, again for each late row, in columns.
+"""Revisions: new panes of fired windows for each late row, in columns.
 
 A late unit is one late row of one key and window, or the retraction and the row that share a sequence. Each unit revises its pane once:
 the value before is retracted, and the value after it emitted. The work is that of the keys and windows that late rows touch, and linear in
@@ -23,7 +23,7 @@ from floodmark.spec.schema import RETRACTION, ROW
 
 @dataclass(frozen=True, slots=True)
 class Revisions:
-    """What late units change.
+    """The changes by late units.
 
     Args:
         state: partials of fired windows after the last unit, and their results, ``out``.
@@ -41,11 +41,11 @@ class Revisions:
 
 
 def revise(accumulators: Accumulators, state: Partials | None, rows: pa.Table, dims: Sequence[str]) -> Revisions:
-    """Apply late rows, each key's and window's one after the other, in order of their sequence.
+    """Apply late rows in order of their sequence, per key and window one after the other.
 
     Args:
         accumulators: the arithmetic.
-        state: partials of fired windows and their results, ``out``; None where there are none.
+        state: partials of fired windows and their results, ``out``; None if no window has fired.
         rows: late rows, with dimensions, sequence, stamp and sign.
         dims: the keys and ``end``.
     """
@@ -70,7 +70,7 @@ def revise(accumulators: Accumulators, state: Partials | None, rows: pa.Table, d
 
 
 def _changes(state: Partials, units: pa.Table, panes: pa.Table, dims: Sequence[str]) -> Revisions:
-    """Retraction and new value of each unit; a retraction that changes nothing here is passed over."""
+    """Retraction and new value of each unit; nothing for a retraction that leaves the result unchanged."""
     previous = _at(units, pc.subtract(units[TURN], 1))
     pairs = np.stack([_rows_of(table, panes, dims) for table in (previous, units)], axis=1)
     results = panes.drop_columns([TURN])

@@ -185,13 +185,13 @@ def advance(
 def decide(state: WatermarkState, *, bound: int, was: int | None, sequence: int) -> WatermarkState:
     """The state of a source that learns its bound, once ``bound`` is the one in force.
 
-    The watermark never goes back: a larger bound holds it where it is until the bound has caught up with it; a smaller one moves
+    The watermark never decreases: a larger bound holds it where it is until maximum event time - bound reaches it; a smaller one moves
     it at once. Source partitions are shifted, as candidates are made with the bound.
 
     Args:
-        state: after the last row that another bound has judged.
+        state: after the last row stamped under another bound.
         bound: ms.
-        was: the bound before the source began to learn, ms; None: nothing had landed.
+        was: the fixed bound before the source learned its bound, ms; None if nothing had landed.
         sequence: of the next row.
     """
     learned = state.learned or _unlearned(state, was)
@@ -207,7 +207,7 @@ def decide(state: WatermarkState, *, bound: int, was: int | None, sequence: int)
 
 
 def _unlearned(state: WatermarkState, was: int | None) -> Learning:
-    """Of a source that has had a fixed bound, or none yet."""
+    """The learning of a source that has had a fixed bound, or has not landed yet."""
     if was is None:
         return Learning()
     front = NEVER if state.watermark == NEVER else state.watermark + was + 1
@@ -219,19 +219,19 @@ def _shifted(watermark: int, by: int) -> int:
 
 
 def unheld(state: WatermarkState) -> WatermarkState:
-    """The state from which the walk goes on as if the watermark had never waited for a larger bound: for measuring delays."""
+    """The state with the watermark that follows from the bound in force alone: for measuring delays."""
     assert state.learned is not None
     return replace(state, watermark=state.learned.unheld())
 
 
 def delays_of(stamps: Milliseconds, asked: Milliseconds) -> Delays:
-    """How far rows come behind the newest before them.
+    """The histogram of how far rows are behind the newest row before them.
 
     Args:
         stamps: the watermark in force just before each row, walked from an :func:`unheld` state, ms.
         asked: the candidate of each, ms.
     """
-    return Delays.of(stamps - asked)  # nothing is asked below NEVER, so where nothing came before there is no delay
+    return Delays.of(stamps - asked)  # a candidate is at least NEVER, so rows before which nothing came have no delay
 
 
 def compress(trace: Trace) -> Trace:

@@ -3,7 +3,7 @@
 Partials are a set of Arrow tables that share the *dimensions* (keys and a window): ``main`` with one row per group of
 dimensions, one *bag* per value whose aggregates need the values themselves (``v`` and how often, ``n``), and one bag of hashes per value
 whose different values are counted approximately. On an input that can be revised every row has a sign, and whatever cannot be undone by
-subtraction is kept in a bag.
+subtraction is stored in a bag.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class Value:
     Args:
         sql: the Spark SQL that computes it.
         type: its Spark SQL type.
-        bag: keep the values themselves.
-        sketch: keep hashes of the values.
+        bag: store the values themselves.
+        sketch: store hashes of the values.
     """
 
     sql: str
@@ -84,7 +84,7 @@ class Accumulators:
 
     @staticmethod
     def of(step: WindowAggregate, *, revisable: bool) -> Accumulators:
-        """What a step's aggregates need; equal expressions share a column."""
+        """The accumulators of a step's aggregates; equal expressions share a value column."""
         values: dict[str, Value] = {}
         measures = []
         for name, aggregate in step.aggregates:
@@ -106,7 +106,7 @@ class Accumulators:
         return needs_bag(measure.aggregate, self.values[measure.value].type, revisable=self.revisable)
 
     def _columns(self, j: int) -> list[Columns]:
-        """The forms in columns of the measures of a value."""
+        """The columnar forms of a value's measures."""
         forms = (
             TABLE[m.function].columns
             for m in self.measures
@@ -115,12 +115,12 @@ class Accumulators:
         return [form for form in forms if form is not None]
 
     def parts_of(self, j: int) -> list[Part]:
-        """What is kept of a value in ``main``, each once."""
+        """The distinct parts of a value in ``main``."""
         kind = self.values[j].type
         return list(dict.fromkeys(part for form in self._columns(j) for part in form.parts(kind)))
 
     def spreads(self, j: int) -> bool:
-        """Whether deviations are kept of a value."""
+        """Whether ``main`` has deviations of a value."""
         return any(form.spread for form in self._columns(j))
 
     # ---- rows -> partials
@@ -161,7 +161,7 @@ class Accumulators:
     # ---- partials + partials
 
     def merge(self, parts: Sequence[Partials], dims: Sequence[str]) -> Partials:
-        """Partials of the same dimensions made one; associative and commutative."""
+        """Merge partials of the same dimensions; associative and commutative."""
         mains = pa.concat_tables([part["main"] for part in parts])
         plan = [
             ("n", "sum"),
@@ -269,7 +269,7 @@ class Accumulators:
         return groups, pa.chunked_array([results])
 
     def trimmed(self, hashes: pa.Table, dims: Sequence[str]) -> pa.Table:
-        """Only the smallest hashes matter; on a revisable input any of them may go again, so that all are kept."""
+        """The smallest hashes, which are all that counts; on a revisable input all hashes, as any may be retracted."""
         if self.revisable or hashes.num_rows <= KEPT_HASHES + 1:
             return hashes
         order, rank = _rank(hashes, dims)
@@ -293,7 +293,7 @@ def _present(bag: pa.Table) -> pa.Table:
 
 
 def _filled(column: pa.ChunkedArray, empty: Any) -> pa.ChunkedArray:
-    """What an aggregate says of no values at all, where there were none."""
+    """The column with ``empty``, the aggregate's result of no values, in place of null."""
     if not column.null_count or empty is None:
         return column
     if pa.types.is_list(column.type):

@@ -1,4 +1,4 @@
-"""Results from bags: tables of values and how often each came, per group; for aggregates that need the values or cannot take one back."""
+"""Results from bags (per group: value, number of occurrences), for aggregates that need the values or cannot subtract one."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from floodmark.semantics.columns import arrow_type
 from floodmark.spec.aggregates import Builtin
 
 Groups = tuple[pa.Table, pa.ChunkedArray]
-"""The groups that have values at all, and their results."""
+"""The groups that have values, and their results."""
 
 FromBag = Callable[[pa.Table, Sequence[str], Builtin, str], Groups]
 """(bag with dims, ``v`` and ``n`` > 0; dims; declaration; type of the result) -> results."""
 
 
 def number(bag: pa.Table, dims: Sequence[str], aggregate: Builtin, kind: str) -> Groups:  # noqa: ARG001 - one shape for all
-    """How many different values."""
+    """The number of different values."""
     result = grouped(bag, dims, [("v", "count")])
     return result, result["v"]
 
@@ -45,13 +45,13 @@ def _extreme(bag: pa.Table, dims: Sequence[str], which: str) -> Groups:
 
 
 def total(bag: pa.Table, dims: Sequence[str], aggregate: Builtin, kind: str) -> Groups:  # noqa: ARG001 - one shape for all
-    """Of floats: added in order of size, so that the sum depends on the set of values alone."""
+    """The total of floats, added in order of size, so that it depends on the set of values alone."""
     result = _weighted(bag, dims)
     return result, result["x"]
 
 
 def average(bag: pa.Table, dims: Sequence[str], aggregate: Builtin, kind: str) -> Groups:  # noqa: ARG001 - one shape for all
-    """Of floats, as ``total``."""
+    """The mean of floats; the total as in ``total``."""
     result = _weighted(bag, dims)
     return result, quotient(result["x"], result["n"])
 
@@ -63,7 +63,7 @@ def _weighted(bag: pa.Table, dims: Sequence[str]) -> pa.Table:
 
 
 def deviation(bag: pa.Table, dims: Sequence[str], aggregate: Builtin, kind: str) -> Groups:  # noqa: ARG001 - one shape for all
-    """Equal values are one part."""
+    """The standard deviation; equal values are one part."""
     bag = bag.take(pc.sort_indices(bag["v"]))
     ids, groups = group_ids(bag, dims)
     weights, nothing = bag["n"].to_numpy().astype(np.float64), np.zeros(bag.num_rows)
@@ -74,7 +74,7 @@ def deviation(bag: pa.Table, dims: Sequence[str], aggregate: Builtin, kind: str)
 
 
 def listed(bag: pa.Table, dims: Sequence[str], aggregate: Builtin, kind: str) -> Groups:
-    """As by row, one group after the other."""
+    """The result by row (``rows.from_bag``), one group after the other."""
     ids, groups = group_ids(bag, dims)
     pairs: list[list[tuple[Any, int]]] = [[] for _ in range(groups.num_rows)]
     for group, value, times in zip(ids.tolist(), bag["v"].to_pylist(), bag["n"].to_pylist(), strict=True):

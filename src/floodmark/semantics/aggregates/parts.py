@@ -1,7 +1,7 @@
-"""Aggregates in Arrow columns: what is kept of a value in the table ``main``, how it is grouped, and the result.
+"""Aggregates in Arrow columns: the parts of a value in the table ``main``, how they are grouped, and the results.
 
 A ``Part`` owns the columns ``<prefix><value>`` of one value. Rows and parts of rows go through the same group by: ``rows`` and ``plan``
-say what is aggregated how, ``settle`` makes of it what is kept.
+give columns and Arrow's aggregates, ``settle`` converts their result to the stored columns.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ _NARROW = 28
 
 
 class Part:
-    """What is kept of one value; prefixes are column names without the number of the value."""
+    """A part of one value's state; ``prefixes`` are its column names without the number of the value."""
 
     prefixes: tuple[str, ...] = ()
 
     def rows(self, j: int, column: pa.ChunkedArray, sign: pa.ChunkedArray | None, kind: str) -> Aggregated:
-        """Of rows: ``column`` is normal, ``sign`` is 1 or -1 where rows can be taken back."""
+        """The columns to aggregate of rows: ``column`` is normal, ``sign`` is 1 or -1 if rows may be retracted, else None."""
         raise NotImplementedError
 
     def plan(self, j: int) -> list[tuple[str, str]]:
-        """Of parts: (column, Arrow's aggregate)."""
+        """The columns to aggregate of parts: (column, Arrow's aggregate)."""
         return [(f"{prefix}{j}", "sum") for prefix in self.prefixes]
 
     def settle(self, j: int, main: pa.Table) -> pa.Table:
-        """What is kept of a group by's result."""
+        """The stored columns, from the result of the group by."""
         del j
         return main
 
@@ -117,7 +117,7 @@ class Double(Part):
     prefixes = ("double",)
 
     def rows(self, j: int, column: pa.ChunkedArray, sign: pa.ChunkedArray | None, kind: str) -> Aggregated:  # noqa: ARG002 - of all types
-        """As double; rows that can be taken back go into a bag instead."""
+        """The column as double; if rows may be retracted, a bag is used instead."""
         assert sign is None
         return {f"double{j}": (column.cast(pa.float64(), safe=False), "sum")}
 
@@ -129,7 +129,7 @@ class Extreme(Part):
     prefixes: tuple[str, ...]
 
     def rows(self, j: int, column: pa.ChunkedArray, sign: pa.ChunkedArray | None, kind: str) -> Aggregated:  # noqa: ARG002 - of all types
-        """Rows that can be taken back go into a bag instead."""
+        """The ranks of the column; if rows may be retracted, a bag is used instead."""
         assert sign is None
         return {f"{self.prefixes[0]}{j}": (ranks(column), self.prefixes[0])}
 
@@ -139,7 +139,7 @@ class Extreme(Part):
 
 
 SPREAD = ("mean", "residue", "squares")
-"""What is kept for deviations, beside the count; see ``numbers.spread_groups``. Computed beside the group by, as it needs two looks."""
+"""Columns of deviations, beside the count; see ``numbers.spread_groups``. Computed apart from the group by, as they need two passes."""
 
 
 def with_spread(main: pa.Table, items: pa.Table, dims: list[str], j: int, *, rows: bool) -> pa.Table:
@@ -167,7 +167,7 @@ def counted(main: pa.Table, j: int, kind: str) -> pa.ChunkedArray:  # noqa: ARG0
 
 
 def total(main: pa.Table, j: int, kind: str) -> pa.ChunkedArray:
-    """Null where there are no values; ``total_fits`` says where it is right."""
+    """The total; null without values. Valid where ``total_fits`` is true."""
     if parse(kind).is_floating:
         column = main[f"double{j}"]
     elif parse(kind).is_decimal:
@@ -179,7 +179,7 @@ def total(main: pa.Table, j: int, kind: str) -> pa.ChunkedArray:
 
 
 def total_fits(main: pa.Table, j: int, kind: str) -> pa.ChunkedArray | None:
-    """Where a total fits its type; None for floats, which always do."""
+    """Per row whether the total fits its type; None for floats, whose totals always fit."""
     if parse(kind).is_floating:
         return None
     return decimal_fits(main[f"digits{j}"]) if parse(kind).is_decimal else whole_fits(main[f"high{j}"])
@@ -197,7 +197,7 @@ def average(main: pa.Table, j: int, kind: str) -> pa.ChunkedArray:
 
 
 def deviation(main: pa.Table, j: int, kind: str) -> pa.ChunkedArray:  # noqa: ARG001 - one shape for all
-    """Null for fewer than two."""
+    """The standard deviation; null for fewer than two values."""
     return pc.sqrt(quotient(main[f"squares{j}"], pc.subtract(main[f"count{j}"], 1)))
 
 
@@ -243,7 +243,7 @@ def _bounded(column: pa.ChunkedArray, kind: str) -> bool:
 
 
 def _signed(values: pa.ChunkedArray, sign: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Values, those that are taken back negated; a product of decimals would ask for twice the digits."""
+    """The values, negated for retractions; a product with the sign would need twice the digits."""
     return pc.if_else(pc.less(sign, 0), pc.negate(values), values)
 
 

@@ -22,7 +22,7 @@ from floodmark.core.types import parse
 from floodmark.semantics.aggregates.numbers import WIDE, normal
 
 KEPT_HASHES = 4096
-"""``approx_count_distinct`` looks at no more than these smallest hashes; the standard error is about 1 / sqrt(KEPT_HASHES)."""
+"""Number of smallest hashes that ``approx_count_distinct`` uses; the standard error is about 1 / sqrt(KEPT_HASHES)."""
 
 _MASK = (1 << 64) - 1
 _STEPS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
@@ -128,7 +128,7 @@ def _mixed_words(words: Words) -> Words:
 
 
 def estimate(count: int, last: int) -> int:
-    """K minimum values: ``count`` where all hashes were kept, else (k - 1) / the k-th smallest hash, as a share of all hashes."""
+    """K minimum values: ``count`` if there are at most KEPT_HASHES hashes, else (k - 1) / the k-th smallest hash, as a share of all hashes."""
     if count <= KEPT_HASHES:
         return count
     return math.floor((KEPT_HASHES - 1) / ((last + (1 << 63) + 1) / 2**64) + 0.5)
@@ -138,7 +138,7 @@ def estimate(count: int, last: int) -> int:
 
 
 def sketch_add(hashes: set[int], number: int) -> set[int]:
-    """One hash more; never more than twice those that count are kept."""
+    """Add a hash; the set never has more than 2 * KEPT_HASHES."""
     hashes.add(number)
     return _trimmed(hashes) if len(hashes) > 2 * KEPT_HASHES else hashes
 

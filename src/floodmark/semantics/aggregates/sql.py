@@ -1,4 +1,4 @@
-"""Aggregates as Spark SQL text, where SQL's answer is the other forms' in every case; None where it is not."""
+"""Aggregates as Spark SQL text; None if SQL's answer may differ from that of the other forms."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def least(aggregate: Builtin, value: str, kind: str, error: str) -> str | None: 
 
 
 def greatest(aggregate: Builtin, value: str, kind: str, error: str) -> str | None:  # noqa: ARG001 - one shape for all
-    """The largest value; NaN is."""
+    """The largest value; NaN is the largest."""
     return f"max({value})"
 
 

@@ -16,10 +16,10 @@ class Columns:
     """The form in Arrow columns, of partial results that are merged.
 
     Args:
-        parts: type of the value -> what is kept of it.
-        result: what comes out of that.
-        fits: where the result is right; None where it always is.
-        spread: keep deviations, too.
+        parts: type of the value -> its parts in ``main``.
+        result: (main, number of the value, its type) -> column of results.
+        fits: same arguments -> where the result is right; None if it always is.
+        spread: ``main`` has deviations too.
     """
 
     parts: Callable[[str], tuple[parts.Part, ...]]
@@ -34,10 +34,10 @@ class Forms:
 
     Args:
         row: (output column, declaration, type of the value) -> fold.
-        columns: of partial results; None where the values themselves or their order are needed.
-        bag: from values and how often each came; None where that is never needed.
-        sql: (declaration, value, its type, SQL text of the overflow's message) -> Spark SQL; None where SQL would say something else.
-        empty: of no values at all, where that is not null.
+        columns: of partial results; None if the values themselves or their order are needed.
+        bag: from a bag of values; None if never needed.
+        sql: (declaration, value, its type, SQL text of the overflow's message) -> Spark SQL; None if SQL's answer may differ.
+        empty: the result of no values, if not null.
     """
 
     row: Callable[[str, Builtin, str], rows.Fold]
@@ -86,12 +86,12 @@ def fold(name: str, aggregate: AnyAggregate, kind: str) -> rows.Fold:
 
 
 def sql_of(aggregate: AnyAggregate, value: str, kind: str, error: str) -> str | None:
-    """An aggregate in Spark SQL; None where only the other forms give its answer."""
+    """An aggregate in Spark SQL; None if SQL's answer may differ from that of the other forms."""
     return TABLE[aggregate.function].sql(aggregate, value, kind, error) if isinstance(aggregate, Builtin) else None
 
 
 def needs_bag(aggregate: AnyAggregate, kind: str, *, revisable: bool) -> bool:
-    """Whether the values themselves are kept, with how often each came."""
+    """Whether the state holds the values themselves, with numbers of occurrences."""
     if isinstance(aggregate, Aggregate):
         return revisable and not hasattr(aggregate, "retract")
     law: Law = LAWS[aggregate.function]

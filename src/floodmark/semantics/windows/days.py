@@ -36,7 +36,7 @@ class Days(OnePerSlice):
     # ---- row by row
 
     def of_row(self, time: int, values: tuple[Any, ...], row: Any) -> Placed:  # noqa: ARG002 - one shape for all
-        """Between the boundary at or before the time and the next."""
+        """The window from the boundary at or before the time to the next boundary."""
         boundaries = _listed(self.window, time // (_BLOCK_DAYS * _DAY))
         position = bisect_right(boundaries, time)
         return [within(boundaries[position - 1], boundaries[position])]
@@ -44,7 +44,7 @@ class Days(OnePerSlice):
     # ---- in SQL
 
     def sql_maybe_dropped(self, time: str, lateness: int, stamp: str) -> str:
-        """A window does not end before the row."""
+        """A condition that holds for every dropped row, as a window ends after its rows."""
         return f"({time}) + {lateness} <= {stamp}"
 
     # ---- in columns

@@ -1,6 +1,6 @@
 """Windows that reach beyond the years 1 to 9999.
 
-Arithmetic goes beyond, so that such windows stay different ones; what rows and functions see of them ends with time. The end of a
+Arithmetic is not limited to these years, so that such windows stay distinct; rows and functions see their part within time. The end of a
 window is exclusive, and no table has an instant behind 9999-12-31T23:59:59.999999: that instant stands for it.
 """
 

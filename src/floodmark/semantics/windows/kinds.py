@@ -1,6 +1,6 @@
-"""What every kind of window can say, and what those known before any row is seen can say in columns.
+"""The interfaces of windows: row by row for every kind, in columns for windows that do not depend on the rows.
 
-Windows are kept in *slices*: the longest stretches no window boundary falls into, so that overlapping windows share the work.
+Windows consist of *slices*: the longest intervals without a window boundary inside, so that overlapping windows share the work.
 A window is named by its end. All arrays are int64 milliseconds.
 """
 
@@ -32,11 +32,11 @@ class Kind(Protocol):
         """
 
     def sql_maybe_dropped(self, time: str, lateness: int, stamp: str) -> str:
-        """A SQL condition that every row meets that is in a window, and too late for each it is in."""
+        """A SQL condition that is true for every row that is dropped for all its windows."""
 
 
 class Assigner(Kind, Protocol):
-    """A window definition known before any row is seen."""
+    """A window definition that does not depend on the rows."""
 
     def slices(self, times: Instants) -> Instants:
         """The start of the slice each instant is in."""
@@ -61,7 +61,7 @@ class Assigner(Kind, Protocol):
 
 
 class OnePerSlice:
-    """The part of ``Assigner`` that is the same wherever each slice is in one window."""
+    """The part of ``Assigner`` shared by definitions in which each slice is in one window."""
 
     __slots__ = ()
 
@@ -70,19 +70,19 @@ class OnePerSlice:
         raise NotImplementedError
 
     def last_end(self, slices: Instants) -> Instants:
-        """The same."""
+        """The end of the same window."""
         return self.first_end(slices)
 
     def next_end(self, ends: Instants, after: Instants) -> Instants:
-        """Past the window there is none: the result is then more than ``last_end``."""
+        """The window's end, or ``after`` if that is greater: no window, as it is greater than ``last_end``."""
         return np.where(after > ends, after, ends)
 
     def ends(self, first: int, last: int) -> list[int]:
-        """There is one."""
+        """The only end, if ``first`` is ``last``; else none."""
         return [first] if first == last else []
 
     def expand(self, slices: Instants, from_ends: Instants, after: int, upto: int) -> tuple[Instants, Instants]:
-        """Each slice once at most."""
+        """As ``Assigner.expand``; each slice at most once."""
         ends = self.last_end(slices)
         rows = np.flatnonzero((ends > after) & (ends <= upto) & (from_ends <= ends)).astype(np.int64)
         return rows, ends[rows]

@@ -25,14 +25,14 @@ class Sessions:
     # ---- row by row
 
     def of_row(self, time: int, values: tuple[Any, ...], row: Any) -> Placed:  # noqa: ARG002 - one shape for all
-        """One window, not merged; it ends with time at the latest."""
+        """One window, not merged; it ends at the end of time at the latest."""
         gap = self.gap if isinstance(self.gap, int) else checked_gap(self.gap, values[self.value_position], time)
         return [(time, min(time + gap, END + 1))]
 
     # ---- in SQL
 
     def sql_maybe_dropped(self, time: str, lateness: int, stamp: str) -> str:
-        """A gap is at least a millisecond; an expression for it is not computed twice."""
+        """A condition that holds for every dropped row; a gap per row counts as 1 ms, the least gap."""
         gap = self.gap if isinstance(self.gap, int) else 1
         return f"({time}) + {gap} - 1 + {lateness} <= {stamp}"
 
