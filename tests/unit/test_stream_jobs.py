@@ -85,6 +85,24 @@ def test_start_without_a_supervisor_fails_and_nothing_is_deployed(workspace, fle
     assert tags["floodmark/operator"] == "per_hour"
 
 
+def test_a_wait_of_less_than_nothing_is_refused_in_words(workspace: Workspace, tmp_path: Path) -> None:
+    definitions, wrong = build_definitions(workspace, root=tmp_path), {"wait_seconds": -3}
+    start_config = {"ops": {"start_stream": {"config": {"operator": "per_hour", **wrong}}}}
+    with dg.DagsterInstance.ephemeral() as instance:
+        job = definitions.resolve_job_def("start")
+        done = job.execute_in_process(instance=instance, run_config=start_config, raise_on_error=False)
+        assert "DEFINITION-164 job 'start', config wait_seconds: expected 0 seconds or more, got -3." in reason(done)
+        assets = definitions.resolve_implicit_global_asset_job_def().execute_in_process(
+            instance=instance,
+            asset_selection=[dg.AssetKey("per_hour")],
+            run_config={"ops": {"per_hour": {"config": wrong}}},
+            raise_on_error=False,
+        )
+    failure = assets.failure_data_for_node("per_hour")
+    assert failure is not None
+    assert "DEFINITION-164 asset 'per_hour'" in str(failure.user_failure_data and failure.user_failure_data.description)
+
+
 def test_start_is_green_when_the_stream_runs(workspace, fleet, tmp_path):
     thread = drive(fleet.store, state="running", pid=4711)
     done, _ = start(workspace, tmp_path)

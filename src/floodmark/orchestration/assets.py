@@ -20,7 +20,7 @@ from floodmark.lake.commits import Landing
 from floodmark.lake.readiness import coverage, covered, readiness
 from floodmark.orchestration import metadata, partitions
 from floodmark.orchestration.completeness import await_inputs, together
-from floodmark.orchestration.config import LandingConfig, OperatorConfig, defaults
+from floodmark.orchestration.config import LandingConfig, OperatorConfig, check_wait, defaults
 from floodmark.orchestration.session import Place
 from floodmark.orchestration.work import failing, interruptible
 from floodmark.spec.asset import OperatorAsset, SourceAsset
@@ -155,6 +155,7 @@ def operator_assets(asset: OperatorAsset, place: Place, tables: Mapping[str, Ups
     def bounded_step(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[Any]]:
         with failing(operator.name):
             config = defaults(asset)(**context.op_execution_context.op_config)
+            check_wait(f"asset '{operator.name}'", config.wait_seconds)
             interval = _interval(context, asset)
             context.log.info(f"{operator.version} over {interval}, in {place.lake.root}")
             if cut:

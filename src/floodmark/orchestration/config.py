@@ -29,7 +29,7 @@ class OperatorConfig(dg.Config):
         description="Partitions whose inputs are not complete. fail: they fail, the others are computed; wait: as long as wait_seconds; "
         "run: compute them with what there is.",
     )
-    wait_seconds: float = Field(default=3600, ge=0, description="How long to wait for inputs, with behind: wait.")
+    wait_seconds: float = Field(default=3600, description="How long to wait for inputs, with behind: wait.")
 
 
 class LandingConfig(dg.Config):
@@ -49,10 +49,22 @@ def defaults(asset: OperatorAsset) -> type[OperatorConfig]:
             default=asset.behind, description=OperatorConfig.model_fields["behind"].description
         )
         wait_seconds: float = Field(
-            default=asset.wait / 1000, ge=0, description=OperatorConfig.model_fields["wait_seconds"].description
+            default=asset.wait / 1000, description=OperatorConfig.model_fields["wait_seconds"].description
         )
 
     return Config
+
+
+def check_wait(where: str, wait_seconds: float) -> None:
+    """Refuse a wait of less than nothing. A bound of the field would end the step with pydantic's words and a stack.
+
+    Raises:
+        DefinitionError: DEFINITION-164.
+    """
+    if not wait_seconds >= 0:
+        fix = "For example wait_seconds: 600; or leave it out for the default."
+        got = f"{wait_seconds:g}"
+        raise DefinitionError(f"{where}, config wait_seconds", "0 seconds or more", got, fix, code="DEFINITION-164")
 
 
 def config_of(request: type) -> Any:

@@ -21,7 +21,7 @@ from floodmark.core.errors import LifecycleError
 from floodmark.core.fingerprint import digest
 from floodmark.core.time import describe, iso
 from floodmark.lifecycle.requests import RollbackRequest, SavepointRequest, UpgradeRequest
-from floodmark.orchestration.config import config_of, request_of
+from floodmark.orchestration.config import check_wait, config_of, request_of
 from floodmark.orchestration.session import Place
 from floodmark.orchestration.work import failing, interruptible
 from floodmark.spec.asset import OperatorAsset
@@ -122,12 +122,13 @@ def jobs(streams: Streams, names: Any) -> dict[str, dg.JobDefinition]:
 def _starting(streams: Streams, names: Any) -> dg.JobDefinition:
     class Config(dg.Config):
         operator: names = whose(names)
-        wait_seconds: float = Field(default=60, ge=0, description="How long to wait until the stream runs.")
+        wait_seconds: float = Field(default=60, description="How long to wait until the stream runs.")
 
     @dg.op(name="start_stream")
     def act(context: dg.OpExecutionContext, config: Config) -> None:
         name = tagged(context, config.operator.value)
         with failing(name):
+            check_wait("job 'start'", config.wait_seconds)
             fleet = streams.fleet(context.log.info)
             fleet.check_supervised([name])
             since = time.time()
