@@ -1,4 +1,7 @@
-"""A rollout in Dagster, in a real browser: a schedule starts it, it is approved, promoted and taken back."""
+"""Trials of versions in Dagster, in a real browser: an experiment whose arm is promoted, a rollout that is promoted and taken back.
+
+Both are of one stream, in one workspace: to start Dagster and the stream costs as much as either.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,17 @@ from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
 import pytest
-from browser import picture, turn, visit
+from browser import launch, picture, turn, until_done, visit
 from dagster_server import Server, serving, until
 from deltalake import DeltaTable
 
 from floodmark.control.records import StreamId
 from floodmark.control.rollout import Record, Rollouts
 from floodmark.control.store import Store
+from floodmark.lake import experiments
+from floodmark.lake.paths import Lake
 
-from .test_streams import MORE, OPERATOR, edit, said
+from .test_streams import MORE, OPERATOR, edit, more, said
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -25,15 +30,16 @@ ROLLOUT = (
     'rollout=Rollout(schedule="* * * * *", shadow="5 s", '
     'promote=PromoteWhen(match=1, every="5 s", approve=True, cutover="closed")),'
 )
+DOLLARS = MORE[0], MORE[0] + '.with_columns(dollars="cents / 90.0")'
 SCHEDULE = f"rollout_{OPERATOR}"
 SECONDS = 300
+REPORT = f"experiments/{OPERATOR}/report"
 
 
-@pytest.fixture
-def shop(tmp_path: Path) -> Path:
+def workspace(folder: Path) -> Path:
     """A workspace whose stream is rolled out every minute, once that is turned on."""
-    folder = tmp_path / "shop"
-    said(tmp_path, "init", "shop")
+    said(folder, "init", "shop")
+    folder /= "shop"
     assets = folder / "assets" / "orders.py"
     text = assets.read_text().replace("Daily, Expectation", "Daily, PromoteWhen, Rollout, Expectation")
     assets.write_text(text.replace("    partitions=Daily", f"    {ROLLOUT}\n    partitions=Daily"))
@@ -41,10 +47,25 @@ def shop(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.fixture
-def server(shop: Path) -> Iterator[Server]:
-    with serving(shop, shop / ".floodmark" / "dagster", supervise=True) as found:
-        yield found
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The workspace of all tests that leave its stream able to go on."""
+    return workspace(tmp_path_factory.mktemp("trials"))
+
+
+@pytest.fixture(scope="module")
+def watched(shop: Path) -> Watched:
+    """Its stream."""
+    return Watched(shop)
+
+
+@pytest.fixture(scope="module")
+def server(shop: Path, watched: Watched) -> Iterator[Server]:
+    """Its Dagster, and the stream has written something."""
+    with serving(shop, shop / ".floodmark" / "dagster", supervise=True) as server:
+        assert server.ended(server.launch_job("start", {})) == "SUCCESS"
+        until(lambda: watched.batch is not None, SECONDS)
+        yield server
 
 
 class Watched:
@@ -70,12 +91,11 @@ class Watched:
         driver = next(iter(self.store.drivers(self.stream, 1)), None)
         return None if driver is None or driver.state != "running" else driver.batch
 
-    @property
-    def euros(self) -> dict[int, bool]:
-        """Hour at which a window ends -> whether its result has the new version's column."""
+    def has(self, column: str) -> dict[int, bool]:
+        """Hour at which a window ends -> whether its result has a version's column."""
         table = DeltaTable(str(self.shop / "lake" / "outputs" / OPERATOR)).to_pyarrow_table()
         rows = table.filter(pc.equal(table["_kind"], 0)).to_pylist()
-        return {row["window_end"].hour: row.get("euros") is not None for row in rows}
+        return {row["window_end"].hour: row.get(column) is not None for row in rows}
 
     def reaches(self, state: str) -> Record:
         """The newest rollout, once it is in a state."""
@@ -106,19 +126,73 @@ def shown(page: Page, server: Server, *words: str) -> None:
     until(look, SECONDS)
 
 
+def read(page: Page, url: str) -> None:
+    """The report is shown."""
+
+    def act() -> bool:
+        page.goto(url)
+        page.get_by_text("rows are the same; other columns: euros").first.wait_for()
+        page.get_by_text("Show Markdown").first.click()
+        page.get_by_text("processor time per million rows").first.wait_for()
+        return True
+
+    until_done(act)
+
+
+def reported(server: Server) -> bool:
+    """Whether a report finds the arms the same; not before something has closed in both."""
+    key = {"path": REPORT.split("/")}
+    checks = [{"assetKey": key, "name": "arms_find_the_same"}]
+    run = server.launch_job(
+        "__ASSET_JOB", {}, {"dagster/partition": "mean"}, assetSelection=[key], assetCheckSelection=checks
+    )
+    assert server.ended(run) == "SUCCESS"
+    query = """query ($k: AssetKeyInput!) { assetNodeOrError(assetKey: $k) { ... on AssetNode {
+        assetChecksOrError { ... on AssetChecks { checks { executionForLatestMaterialization { status } } } } } } }"""
+    node = server.ask(query, k=key)["assetNodeOrError"]
+    (check,) = node["assetChecksOrError"]["checks"]
+    return check["executionForLatestMaterialization"] == {"status": "SUCCEEDED"}
+
+
+@pytest.mark.feature("R7", "V8")
+@pytest.mark.timeout(900)
+def test_an_experiment_is_started_watched_read_and_promoted(
+    page: Page, server: Server, shop: Path, watched: Watched
+) -> None:
+    edit(shop, *MORE)
+    start = f"ops:\n  start_experiment:\n    config:\n      operator: {OPERATOR}\n      name: mean\n      arms: {{a: '@current', b: '.'}}\n"
+    assert server.ended(launch(page, server, "experiment_start", config=start)) == "SUCCESS"
+    made = experiments.find(Lake(watched.stream.lake), "mean")
+    assert [arm.name for arm in made.arms] == ["a", "b"]
+
+    arms = f"{server.url}/assets/experiments/{OPERATOR}/arms?view=partitions&partition=mean.b"
+    visit(page, arms, made.arms[1].version)
+    picture(page, "arms")
+    more(shop)
+    said(shop, "land", "orders")
+    until(lambda: reported(server), SECONDS)
+    read(page, f"{server.url}/assets/{REPORT}?view=partitions&partition=mean")
+    picture(page, "experiment-report")
+
+    promote = "ops:\n  promote_arm:\n    config:\n      arm: b\n      soak_seconds: 0.5\n"
+    run = launch(page, server, "experiment_promote", partition="mean", config=promote)
+    assert server.ended(run) == "SUCCESS"
+    assert experiments.find(Lake(watched.stream.lake), "mean").promoted == "b"
+    running = watched.store.deployment(watched.stream)
+    assert running is not None
+    assert (running.version, running.package) == (made.arms[1].version, made.arms[1].package)
+
+
 @pytest.mark.feature("Z5", "Z6")
 @pytest.mark.timeout(1500)
 def test_a_rollout_is_started_by_a_schedule_approved_promoted_and_taken_back(
-    page: Page, server: Server, shop: Path
+    page: Page, server: Server, shop: Path, watched: Watched
 ) -> None:
-    watched = Watched(shop)
-    assert server.ended(server.launch_job("start", {})) == "SUCCESS"
-    until(lambda: watched.batch is not None, SECONDS)
     old = watched.version
-    edit(shop, *MORE)
+    edit(shop, *DOLLARS)
     turn(page, server, SCHEDULE, "RUNNING")
     watched.reaches("shadowing")
-    watched.order(range(12, 19))
+    watched.order(range(15, 22))
     waiting = watched.reaches("awaiting approval")
     turn(page, server, SCHEDULE, "STOPPED")
     transitions = until(lambda: (found := server.runs("rollout_transition"))[3:] and found, SECONDS)
@@ -134,15 +208,15 @@ def test_a_rollout_is_started_by_a_schedule_approved_promoted_and_taken_back(
     assert server.ended(approved) == "SUCCESS"
     watched.reaches("watching")
     assert watched.version == waiting.version != old
-    euros = watched.euros
-    assert {hour: euros[hour] for hour in (10, 13, 17)} == {10: False, 13: False, 17: True}, "what was final has none"
-    abort = {"operator": OPERATOR, "note": "nobody needs euros"}
+    dollars = watched.has("dollars")
+    assert {hour: dollars[hour] for hour in (10, 16, 20)} == {10: False, 16: False, 20: True}, "what was final has none"
+    abort = {"operator": OPERATOR, "note": "nobody needs dollars"}
     assert (
         server.ended(server.launch_job("abort_rollout", {"ops": {"abort_rollout_of": {"config": abort}}})) == "SUCCESS"
     )
     watched.reaches("taken back")
     assert watched.version == old
-    shown(page, server, "nobody needs euros")
+    shown(page, server, "nobody needs dollars")
 
 
 def passed(watched: Watched, state: str) -> None:
@@ -158,8 +232,9 @@ def acted(server: Server, job: str, step: str, **config: str) -> None:
 
 @pytest.mark.soak
 @pytest.mark.timeout(3000)
-def test_daemon_code_server_web_server_and_supervisor_are_killed_in_each_state(shop: Path) -> None:
+def test_daemon_code_server_web_server_and_supervisor_are_killed_in_each_state(tmp_path: Path) -> None:
     """All at once, with SIGKILL; the streams live on, and the next ``floodmark up`` takes the rollout to its end."""
+    shop = workspace(tmp_path)
     watched, state = Watched(shop), shop / ".floodmark" / "dagster"
     with serving(shop, state, supervise=True) as server:
         assert server.ended(server.launch_job("start", {})) == "SUCCESS"
@@ -180,7 +255,7 @@ def test_daemon_code_server_web_server_and_supervisor_are_killed_in_each_state(s
     with serving(shop, state, supervise=True) as server:
         watched.reaches("watching")
         assert watched.version == waiting.version != old
-        before = watched.euros
+        before = watched.has("euros")
         server.fell()
     with serving(shop, state, supervise=True) as server:
         acted(server, "abort_rollout", "abort_rollout_of", note="nobody needs euros")
@@ -192,8 +267,8 @@ def test_daemon_code_server_web_server_and_supervisor_are_killed_in_each_state(s
         assert [one.kind for one in watched.store.actions(watched.stream)].count("rollback") == 1
         watched.order(range(19, 21))
         until(lambda: watched.batch is not None, SECONDS)
-        until(lambda: max(watched.euros) > max(before), SECONDS)
-        assert watched.euros.keys() >= before.keys(), "no window is lost"
-        assert not any(watched.euros.values())
+        until(lambda: max(watched.has("euros")) > max(before), SECONDS)
+        assert watched.has("euros").keys() >= before.keys(), "no window is lost"
+        assert not any(watched.has("euros").values())
         runs = until(lambda: len(found := server.runs("rollout_transition")) >= len(ended.steps) and found, SECONDS)
         assert server.ended(runs[0]["runId"]) == "SUCCESS", "the newest state is shown"
