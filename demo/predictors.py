@@ -28,7 +28,7 @@ from floodmark.lake.fork import fork
 from floodmark.lake.paths import Lake
 from floodmark.lifecycle.comparison import ColumnDifference, Comparison
 from floodmark.lifecycle.experiment import Arm, Experiment, Operations
-from floodmark.lifecycle.gates import Evidence, judge, told
+from floodmark.lifecycle.gates import Evidence, describe_unmet, judge
 from floodmark.lifecycle.plan import plan
 from floodmark.lifecycle.report import Report
 from floodmark.lifecycle.usage import Usage
@@ -138,7 +138,7 @@ class Contest:
         if self.promoted:
             yield f"  all {len(self.report.gates)} gates hold: the weighted predictor has become the stream"
         else:
-            yield f"  the stream stays as it is: {told(self.report.gates)}"
+            yield f"  the stream stays as it is: {describe_unmet(self.report.gates)}"
 
 
 def contest(computing: Computing, places: Places, progress: Progress) -> Contest | None:
@@ -184,14 +184,16 @@ def contest(computing: Computing, places: Places, progress: Progress) -> Contest
         return None
     assert not isinstance(compared, str), compared
     seen = Evidence(
-        found=found["weighted"], state="has read everything", runs=True, given_up=False, behind=0, now=_now()
+        comparisons=found["weighted"], state="has read everything", runs=True, given_up=False, behind=0, now=_now()
     )
     judgement, results = judge(RULE, seen), {arm.root: weight for arm, weight in zip(arms, (0.0, WEIGHT), strict=True)}
     if judgement.holds:
         with progress.step(f"all gates hold: {WEIGHTED.version} becomes the stream"):
             made = _promote(computing, lake, made)
         results[lake.root] = WEIGHT
-    report = Report(experiment=made, match=RULE.match, found=found, operations=tuple(operations), gates=judgement.gates)
+    report = Report(
+        experiment=made, match=RULE.match, comparisons=found, operations=tuple(operations), gates=judgement.gates
+    )
     places.page.write_text(page(report), "utf-8")
     with progress.step("asking pandas for the predictions"):
         wrong, rows = _checked(places, known, results)

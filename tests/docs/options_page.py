@@ -58,7 +58,7 @@ def _part(request: type, verbs: tuple[str, ...], job: str) -> list[str]:
 
 def _cells(one: Option, *, config: bool) -> list[str]:
     value = one.form or one.unit.upper() or ("" if one.kind is bool else one.name.upper())
-    given = f"`{one.given}{f' {value}' if value else ''}`".replace("|", "\\|")
+    given = f"`{one.option_string}{f' {value}' if value else ''}`".replace("|", "\\|")
     return [given, *([f"`{one.configured}`"] if config else []), _default(one.default), one.says.replace("|", "\\|")]
 
 

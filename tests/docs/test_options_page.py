@@ -34,8 +34,8 @@ def test_the_page_is_current() -> None:
 def test_a_verb_has_the_options_of_its_request(request_: type, verb: str) -> None:
     by_flag = {flag: one for one in command(verb).params for flag in one.opts if isinstance(one, click.Option)}
     for one in options(request_):
-        assert by_flag[one.given].help == one.says  # type: ignore[attr-defined]
-        assert by_flag[one.given].multiple is (one.kind in {tuple, dict})
+        assert by_flag[one.option_string].help == one.says  # type: ignore[attr-defined]
+        assert by_flag[one.option_string].multiple is (one.kind in {tuple, dict})
 
 
 @pytest.mark.parametrize("request_", PLACES, ids=lambda one: one.__name__)
@@ -56,9 +56,9 @@ def test_numbers_stay_within_their_bounds_wherever_they_are_given() -> None:
 
     for request, (verbs, _) in PLACES.items():
         for one in (one for one in options(request) if one.least is not None):
-            answer = CliRunner().invoke(command(verbs[0]), ["x", f"{one.given}=-1"])
+            answer = CliRunner().invoke(command(verbs[0]), ["x", f"{one.option_string}=-1"])
             assert answer.exit_code == click.UsageError.exit_code
-            assert one.given in answer.output
+            assert one.option_string in answer.output
             with pytest.raises(ValueError, match="greater than or equal to 0"):
                 config_of(request)(**{one.configured: -1})
 
@@ -79,7 +79,7 @@ def test_a_share_is_a_number_or_a_percentage_wherever_it_is_given(request_: type
     for wrong in ("10", "101%", "-1%", "nan", "a tenth", "%", ""):
         with pytest.raises(
             click.BadParameter,
-            match=rf"{one.given} {wrong}: expected a share of 0 to 1, as 0.1, or a percentage, as 10%",
+            match=rf"{one.option_string} {wrong}: expected a share of 0 to 1, as 0.1, or a percentage, as 10%",
         ):
             option.process_value(click.Context(command(verb)), wrong)
         with pytest.raises(DefinitionError, match=rf"DEFINITION-163 config, {one.configured}: .*{one.configured}: 10%"):

@@ -93,11 +93,11 @@ def report(engine: Computing, tmp_path_factory: pytest.TempPathFactory) -> Repor
         )
         for n, arm in enumerate(arms, 1)
     )
-    return Report(experiment=made, match=1.0, found=compared, operations=operations)
+    return Report(experiment=made, match=1.0, comparisons=compared, operations=operations)
 
 
 def test_rows_of_the_arms_are_counted_as_brute_force_counts_them(report: Report) -> None:
-    compared = report.found["b"]["totals"]
+    compared = report.comparisons["b"]["totals"]
     assert not isinstance(compared, str)
     first, other = (held(arm.root) for arm in (report.experiment.arms[0], report.experiment.arms[2]))
     keys = {
@@ -125,7 +125,7 @@ def test_two_arms_of_one_code_find_the_same_and_are_the_floor_of_the_other(repor
 
 @pytest.mark.feature("R7")
 def test_rows_to_look_at_say_why_they_differ(report: Report) -> None:
-    compared = report.found["b"]["totals"]
+    compared = report.comparisons["b"]["totals"]
     assert not isinstance(compared, str)
     late = DeltaTable(Lake(report.experiment.arms[2].root).output("totals__late")).to_pyarrow_table().to_pylist()
     for sample in compared.samples:

@@ -95,7 +95,7 @@ def test_two_versions_run_over_some_keys_are_compared_and_judged_and_reach_nothi
     news = [one for one in whole["a"] if one not in before["a"]]
     assert found.counts.different == len(news) > 0
     assert found.counts.equal == len([one for key in mine - {"a"} for one in whole[key] if one not in before[key]])
-    seen = Evidence(found=compared, state="running", runs=True, given_up=False, behind=0, now=0)
+    seen = Evidence(comparisons=compared, state="running", runs=True, given_up=False, behind=0, now=0)
     judgement = judge(PromoteWhen(match=0.999), seen)
     assert [gate.name for gate in judgement.failing] == ["match of summed"]
     assert judge(PromoteWhen(match=found.counts.match), replace(seen, now=1)).holds

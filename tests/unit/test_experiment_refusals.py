@@ -307,7 +307,7 @@ def test_outputs_of_arms_with_other_keys_are_not_compared_and_the_report_says_wh
     there = made(streams)
     keyed_by_other(streams, there.arm("b"))
     told = experiments.report(streams, "known", ComparisonRequest())
-    why = told.found["b"]["totals"]
+    why = told.comparisons["b"]["totals"]
     assert isinstance(why, str)
     assert "has rows per other, and not rows per key" in why
     assert not told.passes(there.arm("b"))

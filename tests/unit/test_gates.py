@@ -44,7 +44,7 @@ def column(name: str, exact: int, within: int, different: int) -> ColumnDifferen
 
 def seen(*found: Comparison | str, **other: Any) -> Evidence:
     given: dict[str, Any] = {"state": "running", "runs": True, "given_up": False, "behind": 0, "now": 1_000_000}
-    return Evidence(found={f"out{n}": one for n, one in enumerate(found)}, **(given | other))
+    return Evidence(comparisons={f"out{n}": one for n, one in enumerate(found)}, **(given | other))
 
 
 def verdicts(judgement: Judgement) -> dict[str, str]:

@@ -8,7 +8,7 @@ import pytest
 
 from floodmark import PromoteWhen, Rollout
 from floodmark.core.errors import DefinitionError
-from floodmark.lifecycle.gates import told
+from floodmark.lifecycle.gates import describe_unmet
 from floodmark.lifecycle.watch import ASIDE, GATES, LAG, STREAM, Memory, Seen, expectations, names, watched
 
 DECLARED = Rollout(promote=PromoteWhen(lag="30 s"), catch_up="10 minutes")
@@ -33,7 +33,7 @@ def test_a_stream_that_gets_on_holds() -> None:
 
 def test_a_stream_that_is_given_up_fails_with_the_reason() -> None:
     (gate, *_), _ = watched(DECLARED, seen(given_up="it has crashed 5 times: no memory"), MEMORY)
-    assert told([gate]) == "watch: stream: wants a stream that runs, sees it has crashed 5 times: no memory"
+    assert describe_unmet([gate]) == "watch: stream: wants a stream that runs, sees it has crashed 5 times: no memory"
     assert gate.verdict == "fails"
 
 

@@ -173,7 +173,7 @@ def report(invocation: Invocation, *, name: str, request: ComparisonRequest, htm
     for arm in made.others:
         for line in arm.differs:
             console.say(f"  code of {arm.name}: {line}")
-        for table, one in made.found[arm.name].items():
+        for table, one in made.comparisons[arm.name].items():
             console.say(f"{table} of {first} and {arm.name}:")
             if isinstance(one, str):
                 console.say(f"  {one}")

@@ -95,7 +95,7 @@ def asked(request: type) -> Callable[[Command], Command]:
 
 
 def _option(one: Option) -> Callable[[Any], Any]:
-    names = (one.given, one.name)
+    names = (one.option_string, one.name)
     if one.kind is bool:
         return click.option(*names, is_flag=True, help=one.says)
     if one.kind is tuple:
@@ -117,7 +117,7 @@ def _share(one: Option, _: click.Context, __: click.Parameter, text: str) -> flo
     """``0.1``, or ``10%``, as a number of 0 to 1."""
     share = parse_share(text)
     if share is None:
-        msg = f"{one.given} {text}: expected {EXPECTED}"
+        msg = f"{one.option_string} {text}: expected {EXPECTED}"
         raise click.BadParameter(msg)
     return share
 
@@ -128,7 +128,7 @@ def _pairs(one: Option, _: click.Context, __: click.Parameter, texts: tuple[str,
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name or not value or name in pairs:
-            msg = f"{one.given} {text}: {'a second one for it' if name in pairs else f'it is {one.form}'}"
+            msg = f"{one.option_string} {text}: {'a second one for it' if name in pairs else f'it is {one.form}'}"
             raise click.BadParameter(msg)
         pairs[name] = value
     return pairs or None

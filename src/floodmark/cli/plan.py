@@ -123,7 +123,7 @@ def _replayed(
     if markdown:
         click.echo(told(against, replays, match), nl=False)
     else:
-        found = [asdict(one) | {"passes": one.passes(match), "outcome": one.told()} for one in replays]
+        found = [asdict(one) | {"passes": one.passes(match), "outcome": one.outcome()} for one in replays]
         console.document({"lake": opened.lake, "against": against, "replays": found})
     if not all(one.passes(match) for one in replays):
         raise SystemExit(1)
@@ -131,7 +131,7 @@ def _replayed(
 
 def _say_replay(console: Console, done: Replay) -> None:
     _say(console, done.plan, None)
-    console.say(f"{done.plan.defined}: {done.told()}")
+    console.say(f"{done.plan.defined}: {done.outcome()}")
     for table, one in done.found.items():
         if isinstance(one, str):
             console.say(f"  {table}: {one}")

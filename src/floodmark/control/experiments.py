@@ -449,5 +449,5 @@ def report(fleet: Fleet, name: str, request: ComparisonRequest) -> Report:
     of_rule = (one for one in Rollouts(fleet.store).of(fleet.stream(made.operator)) if one.named == name)
     gates = next((one.gates for one in of_rule), ())
     return Report(
-        experiment=made, match=request.match, found=found, operations=tuple(operations(fleet, made)), gates=gates
+        experiment=made, match=request.match, comparisons=found, operations=tuple(operations(fleet, made)), gates=gates
     )

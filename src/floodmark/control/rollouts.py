@@ -29,7 +29,7 @@ from floodmark.lake import savepoints
 from floodmark.lake.locks import exclusive
 from floodmark.lake.timeline import Timeline
 from floodmark.lifecycle.experiment import CURRENT, Experiment
-from floodmark.lifecycle.gates import told
+from floodmark.lifecycle.gates import describe_unmet
 from floodmark.lifecycle.pairing import Results, check_paired, check_sampled
 from floodmark.lifecycle.plan import plan
 from floodmark.lifecycle.requests import ExperimentRequest, PromotionRequest
@@ -258,7 +258,7 @@ def _shadow(fleet: Fleet, known: Rollouts, record: Record) -> Record:
     record = known.note(record, gates=judgement.gates, held_since=judgement.held_since, judged_at=time.time())
     arm = judgement.gates[0]
     if arm.verdict == "fails":
-        return _stop(known, record, told([arm]))
+        return _stop(known, record, describe_unmet([arm]))
     until = record.since + span(record.declared.shadow) / 1000
     if time.time() >= until:
         crash.point("rollout.shadowed")
@@ -288,14 +288,14 @@ def _decide(fleet: Fleet, known: Rollouts, record: Record) -> Record:
         return known.come_to(record, "awaiting approval")
     if record.kind == "rollout":
         if judgement.failing:
-            return _stop(known, record, told(judgement.failing))
+            return _stop(known, record, describe_unmet(judgement.failing))
         patience = span(record.declared.patience)
         judging = next(one.at for one in reversed(record.steps) if one.state == "judging")
         if not judgement.awaits_approval and time.time() > judging + patience / 1000:
-            return _stop(known, record, f"not within {describe_span(patience)}: {told(judgement.gates)}")
+            return _stop(known, record, f"not within {describe_span(patience)}: {describe_unmet(judgement.gates)}")
     if record.state == "awaiting approval" and not judgement.awaits_approval:
-        return known.come_to(record, "judging", told(judgement.gates))
-    return _later(known, record, told(judgement.gates), record.declared.promote.every_ms / 1000)
+        return known.come_to(record, "judging", describe_unmet(judgement.gates))
+    return _later(known, record, describe_unmet(judgement.gates), record.declared.promote.every_ms / 1000)
 
 
 def _ended(fleet: Fleet, known: Rollouts, record: Record, made: Experiment | None) -> Record:
@@ -387,14 +387,14 @@ def _watch(fleet: Fleet, known: Rollouts, record: Record) -> Record:
     failing = [one for one in gates if one.verdict == "fails"]
     if record.aborted or failing:
         crash.point("rollout.failed")
-        return known.come_to(record, "taking back", record.aborted or told(failing))
+        return known.come_to(record, "taking back", record.aborted or describe_unmet(failing))
     if not over:
         wait = min(until - time.time(), record.declared.promote.every_ms / 1000)
         return _later(known, record, f"until {describe(int(until * 1000))}: it is watched", wait)
     if record.kind == "rollout" and _experiment(fleet, record) is not None:
         experiments.clean(fleet, record.named)
     crash.point("rollout.watched")
-    return known.end(record, "done", told(gates))
+    return known.end(record, "done", describe_unmet(gates))
 
 
 def _take_back(fleet: Fleet, known: Rollouts, record: Record) -> Record:

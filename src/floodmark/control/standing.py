@@ -39,7 +39,7 @@ def judged(fleet: Fleet, record: Record, made: Experiment) -> Judgement:
         rule = replace(rule, approve=False)
     operator = next((one for one in fleet.workspace.operators if one.name == record.operator), None)
     found = compare_arms(fleet.lake, made, operator, How()).get(arm.name, {})
-    return judge(rule, replace(_evidence(fleet, made, arm), found=found), record.held_since, record.approved)
+    return judge(rule, replace(_evidence(fleet, made, arm), comparisons=found), record.held_since, record.approved)
 
 
 def _evidence(fleet: Fleet, made: Experiment, arm: Arm) -> Evidence:
@@ -51,7 +51,7 @@ def _evidence(fleet: Fleet, made: Experiment, arm: Arm) -> Evidence:
     progress = [_progress(lake, made.operator) for lake in lakes]
     mine, known = _progress(Lake(arm.root), made.operator), [one for one in progress if one is not None]
     return Evidence(
-        found={},
+        comparisons={},
         state=state if made.state == "running" else made.state,
         runs=runs,
         given_up=bool(given_up(there, made.operator)),

@@ -1,4 +1,4 @@
-"""One difference between what a stream was started with and what the code says, and what it asks for."""
+"""One difference between a stream's deployed definition and its current definition, with the verdict on the existing state."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Node = Mapping[str, Any]
 """A step in its canonical form."""
 
 Verdict = Literal["no-op", "stateless change", "compatible state", "not comparable", "forward-only", "rebuild"]
-"""What a difference asks for, the least first. What cannot be compared asks a person whether it is the same."""
+"""What a difference requires, the mildest first. ``not comparable`` requires a person to confirm that the code is the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,10 +19,10 @@ class Change:
 
     Args:
         where: the step or table.
-        before: what it was; empty for something new.
-        after: what it is; empty for something that is gone.
-        otherwise: what would come of it on the state there is.
-        verdict: what it asks for.
+        before: the deployed setting, in words; empty for an addition.
+        after: the current setting, in words; empty for a removal.
+        otherwise: the consequence of resuming the existing state without a plan.
+        verdict: what the difference requires.
     """
 
     where: str

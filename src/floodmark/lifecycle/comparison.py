@@ -1,4 +1,4 @@
-"""What two versions of a table differ in, as data: rows, columns, windows, samples. ``observe.comparison`` finds it."""
+"""The differences of two versions of a table as data: rows, columns, windows, samples. ``observe.comparison`` computes them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class Profile:
 
     Args:
         nulls: rows without a value.
-        distinct: different values, about (HyperLogLog, a few percent); None in a comparison by steps, which does not know it.
-        least: in the order of the type; None where it has none, and for a column of nulls.
-        greatest: likewise.
+        distinct: number of different values, estimated (HyperLogLog, a few percent); None in a comparison by steps, which does not count them.
+        least: the least value in the order of the type; None for a type without an order, and for a column of nulls.
+        greatest: the greatest value; None likewise.
         mean: of numbers that are neither NaN nor infinite.
         deviation: standard deviation of the same.
         quantiles: share -> value, about (t-digest), of the same.
@@ -34,18 +34,18 @@ class Profile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drift:
-    """By how much the means of one column differ from window to window, with what may be said of it at any time.
+    """The mean difference of one column per window, with an anytime-valid confidence sequence.
 
-    The interval holds the true mean difference in all steps at once, with a probability of 1 - ``level``: it may be looked at after every step,
-    and an experiment may be stopped because of it. Its limits hold for many windows, and for differences that do not hang together from one window to the
-    next; it says nothing of single rows, of windows to come that are unlike these, or of whether a difference matters.
+    The interval contains the true mean difference in all steps at once, with a probability of 1 - ``level``: a person may look at the interval
+    after every step and stop an experiment because of it. The interval holds for many windows, and for differences that are independent from
+    one window to the next; it says nothing about single rows, about later windows unlike these, or about whether a difference matters.
 
     Args:
-        windows: with numbers on both sides.
-        mean: of right minus left over the windows, each counting the same.
-        low: end of the interval; None while there are too few windows to say.
-        high: likewise.
-        level: probability of leaving out the true mean difference at any time.
+        windows: number of windows with numbers on both sides.
+        mean: right minus left, averaged over the windows with equal weight.
+        low: lower end of the interval; None while there are too few windows.
+        high: upper end of the interval; None likewise.
+        level: probability that the interval ever excludes the true mean difference.
     """
 
     windows: int
@@ -77,14 +77,14 @@ class ColumnDifference:
         exact: pairs of rows whose values are the same; null is the same as null, NaN as NaN.
         within: pairs whose values differ, and count as the same by the tolerance.
         different: all other pairs.
-        left: what it holds.
-        right: likewise.
-        shift: mean of right minus left over the pairs, of numbers; None for others and where there is no pair.
-        most: greatest amount of that.
-        distance: how far the two distributions are apart, 0 to 1: of numbers and instants the Kolmogorov-Smirnov statistic over
-            bins, of others total variation over the most frequent values; None where the type has neither.
+        left: profile of the left side's values.
+        right: profile of the right side's values.
+        shift: mean of right minus left over the pairs, for numbers; None for other types and without pairs.
+        most: greatest absolute value of right minus left.
+        distance: distance of the two distributions, 0 to 1: the Kolmogorov-Smirnov statistic over bins for numbers and instants, total
+            variation over the most frequent values for other types; None where the type has neither.
         top: (left, right, pairs) of the pairs that differ, the most frequent first.
-        drift: of numbers, in a comparison by steps; None elsewhere.
+        drift: mean difference per window, for numbers in a comparison by steps; None elsewhere.
     """
 
     name: str
@@ -109,14 +109,14 @@ class ColumnDifference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """Rows by what became of them.
+    """Rows by the outcome of their comparison.
 
     Args:
         equal: pairs that are the same in every column.
         within: pairs that differ, and count as the same by the tolerances.
         different: all other pairs.
-        only_left: rows without a partner.
-        only_right: likewise.
+        only_left: rows of the left side without a partner.
+        only_right: rows of the right side without a partner.
     """
 
     equal: int = 0
@@ -154,14 +154,14 @@ class Counts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowDifference:
-    """A window, or a day of event time where rows have none, in which something differs.
+    """A window in which rows differ; a day of event time if rows have no window.
 
     Args:
         start: ms UTC.
-        end: ms UTC, behind its last instant.
-        different: pairs.
-        only_left: rows without a partner.
-        only_right: likewise.
+        end: ms UTC, exclusive.
+        different: pairs that differ.
+        only_left: rows of the left side without a partner.
+        only_right: rows of the right side without a partner.
     """
 
     start: int
@@ -173,7 +173,7 @@ class WindowDifference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaDifference:
-    """A column that only one side has, or that has another type there.
+    """A column that only one side has, or whose type differs between the sides.
 
     Args:
         name: of the column.
@@ -193,7 +193,7 @@ class Sample:
     Args:
         left: the row; None where only the right side has it.
         right: likewise.
-        why: the two differ, as far as that is known, in words.
+        why: the known reason for the difference, in words; empty if unknown.
     """
 
     left: Row | None
@@ -209,14 +209,14 @@ class Comparison:
         left: name for people, with the version.
         right: likewise.
         upto: rows before this event time were compared, ms UTC; None for all.
-        grain: columns by which rows were paired; empty where whole rows were.
+        grain: columns by which rows were paired; empty where whole rows were paired.
         counts: of rows.
         schema: columns that were not compared.
-        columns: all that were, in the order of the left side, without those of the grain.
-        windows: those that differ, the latest first; ``more_windows`` are not listed.
-        more_windows: how many.
-        samples: some of what differs, by grain.
-        seconds: it took.
+        columns: the compared columns in the order of the left side, without the columns of the grain.
+        windows: windows that differ, the latest first; ``more_windows`` others are not listed.
+        more_windows: number of windows that differ and are not listed.
+        samples: some of the rows that differ, by grain.
+        seconds: duration of the comparison.
     """
 
     left: str
@@ -233,26 +233,26 @@ class Comparison:
 
     @property
     def same(self) -> bool:
-        """Whether rows and columns are the same, but for what is within tolerances."""
+        """Whether rows and columns are the same, apart from differences within tolerances."""
         return self.counts.same and not self.schema
 
     @property
     def changed(self) -> tuple[ColumnDifference, ...]:
-        """The columns in which something differs, if only their distributions."""
+        """The columns whose values or distributions differ."""
         return tuple(one for one in self.columns if one.different or one.within or one.distance)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """What one call of a comparison by steps has done.
+    """The outcome of one call of a comparison by steps.
 
     Args:
         number: of the last step, from 1 on.
-        until: event time before which all was compared, ms.
-        cells: of event time with rows that have closed, and were compared.
-        revised: cells that were compared again, as rows came for them.
-        counts: of rows of all steps together.
-        read: files that held the rows of the last step.
+        until: event time before which all rows were compared, ms.
+        cells: number of closed cells of event time with rows that were compared.
+        revised: number of cells that were compared again because new rows arrived for them.
+        counts: rows of all steps together.
+        read: number of files that held the rows of the last step.
     """
 
     number: int

@@ -1,4 +1,4 @@
-"""What bounded runs have computed already, and what is left to do."""
+"""Coverage: the stretches of event time that bounded runs have computed, and the stretches that are still missing."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from floodmark.spec.run import LateRows
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One committed bounded run, as its commit's metadata tells it.
+    """One committed bounded run, as the metadata of its commit describes it.
 
     Args:
-        interval: what it computed.
+        interval: the event time that the run computed.
         version: of the operator, ``name@3f9a2c1b``.
         fingerprint: of the operator.
-        late_rows: how it treated late rows.
-        inputs: input table -> what was read of it.
-        at: when, for people.
+        late_rows: how the run treated late rows.
+        inputs: input table -> the versions that the run read.
+        at: time of the commit, for people.
     """
 
     interval: Interval
@@ -34,14 +34,14 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Now:
-    """What computed stretches are held against.
+    """The current definition and inputs, against which computed stretches are checked.
 
     Args:
         version: of the operator now.
         fingerprint: of the operator now.
-        late_rows: asked for.
-        stale: why what an entry read for a piece is no longer there; None when it is.
-        cut: a stretch into pieces that are decided one by one.
+        late_rows: the requested treatment of late rows.
+        stale: (entry, piece) -> why the rows that the entry read for the piece have changed since; None if they are unchanged.
+        cut: stretch -> the pieces that are decided one by one.
     """
 
     version: str
@@ -56,9 +56,9 @@ class Segment:
     """A stretch of event time that one bounded run computed.
 
     Args:
-        interval: the part of it no later run has computed again.
+        interval: the part of the run's interval that no later run has computed again.
         entry: the run.
-        stale: why it does not count any more; empty when it does.
+        stale: why the stretch must be computed again; empty if the stretch counts as covered.
     """
 
     interval: Interval
@@ -68,11 +68,11 @@ class Segment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Todo:
-    """What a bounded run has to compute, and why.
+    """The stretches that a bounded run has to compute, with reasons.
 
     Args:
-        missing: in time order.
-        covered: in time order; nothing is done there.
+        missing: stretches to compute, in time order.
+        covered: stretches to skip, in time order.
         reasons: for people, one per stretch that is skipped or computed again.
     """
 
@@ -84,23 +84,23 @@ class Todo:
 def todo(interval: Interval, newest_first: Iterable[Entry], now: Now) -> Todo:
     """Decide every stretch of an interval by the newest run that computed it; arguments as of ``segments``."""
     covered, reasons = [], []
-    for found in segments(interval, newest_first, now):
-        if found.stale:
-            reasons.append(f"{found.interval} is computed again: {found.stale}")
+    for segment in segments(interval, newest_first, now):
+        if segment.stale:
+            reasons.append(f"{segment.interval} is computed again: {segment.stale}")
         else:
-            covered.append(found.interval)
-            reasons.append(f"{found.interval} is covered already: by {found.entry.version} at {found.entry.at}")
+            covered.append(segment.interval)
+            reasons.append(f"{segment.interval} is covered already: by {segment.entry.version} at {segment.entry.at}")
     covered.sort(key=lambda part: part.start)
     return Todo(missing=tuple(interval.minus(covered)), covered=tuple(covered), reasons=tuple(reasons))
 
 
 def segments(interval: Interval, newest_first: Iterable[Entry], now: Now) -> Iterator[Segment]:
-    """Every stretch of an interval that was computed, by the newest run that did; newest run first.
+    """Every computed stretch of an interval, each attributed to the newest run that computed the stretch; newest run first.
 
     Args:
-        interval: asked for.
+        interval: of event time.
         newest_first: runs whose rows may still be in the table.
-        now: what they are held against.
+        now: the definition and inputs against which the runs are checked.
     """
     undecided = [interval]
     for entry in newest_first:
@@ -128,7 +128,7 @@ def segments(interval: Interval, newest_first: Iterable[Entry], now: Now) -> Ite
 
 
 def _joined(pieces: list[tuple[Interval, str]]) -> Iterator[tuple[Interval, str]]:
-    """Neighbours with one verdict as one."""
+    """Merges adjacent pieces that have the same reason."""
     held: tuple[Interval, str] | None = None
     for piece, why in pieces:
         if held is not None and held[1] == why and held[0].end == piece.start:

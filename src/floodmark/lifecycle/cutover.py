@@ -1,7 +1,7 @@
-"""Cut-overs by event time, as decided: which results of a stream stay as one version has made them, and from when on another one's count.
+"""Cut-overs by event time, as data: results before an instant remain those of the old version, later results are the new version's.
 
-The owner of a window is the version whose it is by the window's end, and so the owner of rows that come late for it. That holds without
-both versions running for ever, because a cut-over lies where no late row changes anything any more.
+The end of a window decides which version owns the window, and with it the window's late rows. The old version need not keep running
+for those late rows: a cut-over lies where results are final, so that no late row revises them.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from floodmark.lifecycle.change import Node
 from floodmark.lifecycle.plan import stateful_step
 
 CLOSED: Literal["closed"] = "closed"
-"""The latest cut-over there is: before it all results are final in both versions."""
+"""The latest possible cut-over: all results before it are final in both versions."""
 _ENDING = ("Tumbling", "Sliding", "Calendar", "Session")
-"""Windows that end at an instant, after which and ``allowed_lateness`` no row changes their results."""
+"""Windows that end at an instant: their results are final ``allowed_lateness`` after that instant."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,9 +26,9 @@ class Cut:
     """Where results of one version end and those of another begin.
 
     Args:
-        at: results whose ``_event_time`` is before it stay as they are, ms; a window's is the last instant in it.
-        since: the first ``_sequence`` of results since the versions parted; None where rows keep the ``_sequence`` of the input.
-        staying: output -> version of the table whose rows stay.
+        at: results whose ``_event_time`` is before this instant remain unchanged, ms; ``_event_time`` of a window is its last instant.
+        since: the first ``_sequence`` of results since the versions diverged; None where rows keep the ``_sequence`` of the input.
+        staying: output -> version of the table whose rows remain.
     """
 
     at: int
@@ -40,18 +40,18 @@ def parse(text: str, where: str) -> int | None:
     """An instant in ms, or None for ``closed``.
 
     Raises:
-        LifecycleError: LIFECYCLE-002, neither.
+        LifecycleError: LIFECYCLE-002, the text is neither an instant nor ``closed``.
     """
     return None if text == CLOSED else parse_instant(text, where)
 
 
 def numbered(graph: Node) -> bool:
-    """Whether results have a ``_sequence`` of their own, rather than that of the rows they are."""
+    """Whether results have a ``_sequence`` of their own; without a stateful step they keep the ``_sequence`` of their input row."""
     return stateful_step(graph) is not None
 
 
 def final(graph: Node, settled: int, where: str) -> int:
-    """The instant before which no result changes any more.
+    """The instant before which all results are final.
 
     Args:
         graph: of the operator, in its canonical form.
@@ -79,12 +79,12 @@ def chosen(wanted: int | None, latest: int, where: str) -> int:
     """The instant of a cut-over.
 
     Args:
-        wanted: ms; None for the latest.
-        latest: there may be, ms.
+        wanted: requested cut-over, ms; None for the latest.
+        latest: latest possible cut-over, ms.
         where: for errors.
 
     Raises:
-        LifecycleError: LIFECYCLE-111, it is later.
+        LifecycleError: LIFECYCLE-111, ``wanted`` is later than ``latest``.
     """
     if wanted is None or wanted <= latest:
         return latest if wanted is None else wanted

@@ -25,12 +25,12 @@ class Arm:
 
     Args:
         name: of the arm.
-        code: it was asked for: ``@current``, ``.``, or a package.
-        package: the code.
-        version: of the operator in it; empty until that is known.
-        root: of its lake, which reads what the original reads.
-        differs: in what its code is another than that of the savepoint, a line each.
-        anew: it computes all input from the first row, as its code cannot go on from the savepoint.
+        code: as requested: ``@current``, ``.``, or a package.
+        package: the resolved code.
+        version: of the operator in the package; empty until the arm is prepared.
+        root: root of the arm's lake, which reads the inputs of the original stream.
+        differs: differences between the arm's code and the savepoint's, a line each.
+        anew: whether the arm computes all input from the first row, because its code cannot resume from the savepoint.
     """
 
     name: str
@@ -44,11 +44,11 @@ class Arm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """The keys that arms run over, where these are not all: the same ones in each.
+    """The sample of keys that the arms process, by key group; every arm processes the same key groups.
 
     Args:
-        groups: their key groups.
-        among: so many key groups.
+        groups: the sampled key groups.
+        among: number of all key groups.
     """
 
     groups: tuple[int, ...]
@@ -63,13 +63,13 @@ class Operations:
     """How the stream of an arm runs.
 
     Args:
-        arm: which.
-        driver: how its process is, in words.
-        progress: of its outputs, ms UTC; None before its first micro-batch.
-        behind: s of event time between the foremost arm and this one; None where that is not known.
-        lag: s of event time between what it reads and this one; likewise.
-        usage: of all its drivers.
-        state: bytes of its state and positions; None where they are not on this machine.
+        arm: the arm.
+        driver: status of the arm's process, in words.
+        progress: of the arm's outputs, ms UTC; None before the first micro-batch.
+        behind: event time between the foremost arm and this arm, s; None if unknown.
+        lag: event time between the arm's input and the arm, s; None if unknown.
+        usage: of all drivers of the arm.
+        state: size of state and positions, bytes; None where they are not on this machine.
     """
 
     arm: Arm
@@ -83,23 +83,23 @@ class Operations:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experiment:
-    """All of it.
+    """The record of an experiment.
 
     Args:
-        name: within the lake of the stream.
-        operator: whose stream it is about.
-        savepoint: id of the one all arms began with.
-        since: event time up to which they share what the stream had found before, ms UTC.
-        arms: the first is what the others are compared with.
+        name: unique within the lake of the stream.
+        operator: name of the operator whose stream is the original.
+        savepoint: id of the savepoint from which all arms started.
+        since: event time up to which the arms share the results of the original stream, ms UTC.
+        arms: the first arm is the reference of all comparisons.
         state: ``starting`` until all arms should run, ``paused`` while none should, ``stopped`` or ``promoted`` for good.
-        who: began it.
-        why: in words of theirs.
+        who: the person who started the experiment.
+        why: that person's note.
         began_at: ms UTC.
-        ended_at: likewise; None while it goes on.
-        promoted: the arm the stream has become.
-        promote: when ``candidate`` becomes the stream by itself; None for never.
-        candidate: name of that arm.
-        sample: the keys its arms run over; None for all.
+        ended_at: ms UTC; None while the experiment runs.
+        promoted: name of the promoted arm; empty if no arm was promoted.
+        promote: the rule that promotes ``candidate`` automatically; None for no automatic promotion.
+        candidate: name of the arm that ``promote`` is about.
+        sample: the keys that the arms process; None for all keys.
     """
 
     name: str
@@ -123,37 +123,37 @@ class Experiment:
         return self.state in {"stopped", "promoted"}
 
     def arm(self, name: str) -> Arm:
-        """One arm.
+        """The arm of a name.
 
         Raises:
-            LifecycleError: LIFECYCLE-092, there is none of that name.
+            LifecycleError: LIFECYCLE-092, the experiment has no arm of that name.
         """
-        found = next((one for one in self.arms if one.name == name), None)
-        if found is None:
+        named_arm = next((one for one in self.arms if one.name == name), None)
+        if named_arm is None:
             names = [one.name for one in self.arms]
             fix = f"{closest(name, names)}Its arms are {', '.join(names)}."
             raise LifecycleError(f"experiment '{self.name}'", "one of its arms", f"'{name}'", fix, code="LIFECYCLE-092")
-        return found
+        return named_arm
 
     def twin(self, arm: Arm) -> bool:
-        """Whether an arm runs the same code as the first one, so that in what they differ is noise."""
+        """Whether an arm runs the same code as the first arm, so that every difference between the two is noise."""
         return arm != self.arms[0] and arm.version == self.arms[0].version
 
     @property
     def whole(self) -> str:
-        """The command by which the same arms run over all keys."""
+        """The command that starts the same arms over all keys."""
         arms = " ".join(f"--arm {arm.name}={arm.code if arm.code == CURRENT else arm.package}" for arm in self.arms)
         return f"floodmark experiment start {self.name}_whole --of {self.operator} {arms}"
 
     def having(self, arms: Sequence[Arm]) -> Experiment:
-        """With other arms."""
+        """The experiment with its arms replaced."""
         return replace(self, arms=tuple(arms))
 
     def as_json(self) -> str:
-        """For its file."""
+        """The text of the experiment's file."""
         return json.dumps(asdict(self), indent=1)
 
     @staticmethod
     def parse(text: bytes) -> Experiment:
-        """From its file."""
+        """The experiment from the text of its file."""
         return TypeAdapter(Experiment).validate_json(text)

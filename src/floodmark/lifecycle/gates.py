@@ -1,4 +1,4 @@
-"""Gates of a promotion: what a rule wants, what is seen, and whether that holds. Pure: the evidence comes in."""
+"""Gates of a promotion: the conditions of a rule, each judged on evidence. Pure: the caller supplies the evidence."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Gate:
 
     Args:
         name: ``match of hourly``, ``lag``, ``soak``.
-        wants: what the rule asks for, in words.
-        sees: what there is, in words.
-        verdict: ``waits`` where time alone may make it hold, ``fails`` where what was found speaks against the arm.
+        wants: the condition of the rule, in words.
+        sees: the observation, in words.
+        verdict: ``waits`` if time alone may make the gate hold, ``fails`` if the evidence speaks against the arm.
     """
 
     name: str
@@ -31,24 +31,24 @@ class Gate:
 
     @property
     def holds(self) -> bool:
-        """Whether nothing stands against the promotion."""
+        """Whether the gate permits the promotion."""
         return self.verdict == "holds"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What is known of an arm.
+    """The evidence about an arm at one look.
 
     Args:
-        found: output -> its comparison with the first arm's, or why the output cannot be compared.
+        comparisons: output -> its comparison with the first arm's, or why the output cannot be compared.
         state: of the arm's driver, in words.
         runs: whether the driver runs.
-        given_up: whether the driver will not be started again by itself.
-        behind: event time between the foremost of the stream and all arms, and this arm, ms; None where that is not known.
+        given_up: whether the supervisor has stopped restarting the driver.
+        behind: event time between the foremost of the stream and all arms, and this arm, ms; None if unknown.
         now: ms UTC.
     """
 
-    found: Mapping[str, Comparison | str]
+    comparisons: Mapping[str, Comparison | str]
     state: str
     runs: bool
     given_up: bool
@@ -61,8 +61,8 @@ class Judgement:
     """The gates of a rule at one look.
 
     Args:
-        gates: in the order they are told; those of soak and approval last.
-        held_since: look since which all others have held, ms UTC; None while one does not hold.
+        gates: in the order of display; soak and approval last.
+        held_since: time of the look since which all gates but soak and approval have held, ms UTC; None while one of them does not hold.
     """
 
     gates: tuple[Gate, ...]
@@ -80,7 +80,7 @@ class Judgement:
 
     @property
     def failing(self) -> tuple[Gate, ...]:
-        """Gates that time alone does not make hold."""
+        """Gates that fail, and that time alone will not make hold."""
         return tuple(one for one in self.gates if one.verdict == "fails")
 
 
@@ -89,9 +89,9 @@ def judge(rule: PromoteWhen, seen: Evidence, held_since: int | None = None, appr
 
     Args:
         rule: the conditions.
-        seen: what is known now.
-        held_since: of the judgement at the look before.
-        approved: who has approved, and when; ``""`` for nobody.
+        seen: the evidence of this look.
+        held_since: of the judgement at the previous look.
+        approved: the person who approved, and the time; ``""`` for no approval.
     """
     gates = [_running(seen), *_compared(rule, seen), *_punctual(rule, seen)]
     since = (held_since if held_since is not None else seen.now) if all(one.holds for one in gates) else None
@@ -121,17 +121,19 @@ def _running(seen: Evidence) -> Gate:
 
 
 def _compared(rule: PromoteWhen, seen: Evidence) -> Iterator[Gate]:
-    compared = {table: one for table, one in seen.found.items() if not isinstance(one, str)}
-    every = sum(one.counts.left + one.counts.only_right for one in compared.values())
+    compared = {table: comparison for table, comparison in seen.comparisons.items() if not isinstance(comparison, str)}
+    every = sum(comparison.counts.left + comparison.counts.only_right for comparison in compared.values())
     wants = f"{rule.rows:,} compared or more"
     yield Gate(name="rows", wants=wants, sees=f"{every:,}", verdict=_verdict(every >= rule.rows))
-    for table, one in seen.found.items():
-        if isinstance(one, str):
-            yield Gate(name=f"match of {table}", wants="rows that can be compared", sees=one, verdict="fails")
+    for table, comparison in seen.comparisons.items():
+        if isinstance(comparison, str):
+            yield Gate(name=f"match of {table}", wants="rows that can be compared", sees=comparison, verdict="fails")
             continue
-        yield _share(f"match of {table}", rule, one.counts.match, "of the rows the same")
-        missing = ", ".join(column.name for column in one.schema if column.right is None)
-        changed = ", ".join(f"{c.name} is {c.right}" for c in one.schema if c.left is not None and c.right is not None)
+        yield _share(f"match of {table}", rule, comparison.counts.match, "of the rows the same")
+        missing = ", ".join(column.name for column in comparison.schema if column.right is None)
+        changed = ", ".join(
+            f"{c.name} is {c.right}" for c in comparison.schema if c.left is not None and c.right is not None
+        )
         wrong = "; ".join(filter(None, (f"lacks {missing}" if missing else "", changed)))
         verdict: Verdict = "fails" if wrong else "holds"
         yield Gate(
@@ -140,7 +142,7 @@ def _compared(rule: PromoteWhen, seen: Evidence) -> Iterator[Gate]:
     for column, bound in rule.columns.items():
         name, shares = (
             _of_column(column),
-            [c.share for one in compared.values() for c in one.columns if c.name == column],
+            [c.share for comparison in compared.values() for c in comparison.columns if c.name == column],
         )
         if shares:
             yield _share(name, rule, min(shares), f"of the pairs within {bound}")
@@ -150,7 +152,7 @@ def _compared(rule: PromoteWhen, seen: Evidence) -> Iterator[Gate]:
 
 
 def _of_column(name: str) -> str:
-    """The gate of a column, which may be called as another gate is."""
+    """The name of a column's gate; the prefix keeps a column called ``lag`` apart from the gate ``lag``."""
     return f"column {name}"
 
 
@@ -160,7 +162,7 @@ def _share(name: str, rule: PromoteWhen, share: float, what: str) -> Gate:
 
 
 def _percent(share: float) -> str:
-    """Never rounded up to a share that would hold."""
+    """A share in percent, never rounded up to a share that would hold."""
     text = f"{100 * share:.6g}"
     return f"{text}%" if float(text) <= 100 * share or share == 1 else f"{100 * share:.12g}%"
 
@@ -176,8 +178,8 @@ def _punctual(rule: PromoteWhen, seen: Evidence) -> Iterator[Gate]:
         yield Gate(name="time", wants=wants, sees=describe(seen.now), verdict=_verdict(holds))
 
 
-def told(gates: Iterable[Gate]) -> str:
-    """Those that do not hold, in words."""
+def describe_unmet(gates: Iterable[Gate]) -> str:
+    """The gates that do not hold, in words."""
     return "; ".join(f"{one.name}: wants {one.wants}, sees {one.sees}" for one in gates if not one.holds)
 
 

@@ -1,4 +1,4 @@
-"""What a change of a step with state means for the state there is, and what would come of it without a plan."""
+"""Verdicts for changes of a stateful step: whether existing state stays valid, and what Spark would do without the check."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from floodmark.spec.state import evolution
 from floodmark.spec.steps import KeyedProcess, WindowAggregate, quarantines, walk
 
 STATEFUL = {"window_aggregate": "windows", "process": "a process function", "interval_join": "an interval join"}
-"""The steps with state, as they stand in a graph, and in words."""
+"""Stateful steps: name in a graph -> name in words."""
 
 
 def restated(operator: Operator) -> bool:
-    """Whether an upgrade restates results that a late row may still revise, which needs windows that keep their last results.
+    """Whether an upgrade restates results that a late row may still revise. Only windows that keep their last results can restate them.
 
-    Steps behind the windows that set rows aside are left out: rows that they set aside are never taken back.
+    False if a step behind the windows quarantines rows: quarantined rows are never retracted.
     """
     step = operator.stateful
     if not isinstance(step, WindowAggregate) or not (step.columnar and step.revises):
@@ -29,24 +29,24 @@ def restated(operator: Operator) -> bool:
 
 
 def stateful_changes(before: Node, after: Node, operator: Operator) -> Iterator[Change]:
-    """What lies between two definitions of the stateful step.
+    """The differences between two definitions of the stateful step.
 
     Args:
-        before: as it was deployed.
-        after: as the code says.
-        operator: of the code.
+        before: the deployed step.
+        after: the step in the current code.
+        operator: of the current code.
     """
     where = f"step '{before['uid']}'"
     if before["step"] != after["step"]:
-        told = [STATEFUL[side["step"]] for side in (before, after)]
+        texts = [STATEFUL[side["step"]] for side in (before, after)]
         otherwise = "What one keeps means nothing to the other."
-        yield Change(where=where, before=told[0], after=told[1], otherwise=otherwise, verdict="rebuild")
+        yield Change(where=where, before=texts[0], after=texts[1], otherwise=otherwise, verdict="rebuild")
         return
     for name, (verdict, otherwise) in _MEANINGS.items():
         was, now = before.get(name), after.get(name)
         if was != now:
-            told = [setting(name, value) for value in (was, now)]
-            yield Change(where=where, before=told[0], after=told[1], otherwise=otherwise, verdict=verdict)
+            texts = [setting(name, value) for value in (was, now)]
+            yield Change(where=where, before=texts[0], after=texts[1], otherwise=otherwise, verdict=verdict)
     yield from _ports(where, before.get("ports", ()), after.get("ports", ()))
     if before["step"] == "process":
         step = operator.stateful
@@ -59,29 +59,31 @@ def stateful_changes(before: Node, after: Node, operator: Operator) -> Iterator[
 
 
 def _ports(where: str, before: Sequence[Node], after: Sequence[Node]) -> Iterator[Change]:
-    """The inputs of a step that has several: rows that are kept are marked with the number of theirs."""
-    told = [", ".join(p["name"] + (" to all keys" if p["broadcast"] else "") for p in side) for side in (before, after)]
-    if told[0] != told[1]:
+    """Differences in the inputs of a step with several inputs: rows in state are marked with the number of their input."""
+    texts = [
+        ", ".join(p["name"] + (" to all keys" if p["broadcast"] else "") for p in side) for side in (before, after)
+    ]
+    if texts[0] != texts[1]:
         otherwise = "What is kept of one input would be taken for what is kept of the other."
-        yield Change(where=where, before=told[0], after=told[1], otherwise=otherwise, verdict="rebuild")
+        yield Change(where=where, before=texts[0], after=texts[1], otherwise=otherwise, verdict="rebuild")
 
 
 def _process(where: str, before: Node, after: Node, function: StatefulFunction) -> Iterator[Change]:
-    """A process function: its states one by one, then its code, settings and timers."""
+    """Differences of a process function: states one by one, then timers, migrate functions, code and settings."""
     declared = {**function.states(), **function.broadcast_states()}
     old, new = before.get("states", {}), after.get("states", {})
     for name in {**old, **new}:
         was, now = old.get(name), new.get(name)
         if was == now:
             continue
-        told = [f"state {name}: {one['state']} of {one['type']}" if one else "" for one in (was, now)]
+        texts = [f"state {name}: {one['state']} of {one['type']}" if one else "" for one in (was, now)]
         verdict: Verdict = "compatible state"
         if was is None:
             otherwise = "It is empty for every key that is kept already."
         elif now is None:
             otherwise = "What is kept of it is forgotten when its key is next touched."
         else:
-            told = [f"{text}, {_details(one)}" for text, one in zip(told, (was, now), strict=True)]
+            texts = [f"{text}, {_details(one)}" for text, one in zip(texts, (was, now), strict=True)]
             try:
                 evolution(name, was, declared[name])
                 otherwise = "What is kept is read by the rules of its types, or by its migrate function, when its key is next touched."
@@ -90,28 +92,28 @@ def _process(where: str, before: Node, after: Node, function: StatefulFunction) 
                     "What is kept cannot be read as it is declared now: the run would stop at the first key it touches."
                 )
                 verdict = "rebuild"
-        yield Change(where=where, before=told[0], after=told[1], otherwise=otherwise, verdict=verdict)
+        yield Change(where=where, before=texts[0], after=texts[1], otherwise=otherwise, verdict=verdict)
     yield from _timers(where, before.get("timers", {}), after.get("timers", {}))
-    ways, others = (before.get("migrate", {}), after.get("migrate", {}))
-    for name in {**ways, **others}:
-        if old.get(name) == new.get(name) and ways.get(name) != others.get(name):
-            told = [f"state {name}: migrate {when}" for when in ("as deployed", "as defined now")]
+    old_migrations, new_migrations = (before.get("migrate", {}), after.get("migrate", {}))
+    for name in {**old_migrations, **new_migrations}:
+        if old.get(name) == new.get(name) and old_migrations.get(name) != new_migrations.get(name):
+            texts = [f"state {name}: migrate {when}" for when in ("as deployed", "as defined now")]
             otherwise = "Keys that are not touched yet are read by the new function; what the old one has read stays."
-            yield Change(where=where, before=told[0], after=told[1], otherwise=otherwise, verdict="compatible state")
+            yield Change(where=where, before=texts[0], after=texts[1], otherwise=otherwise, verdict="compatible state")
     apart = {"states", "timers", "migrate"}
-    rest = [{n: value for n, value in side.items() if n not in apart} for side in (before, after)]
-    if rest[0] != rest[1]:
-        parts = [name for name in ("code", "settings") if rest[0].get(name) != rest[1].get(name)]
+    remaining = [{n: value for n, value in side.items() if n not in apart} for side in (before, after)]
+    if remaining[0] != remaining[1]:
+        parts = [name for name in ("code", "settings") if remaining[0].get(name) != remaining[1].get(name)]
         otherwise = "State and timers stay: rows from now on are handled by the new code, what the old code has kept is taken as it is."
-        told = [f"its {', '.join(parts) or 'columns'} {when}" for when in ("as deployed", "as defined now")]
-        yield Change(where=where, before=told[0], after=told[1], otherwise=otherwise, verdict="forward-only")
+        texts = [f"its {', '.join(parts) or 'columns'} {when}" for when in ("as deployed", "as defined now")]
+        yield Change(where=where, before=texts[0], after=texts[1], otherwise=otherwise, verdict="forward-only")
 
 
 def _timers(where: str, old: Node, new: Node) -> Iterator[Change]:
     for name in {**old, **new}:
         was, now = old.get(name), new.get(name)
         if was != now:
-            told = [f"timer {name}: {one['timer']} time" if one else "" for one in (was, now)]
+            texts = [f"timer {name}: {one['timer']} time" if one else "" for one in (was, now)]
             otherwise = "It is set for no key yet."
             if was is not None:
                 otherwise = (
@@ -119,13 +121,13 @@ def _timers(where: str, old: Node, new: Node) -> Iterator[Change]:
                 )
             if was is not None and now is not None:
                 otherwise = "The times it is set to are taken for those of the other clock."
-            yield Change(where=where, before=told[0], after=told[1], otherwise=otherwise, verdict="forward-only")
+            yield Change(where=where, before=texts[0], after=texts[1], otherwise=otherwise, verdict="forward-only")
 
 
-def _details(one: Node) -> str:
-    found = [f"version {one.get('version', 1)}"]
-    found += [f"ttl {describe_span(one['ttl'])}"] if one.get("ttl") else []
-    return ", ".join(found)
+def _details(state: Node) -> str:
+    parts = [f"version {state.get('version', 1)}"]
+    parts += [f"ttl {describe_span(state['ttl'])}"] if state.get("ttl") else []
+    return ", ".join(parts)
 
 
 _MEANINGS: Mapping[str, tuple[Verdict, str]] = {
@@ -170,20 +172,20 @@ _MEANINGS: Mapping[str, tuple[Verdict, str]] = {
     ),
     "late": ("stateless change", "Rows that came too late before now were counted or kept as it was said then."),
 }
-"""Setting of a stateful step -> what another value asks for, and what would come of it."""
+"""Setting of a stateful step -> verdict on a changed value, and the consequence of resuming without a plan."""
 
 
 def _aggregates(where: str, before: Mapping[str, Node], after: Mapping[str, Node]) -> Iterator[Change]:
     orders = [[name for name in side if name in before and name in after] for side in (before, after)]
     if orders[0] != orders[1]:
-        told = [", ".join(names) for names in orders]
+        texts = [", ".join(names) for names in orders]
         otherwise = "What is kept of open windows lies in the order of the aggregates."
-        yield Change(where=where, before=told[0], after=told[1], otherwise=otherwise, verdict="rebuild")
+        yield Change(where=where, before=texts[0], after=texts[1], otherwise=otherwise, verdict="rebuild")
     for name in {**before, **after}:
         was, now = before.get(name), after.get(name)
         if was == now:
             continue
-        told = [f"{name}={aggregate(one)}" if one else "" for one in (was, now)]
+        texts = [f"{name}={aggregate(one)}" if one else "" for one in (was, now)]
         if was is None:
             otherwise = "What is kept of open windows has no value for it, and the rows it needs are not kept."
         elif now is None:
@@ -198,16 +200,16 @@ def _aggregates(where: str, before: Mapping[str, Node], after: Mapping[str, Node
                 f"Spark would resume from the same checkpoint without a word: in open windows it would be the {was['aggregate']} of "
                 f"{was['expression']} up to now and of {now['expression']} from now on."
             )
-        yield Change(where=where, before=told[0], after=told[1], otherwise=otherwise, verdict="rebuild")
+        yield Change(where=where, before=texts[0], after=texts[1], otherwise=otherwise, verdict="rebuild")
 
 
 def _function(where: str, before: Node | None, after: Node | None) -> Iterator[Change]:
     if before == after:
         return
-    told = ["" if one is None else "reduce" if one["reduces"] else "process" for one in (before, after)]
+    texts = ["" if one is None else "reduce" if one["reduces"] else "process" for one in (before, after)]
     if before is None or after is None or before["reduces"] != after["reduces"]:
         otherwise = "One keeps rows where the other keeps values."
-        yield Change(where=where, before=told[0], after=told[1], otherwise=otherwise, verdict="rebuild")
+        yield Change(where=where, before=texts[0], after=texts[1], otherwise=otherwise, verdict="rebuild")
     elif before["reduces"]:
         otherwise = "The rows that are kept are what the old code has made of all before them."
         yield Change(

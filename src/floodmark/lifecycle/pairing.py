@@ -1,4 +1,4 @@
-"""Whether the rows of two versions of an operator can be paired, as their definitions say: known before anything runs."""
+"""Whether the rows of two versions of an operator can be paired, decided from their definitions before any arm runs."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from floodmark.spec.operator import Operator
 from floodmark.spec.rollout import PromoteWhen
 
 SIDES = ("__late", "__quarantine", "__current")
-"""Ends of names of tables that say how a version went, and not what it found: they are not compared."""
+"""Suffixes of tables that are not compared: they hold side outputs, not results."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Results:
-    """What a version writes, as its definition says.
+    """The tables that a version writes, according to its definition.
 
     Args:
         graph: of the operator, in its canonical form.
@@ -32,7 +32,7 @@ class Results:
 
     @staticmethod
     def of(operator: Operator) -> Results:
-        """Those of a definition."""
+        """The results of an operator's definition."""
         return Results(
             graph=operator.canonical(),
             tables={output.table: dict(output.schema.types) for output in operator.outputs},
@@ -41,10 +41,10 @@ class Results:
 
     @staticmethod
     def deployed(version: Deployed, keys: Mapping[str, tuple[str, ...]]) -> Results:
-        """Those of a stream.
+        """The results of a stream.
 
         Args:
-            version: its definition.
+            version: the deployed definition of the stream.
             keys: output whose results are revised -> the columns that identify a result.
         """
         return Results(
@@ -58,14 +58,14 @@ class Results:
 
 
 def check_paired(where: str, operator: str, before: Results, after: Results, rule: PromoteWhen) -> None:
-    """Make sure that a rule can hold: the new version has the grain and the columns that runs have now.
+    """Checks that a rule can ever hold: the new version must have the grain and the columns of the running version.
 
     Args:
         where: for errors.
         operator: its name.
-        before: what runs.
-        after: what may replace it.
-        rule: that judges the two.
+        before: results of the running version.
+        after: results of the version that may replace it.
+        rule: conditions of the promotion.
 
     Raises:
         LifecycleError: LIFECYCLE-112, some gate of the rule could never hold; all such reasons are named.
@@ -81,26 +81,26 @@ def check_paired(where: str, operator: str, before: Results, after: Results, rul
 
 
 def check_sampled(where: str, versions: Mapping[str, Results]) -> None:
-    """Make sure that the same keys can be taken of several versions: each has a key, and all have the same one.
+    """Checks that the same keys can be sampled in several versions: every version is keyed, and all by the same columns.
 
     Args:
         where: for errors.
-        versions: by name; the first is what the others are compared with.
+        versions: by name; the first is the reference of the others.
 
     Raises:
-        LifecycleError: LIFECYCLE-116.
+        LifecycleError: LIFECYCLE-116, a version has no key, or other keys than the first.
     """
     first, *others = versions.items()
     keys = (stateful_step(first[1].graph) or {}).get("keys", ())
     problems = [] if keys else [f"{first[0]} has {_keyed(stateful_step(first[1].graph))}"]
     for name, other in others:
-        told = other_keys(first[1].graph, other.graph)
-        problems += [f"{name} has {told}"] if told else []
+        key_difference = other_keys(first[1].graph, other.graph)
+        problems += [f"{name} has {key_difference}"] if key_difference else []
         problems += [
             f"{name} has {table}.{key} as {types[key]}, and not {first[1].tables[table][key]}"
             for table, types in other.compared.items()
             for key in keys
-            if not told and table in first[1].tables and types.get(key) != first[1].tables[table].get(key)
+            if not key_difference and table in first[1].tables and types.get(key) != first[1].tables[table].get(key)
         ]
     if problems:
         fix = "Let them run over all keys: leave --sample out, or the ramp of a rollout."
@@ -110,11 +110,11 @@ def check_sampled(where: str, versions: Mapping[str, Results]) -> None:
 
 
 def other_keys(before: Node, after: Node) -> str:
-    """By what else the rows of the second version are keyed; ``""`` where both have the same keys.
+    """The keys of the second version if they differ from the first version's, in words; ``""`` if both have the same keys.
 
     Args:
-        before: the graph of the one, in its canonical form.
-        after: that of the other.
+        before: the graph of the first version, in its canonical form.
+        after: the graph of the second version, likewise.
     """
     old, new = (_keyed(stateful_step(graph)) for graph in (before, after))
     return "" if old == new else f"{new}, and not {old}"
@@ -122,8 +122,8 @@ def other_keys(before: Node, after: Node) -> str:
 
 def _grain(before: Node, after: Node, rule: PromoteWhen) -> Iterator[str]:
     old, new = stateful_step(before), stateful_step(after)
-    if told := other_keys(before, after):
-        yield told
+    if key_difference := other_keys(before, after):
+        yield key_difference
     was, now = ((step or {}).get("window") for step in (old, new))
     if rule.match > 0 and was is not None and now is not None and _apart(was, now):
         yield f"{window(now)}, of which no window is one of {window(was)}"
@@ -136,7 +136,7 @@ def _keyed(step: Node | None) -> str:
 
 
 def _apart(before: Node, after: Node) -> bool:
-    """Whether no window of the one is ever a window of the other."""
+    """Whether no window of the first form is ever a window of the second."""
     lengths = [form["size"] if form["kind"] in {"Tumbling", "Sliding"} else None for form in (before, after)]
     units = [form.get("unit") for form in (before, after)]
     kinds = {before["kind"], after["kind"]}

@@ -1,7 +1,7 @@
-"""The plan: what the code now says against what a stream was started with, and what each difference means for its state and its tables.
+"""The plan: the differences between a stream's deployed definition and the current code, each with a verdict on state and tables.
 
-Graphs are compared in their canonical form, so that formatting, comments and names of variables make no difference. What cannot be
-told to be the same counts as changed.
+Graphs are compared in their canonical form, so that formatting, comments and names of variables make no difference. Code that cannot be
+proven to be the same counts as changed.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ Column = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployed:
-    """The definition a stream was started with, as its checkpoint says it.
+    """The definition with which a stream was started, as recorded in its checkpoint.
 
     Args:
         version: ``name@3f9a2c1b``.
         fingerprint: of the version.
         graph: canonical form of the operator.
         tables: output table -> its columns, (name, type).
-        code: what its functions reached -> the digest of each: ``function shop.prices.cents``. Empty where that is not known.
-        packages: installed packages that they used -> the release.
+        code: name of each piece of code that the functions reach (``function shop.prices.cents``) -> its digest. Empty if not recorded.
+        packages: installed packages that the functions use -> the release.
     """
 
     version: str
@@ -47,7 +47,7 @@ class Deployed:
 
     @property
     def needs(self) -> dict[str, frozenset[str]]:
-        """The columns it reads of each table."""
+        """Input table -> the columns that the definition reads."""
         return {
             table: frozenset(column["name"] for column in columns) for _, table, columns, *_ in self.graph["inputs"]
         }
@@ -59,7 +59,7 @@ class Deployed:
 
 
 def stateful_step(graph: Node) -> Node | None:
-    """The step of an operator that has state, without what is below it; None without one.
+    """The stateful step of an operator, without the steps below it; None for a stateless operator.
 
     Args:
         graph: of the operator, in its canonical form.
@@ -68,7 +68,7 @@ def stateful_step(graph: Node) -> Node | None:
 
 
 def sources(graph: Node) -> tuple[str, ...]:
-    """The names of an operator's inputs, in the order in which its query reads them: a stateful one in that of its steps.
+    """The names of an operator's inputs in the order in which its query reads them; for a stateful operator, the order of its steps.
 
     Args:
         graph: of the operator, in its canonical form.
@@ -77,7 +77,7 @@ def sources(graph: Node) -> tuple[str, ...]:
 
 
 def reading(graph: Node) -> tuple[str, ...]:
-    """As ``sources``, an input once for each time the steps read it.
+    """As ``sources``, with an input repeated for each time that the steps read it.
 
     Args:
         graph: of the operator, in its canonical form.
@@ -99,16 +99,16 @@ def _read(step: Node) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What lies between a stream and its definition.
+    """The differences between a stream and the current definition of its operator.
 
     Args:
         operator: its name.
-        deployed: version the stream was started with; None where there is no stream.
+        deployed: version with which the stream was started; None if there is no stream.
         defined: version of the code.
-        changes: every difference; empty where the two mean the same.
-        code: where code has changed, what of it: (``function shop.prices.cents``, "changed", "new" or "gone").
-        packages: installed packages that are another release now: (name, as deployed, now). The version is the same by itself.
-        restates: output tables whose results that may still be revised become those of the code, by the first start under it.
+        changes: every difference; empty if the two definitions mean the same.
+        code: the pieces of code that changed: (``function shop.prices.cents``, "changed", "new" or "gone").
+        packages: installed packages whose release changed: (name, as deployed, now). A changed release alone does not change the version.
+        restates: output tables whose revisable results the first start under the new code restates.
     """
 
     operator: str
@@ -121,17 +121,17 @@ class Plan:
 
     @property
     def verdict(self) -> Verdict:
-        """The one that asks for most."""
+        """The strictest verdict of all changes."""
         order = get_args(Verdict)
         return max((change.verdict for change in self.changes), key=order.index, default="no-op")
 
 
 def plan(deployed: Deployed | None, operator: Operator) -> Plan:
-    """Compare what a stream was started with with what the code says.
+    """Compares a stream's deployed definition with the current code.
 
     Args:
-        deployed: None where there is no stream.
-        operator: as it is defined now.
+        deployed: None if there is no stream.
+        operator: as defined now.
     """
     if deployed is None:
         return Plan(operator=operator.name, deployed=None, defined=operator.version)
@@ -146,13 +146,13 @@ def plan(deployed: Deployed | None, operator: Operator) -> Plan:
         otherwise = "Nothing is known of what it would do to the state there is."
         changes.append(Change(where="graph", before="", after="", otherwise=otherwise, verdict="rebuild"))
     if coded:
-        told = [f"fingerprints of method {method_of(text)}" for text in (deployed.fingerprint, operator.fingerprint)]
+        methods = [f"fingerprints of method {method_of(text)}" for text in (deployed.fingerprint, operator.fingerprint)]
         otherwise = (
             "Another release of floodmark deployed it, and digests of code are made in another way now: whether a function has changed "
             "since cannot be told."
         )
         changes.append(
-            Change(where="code", before=told[0], after=told[1], otherwise=otherwise, verdict="not comparable")
+            Change(where="code", before=methods[0], after=methods[1], otherwise=otherwise, verdict="not comparable")
         )
     return Plan(
         operator=operator.name,
@@ -166,7 +166,7 @@ def plan(deployed: Deployed | None, operator: Operator) -> Plan:
 
 
 def _restated(before: Node, after: Node, deployed: Deployed, operator: Operator, *, anyway: bool) -> Iterator[str]:
-    """The outputs that are restated: those behind other steps, those that are new, and all where nobody can tell whether the code is the same."""
+    """The tables of restated outputs: outputs behind changed steps and new outputs; all outputs if ``anyway`` or if the revision changed."""
     if not restated(operator):
         return
     anyway |= before.get("revision", 0) != after.get("revision", 0)
@@ -178,19 +178,19 @@ def _restated(before: Node, after: Node, deployed: Deployed, operator: Operator,
 
 
 def _revision(before: Node, after: Node, operator: Operator) -> Iterator[Change]:
-    told = [f"revision {side.get('revision', 0)}" for side in (before, after)]
-    if told[0] != told[1]:
-        kept = operator.stateful is not None or any(output.revisable for output in operator.outputs)
+    revisions = [f"revision {side.get('revision', 0)}" for side in (before, after)]
+    if revisions[0] != revisions[1]:
+        stateful_or_revisable = operator.stateful is not None or any(output.revisable for output in operator.outputs)
         otherwise = "You say that it answers otherwise: rows from now on are made by the new code, what is kept or written stays as it is"
         otherwise += (
             ", but for results that a late row may still revise, which are restated." if restated(operator) else "."
         )
-        verdict: Verdict = "forward-only" if kept else "stateless change"
-        yield Change(where="operator", before=told[0], after=told[1], otherwise=otherwise, verdict=verdict)
+        verdict: Verdict = "forward-only" if stateful_or_revisable else "stateless change"
+        yield Change(where="operator", before=revisions[0], after=revisions[1], otherwise=otherwise, verdict=verdict)
 
 
 def _code(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """What of the code is another, where it is known what it was."""
+    """The pieces of code that changed; nothing if the digests of the deployed code were not recorded."""
     for name in {**before, **after} if before else ():
         if before.get(name) != after.get(name):
             yield name, "new" if name not in before else "gone" if name not in after else "changed"
@@ -228,18 +228,18 @@ def _inputs(before: Node, after: Node) -> Iterator[Change]:
     old, new = ({name: rest for name, *rest in graph["inputs"]} for graph in (before, after))
     orders = [(tuple(side), sources(graph)) for side, graph in ((old, before), (new, after))]
     if orders[0] != orders[1] and set(old) == set(new):
-        told = [
-            ", ".join(f"'{name}'" for name in (read if orders[0][1] != orders[1][1] else given))
-            for given, read in orders
+        texts = [
+            ", ".join(f"'{name}'" for name in (read if orders[0][1] != orders[1][1] else declared))
+            for declared, read in orders
         ]
         otherwise = "Positions are kept by the place of an input: rows of one would be taken for read in the other."
-        yield Change(where="order of inputs", before=told[0], after=told[1], otherwise=otherwise, verdict="rebuild")
+        yield Change(where="order of inputs", before=texts[0], after=texts[1], otherwise=otherwise, verdict="rebuild")
     for name in {**old, **new}:
         where = f"input '{name}'"
         if name not in old or name not in new:
             otherwise = "Positions are kept per input: the rows of one that was not read before would not be in the state, those of one that is gone would stay."
-            told = [f"table '{side[name][0]}'" if name in side else "" for side in (old, new)]
-            yield Change(where=where, before=told[0], after=told[1], otherwise=otherwise, verdict="rebuild")
+            texts = [f"table '{side[name][0]}'" if name in side else "" for side in (old, new)]
+            yield Change(where=where, before=texts[0], after=texts[1], otherwise=otherwise, verdict="rebuild")
             continue
         (table, schema, revisable), (other, columns, revised) = old[name], new[name]
         if table != other:
@@ -262,13 +262,13 @@ def _columns(where: str, before: Sequence[Node], after: Sequence[Node]) -> Itera
         was, now = old.get(name), new.get(name)
         if was == now:
             continue
-        told = [f"{name} {c['type']}{'' if c['nullable'] else ' not null'}" if c else "" for c in (was, now)]
+        texts = [f"{name} {c['type']}{'' if c['nullable'] else ' not null'}" if c else "" for c in (was, now)]
         if was and now and was["type"] != now["type"]:
             otherwise = f"Values of '{name}' that were kept as {was['type']} would be read as {now['type']}."
-            yield Change(where=where, before=told[0], after=told[1], otherwise=otherwise, verdict="rebuild")
+            yield Change(where=where, before=texts[0], after=texts[1], otherwise=otherwise, verdict="rebuild")
         else:
             otherwise = "No step that is unchanged looks at it."
-            yield Change(where=where, before=told[0], after=told[1], otherwise=otherwise, verdict="stateless change")
+            yield Change(where=where, before=texts[0], after=texts[1], otherwise=otherwise, verdict="stateless change")
 
 
 def _tables(before: Mapping[str, Sequence[Column]], operator: Operator) -> Iterator[Change]:
@@ -286,7 +286,7 @@ def _tables(before: Mapping[str, Sequence[Column]], operator: Operator) -> Itera
         for name in {**old, **new}:
             if old.get(name) == new.get(name):
                 continue
-            told = [f"{name} {side[name]}" if name in side else "" for side in (old, new)]
+            texts = [f"{name} {side[name]}" if name in side else "" for side in (old, new)]
             added = name not in old
             otherwise = (
                 "It is null in the rows that are there."
@@ -294,7 +294,7 @@ def _tables(before: Mapping[str, Sequence[Column]], operator: Operator) -> Itera
                 else "Rows written so far have the old type; readers would find both."
             )
             verdict: Verdict = "stateless change" if added else "rebuild"
-            yield Change(where=where, before=told[0], after=told[1], otherwise=otherwise, verdict=verdict)
+            yield Change(where=where, before=texts[0], after=texts[1], otherwise=otherwise, verdict=verdict)
 
 
 def _new_table(where: str, output: Output, operator: Operator) -> Change:
@@ -314,7 +314,10 @@ def _new_table(where: str, output: Output, operator: Operator) -> Change:
 
 @dataclass(frozen=True, slots=True)
 class _Path:
-    """The steps of an output, the last one first: after the stateful one, it, and before it; and what it reads, as a whole."""
+    """The chain of steps of one output, split at its stateful step: ``tail`` follows the stateful step, ``head`` precedes it.
+
+    Both are ordered from the output back to the input. ``below`` is the whole graph beneath the stateful step.
+    """
 
     tail: list[Node]
     stateful: Node | None
@@ -332,12 +335,12 @@ def _path(step: Node) -> _Path:
             break
         step = below
     nodes = [{"step": "read", "input": n["input"]} if n["step"] == "read" else n for n in nodes]
-    place = next((i for i, node in enumerate(nodes) if node["step"] in STATEFUL), None)
-    if place is None:
+    position = next((i for i, node in enumerate(nodes) if node["step"] in STATEFUL), None)
+    if position is None:
         return _Path(nodes, None, [])
-    for _ in range(place):
+    for _ in range(position):
         whole = whole["of"]
-    return _Path(nodes[:place], nodes[place], nodes[place + 1 :], whole["of"])
+    return _Path(nodes[:position], nodes[position], nodes[position + 1 :], whole["of"])
 
 
 def _outputs(before: Node, after: Node, operator: Operator) -> Iterator[Change]:
@@ -350,16 +353,16 @@ def _outputs(before: Node, after: Node, operator: Operator) -> Iterator[Change]:
 
 
 def _state(was: _Path, now: _Path, operator: Operator) -> Iterator[Change]:
-    """The step with state, and what lies before it: there is one, and every output goes through it, whatever it is called."""
+    """Compares the stateful step and its upstream steps. All outputs share one stateful step, so the path of any output will do."""
     if was.stateful is not None and now.stateful is not None:
         yield from stateful_changes(was.stateful, now.stateful, operator)
         yield from _before_state(f"before '{was.stateful['uid']}'", was.head, now.head)
     elif was.stateful is not now.stateful:
-        told = ["without state" if path.stateful is None else "with state" for path in (was, now)]
+        texts = ["without state" if path.stateful is None else "with state" for path in (was, now)]
         otherwise = (
             "A stream with state and one without keep different checkpoints; neither can resume from the other's."
         )
-        yield Change(where="operator", before=told[0], after=told[1], otherwise=otherwise, verdict="rebuild")
+        yield Change(where="operator", before=texts[0], after=texts[1], otherwise=otherwise, verdict="rebuild")
 
 
 def _differences(before: Sequence[Node], after: Sequence[Node]) -> Iterator[tuple[str, str]]:
@@ -372,11 +375,11 @@ def _differences(before: Sequence[Node], after: Sequence[Node]) -> Iterator[tupl
 
 
 _WAYS = "Compute all of it anew (--rebuild); or accept it (--forward-only), where nobody reads the rows one by one, as a stream does."
-"""What to do about results that are revised behind other steps than those that made them."""
+"""The two fixes for results that are revised behind other steps than those that made them."""
 
 
 def _verdict(output: Output, operator: Operator) -> Verdict:
-    """Of other steps behind the stateful one, or of an output more."""
+    """The verdict on changed steps behind the stateful step, and on a new output."""
     return "forward-only" if output.revisable and not output.side and not restated(operator) else "stateless change"
 
 

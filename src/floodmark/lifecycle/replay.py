@@ -16,16 +16,16 @@ _WIDEST = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay:
-    """What one operator's new code makes of what production has read.
+    """The outcome of one operator's new code on production's input.
 
     Args:
-        plan: what has changed.
-        savepoint: of production that it began with; ``""`` where nothing was replayed.
+        plan: the changes of the operator.
+        savepoint: of production, from which the replay started; ``""`` if nothing was replayed.
         since: progress of production in that savepoint, ms UTC; None likewise.
         until: progress of the replay at its end, ms UTC; None likewise.
-        found: output -> its comparison with production's, or why the two cannot be compared; without outputs of which nothing has closed in both.
-        refused: why nothing was replayed; ``""`` where it was, or where nothing has changed.
-        seconds: it took.
+        found: output -> its comparison with production's, or why the two cannot be compared; without outputs that have no window closed in both.
+        refused: why the operator was not replayed; ``""`` if it was replayed or has not changed.
+        seconds: duration of the replay.
     """
 
     plan: Plan
@@ -37,7 +37,7 @@ class Replay:
     seconds: float = 0.0
 
     def passes(self, match: float) -> bool:
-        """Whether nothing speaks against the change: enough rows of each output are the same, and no column is missing.
+        """Whether the change is acceptable: enough rows of each output are the same, and no column is missing.
 
         Args:
             match: least share of rows, 0 to 1.
@@ -53,7 +53,7 @@ class Replay:
             for one in self.found.values()
         )
 
-    def told(self) -> str:
+    def outcome(self) -> str:
         """The outcome in words."""
         if self.plan.deployed is None:
             return "new: production has no stream of it"
@@ -70,10 +70,10 @@ class Replay:
 
 
 def markdown(against: str, replays: Sequence[Replay], match: float) -> str:
-    """The comment.
+    """The comment on a pull request.
 
     Args:
-        against: name of production, as it was given.
+        against: name of production, as the user spelled it.
         replays: of all operators.
         match: least share of rows that must be the same, 0 to 1.
     """
@@ -83,42 +83,42 @@ def markdown(against: str, replays: Sequence[Replay], match: float) -> str:
 def _summary(replays: Sequence[Replay], match: float) -> Iterator[str]:
     yield "| | operator | state | replay |"
     yield "|---|---|---|---|"
-    for one in replays:
-        verdict = one.plan.verdict if one.plan.deployed is not None else "new"
-        sign = "✅" if one.passes(match) else "❌"
-        yield f"| {sign} | {_cell(one.plan.defined)} | {verdict} | {_cell(one.told(), longest=400)} |"
+    for replay in replays:
+        verdict = replay.plan.verdict if replay.plan.deployed is not None else "new"
+        sign = "✅" if replay.passes(match) else "❌"
+        yield f"| {sign} | {_cell(replay.plan.defined)} | {verdict} | {_cell(replay.outcome(), longest=400)} |"
 
 
 def _parts(replays: Sequence[Replay]) -> Iterator[str]:
-    for one in replays:
-        if one.plan.deployed is None or not one.plan.changes:
+    for replay in replays:
+        if replay.plan.deployed is None or not replay.plan.changes:
             continue
         yield from (
             "",
-            f"### {one.plan.operator}",
+            f"### {replay.plan.operator}",
             "",
-            f"`{one.plan.deployed}` → `{one.plan.defined}`: {one.plan.verdict}",
+            f"`{replay.plan.deployed}` → `{replay.plan.defined}`: {replay.plan.verdict}",
             "",
         )
-        for change in one.plan.changes:
+        for change in replay.plan.changes:
             words = " → ".join(text for text in (change.before, change.after) if text)
             yield f"- **{_cell(change.where)}**: {_cell(words, longest=400)}: {change.verdict}"
-        if one.since is not None and one.until is not None:
+        if replay.since is not None and replay.until is not None:
             yield ""
             yield (
-                f"From savepoint `{one.savepoint}`, {describe(one.since)} to {describe(one.until)}, on the embedded engine, "
-                f"in {one.seconds:.0f} s."
+                f"From savepoint `{replay.savepoint}`, {describe(replay.since)} to {describe(replay.until)}, on the embedded engine, "
+                f"in {replay.seconds:.0f} s."
             )
-        for table, found in one.found.items():
+        for table, comparison in replay.found.items():
             yield ""
-            if isinstance(found, str):
-                yield f"`{table}`: {_cell(found, longest=400)}"
+            if isinstance(comparison, str):
+                yield f"`{table}`: {_cell(comparison, longest=400)}"
             else:
-                yield from _comparison(table, found)
+                yield from _comparison(table, comparison)
 
 
-def _comparison(table: str, found: Comparison) -> Iterator[str]:
-    counts = found.counts
+def _comparison(table: str, comparison: Comparison) -> Iterator[str]:
+    counts = comparison.counts
     yield f"| rows of `{table}` | production | this change |"
     yield "|---|---:|---:|"
     yield f"| the same | {counts.equal:,} | {counts.equal:,} |"
@@ -126,22 +126,22 @@ def _comparison(table: str, found: Comparison) -> Iterator[str]:
         yield f"| within tolerance | {counts.within:,} | {counts.within:,} |"
     yield f"| different | {counts.different:,} | {counts.different:,} |"
     yield f"| only here | {counts.only_left:,} | {counts.only_right:,} |"
-    for other in found.schema:
+    for other in comparison.schema:
         yield ""
         yield f"Column `{other.name}`: {other.left or 'not there'} in production, {other.right or 'not there'} here."
-    changed = [one for one in found.changed if one.different or one.within]
+    changed = [column for column in comparison.changed if column.different or column.within]
     if changed:
         yield from (
             "",
             "| column | the same | different | mean in production | mean here |",
             "|---|---:|---:|---:|---:|",
         )
-        for one in changed:
-            means = ["" if side.mean is None else f"{side.mean:.6g}" for side in (one.left, one.right)]
-            yield f"| `{one.name}` | {100 * one.share:.6g}% | {one.different:,} | {means[0]} | {means[1]} |"
-    if found.samples:
+        for column in changed:
+            means = ["" if side.mean is None else f"{side.mean:.6g}" for side in (column.left, column.right)]
+            yield f"| `{column.name}` | {100 * column.share:.6g}% | {column.different:,} | {means[0]} | {means[1]} |"
+    if comparison.samples:
         yield from ("", "<details><summary>Rows</summary>", "", "```diff")
-        for sample in found.samples:
+        for sample in comparison.samples:
             for sign, row in (("-", sample.left), ("+", sample.right)):
                 if row is not None:
                     yield f"{sign} " + ", ".join(f"{name} {_value(value)}" for name, value in row.items())
@@ -153,7 +153,7 @@ def _value(value: Any) -> str:
 
 
 def _cell(text: str, longest: int = _WIDEST) -> str:
-    """Of a table of Markdown: one line, no bars, no tags."""
+    """The text of a cell of a Markdown table: one line, no bars, no tags."""
     return _short(" ".join(text.split()), longest).replace("|", "\\|").replace("<", "&lt;")
 
 

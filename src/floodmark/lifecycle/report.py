@@ -1,4 +1,4 @@
-"""The report of an experiment as data: what each arm found beside the first one, how it ran, in what its code is another."""
+"""The report of an experiment as data: each arm's comparison with the first arm, its operations, and the gates of its promotion."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from floodmark.lifecycle.gates import Gate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """All of it.
+    """The report of an experiment.
 
     Args:
-        experiment: whose it is.
+        experiment: the experiment.
         match: least share of the rows of each output that must be the same, 0 to 1.
-        found: arm -> output -> what it found beside the first arm, or why the two cannot be compared; without outputs of which nothing
-            has closed in both.
+        comparisons: arm -> output -> its comparison with the first arm, or why the two cannot be compared; without outputs that have no
+            window closed in both arms.
         operations: of the arms, in their order.
-        gates: of the rule by which an arm becomes the stream, at its last look; none without a rule.
+        gates: of the promotion rule at the last look; empty without a rule.
     """
 
     experiment: Experiment
     match: float
-    found: Mapping[str, Mapping[str, Comparison | str]]
+    comparisons: Mapping[str, Mapping[str, Comparison | str]]
     operations: tuple[Operations, ...]
     gates: tuple[Gate, ...] = ()
 
@@ -41,8 +41,8 @@ class Report:
         return all(self.passes(arm) for arm in self.others)
 
     def passes(self, arm: Arm) -> bool:
-        """Whether an arm finds what the first one finds: enough rows are the same in every output, and it lacks no column."""
-        outputs = self.found[arm.name].values()
+        """Whether an arm matches the first arm: enough rows are the same in every output, and no column of the first arm is missing."""
+        outputs = self.comparisons[arm.name].values()
         return bool(outputs) and all(
             not isinstance(one, str)
             and one.counts.match >= self.match
@@ -51,8 +51,8 @@ class Report:
         )
 
     def verdict(self, arm: Arm) -> str:
-        """Of an arm, in words."""
-        outputs = self.found[arm.name]
+        """The verdict on an arm, in words."""
+        outputs = self.comparisons[arm.name]
         refused = [table for table, one in outputs.items() if isinstance(one, str)]
         compared = [one for one in outputs.values() if not isinstance(one, str)]
         if refused:
@@ -63,22 +63,22 @@ class Report:
         within = sum(one.counts.within for one in compared)
         same = within + sum(one.counts.equal for one in compared)
         share = "all" if same == rows else f"{100 * same / rows:.6g}%"
-        told = f"{share} of {rows:,} rows are the same" if rows else "no rows on either side"
-        told += f", {within:,} of them within a tolerance" if within else ""
+        text = f"{share} of {rows:,} rows are the same" if rows else "no rows on either side"
+        text += f", {within:,} of them within a tolerance" if within else ""
         columns = sorted({one.name for found in compared for one in found.schema})
-        told += f"; other columns: {', '.join(columns)}" if columns else ""
-        return f"{told}; the code is the same, so this is noise" if self.experiment.twin(arm) else told
+        text += f"; other columns: {', '.join(columns)}" if columns else ""
+        return f"{text}; the code is the same, so this is noise" if self.experiment.twin(arm) else text
 
     def noise(self, table: str) -> Comparison | None:
-        """What an arm of the same code as the first one differs from it in: the floor of all other differences; None without such an arm."""
+        """The comparison of the first arm with an arm of the same code: the floor of all other differences. None without such an arm."""
         for arm in self.others:
-            found = self.found[arm.name].get(table)
-            if self.experiment.twin(arm) and isinstance(found, Comparison):
-                return found
+            comparison = self.comparisons[arm.name].get(table)
+            if self.experiment.twin(arm) and isinstance(comparison, Comparison):
+                return comparison
         return None
 
     def next_steps(self) -> Iterator[str]:
-        """Commands to go on with."""
+        """The commands that may follow."""
         name, whole = self.experiment.name, self.experiment.sample is None
         if self.experiment.over:
             yield f"floodmark experiment clean {name}"
@@ -90,23 +90,23 @@ class Report:
 
     def as_json(self) -> dict[str, Any]:
         """For a document."""
-        found = {
+        comparisons = {
             arm: {table: {"refused": one} if isinstance(one, str) else asdict(one) for table, one in outputs.items()}
-            for arm, outputs in self.found.items()
+            for arm, outputs in self.comparisons.items()
         }
         return {
             "experiment": self.experiment.name,
             "same": self.same,
             "verdicts": {arm.name: self.verdict(arm) for arm in self.others},
             "noise": [arm.name for arm in self.others if self.experiment.twin(arm)],
-            "found": found,
+            "found": comparisons,
             "gates": [asdict(one) for one in self.gates],
             "operations": [asdict(one) | {"rate": one.usage.rate, "cost": one.usage.cost} for one in self.operations],
         }
 
 
 def operational(operations: Sequence[Operations]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """The rows of the table of operations: what is measured, and its value of each arm in words; without what no arm says."""
+    """The rows of the table of operations: name of a measurement -> its value per arm, in words. Without measurements that no arm has."""
     measured: list[tuple[str, list[str | None]]] = [
         ("version", [one.arm.version for one in operations]),
         ("process", [one.driver for one in operations]),

@@ -1,7 +1,7 @@
-"""Requests: what may be asked of the verbs that act on streams, as data.
+"""Requests: the options of the verbs that act on streams, as data.
 
 The options of the command line (``cli.invocation``), the config of Dagster's jobs (``orchestration.config``) and the table in
-``docs/dagster.md`` are made of their fields.
+``docs/dagster.md`` are derived from the fields of the requests.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ _PATIENCE, _SOAK = span(PATIENCE) / 1000, span(SOAK) / 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """One thing that may be asked for.
+    """One option of a request.
 
     Args:
         name: as the request spells it.
-        says: what it is for, in a sentence.
+        says: the purpose, in a sentence.
         kind: ``bool``, ``int``, ``float``, ``str``; ``tuple`` of texts; ``dict`` of texts by name.
-        default: ``MISSING`` where it has to be given.
+        default: ``MISSING`` for a required option.
         unit: of a number.
-        least: it may be.
-        most: it may be.
-        flag: on the command line, where it is another than the name.
-        form: of its value on the command line.
-        share: a number of 0 to 1, which may be written as a percentage.
+        least: smallest value allowed.
+        most: greatest value allowed.
+        flag: name on the command line, if it differs from ``name``.
+        form: of the value on the command line.
+        share: whether the value is a number of 0 to 1, which may be written as a percentage.
     """
 
     name: str
@@ -49,34 +49,34 @@ class Option:
     share: bool = False
 
     @property
-    def given(self) -> str:
-        """On the command line."""
+    def option_string(self) -> str:
+        """The name on the command line: ``--undo-backfills``."""
         return f"--{(self.flag or self.name).replace('_', '-')}"
 
     @property
     def configured(self) -> str:
-        """In a config."""
+        """The name in a config: ``patience_seconds``."""
         return f"{self.name}_{self.unit}" if self.unit else self.name
 
 
-def _option(says: str, default: Any = MISSING, **more: Any) -> Any:
-    metadata = {"says": says, **more}
+def _option(says: str, default: Any = MISSING, **details: Any) -> Any:
+    metadata = {"says": says, **details}
     if isinstance(default, Mapping):
         return field(default_factory=lambda: dict(default), metadata=metadata)
     return field(metadata=metadata) if default is MISSING else field(default=default, metadata=metadata)
 
 
 def options(request: type) -> Iterator[Option]:
-    """What may be asked for, in order."""
+    """The options of a request, in order."""
     hints = get_type_hints(request)
-    for one in fields(request):
-        kind = getattr(hints[one.name], "__origin__", hints[one.name])
+    for option_field in fields(request):
+        kind = getattr(hints[option_field.name], "__origin__", hints[option_field.name])
         kind = dict if kind is Mapping else kind
-        yield Option(name=one.name, kind=kind, default=_default(one), **one.metadata)
+        yield Option(name=option_field.name, kind=kind, default=_default(option_field), **option_field.metadata)
 
 
-def _default(one: Field[Any]) -> Any:
-    return one.default_factory() if one.default_factory is not MISSING else one.default
+def _default(option_field: Field[Any]) -> Any:
+    return option_field.default_factory() if option_field.default_factory is not MISSING else option_field.default
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +92,7 @@ class SavepointRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RollbackRequest:
-    """Streams go back to a savepoint."""
+    """Streams roll back to a savepoint."""
 
     undo_backfills: bool = _option("Also undo bounded runs that came after the savepoint.", default=False)
     leave_readers: bool = _option(
@@ -102,7 +102,7 @@ class RollbackRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpgradeRequest:
-    """A stream goes on under the definition its code has now."""
+    """A stream resumes under the current definition of its operator."""
 
     forward_only: bool = _option("Let open windows keep what the old code put into them.", default=False)
     rebuild: bool = _option("Compute everything with the new code beside the stream, and switch.", default=False)
@@ -152,8 +152,8 @@ class ExperimentRequest:
         """When an arm becomes the stream; None for never.
 
         Raises:
-            LifecycleError: LIFECYCLE-092, an arm is named that may be promoted, and no condition.
-            DefinitionError: a condition is none.
+            LifecycleError: LIFECYCLE-092, an arm is named to be promoted, but no condition.
+            DefinitionError: a text is not a condition.
         """
         if self.promote_when:
             return PromoteWhen.parse(self.promote_when)
@@ -166,7 +166,7 @@ class ExperimentRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToleranceRequest:
-    """By how much values may differ, and how many rows."""
+    """How much values may differ, and how many rows."""
 
     tolerances: Mapping[str, str] = _option(
         "Column -> 0.5 for half a unit, 0.1% for a thousandth.", {}, flag="tolerance", form="COLUMN=N"
@@ -177,17 +177,17 @@ class ToleranceRequest:
 
     @property
     def bounds(self) -> dict[str, Within]:
-        """Column -> by how much its values may differ.
+        """Column -> tolerance of its values.
 
         Raises:
-            DefinitionError: DEFINITION-160, a tolerance is none.
+            DefinitionError: DEFINITION-160, a text is not a tolerance.
         """
         return {name: Within.parse(text, f"tolerance of {name}") for name, text in self.tolerances.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonRequest(ToleranceRequest):
-    """Two sets of rows are compared; of an experiment, tolerances and columns stay those of its first comparison."""
+    """Two sets of rows are compared. Later comparisons of an experiment keep the tolerances and columns of its first."""
 
     without: tuple[str, ...] = _option("Columns that are left out.", (), form="COLUMN")
     memory: str = _option("Above it, the comparison spills to disk.", "2GB")
@@ -195,14 +195,14 @@ class ComparisonRequest(ToleranceRequest):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayRequest(ToleranceRequest):
-    """Changed code goes on from a savepoint, and is compared with what the stream has found."""
+    """Changed code resumes from a savepoint, and its results are compared with the stream's."""
 
     forward_only: bool = _option("Go on with open windows as the old code has filled them.", default=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromotionRequest:
-    """A stream becomes what an arm of an experiment is."""
+    """An arm of an experiment replaces its stream."""
 
     arm: str = _option("That becomes the stream.", form="ARM")
     cutover: str = _option(

@@ -1,4 +1,4 @@
-"""Rollback: which streams go back to which savepoints together, and why that would be wrong. Decided here, done by an engine."""
+"""Rollback: the states to which a group of streams can roll back together. Decided here, done by ``lake.rollback``."""
 
 from __future__ import annotations
 
@@ -10,34 +10,36 @@ from floodmark.lifecycle.savepoint import TableVersion
 
 
 class State(Protocol):
-    """A state a stream could go on from: a savepoint, or a micro-batch its checkpoint keeps."""
+    """A state from which a stream could resume: a savepoint, or a micro-batch that its checkpoint retains."""
 
     @property
     def deployed(self) -> Deployed:
-        """The definition it goes on under."""
+        """The definition of the state."""
 
     @property
     def inputs(self) -> Mapping[str, TableVersion]:
-        """Input name -> how far it is read."""
+        """Input name -> the position up to which the input is read."""
 
     @property
     def outputs(self) -> tuple[TableVersion, ...]:
-        """What is written."""
+        """The versions of the output tables."""
 
 
 Some = TypeVar("Some", bound=State)
 
 
 Agrees = Callable[[TableVersion, TableVersion, frozenset[str]], bool]
-"""Whether nothing was written to a table between the version that was read and the one it goes back to, which has these columns."""
+"""(read, restored, columns) -> True if the reader can resume: no data commit lies between the versions, and the restored one has every column."""
 
 
 def cut(operators: Sequence[tuple[str, Sequence[Some]]], agrees: Agrees) -> dict[str, Some] | None:
-    """For each stream a state of it such that each has read exactly what those before it have written; None where there is none.
+    """Finds a consistent cut: operator -> a state, such that each stream has read exactly what its upstream streams have written.
+
+    None if no combination of states is consistent.
 
     Args:
-        operators: name and states it could go on from, the best first; upstream before downstream.
-        agrees: whether a reader can go on at a version of a table.
+        operators: (name, states from which the stream could resume, the best first); upstream before downstream.
+        agrees: whether a reader can resume at a version of a table.
     """
     return _cut(operators, agrees, {})
 
@@ -45,28 +47,28 @@ def cut(operators: Sequence[tuple[str, Sequence[Some]]], agrees: Agrees) -> dict
 def _cut(left: Sequence[tuple[str, Sequence[Some]]], agrees: Agrees, chosen: dict[str, Some]) -> dict[str, Some] | None:
     if not left:
         return chosen
-    (name, states), *rest = left
+    (name, states), *downstream = left
     written = {output.id: output for state in chosen.values() for output in state.outputs}
     now = {output.table: output.id for output in written.values()}
     for state in states:
         if any(given.id and given.id != now.get(given.table, given.id) for given in state.inputs.values()):
-            continue  # it has read a table that was made anew since
+            continue  # the stream has read a table that was created anew since
         read = [(given, written[given.id]) for given in state.inputs.values() if given.id in written]
         needs = state.deployed.needs
         if all(given.file < 0 and agrees(given, output, needs[given.table]) for given, output in read):
-            found = _cut(rest, agrees, {**chosen, name: state})
-            if found is not None:
-                return found
+            states_chosen = _cut(downstream, agrees, {**chosen, name: state})
+            if states_chosen is not None:
+                return states_chosen
     return None
 
 
 def moves(state: State, written: Mapping[str, str]) -> Iterator[tuple[int, str]]:
-    """Which inputs of a stream, by place, read tables that go back with it.
+    """The inputs of a stream that read tables which are restored with it: (position of the input, table).
 
     Args:
-        state: it goes back to.
-        written: id of such a table -> its name.
+        state: to which the stream rolls back.
+        written: id of each restored table -> its name.
     """
-    for place, given in enumerate(state.inputs.values()):
-        if given.id in written:
-            yield place, written[given.id]
+    for position, input_version in enumerate(state.inputs.values()):
+        if input_version.id in written:
+            yield position, written[input_version.id]

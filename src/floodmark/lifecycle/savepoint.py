@@ -1,7 +1,7 @@
-"""Savepoints: the manifest that says what one holds, checked against what is there, and how two differ.
+"""Savepoints: the manifest of a savepoint, its check against the stored files, and the differences of two savepoints.
 
-A savepoint is Flink's: state, positions in the inputs and the definition, at one consistent cut, kept until it is deleted. What Flink
-leaves to its sinks is part of it too: the versions its output tables had.
+A savepoint is Flink's: state, positions in the inputs and the definition, at one consistent cut, retained until it is deleted. Unlike
+Flink's, it also records the versions of the output tables.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from floodmark.core.time import describe
 from floodmark.lifecycle.plan import Deployed
 
 FORMAT = 1
-"""Of manifests written now; older ones are read, newer ones are refused."""
+"""Format of the manifests written now; older formats are read, newer formats are refused."""
 MANIFEST = "manifest.json"
 MARKS = "marks.json"
-"""The file that says that a savepoint is canonical: what the logs of a checkpoint say besides state."""
+"""The file whose presence marks a canonical savepoint: the content of a checkpoint's logs, without state."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,9 +31,9 @@ class TableVersion:
 
     Args:
         table: its name: ``hourly_departures``.
-        id: of the Delta table, which a table of the same name that is made anew does not have.
-        version: of the table; of an input, the last one that is read completely.
-        file: number of the last file read of the version behind it; -1 for none.
+        id: of the Delta table; a table created anew under the same name has another id.
+        version: of the table; for an input, the last version that is read completely.
+        file: number of the last file read of the next version; -1 for none.
     """
 
     table: str
@@ -57,25 +57,25 @@ class File:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """What a savepoint holds.
+    """The manifest of a savepoint.
 
     Args:
         id: ``hourly_departures-20261122T084512-9c1e``.
-        at: when it was made, ms UTC.
+        at: time of creation, ms UTC.
         operator: its name.
         version: ``hourly_departures@3f9a2c1b``.
         fingerprint: of the version.
         graph: canonical form of the operator.
         tables: output table -> its columns, (name, type).
-        timeline: the stream was on.
-        batch: last micro-batch that is part of it.
-        watermark: progress of the outputs once it is taken into account, ms UTC.
-        inputs: input name -> the version of its table up to which all is read.
-        outputs: output tables at that moment.
-        engine: name -> version of what wrote the state.
-        code: what is known of the code: ``package`` of a stream that runs by itself, otherwise ``commit`` and ``dirty``.
-        why: the user's words.
-        files: path in the savepoint -> what it holds.
+        timeline: of the stream at that time.
+        batch: last micro-batch that the savepoint contains.
+        watermark: progress of the outputs after that micro-batch, ms UTC.
+        inputs: input name -> the version of its table up to which all rows are read.
+        outputs: versions of the output tables after that micro-batch.
+        engine: name -> version of the software that wrote the state.
+        code: origin of the code: ``package`` of a supervised stream, otherwise ``commit`` and ``dirty``.
+        why: the user's note.
+        files: path in the savepoint -> size and digest.
     """
 
     id: str
@@ -102,7 +102,7 @@ class Manifest:
 
     @property
     def canonical(self) -> bool:
-        """Whether it is of no engine: something to exchange, which cannot be gone on from as it is."""
+        """True for an engine-independent export. Import it before starting a stream from it."""
         return MARKS in self.files
 
     @property
@@ -119,47 +119,47 @@ class Manifest:
         """A manifest as it was written.
 
         Raises:
-            StateError: STATE-020 it is of a newer format, STATE-021 it is none.
+            StateError: STATE-020 the manifest has a newer format, STATE-021 the text is not a manifest.
         """
         try:
-            found = json.loads(text)
-            written = int(found.pop("format"))
+            document = json.loads(text)
+            written = int(document.pop("format"))
         except (ValueError, KeyError, AttributeError, TypeError) as error:
             raise broken(where, f"'{MANIFEST}' that cannot be read: {error}") from error
         if written > FORMAT:
             fix = "Use the floodmark that wrote it, or a newer one: pip install --upgrade floodmark"
             raise StateError(where, f"format {FORMAT} or older", f"format {written}", fix, code="STATE-020")
         try:
-            return _manifests().validate_python(found)
+            return _manifests().validate_python(document)
         except ValidationError as error:
             first = error.errors()[0]
-            place = ".".join(map(str, first["loc"]))
-            raise broken(where, f"'{MANIFEST}' with other entries: {place}: {first['msg']}") from error
+            location = ".".join(map(str, first["loc"]))
+            raise broken(where, f"'{MANIFEST}' with other entries: {location}: {first['msg']}") from error
 
 
 @cache
 def _manifests() -> TypeAdapter[Manifest]:
-    """Checks manifests; to make one takes a hundred times as long as to check a manifest."""
+    """The validator of manifests, cached: building a validator takes a hundred times as long as one validation."""
     return TypeAdapter(Manifest)
 
 
 def broken(where: str, got: str) -> StateError:
-    """STATE-021: a savepoint that is not whole."""
+    """STATE-021: a savepoint is damaged."""
     fix = "Nothing can be started from it. Copy it again from where it came, or take another: floodmark savepoint list"
     return StateError(where, "a savepoint as it was written", got, fix, code="STATE-021")
 
 
-def damage(manifest: Manifest, found: Mapping[str, File]) -> Iterator[str]:
-    """What is wrong with the files of a savepoint, one sentence each; nothing when all is as it was written.
+def damage(manifest: Manifest, present: Mapping[str, File]) -> Iterator[str]:
+    """The damaged files of a savepoint, one sentence each; nothing if all files are as written.
 
-    Files beside them are nobody's: nothing reads them.
+    Files that the manifest does not name are ignored: nothing reads them.
 
     Args:
         manifest: of the savepoint.
-        found: path -> what is there, without the manifest.
+        present: path -> size and digest of each stored file, without the manifest.
     """
     for path, wanted in manifest.files.items():
-        got = found.get(path)
+        got = present.get(path)
         if got is None:
             yield f"{path} is missing"
         elif got.size != wanted.size:
@@ -169,7 +169,7 @@ def damage(manifest: Manifest, found: Mapping[str, File]) -> Iterator[str]:
 
 
 def differences(before: Manifest, after: Manifest) -> Iterator[tuple[str, str, str]]:
-    """In what two savepoints of an operator differ: what, in the first, in the second. Definitions are compared by ``plan``."""
+    """The differences of two savepoints of an operator: (name, in the first, in the second). Definitions are compared by ``plan``."""
     for name in ("version", "timeline", "batch"):
         was, now = getattr(before, name), getattr(after, name)
         if was != now:
@@ -191,5 +191,5 @@ def differences(before: Manifest, after: Manifest) -> Iterator[tuple[str, str, s
         yield "bytes", f"{before.size:,}", f"{after.size:,}"
 
 
-def _version(found: TableVersion | None) -> str:
-    return "" if found is None else f"version {found.version} of {found.id}"
+def _version(table_version: TableVersion | None) -> str:
+    return "" if table_version is None else f"version {table_version.version} of {table_version.id}"

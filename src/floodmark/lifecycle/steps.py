@@ -1,7 +1,7 @@
-"""Steps: what a verb does to streams and to their tables, one after the other, as data.
+"""Steps: the actions of a verb on streams and their tables, in order, as data.
 
-A verb decides on its steps over what there is, before the first is taken, so that a dry run lists the same that would be done. Each step
-can be taken twice: whoever comes after a crash takes them again, or those that undo them.
+A verb plans all of its steps before it takes the first, so that a dry run lists the steps of a real run. Each step is idempotent: after a
+crash the next process takes the same steps again, or the steps that undo them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from floodmark.core import crash
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
-    """Streams stop, each at its next micro-batch boundary; the first one first, so that those that read it come to where it is."""
+    """Streams stop, each at its next micro-batch boundary; upstream first, so that downstream streams catch up before they stop."""
 
     operators: tuple[str, ...]
 
@@ -28,7 +28,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Save:
-    """A savepoint is made, to go back to; where there is a cut through those that read the stream, with theirs."""
+    """A savepoint is created for a later rollback, coordinated with the downstream streams if they share a consistent cut."""
 
     operator: str
     why: str
@@ -39,7 +39,7 @@ class Save:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compute:
-    """All input of a stream is computed with another definition, beside the stream; ``again``: what came since, when the stream has stopped."""
+    """All input of a stream is computed with another definition, beside the stream; ``again``: the input since then, once the stream has stopped."""
 
     operator: str
     version: str
@@ -64,7 +64,7 @@ class Follow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Define:
-    """A stopped stream goes on under another definition, from its own state."""
+    """A stopped stream will resume from its own state under another definition."""
 
     operator: str
     version: str
@@ -75,7 +75,7 @@ class Define:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Widen:
-    """Tables get the columns that they lack; rows that are there have null in them."""
+    """Missing columns are added to tables; existing rows have null in them."""
 
     operator: str
     tables: tuple[str, ...]
@@ -86,7 +86,7 @@ class Widen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreState:
-    """State and positions of a stream come from a savepoint, on a new timeline that nobody goes on with yet."""
+    """State and positions of a stream are restored from a savepoint, on a new timeline that is not current yet."""
 
     operator: str
     timeline: int
@@ -98,7 +98,7 @@ class RestoreState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Empty:
-    """A table that the stream does not write any more is emptied."""
+    """A table that the stream no longer writes is emptied."""
 
     operator: str
     table: str
@@ -109,7 +109,7 @@ class Empty:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreValues:
-    """The last values of an output become those of the version that comes, in one commit."""
+    """The ``__current`` table of an output is restored to the values of its restored changelog, in one commit."""
 
     operator: str
     table: str
@@ -120,7 +120,7 @@ class RestoreValues:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreTable:
-    """An output becomes what it was at a version, or what another lake's table of that name is, in one commit that fences its writer."""
+    """An output is restored to one of its versions, or replaced by another lake's table of that name, in one commit that fences its writer."""
 
     operator: str
     table: str
@@ -132,7 +132,7 @@ class RestoreTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seek:
-    """A stream goes on reading tables behind the commits by which they went back."""
+    """A stream's positions move behind the commits that restored its input tables."""
 
     operator: str
     tables: tuple[str, ...]
@@ -143,7 +143,7 @@ class Seek:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MakeCurrent:
-    """From now on the stream goes on with a timeline."""
+    """A timeline becomes current: the stream resumes on it."""
 
     operator: str
     timeline: int
@@ -154,7 +154,7 @@ class MakeCurrent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leave:
-    """From now on the stream goes on in another lake, and nowhere else."""
+    """The stream moves to another lake: starts in this lake are refused."""
 
     operator: str
     lake: str
@@ -165,7 +165,7 @@ class Leave:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fork:
-    """A stream begins in another lake from a savepoint, with its outputs linked or copied."""
+    """A stream starts in another lake from a savepoint, with its outputs linked or copied."""
 
     operator: str
     lake: str
@@ -187,7 +187,7 @@ class Repartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Convert:
-    """State goes over to the other engine's form, on a new timeline that nobody goes on with yet."""
+    """State is converted to the other engine's form, on a new timeline that is not current yet."""
 
     operator: str
     engine: str
@@ -198,7 +198,7 @@ class Convert:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fence:
-    """Nobody writes to outputs for a timeline any more."""
+    """A timeline is fenced in the output tables: no driver can commit for it."""
 
     operator: str
     timeline: int
@@ -209,7 +209,7 @@ class Fence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deploy:
-    """What a supervisor should run of an operator from now on, if it should run."""
+    """The version of an operator that the supervisor should run, and whether it should run."""
 
     operator: str
     version: str
@@ -221,7 +221,7 @@ class Deploy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verify:
-    """A version is watched: it commits a micro-batch, and gets on without a crash; else it is taken back to the savepoint."""
+    """A version is watched: it must commit a micro-batch and run without a crash; otherwise the stream rolls back to the savepoint."""
 
     operator: str
     version: str
@@ -266,7 +266,7 @@ _taken: ContextVar[list[Step] | None] = ContextVar("_taken", default=None)
 
 
 def kind(step: Step) -> str:
-    """What a step is called in documents and in crash points: ``restore_table``."""
+    """The name of a step in documents and in crash points: ``restore_table``."""
     return _kind(type(step))
 
 
@@ -275,32 +275,32 @@ def _kind(made: type[Step]) -> str:
 
 
 def documents(steps: Iterable[Step]) -> list[dict[str, Any]]:
-    """Steps as JSON, each with its kind, what it is about, and a sentence."""
+    """Steps as JSON, each with its kind, its fields, and a sentence."""
     return [{"step": kind(step), **asdict(step), "told": str(step)} for step in steps]
 
 
 def take(steps: Iterable[Some], each: Callable[[Some], object]) -> None:
-    """Take steps one after the other. Between any two, and behind the last, is a crash point.
+    """Takes steps in order. A crash point precedes each step and follows the last.
 
     Args:
         steps: to take.
-        each: takes one. It may have been taken before, by somebody who was killed.
+        each: takes one step; a process that was killed may have taken the same step before.
     """
     for step in steps:
         crash.point(f"step.{kind(step)}")
         each(step)
-        found = _taken.get()
-        if found is not None:
-            found.append(step)
+        recording = _taken.get()
+        if recording is not None:
+            recording.append(step)
     crash.point("step.done")
 
 
 @contextmanager
 def recorded() -> Iterator[list[Step]]:
-    """The steps that are taken meanwhile, in this thread."""
-    found = list[Step]()
-    token = _taken.set(found)
+    """Records the steps that this thread takes inside the ``with`` block."""
+    steps_taken = list[Step]()
+    token = _taken.set(steps_taken)
     try:
-        yield found
+        yield steps_taken
     finally:
         _taken.reset(token)

@@ -1,6 +1,6 @@
-"""Switches: streams that go on from other states than their own, with the tables that belong to these, all of them or none.
+"""Switches: streams resume from other states than their own, with the matching tables; all streams of a switch or none.
 
-A switch is written down before it begins. Whoever comes after a crash does it again from its start: every part of it can be done twice.
+A switch is journalled before its first step. After a crash the next process repeats the switch from its start: every step is idempotent.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from floodmark.lifecycle.steps import Empty, MakeCurrent, RestoreState, RestoreT
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """What one stream becomes.
+    """The state to which one stream switches.
 
     Args:
         operator: its name.
-        savepoint: id of the savepoint it goes on from.
+        savepoint: id of the savepoint from which the stream resumes.
         version: of the operator, in the savepoint.
-        timeline: the new one.
-        ends: the one it was on, which can write nothing any more.
-        batch: last micro-batch that is part of it.
-        watermark: progress of its outputs then, ms UTC.
-        tables: its outputs, with the versions they go back to.
-        source: root of a lake whose tables of the same names they become instead; empty for none.
-        moves: place of an input -> the table of this switch it reads.
-        cut: which results stay as they are, where those of ``source`` come instead; None for none.
+        timeline: the new timeline.
+        ends: the old timeline, which is fenced.
+        batch: last micro-batch that the savepoint contains.
+        watermark: progress of the outputs after that micro-batch, ms UTC.
+        tables: the outputs, with the versions to which they are restored.
+        source: root of a lake whose tables of the same names replace the outputs instead; empty for none.
+        moves: position of an input -> the table of this switch that the input reads.
+        cut: which results remain when ``source`` replaces the outputs; None if none remain.
     """
 
     operator: str
@@ -48,10 +48,10 @@ class Target:
 
     @staticmethod
     def onto(state: Manifest, *, timeline: int, ends: int, source: str, cut: Cut | None = None) -> Target:
-        """Of a stream that goes on from a savepoint which was made in another lake.
+        """The target of a stream that resumes from a savepoint of another lake.
 
         Args:
-            state: what the savepoint holds.
+            state: manifest of the savepoint.
             timeline: see the class.
             ends: see the class.
             source: see the class.
@@ -73,12 +73,12 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Switch:
-    """All of it.
+    """A switch of one or more streams.
 
     Args:
-        again: the command that does it, for whoever has to finish it.
+        again: the command that repeats the switch, for the person who has to finish an interrupted one.
         targets: one per stream, upstream first.
-        back: id of the savepoint that was made before it, to go back to; empty for none.
+        back: id of the savepoint created before the switch, for a rollback; empty for none.
     """
 
     again: str
@@ -91,30 +91,30 @@ class Switch:
         return tuple(target.operator for target in self.targets)
 
     def as_json(self) -> str:
-        """For the journal."""
+        """The text of the journal."""
         return json.dumps(asdict(self))
 
     @staticmethod
     def parse(text: bytes) -> Switch:
-        """From the journal; earlier versions called targets steps."""
-        found = json.loads(text)
-        if "steps" in found:
-            found["targets"] = found.pop("steps")
-        return TypeAdapter(Switch).validate_python(found)
+        """The switch from the text of a journal. Earlier releases called ``targets`` ``steps``."""
+        document = json.loads(text)
+        if "steps" in document:
+            document["targets"] = document.pop("steps")
+        return TypeAdapter(Switch).validate_python(document)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """A stream in a switch.
+    """One stream's part in a switch, as input of its steps.
 
     Args:
         operator: its name.
-        timeline: the new one.
-        origin: what state and tables come from, in words.
-        tables: name of each output -> where its rows come from, in words; the main one first.
-        values: those whose last values are kept.
-        retired: tables that it writes no more.
-        follows: tables of the switch that it reads.
+        timeline: the new timeline.
+        origin: source of state and tables, in words.
+        tables: name of each output -> source of its rows, in words; the main output first.
+        values: outputs that have a ``__current`` table.
+        retired: tables that the stream no longer writes.
+        follows: tables of the switch that the stream reads.
     """
 
     operator: str
@@ -127,7 +127,7 @@ class Turn:
 
 
 def steps(turns: Sequence[Turn]) -> Iterator[Switching]:
-    """The steps of a switch: state first, of which nobody knows; then the tables, as a micro-batch commits them; and last which timeline counts.
+    """The steps of a switch: state first, which no reader sees; then the tables, in the order of a micro-batch's commits; the timelines last.
 
     Args:
         turns: upstream first.

@@ -1,4 +1,4 @@
-"""What a stream has used and counted: rows, late rows, time, memory."""
+"""Usage of a stream: rows, late rows, time, memory."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from pydantic import TypeAdapter
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """Of one driver, or of all drivers of a stream.
+    """Usage of one driver, or of all drivers of a stream.
 
     Args:
         rows: read, markers included; a micro-batch that is computed again after a crash counts again.
         late: (row, window) pairs that came late and were used.
         dropped: (row, window) pairs that came too late.
-        set_aside: rows and panes a function failed for, written into the quarantine.
-        busy: s in micro-batches.
-        processor: s of processor time of the process and its Java; without the embedded engine's server, which streams share.
-        memory: greatest number of bytes resident at once, of the same.
+        set_aside: rows and panes that were quarantined because a function failed for them.
+        busy: time in micro-batches, s.
+        processor: processor time of the process and its Java, s; without the embedded engine's server, which streams share.
+        memory: peak resident memory of the same processes, bytes.
     """
 
     rows: int = 0
@@ -31,7 +31,7 @@ class Usage:
     memory: int = 0
 
     def plus(self, other: Usage) -> Usage:
-        """The two together; of memory the greater one."""
+        """The sum of two usages; for memory, the greater of the two."""
         mine, others = asdict(self), asdict(other)
         sums = {name: mine[name] + others[name] for name in mine}
         return Usage(**(sums | {"memory": max(self.memory, other.memory)}))
@@ -43,10 +43,10 @@ class Usage:
 
     @property
     def cost(self) -> float | None:
-        """Seconds of processor time per million rows; None before the first row, and where the time is not known."""
+        """Seconds of processor time per million rows; None before the first row, and if the time is unknown."""
         return 1e6 * self.processor / self.rows if self.rows and self.processor else None
 
     @staticmethod
     def parse(value: dict[str, Any] | None) -> Usage:
-        """From the fields; nothing where nothing was written down."""
+        """The usage from its stored fields; all zero if nothing was stored."""
         return TypeAdapter(Usage).validate_python(value or {})

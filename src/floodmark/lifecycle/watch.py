@@ -1,4 +1,4 @@
-"""The watch after a promotion: what is looked at, and what takes the promotion back. Pure: the evidence comes in."""
+"""The watch after a promotion: the gates whose failure reverts the promotion. Pure: the caller supplies the evidence."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ STREAM, LAG, ASIDE, EXPECTED = (f"watch: {what}" for what in ("stream", "lag", "
 """Gates of the watch."""
 GATES = (STREAM, LAG, ASIDE, EXPECTED)
 _TIMES, _SHARE, _FEWEST = 10, 0.001, 10
-"""Far more rows are set aside where their share is so many times that of before, and this share, and they are so many."""
+"""The gate of quarantined rows fails at more than ``_TIMES`` the share of the version before, more than ``_SHARE``, and ``_FEWEST`` rows or more."""
 _FURTHER = 1.25
-"""Expectations are looked at again once there are so many times the micro-batches: all looks together read a few times what was written."""
+"""Expectations are checked again once there are this many times the micro-batches, so that all checks together read the output a few times."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """What looks of a watch know of those before.
+    """The memory that a watch carries from one look to the next.
 
     Args:
         after: number of the last micro-batch that the version before has written; -1 for none.
-        share: of rows that version set aside, 0 to 1.
-        late_since: look since which the stream has been too far behind, ms UTC; None while it is not.
-        expected: number of the micro-batch up to which expectations were looked at; None for none.
+        share: share of rows that the version before quarantined, 0 to 1.
+        late_since: time of the look since which the stream has been too far behind, ms UTC; None while it is not.
+        expected: number of the micro-batch up to which expectations were checked; None for none.
     """
 
     after: int
@@ -35,11 +35,11 @@ class Memory:
     expected: int | None = None
 
     def due(self, batch: int, *, over: bool) -> bool:
-        """Whether expectations are to be looked at now.
+        """Whether expectations are to be checked now.
 
         Args:
             batch: number of the last micro-batch.
-            over: this is the last look.
+            over: whether this is the last look.
         """
         if batch <= self.after or batch == self.expected:
             return False
@@ -48,15 +48,15 @@ class Memory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """What is known of a promoted stream.
+    """The evidence about a promoted stream at one look.
 
     Args:
         state: of its driver, in words.
-        wanted: whether it should run.
-        given_up: why its driver will not be started again by itself; ``""`` where it will.
-        lag: event time between its input and itself, ms; None where that is not known.
-        rows: it has read since its promotion.
-        aside: of them set aside.
+        wanted: whether the stream should run.
+        given_up: why the supervisor has stopped restarting the driver; ``""`` if it restarts it.
+        lag: event time between the stream and its input, ms; None if unknown.
+        rows: number of rows read since the promotion.
+        aside: number of those rows that were quarantined.
         now: ms UTC.
     """
 
@@ -70,12 +70,12 @@ class Seen:
 
 
 def watched(declared: Rollout, seen: Seen, memory: Memory) -> tuple[list[Gate], int | None]:
-    """The gates of a look but that of expectations; since when the stream has been too far behind, ms UTC.
+    """Judges a look: (all gates but the expectations', time since which the stream has been too far behind in ms UTC or None).
 
     Args:
         declared: the rollout.
-        seen: what is known now.
-        memory: of the look before.
+        seen: the evidence of this look.
+        memory: from the previous look.
     """
     runs = Gate(
         name=STREAM,
@@ -118,8 +118,8 @@ def expectations(unmet: list[str], refused: str = "") -> Gate:
     """The gate of an asset's blocking expectations.
 
     Args:
-        unmet: which are not met, with numbers.
-        refused: why none could be looked at; ``""`` where they were.
+        unmet: the expectations that are not met, with numbers.
+        refused: why the expectations could not be checked; ``""`` if they were checked.
     """
     sees = f"they cannot be looked at: {refused}" if refused else "; ".join(unmet) or "all are met"
     verdict: Verdict = "waits" if refused else "fails" if unmet else "holds"

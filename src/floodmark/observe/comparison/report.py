@@ -53,7 +53,7 @@ def _about(report: Report) -> str:
 
 
 def _arm(report: Report, arm: Arm) -> Iterator[str]:
-    made, outputs = report.experiment, report.found[arm.name]
+    made, outputs = report.experiment, report.comparisons[arm.name]
     sides = (made.arms[0].name, arm.name)
     yield f"<h2>{escape(sides[0])} and {escape(sides[1])}</h2>"
     if made.twin(arm):
@@ -86,7 +86,7 @@ def markdown(report: Report) -> str:
 def _markdown_counts(report: Report) -> list[str]:
     rows = []
     for arm in report.others:
-        for name, one in report.found[arm.name].items():
+        for name, one in report.comparisons[arm.name].items():
             if isinstance(one, Comparison):
                 counts = one.counts
                 numbers = (counts.equal, counts.within, counts.different, counts.only_left, counts.only_right)
