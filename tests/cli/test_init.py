@@ -182,7 +182,7 @@ def test_json_lines_and_parquet(tmp_path: Path) -> None:
     [
         ("a.xlsx", "x", "CONNECTOR-081"),
         ("a.csv", "a,b\n", "CONNECTOR-083"),
-        ("a.csv", "", "CONNECTOR-082"),
+        ("a.csv", "", "CONNECTOR-083"),
         ("a.parquet", "no parquet", "CONNECTOR-082"),
     ],
 )
@@ -262,11 +262,12 @@ def test_times_are_recognised_however_they_are_written(tmp_path: Path, values: l
     assert times(looked) == {"sold_at": expected}
 
 
-def test_a_time_that_may_be_either_is_said_and_the_author_decides(tmp_path: Path) -> None:
+def test_a_time_that_may_be_either_is_said_and_the_author_decides(verb: Verb, tmp_path: Path) -> None:
     file = csv_file(tmp_path, "a.csv", "n,at", "1,05/06/2025", "2,02/03/2025", "3,05/04/2025")
     (field,) = [f for f in look(file).fields if f.name == "at"]
     assert (field.format, field.note) == ("%m/%d/%Y", "or is it %d/%m/%Y? --time-format '%d/%m/%Y'")
     assert times(look(file, ["%d/%m/%Y"])) == {"at": "%d/%m/%Y"}
+    assert "\n  at: or is it %d/%m/%Y? --time-format '%d/%m/%Y'\n" in init_from(verb, file)[0]
 
 
 def init_from(verb: Verb, data: Path | str, *more: str) -> tuple[str, dict[str, Any]]:

@@ -79,7 +79,7 @@ CASES: list[tuple[str, Callable[[Path], Any], str, str]] = [
     ("a cut gzip", looked("a.csv.gz", b"\x1f\x8b\x08"), "CONNECTOR-082", "Mend the file"),
     ("a cut array", looked("a.json", '[{"a": 1}'), "CONNECTOR-082", "Mend the file"),
     ("no Parquet", looked("a.parquet", "x"), "CONNECTOR-082", "Mend the file"),
-    ("an empty file", looked("a.csv", ""), "CONNECTOR-082", "Mend the file"),
+    ("an empty file", looked("a.csv", ""), "CONNECTOR-083", "at least one row"),
     ("a header alone", looked("a.csv", "a,b\n"), "CONNECTOR-083", "at least one row"),
     ("one object", looked("a.json", '{"items": [{"a": 1}, {"a": 2}]}'), "CONNECTOR-084", "jq -c"),
 ]

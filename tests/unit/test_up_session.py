@@ -86,11 +86,33 @@ def test_definitions_are_loaded_again_only_when_nobody_serves_them(monkeypatch, 
     try:
         me = subprocess.Popen.__new__(subprocess.Popen)
         me.pid, me.returncode = os.getpid(), 0
-        assert up._revive("", me, Console(as_json=True)) is bool(asked)
+        assert up._revive("", me, Console(as_json=True), set()) is bool(asked)
     finally:
         child.kill()
         child.wait()
     assert sum("reloadWorkspace" in query for query in queries) == asked
+
+
+def test_why_the_definitions_do_not_load_is_said_once(monkeypatch, capsys: pytest.CaptureFixture[str]):
+    cause = {"error": {"message": "ModuleNotFoundError: No module named 'pricing'\n"}}
+    error = {"className": "DagsterImportError", "message": "Encountered ImportError", "errorChain": [cause]}
+    entries = [{"locationOrLoadError": error}, {"locationOrLoadError": {}}]
+    monkeypatch.setattr(up, "_ask", lambda *_: {"workspaceOrError": {"locationEntries": entries}})
+    monkeypatch.setattr(up, "_serves_code", lambda _: True)
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    try:
+        me = subprocess.Popen.__new__(subprocess.Popen)
+        me.pid, me.returncode = os.getpid(), 0
+        failures = set[str]()
+        for _ in range(2):
+            assert not up._revive("", me, Console(as_json=False), failures)
+    finally:
+        child.kill()
+        child.wait()
+    assert (
+        capsys.readouterr().err.count("the definitions do not load: ModuleNotFoundError: No module named 'pricing'")
+        == 1
+    )
 
 
 def test_a_run_may_take_minutes_to_start(tmp_path: Path):

@@ -92,11 +92,11 @@ def up(invocation: Invocation, *, host: str, port: int, state: str | None, super
         console.note(f"its log: {log}")
         console.document({"lake": opened.lake, "url": f"http://{host}:{port}", "log": str(log)})
         sys.stdout.flush()
-        watched, patience = time.monotonic(), _WATCH_SECONDS
+        watched, patience, failures = time.monotonic(), _WATCH_SECONDS, set[str]()
         while not stop.is_set() and process.poll() is None:
             stop.wait(_POLL_SECONDS)
             if time.monotonic() - watched > patience:
-                reloading = _revive(f"http://{host}:{port}/graphql", process, console)
+                reloading = _revive(f"http://{host}:{port}/graphql", process, console, failures)
                 watched, patience = time.monotonic(), _RELOAD_SECONDS if reloading else _WATCH_SECONDS
         if not stop.is_set():
             raise _failed(log, process)
@@ -214,8 +214,18 @@ def _wait_for_page(url: str, process: subprocess.Popen[bytes], stop: threading.E
     return False
 
 
-def _revive(url: str, process: subprocess.Popen[bytes], console: Console) -> bool:
-    """Load the definitions again when the process that serves them has died: Dagster does not by itself. Whether that was asked for."""
+def _revive(url: str, process: subprocess.Popen[bytes], console: Console, failures: set[str]) -> bool:
+    """Load the definitions again when the process that serves them has died: Dagster does not by itself. Say why definitions do not load.
+
+    Args:
+        url: of Dagster's GraphQL.
+        process: Dagster.
+        console: is told.
+        failures: why definitions do not load, as it was said already; new reasons are added.
+
+    Returns:
+        Whether the definitions were asked to load again.
+    """
     import psutil
 
     try:
@@ -223,9 +233,15 @@ def _revive(url: str, process: subprocess.Popen[bytes], console: Console) -> boo
         locations = _ask(
             url,
             "{ workspaceOrError { ... on Workspace { locationEntries { locationOrLoadError { "
-            "... on PythonError { className } } } } } }",
+            "... on PythonError { className message errorChain { error { message } } } } } } } }",
         )["workspaceOrError"].get("locationEntries", [])
-        lost = any((one["locationOrLoadError"] or {}).get("className") == _UNREACHABLE for one in locations)
+        errors = [error for location in locations if (error := location["locationOrLoadError"])]
+        lost = any(error["className"] == _UNREACHABLE for error in errors)
+        for error in errors:
+            if error["className"] != _UNREACHABLE and (reason := _root_cause(error)) not in failures:
+                failures.add(reason)
+                console.note(f"the definitions do not load: {reason}")
+                console.note("  mend them, then reload them in Dagster: Deployment, Reload all")
         if not served or lost:
             console.note("the process that serves the definitions has died; loading them again")
             _ask(url, "mutation { reloadWorkspace { __typename } }")
@@ -233,6 +249,12 @@ def _revive(url: str, process: subprocess.Popen[bytes], console: Console) -> boo
     except (urllib.error.URLError, OSError, KeyError, ValueError, psutil.NoSuchProcess) as error:
         console.note(f"Dagster does not answer: {error}")  # it may be stopping; the next look tells
     return False
+
+
+def _root_cause(error: dict[str, Any]) -> str:
+    """The message of the error that a Python error of Dagster's comes from."""
+    messages = [error["message"], *(link["error"]["message"] for link in error["errorChain"])]
+    return str(messages[-1]).strip()
 
 
 def _serves_code(process: psutil.Process) -> bool:

@@ -112,13 +112,21 @@ def _say_looked(console: Console, looked: Looked, tried: Trial, *, unordered: bo
     console.say(f"of {every} {tried.rows:,} rows {tried.set_aside:,} would be set aside")
     for file, row, reason in tried.examples:
         console.say(f"  {file} row {row}: {reason}")
+    _say_times(console, looked, tried, unordered=unordered)
+    if tried.unreadable:
+        console.say(f"cannot be landed: {tried.unreadable}")
+
+
+def _say_times(console: Console, looked: Looked, tried: Trial, *, unordered: bool) -> None:
+    """From when to when the rows are, how late the latest is, and which fields may mean something else."""
     if looked.event_time is not None and tried.event_times is not None:
         console.say(f"{looked.event_time} is the event time: {' to '.join(map(iso, tried.event_times))}")
         if unordered:
             behind = describe_span(tried.behind)
             console.say(f"  not in order: the watermark waits for rows {behind} behind the newest one")
-    if tried.unreadable:
-        console.say(f"cannot be landed: {tried.unreadable}")
+    for field in looked.fields:
+        if field.note:
+            console.say(f"  {field.name}: {field.note}")
 
 
 @click.command()

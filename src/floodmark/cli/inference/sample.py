@@ -79,6 +79,8 @@ def read(found: Found) -> Sample:
         ConnectorError: CONNECTOR-082 a file cannot be read, 083 there is no row, 084 it is one object.
     """
     where = f"--from {found.paths[0]}"
+    if not any(path.stat().st_size for path in found.paths):
+        raise _without_rows(where, "an empty file")
     try:
         match found.format:
             case "csv":
@@ -91,9 +93,13 @@ def read(found: Found) -> Sample:
         got, fix = str(error).split("\n")[0], "Mend the file, or start with a smaller part of it."
         raise ConnectorError(where, "a file that can be read", got, fix, code="CONNECTOR-082") from error
     if not sample.rows or (sample.columns is not None and not sample.columns.num_columns):
-        fix = "Give it at least one row; types are inferred from values."
-        raise ConnectorError(where, "rows", "none", fix, code="CONNECTOR-083")
+        raise _without_rows(where, "none")
     return sample
+
+
+def _without_rows(where: str, got: str) -> ConnectorError:
+    fix = "Give it at least one row; types are inferred from values."
+    return ConnectorError(where, "rows", got, fix, code="CONNECTOR-083")
 
 
 def _lines(path: Path, encoding: str) -> Iterator[bytes]:
